@@ -1,0 +1,158 @@
+"""Every error that headrace raises on purpose.
+
+::
+
+    HeadraceError
+     +-- OptionError            an option, argument or address is missing or wrong
+     +-- SchemaError            columns, keys or rows do not fit the table
+     +-- SqlError               a statement cannot be parsed or run; carries line and column
+     +-- NotFoundError          no such store, table, tunnel, scan or stream
+     +-- AlreadyExistsError     the name is taken
+     +-- UnsupportedError       the store, or this version, cannot do it
+     +-- MissingDependencyError an optional package is not installed
+     +-- DataLossError          rows that were asked for are gone
+     +-- StoreError             the store failed
+     |    +-- StoreBusyError    (retry) another process held it for too long
+     |    +-- StoreDamagedError the files are not what they should be
+     +-- LostRaceError          (retry) another reader fixed the end of a batch first
+     +-- PublicationError       staged rows cannot be published
+
+Whether trying again can help is a property of the type: ``retryable``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+
+class HeadraceError(Exception):
+    """The root of headrace's errors.
+
+    The text is built from four parts, so that no message leaves one out by accident:
+
+    Args:
+        problem: what went wrong, in one sentence without a full stop.
+        received: the offending value; pass nothing here that may hold a secret.
+        valid: what would have been accepted, a text or a list of values.
+        remedy: what to do now, naming the option or command.
+    """
+
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        received: object = None,
+        valid: str | Iterable[object] | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        self.problem = problem
+        self.received = None if received is None else str(received)
+        if valid is None or isinstance(valid, str):
+            self.valid = valid
+        else:
+            self.valid = ", ".join(str(value) for value in valid) or "nothing here yet"
+        self.remedy = remedy
+        parts = [problem]
+        if self.received is not None:
+            parts.append(f"received: {self.received}")
+        if self.valid is not None:
+            parts.append(f"valid: {self.valid}")
+        if remedy is not None:
+            parts.append(remedy)
+        super().__init__("; ".join(parts))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors cross process borders (Spark workers, multiprocessing): rebuild from the state.
+        return (_rebuild, (type(self), self.args, self.__dict__.copy()))
+
+
+def _rebuild(kind: type[HeadraceError], args: tuple[Any, ...], state: dict[str, Any]) -> Any:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class OptionError(HeadraceError, ValueError):
+    """An option, argument or address is missing or wrong."""
+
+
+class SchemaError(HeadraceError, ValueError):
+    """Columns, keys or rows do not fit the table."""
+
+
+class SqlError(HeadraceError):
+    """A statement cannot be parsed or run.
+
+    ``line`` and ``column`` count from 1; the text ends with the line and a caret under the place.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        text: str | None = None,
+        offset: int | None = None,
+        received: object = None,
+        valid: str | Iterable[object] | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(problem, received=received, valid=valid, remedy=remedy)
+        self.line: int | None = None
+        self.column: int | None = None
+        if text is not None and offset is not None:
+            offset = min(offset, len(text))
+            before = text[:offset]
+            self.line = before.count("\n") + 1
+            self.column = offset - (before.rfind("\n") + 1) + 1
+            shown = text.split("\n")[self.line - 1]
+            caret = "".join("\t" if char == "\t" else " " for char in shown[: self.column - 1]) + "^"
+            where = f"line {self.line}, column {self.column}"
+            self.args = (f"{where}: {self.args[0]}\n  {shown}\n  {caret}",)
+
+
+class NotFoundError(HeadraceError, LookupError):
+    """No such store, table, tunnel, scan or stream."""
+
+
+class AlreadyExistsError(HeadraceError):
+    """The name is taken."""
+
+
+class UnsupportedError(HeadraceError):
+    """The store, or this version of headrace, cannot do what was asked."""
+
+
+class MissingDependencyError(HeadraceError, ImportError):
+    """An optional package is not installed; the remedy names the pip command."""
+
+
+class DataLossError(HeadraceError):
+    """Rows that were asked for are gone: trimmed, expired or dropped."""
+
+
+class StoreError(HeadraceError):
+    """The store failed for a reason of its own: disk, permissions, server."""
+
+
+class StoreBusyError(StoreError):
+    """Another process held the store for longer than the waiting time."""
+
+    retryable = True
+
+
+class StoreDamagedError(StoreError):
+    """The files of a store are not what they should be."""
+
+
+class LostRaceError(HeadraceError):
+    """Another reader of the same batch recorded a different end first; a retry reads up to that end."""
+
+    retryable = True
+
+
+class PublicationError(HeadraceError):
+    """Staged rows cannot be published, because they are not there or do not fit."""

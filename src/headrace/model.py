@@ -1,0 +1,434 @@
+"""Pure values: columns, keys, changes, positions, channels, batches, limits. No I/O here."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import OptionError, SchemaError
+from headrace.types import KEY_TYPES, parse_type, type_name
+
+KeyValue: TypeAlias = str | int | bytes
+Key: TypeAlias = tuple[KeyValue, ...]
+"""The values of a row's key columns, in key order; a bound may be a prefix of a key."""
+
+MAX_KEY_COLUMNS = 4
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its name (any text) and its Arrow type. Attribute columns may hold null, key columns not."""
+
+    name: str
+    type: pa.DataType
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise SchemaError("a column name must be a text that is not empty", received=repr(self.name))
+        try:
+            self.name.encode()
+        except UnicodeEncodeError:
+            raise SchemaError("a column name must be valid Unicode", received=ascii(self.name)) from None
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """The columns of a table, in order, and which of them are the primary key, in key order."""
+
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        names = [column.name for column in self.columns]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise SchemaError("a column name stands twice", received=", ".join(repeated))
+        if not 1 <= len(self.primary_key) <= MAX_KEY_COLUMNS or len(set(self.primary_key)) != len(self.primary_key):
+            raise SchemaError(
+                "a table needs a primary key of 1 to 4 different columns", received=list(self.primary_key)
+            )
+        for name in self.primary_key:
+            if name not in names:
+                raise SchemaError("the primary key names a column that is not there", received=name, valid=names)
+            if self.column(name).type not in KEY_TYPES:
+                raise SchemaError(
+                    f"primary key column {name!r} has a type that a key cannot have",
+                    received=type_name(self.column(name).type),
+                    valid=[type_name(key_type) for key_type in KEY_TYPES],
+                )
+
+    @classmethod
+    def of(cls, columns: Mapping[str, str | pa.DataType] | pa.Schema, primary_key: str | Sequence[str]) -> TableSchema:
+        """Build a schema from ``{name: type name}`` or an Arrow schema."""
+        if isinstance(columns, pa.Schema):
+            pairs = [(arrow.name, arrow.type) for arrow in columns]
+        else:
+            pairs = list(columns.items())
+        key = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key)
+        return cls(tuple(Column(name, parse_type(kind)) for name, kind in pairs), key)
+
+    def column(self, name: str) -> Column:
+        """Return the column of that name, or raise `SchemaError`."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise SchemaError("no such column", received=repr(name), valid=self.names)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def attributes(self) -> tuple[Column, ...]:
+        """The columns outside the primary key, in order."""
+        return tuple(column for column in self.columns if column.name not in self.primary_key)
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The Arrow schema of the table's rows; key columns are not nullable."""
+        return pa.schema([pa.field(c.name, c.type, nullable=c.name not in self.primary_key) for c in self.columns])
+
+    def with_columns(self, added: Mapping[str, str | pa.DataType]) -> TableSchema:
+        """Return the schema with attribute columns added at the end."""
+        new = tuple(Column(name, parse_type(kind)) for name, kind in added.items())
+        return TableSchema(self.columns + new, self.primary_key)
+
+
+@dataclass(frozen=True)
+class KeyRange:
+    """The keys from ``low`` (included) to ``high`` (excluded); None is open.
+
+    A bound shorter than the key compares only its own columns: ``low=("u1",)`` starts with the first
+    key of ``u1``, ``high=("u2",)`` ends before the first key of ``u2``.
+    """
+
+    low: Key | None = None
+    high: Key | None = None
+
+
+OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "in", "is null", "is not null", "starts with")
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A condition on one column: ``operator`` is one of `OPERATORS`; null never satisfies a comparison."""
+
+    column: str
+    operator: str
+    value: Any = None
+
+    def __post_init__(self) -> None:
+        if self.operator not in OPERATORS:
+            raise OptionError("unknown operator in a condition", received=repr(self.operator), valid=OPERATORS)
+
+
+Where: TypeAlias = Mapping[str, Any] | Sequence[Predicate | tuple[str, str, Any]]
+
+
+def parse_where(where: Where | None) -> tuple[Predicate, ...]:
+    """Return the conditions, all of which must hold.
+
+    Accepted are ``{"UserId": "u1"}`` for equality (a list or set of values means any of them, None
+    means null) and ``[("price", ">", 10), …]``.
+    """
+    if where is None:
+        return ()
+    if isinstance(where, Mapping):
+        return tuple(_equality(column, value) for column, value in where.items())
+    if isinstance(where, str):
+        raise OptionError("where takes a mapping or a list of conditions", received=repr(where))
+    conditions: list[Predicate] = []
+    for item in where:
+        if isinstance(item, Predicate):
+            conditions.append(item)
+        elif isinstance(item, tuple) and len(item) in (2, 3) and all(isinstance(part, str) for part in item[:2]):
+            operator = {"==": "=", "<>": "!="}.get(item[1], item[1].lower())
+            conditions.append(Predicate(item[0], operator, item[2] if len(item) == 3 else None))
+        else:
+            raise OptionError(
+                "a condition is (column, operator, value)", received=repr(item), valid=f"operators {OPERATORS}"
+            )
+    return tuple(conditions)
+
+
+def _equality(column: str, value: Any) -> Predicate:
+    if value is None:
+        return Predicate(column, "is null")
+    if isinstance(value, list | set | frozenset | tuple):
+        return Predicate(column, "in", tuple(value))
+    return Predicate(column, "=", value)
+
+
+class ChangeOp(enum.IntEnum):
+    """What one change did to its row."""
+
+    BASE = 0
+    """No change: the row was there when the tunnel was made, and is given as base data."""
+    INSERT = 1
+    """A put of a row that was not there."""
+    REPLACE = 2
+    """A put over a row that was there."""
+    UPDATE = 3
+    """Cells of a row that was there were set; `Changes.written` says which."""
+    UPSERT = 4
+    """Cells were set and there was no row, which made one."""
+    DELETE = 5
+    PREIMAGE = 6
+    """The row as it was before the change that follows it; only on tables that keep pre-images."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """A run of changes of one channel, in commit order; all arrays have ``rows.num_rows`` entries.
+
+    Attributes:
+        rows: the table's columns. A delete has its key, and the old attributes only where pre-images are
+            kept; every other change has the whole row as it became, where the store can tell
+            (`Capabilities.whole_rows`).
+        ops: int8 `ChangeOp` codes, not null.
+        versions: int64 commit versions, rising and equal within one commit; not null.
+        timestamps: timestamp[us, UTC] of the commits; not null.
+        written: for UPDATE and UPSERT, which attribute cells were set: attribute name → boolean array.
+            An absent name, a null entry, or None for the whole mapping means written.
+    """
+
+    rows: pa.RecordBatch
+    ops: pa.Int8Array
+    versions: pa.Int64Array
+    timestamps: pa.TimestampArray
+    written: Mapping[str, pa.BooleanArray] | None = None
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.rows.num_rows)
+
+    def slice(self, offset: int, length: int | None = None) -> Changes:
+        """Return a part of the run without copying."""
+        return Changes(
+            self.rows.slice(offset, length),
+            self.ops.slice(offset, length),
+            self.versions.slice(offset, length),
+            self.timestamps.slice(offset, length),
+            None if self.written is None else {k: v.slice(offset, length) for k, v in self.written.items()},
+        )
+
+    def filter(self, mask: pa.BooleanArray) -> Changes:
+        """Return the changes where the mask is true."""
+        return Changes(
+            self.rows.filter(mask),
+            self.ops.filter(mask),
+            self.versions.filter(mask),
+            self.timestamps.filter(mask),
+            None if self.written is None else {k: v.filter(mask) for k, v in self.written.items()},
+        )
+
+    def without_preimages(self) -> Changes:
+        """Return the run without its PREIMAGE entries."""
+        keep = pc.not_equal(self.ops, pa.scalar(int(ChangeOp.PREIMAGE), pa.int8()))
+        return self if pc.all(keep, min_count=0).as_py() else self.filter(keep)
+
+
+class TunnelKind(enum.StrEnum):
+    BASE_DATA = "BaseData"
+    STREAM = "Stream"
+    BASE_AND_STREAM = "BaseAndStream"
+
+    @classmethod
+    def parse(cls, text: str) -> TunnelKind:
+        """Return the kind of that name, in any case."""
+        for kind in cls:
+            if kind.lower() == str(text).lower():
+                return kind
+        raise OptionError("unknown kind of tunnel", received=repr(text), valid=list(cls))
+
+
+class ChannelKind(enum.StrEnum):
+    BASE_DATA = "BaseData"
+    STREAM = "Stream"
+
+
+class ChannelState(enum.StrEnum):
+    WAITING = "waiting"
+    """A parent is not yet finished and committed."""
+    OPEN = "open"
+    FINISHED = "finished"
+    """Read to its end, and that end is committed."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place in a channel: the store's token, which only the store can read, and rows to skip after it.
+
+    ``skip`` lets a reader stop inside a page, whatever size of page the store gives.
+    """
+
+    token: str
+    skip: int = 0
+
+
+FINISHED = Position("finished")
+"""The position behind the last row of a channel that will never have more."""
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One ordered piece of a tunnel. ``parents`` are ids of channels of the same tunnel."""
+
+    id: str
+    kind: ChannelKind
+    state: ChannelState
+    checkpoint: Position
+    parents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """What a channel has to give from a position on.
+
+    Attributes:
+        rows: rows that can be read now; None where the store cannot tell, which counts as some.
+        bytes: their size in bytes, estimated.
+        seconds: age of the oldest of them, from its commit until now; 0.0 when there is none.
+        ends: the channel will have nothing after them.
+    """
+
+    rows: int | None
+    bytes: int | None = None
+    seconds: float | None = None
+    ends: bool = False
+
+    @property
+    def empty(self) -> bool:
+        return self.rows == 0
+
+
+@dataclass(frozen=True)
+class Page:
+    """What one read of a channel gives: changes, and the position behind them."""
+
+    changes: Changes
+    next: Position
+
+
+class StartKind(enum.StrEnum):
+    COMMITTED = "committed"
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    TIMESTAMP = "timestamp"
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a new query begins: the tunnel's own checkpoints, its beginning, now, or an instant."""
+
+    kind: StartKind = StartKind.COMMITTED
+    timestamp: datetime.datetime | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Start:
+        """Read ``committed``, ``earliest``, ``latest`` or an ISO 8601 timestamp (UTC unless it says otherwise)."""
+        word = text.strip().lower()
+        if word in (StartKind.COMMITTED, StartKind.EARLIEST, StartKind.LATEST):
+            return cls(StartKind(word))
+        try:
+            instant = datetime.datetime.fromisoformat(text.strip())
+        except ValueError:
+            raise OptionError(
+                "unknown start position",
+                received=repr(text),
+                valid="committed, earliest, latest or a timestamp such as 2026-01-31T12:00:00+00:00",
+                remedy="set option startingPosition",
+            ) from None
+        if instant.tzinfo is None:
+            instant = instant.replace(tzinfo=datetime.UTC)
+        return cls(StartKind.TIMESTAMP, instant)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one batch may hold; None is no limit.
+
+    Attributes:
+        rows_per_channel: at most so many rows from each channel.
+        rows_per_batch: at most so many rows in all, shared over the channels by what they have to give.
+        bytes_per_batch: a soft maximum, in estimated bytes; at least one row per batch is read.
+        min_rows: wait until so many rows are there …
+        max_delay: … or until the oldest waiting row has waited so many seconds.
+    """
+
+    rows_per_channel: int | None = None
+    rows_per_batch: int | None = None
+    bytes_per_batch: int | None = None
+    min_rows: int = 0
+    max_delay: float = 900.0
+
+
+@dataclass(frozen=True)
+class ChannelEnd:
+    """Where a batch ended in a channel, and how many rows it had from there: with the start, the batch's content."""
+
+    position: Position
+    rows: int
+
+
+@dataclass(frozen=True)
+class ChannelPlan:
+    """One channel's part in a batch: where it starts, how many rows it may give, where it must stop.
+
+    ``max_rows`` None is no limit; with 0 the channel is not read in this batch and keeps its position.
+    """
+
+    channel: str
+    start: Position
+    max_rows: int | None = None
+    until: Position | None = None
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """What a batch reads, fixed before Spark learns of the batch.
+
+    Attributes:
+        batch: the batch id, a UUID.
+        previous: the batch id that it follows, or `INITIAL_BATCH`.
+        channels: the channels that it reads.
+        finished: channels that are read to their end, until the store says so too.
+    """
+
+    batch: str
+    previous: str
+    channels: tuple[ChannelPlan, ...]
+    finished: tuple[str, ...] = field(default=())
+
+    def __iter__(self) -> Iterator[ChannelPlan]:
+        return iter(self.channels)
+
+
+INITIAL_BATCH = "00000000-0000-0000-0000-000000000000"
+"""The batch id before the first: its positions follow from the start position and the tunnel."""
+
+
+class RowChange(enum.StrEnum):
+    """How a sink applies rows to a table."""
+
+    PUT = "put"
+    """Replace the row."""
+    UPDATE = "update"
+    """Set the cells that are not null, keep the others."""
+    DELETE = "delete"
+    """Remove the row; only the key is looked at."""
+    REPLACE_ALL = "replace_all"
+    """Make the table hold exactly these rows."""
+
+    @classmethod
+    def parse(cls, text: str) -> RowChange:
+        for kind in cls:
+            if kind == str(text).lower():
+                return kind
+        raise OptionError("unknown kind of row change", received=repr(text), valid=list(cls))
