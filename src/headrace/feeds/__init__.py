@@ -1,0 +1,1 @@
+"""Streaming logic over any store's ports, without Spark: offsets, batches, limits, replay, commit."""

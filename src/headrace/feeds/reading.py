@@ -1,0 +1,99 @@
+"""A task's side of a batch: reading one channel, the same rows each time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from headrace.errors import DataLossError, LostRaceError
+from headrace.model import FINISHED, ChangeOp, Changes, ChannelEnd, ChannelPlan, Page, Position
+from headrace.ports import Tunnel
+
+PAGE_ROWS = 65536
+_log = logging.getLogger("headrace")
+
+
+def read_channel(tunnel: Tunnel, batch: str, part: ChannelPlan, *, fail_on_data_loss: bool = True) -> Iterator[Changes]:
+    """Yield one channel's changes of a batch, and record where they ended once all have been taken.
+
+    The first reader that comes to the end records it; everybody else (a retried task, a speculative twin, a
+    second action on the batch, a restarted driver) reads exactly as far. A reader that stops early records
+    nothing.
+
+    Raises:
+        LostRaceError: another reader recorded a different end meanwhile; the rows given are not the batch's.
+        DataLossError: rows of the batch are gone, and ``fail_on_data_loss`` is set.
+    """
+    recorded = tunnel.ends(batch).get(part.channel)
+    if recorded is not None:
+        yield from _replay(tunnel, batch, part, recorded, fail_on_data_loss)
+        return
+    position, rows = part.start, 0
+    while position != FINISHED and (part.max_rows is None or rows < part.max_rows):
+        wanted = PAGE_ROWS if part.max_rows is None else min(PAGE_ROWS, part.max_rows - rows)
+        start, page = _read_page(tunnel, part.channel, position, wanted, part.until, fail_on_data_loss)
+        changes, position = page.changes, page.next
+        if part.max_rows is not None and rows + changes.num_rows > part.max_rows:
+            kept = _whole_pairs(changes, part.max_rows - rows)
+            changes, position = changes.slice(0, kept), tunnel.advance(part.channel, start, kept)
+            rows += kept
+            yield changes
+            break
+        if changes.num_rows == 0:
+            break
+        rows += changes.num_rows
+        yield changes
+    ours = ChannelEnd(position, rows)
+    theirs = tunnel.record_end(batch, part.channel, ours)
+    if theirs.rows != ours.rows:
+        raise LostRaceError(
+            f"another task ended batch {batch} of channel {part.channel} first",
+            received=f"{ours.rows} rows read, {theirs.rows} recorded",
+            remedy="the task is run again and reads the recorded rows; with a local master, allow that with "
+            "master='local[*,4]'",
+        )
+
+
+def _replay(
+    tunnel: Tunnel, batch: str, part: ChannelPlan, recorded: ChannelEnd, fail_on_data_loss: bool
+) -> Iterator[Changes]:
+    position, missing = part.start, recorded.rows
+    until = None if recorded.position == FINISHED else recorded.position
+    while missing > 0:
+        _, page = _read_page(tunnel, part.channel, position, min(PAGE_ROWS, missing), until, fail_on_data_loss)
+        if page.changes.num_rows == 0:
+            break
+        changes = page.changes.slice(0, missing)
+        position, missing = page.next, missing - changes.num_rows
+        yield changes
+        if position == FINISHED:
+            break
+    if missing and fail_on_data_loss:
+        raise DataLossError(
+            f"batch {batch} cannot be read again: channel {part.channel} has fewer rows than when it was first read",
+            received=f"{recorded.rows - missing} of {recorded.rows} rows",
+            remedy="set option failOnDataLoss=false to go on without them",
+        )
+
+
+def _read_page(
+    tunnel: Tunnel, channel: str, position: Position, rows: int, until: Position | None, fail_on_data_loss: bool
+) -> tuple[Position, Page]:
+    """Read a page; return also the position that it was read from, which lies further on after a loss."""
+    try:
+        return position, tunnel.read(channel, position, rows, until)
+    except DataLossError:
+        if fail_on_data_loss:
+            raise
+        found, lost = tunnel.skip_lost(channel, position)
+        _log.warning(
+            "failOnDataLoss=false: %d changes of tunnel %s, channel %s are lost and skipped", lost, tunnel.name, channel
+        )
+        return found, tunnel.read(channel, found, rows, until)
+
+
+def _whole_pairs(changes: Changes, rows: int) -> int:
+    """Return where to cut a page near ``rows``, keeping a pre-image with the change that follows it."""
+    if changes.ops[rows - 1].as_py() != ChangeOp.PREIMAGE:
+        return rows
+    return rows - 1 if rows > 1 else rows + 1
