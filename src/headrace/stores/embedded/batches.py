@@ -1,0 +1,168 @@
+"""The meta table of a tunnel: what each batch reads, and where it ended in each channel."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import apsw
+
+from headrace.errors import NotFoundError, StoreDamagedError
+from headrace.model import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan, Position
+from headrace.stores.embedded.database import Database
+
+_FORMAT = 1
+
+
+def plan_to_json(plan: BatchPlan) -> str:
+    """Return a plan as text, with the version of its form."""
+    content = {
+        "v": _FORMAT,
+        "batch": plan.batch,
+        "previous": plan.previous,
+        "channels": [
+            {
+                "channel": part.channel,
+                "start": _position_to_list(part.start),
+                "max_rows": part.max_rows,
+                "until": None if part.until is None else _position_to_list(part.until),
+            }
+            for part in plan.channels
+        ],
+        "finished": list(plan.finished),
+    }
+    return json.dumps(content, separators=(",", ":"))
+
+
+def plan_from_json(text: str) -> BatchPlan:
+    """Read a plan back; the inverse of `plan_to_json`."""
+    content = _versioned(text)
+    return BatchPlan(
+        batch=content["batch"],
+        previous=content["previous"],
+        channels=tuple(
+            ChannelPlan(
+                channel=part["channel"],
+                start=Position(*part["start"]),
+                max_rows=part["max_rows"],
+                until=None if part["until"] is None else Position(*part["until"]),
+            )
+            for part in content["channels"]
+        ),
+        finished=tuple(content["finished"]),
+    )
+
+
+def end_to_json(end: ChannelEnd) -> str:
+    """Return the end of a batch in one channel as text, with the version of its form."""
+    content = {"v": _FORMAT, "position": _position_to_list(end.position), "rows": end.rows}
+    return json.dumps(content, separators=(",", ":"))
+
+
+def end_from_json(text: str) -> ChannelEnd:
+    """Read an end back; the inverse of `end_to_json`."""
+    content = _versioned(text)
+    return ChannelEnd(Position(*content["position"]), content["rows"])
+
+
+def _position_to_list(position: Position) -> list[str | int]:
+    return [position.token, position.skip]
+
+
+def _versioned(text: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(text)
+    if content.get("v") != _FORMAT:
+        raise StoreDamagedError(
+            "a batch was recorded by another version of headrace",
+            received=f"format {content.get('v')}",
+            valid=f"format {_FORMAT}",
+        )
+    return content
+
+
+class BatchRecords:
+    """The recorded batches of one tunnel."""
+
+    def __init__(self, database: Database, tunnel_id: str) -> None:
+        self._database = database
+        self._tunnel = tunnel_id
+
+    def save_plan(self, plan: BatchPlan) -> None:
+        """Record a plan, unless one of its batch id is there.
+
+        Plans form chains: the first batch of a chain is its root, and each batch is one deeper than the
+        batch before it.
+        """
+        with self._database.write() as connection:
+            self._check_tunnel(connection)
+            before = None
+            if plan.previous != INITIAL_BATCH:
+                before = connection.execute(
+                    "SELECT root, depth FROM batch_plan WHERE tunnel = ? AND batch = ?", (self._tunnel, plan.previous)
+                ).fetchone()
+            root, depth = (plan.batch, 0) if before is None else (before[0], before[1] + 1)
+            connection.execute(
+                "INSERT OR IGNORE INTO batch_plan (tunnel, batch, root, depth, previous, plan)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                (self._tunnel, plan.batch, root, depth, plan.previous, plan_to_json(plan)),
+            )
+
+    def load_plan(self, batch: str) -> BatchPlan | None:
+        """Return the plan of a batch, or None."""
+        found = self._database.query(
+            "SELECT plan FROM batch_plan WHERE tunnel = ? AND batch = ?", (self._tunnel, batch)
+        )
+        return plan_from_json(found[0][0]) if found else None
+
+    def record_end(self, batch: str, channel: str, end: ChannelEnd) -> ChannelEnd:
+        """Record where a batch ends in a channel, unless it is recorded; return what is recorded."""
+        recorded = self.ends(batch).get(channel)
+        if recorded is not None:
+            return recorded
+        with self._database.write() as connection:
+            self._check_tunnel(connection)
+            connection.execute(
+                "INSERT OR IGNORE INTO batch_end (tunnel, batch, channel, position) VALUES (?, ?, ?, ?)",
+                (self._tunnel, batch, channel, end_to_json(end)),
+            )
+            return self.ends(batch)[channel]
+
+    def ends(self, batch: str) -> dict[str, ChannelEnd]:
+        """Return the recorded ends of a batch, by channel."""
+        found = self._database.query(
+            "SELECT channel, position FROM batch_end WHERE tunnel = ? AND batch = ?", (self._tunnel, batch)
+        )
+        return {channel: end_from_json(end) for channel, end in found}
+
+    def prune(self, connection: apsw.Connection, batch: str, keep: int) -> None:
+        """Forget the batches more than ``keep`` before this one in its chain, and its siblings that lost."""
+        found = connection.execute(
+            "SELECT root, depth FROM batch_plan WHERE tunnel = ? AND batch = ?", (self._tunnel, batch)
+        ).fetchone()
+        if found is None:
+            return
+        root, depth = found
+        old = connection.execute(
+            "DELETE FROM batch_plan WHERE tunnel = ?1 AND root = ?2 AND depth < ?3 RETURNING batch",
+            (self._tunnel, root, depth - keep),
+        ).fetchall()
+        unused = connection.execute(
+            "DELETE FROM batch_plan WHERE tunnel = ? AND root = ? AND depth = ? AND batch <> ? RETURNING batch",
+            (self._tunnel, root, depth, batch),
+        ).fetchall()
+        connection.executemany(
+            "DELETE FROM batch_end WHERE tunnel = ? AND batch = ?", [(self._tunnel, row[0]) for row in old + unused]
+        )
+
+    def names(self, connection: apsw.Connection, channel: str) -> bool:
+        """Tell whether a recorded batch reads, or has read, a channel."""
+        found = connection.execute(
+            "SELECT EXISTS (SELECT 1 FROM batch_end WHERE tunnel = ?1 AND channel = ?2)"
+            " OR EXISTS (SELECT 1 FROM batch_plan WHERE tunnel = ?1 AND instr(plan, ?3))",
+            (self._tunnel, channel, json.dumps(channel)),
+        )
+        return any(row[0] for row in found)
+
+    def _check_tunnel(self, connection: apsw.Connection) -> None:
+        if connection.execute("SELECT 1 FROM tunnel WHERE id = ?", (self._tunnel,)).fetchone() is None:
+            raise NotFoundError("the tunnel was dropped", received=self._tunnel, remedy="create a new tunnel")

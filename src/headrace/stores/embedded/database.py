@@ -1,0 +1,291 @@
+"""The one SQLite database of an embedded store: connections, the writer lock, transactions, the clock.
+
+Rules that were paid for elsewhere (each is a measured trap):
+
+* One SQLite library per process (apsw): a second one, or a plain ``open`` of a database file, drops the
+  POSIX locks of the first, and commits are lost.
+* SQLite from 3.53.0 (or 3.51.3, …): older ones can corrupt a WAL database under concurrent checkpoints.
+* ``lockf`` for the writer lock, on one file descriptor per process: it is released when its holder dies,
+  and is not inherited by forked children.
+* BEGIN IMMEDIATE for every write, so that a snapshot never has to be upgraded.
+* A connection never crosses a fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import apsw
+
+from headrace.errors import NotFoundError, OptionError, StoreBusyError, StoreDamagedError, StoreError
+
+FORMAT_VERSION = 1
+DATABASE_FILE = "db"
+LOCK_FILE = "writer.lock"
+SYNCHRONOUS_MODES = ("full", "normal", "off")
+BUSY_TIMEOUT_MS = 60_000
+_OLDEST_SQLITE = 3_053_000
+
+_DDL = """
+CREATE TABLE info (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE clock (id INTEGER PRIMARY KEY CHECK (id = 1), version INTEGER NOT NULL, ts INTEGER NOT NULL);
+INSERT INTO clock VALUES (1, 0, 0);
+CREATE TABLE object (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, kind TEXT NOT NULL,
+    options TEXT NOT NULL, schema_version INTEGER NOT NULL);
+CREATE TABLE object_schema (object INTEGER NOT NULL, version INTEGER NOT NULL, schema BLOB NOT NULL,
+    keys TEXT NOT NULL, PRIMARY KEY (object, version)) WITHOUT ROWID;
+CREATE TABLE partition (id INTEGER PRIMARY KEY AUTOINCREMENT, object INTEGER NOT NULL, low TEXT, high TEXT,
+    parents TEXT NOT NULL, open INTEGER NOT NULL, rows INTEGER NOT NULL DEFAULT 0, first INTEGER NOT NULL DEFAULT 0,
+    next INTEGER NOT NULL DEFAULT 0, small INTEGER NOT NULL DEFAULT 0, log_bytes INTEGER NOT NULL DEFAULT 0,
+    trimmed INTEGER NOT NULL DEFAULT 0);
+CREATE INDEX partition_object ON partition (object, open);
+CREATE TABLE chunk (id INTEGER PRIMARY KEY, n INTEGER NOT NULL, level INTEGER NOT NULL, schema INTEGER NOT NULL,
+    version INTEGER NOT NULL, ts INTEGER NOT NULL, commits BLOB, data BLOB NOT NULL);
+CREATE TABLE snapshot (id INTEGER PRIMARY KEY AUTOINCREMENT, object INTEGER NOT NULL, tunnel TEXT NOT NULL,
+    version INTEGER NOT NULL, ts INTEGER NOT NULL);
+CREATE INDEX snapshot_object ON snapshot (object);
+CREATE TABLE tunnel (id TEXT PRIMARY KEY, object INTEGER NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL,
+    created REAL NOT NULL, UNIQUE (object, name)) WITHOUT ROWID;
+CREATE TABLE channel (tunnel TEXT NOT NULL, seq INTEGER NOT NULL, id TEXT NOT NULL, kind TEXT NOT NULL,
+    partition INTEGER, low TEXT, high TEXT, parents TEXT NOT NULL, start TEXT NOT NULL, checkpoint TEXT NOT NULL,
+    finished INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (tunnel, seq), UNIQUE (tunnel, id)) WITHOUT ROWID;
+CREATE TABLE batch_plan (tunnel TEXT NOT NULL, batch TEXT NOT NULL, root TEXT NOT NULL, depth INTEGER NOT NULL,
+    previous TEXT NOT NULL, plan TEXT NOT NULL, PRIMARY KEY (tunnel, batch)) WITHOUT ROWID;
+CREATE INDEX batch_plan_chain ON batch_plan (tunnel, root, depth);
+CREATE TABLE batch_end (tunnel TEXT NOT NULL, batch TEXT NOT NULL, channel TEXT NOT NULL, position TEXT NOT NULL,
+    PRIMARY KEY (tunnel, batch, channel)) WITHOUT ROWID;
+CREATE TABLE stage (id INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL, sink TEXT NOT NULL,
+    batch INTEGER NOT NULL, created REAL NOT NULL, n INTEGER NOT NULL, data BLOB NOT NULL);
+CREATE INDEX stage_batch ON stage (job, sink, batch);
+CREATE TABLE marker (job TEXT NOT NULL, sink TEXT NOT NULL, batch INTEGER NOT NULL, published REAL NOT NULL,
+    PRIMARY KEY (job, sink)) WITHOUT ROWID;
+"""
+# A chunk's id is its partition's id shifted left by this, plus the log row index of its first change.
+ROW_INDEX_BITS = 40
+_INHERITED: list[apsw.Connection] = []
+
+
+class _WriterLock:
+    """The writer lock of one store in this process: threads first, then processes."""
+
+    _of_process: ClassVar[dict[str, _WriterLock]] = {}
+    _guard = threading.Lock()
+
+    def __init__(self, path: Path) -> None:
+        self.pid = os.getpid()
+        self._threads = threading.RLock()
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    @classmethod
+    def of(cls, path: Path) -> _WriterLock:
+        """Return the process's only lock for a file: closing any descriptor of it would free the lock."""
+        with cls._guard:
+            known = cls._of_process.get(str(path))
+            if known is None or known.pid != os.getpid():
+                known = cls._of_process[str(path)] = cls(path)
+            return known
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        with self._threads:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
+
+
+class Database:
+    """Connections to one store's database, one per thread and process, and transactions on them.
+
+    Args:
+        directory: the store's directory.
+        create: make the directory and the database if they are not there.
+        synchronous: ``full`` (each commit is on disk before it returns), ``normal`` (a power cut may undo the
+            last commits; killed processes undo nothing) or ``off``.
+    """
+
+    def __init__(self, directory: Path, *, create: bool = False, synchronous: str = "full") -> None:
+        if synchronous not in SYNCHRONOUS_MODES:
+            raise OptionError(
+                "unknown value of option synchronous", received=repr(synchronous), valid=SYNCHRONOUS_MODES
+            )
+        if apsw.SQLITE_VERSION_NUMBER < _OLDEST_SQLITE:
+            raise StoreError(
+                "this SQLite can corrupt a store under concurrent use",
+                received=apsw.sqlite_lib_version(),
+                valid="3.53.0 or newer",
+                remedy="pip install -U apsw",
+            )
+        # realpath: two spellings of one path must meet in one writer lock.
+        self.directory = Path(os.path.realpath(directory))
+        self.synchronous = synchronous
+        self._local = threading.local()
+        self._closed_generation = 0
+        if not (self.directory / DATABASE_FILE).exists() and not create:
+            raise NotFoundError(
+                "no store here",
+                received=str(directory),
+                remedy="create one with headrace.open(path, create=True) or `headrace table create`",
+            )
+        if create:
+            self._create()
+
+    def _create(self) -> None:
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"cannot create the store's directory: {error.strerror}", received=str(self.directory)
+            ) from error
+        with _WriterLock.of(self.directory / LOCK_FILE).held(), _translated():
+            connection = self.connection
+            if connection.pragma("user_version") == 0:
+                connection.execute("BEGIN IMMEDIATE")
+                for statement in _DDL.split(";\n"):
+                    if statement.strip():
+                        connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+                connection.execute("COMMIT")
+
+    @property
+    def connection(self) -> apsw.Connection:
+        """This thread's connection."""
+        key = (os.getpid(), self._closed_generation)
+        if getattr(self._local, "key", None) != key:
+            if hasattr(self._local, "connection") and self._local.key[0] != os.getpid():
+                # Closing a connection inherited by a fork would checkpoint and unlock behind the parent's back.
+                _INHERITED.append(self._local.connection)
+            self._local.connection = self._connect()
+            self._local.key = key
+        connection: apsw.Connection = self._local.connection
+        return connection
+
+    def _connect(self) -> apsw.Connection:
+        with _translated():
+            connection = apsw.Connection(str(self.directory / DATABASE_FILE), statementcachesize=256)
+            connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+            connection.pragma("page_size", 4096)
+            connection.pragma("journal_mode", "wal")
+            connection.pragma("synchronous", self.synchronous)
+            connection.pragma("cache_size", -65536)
+            connection.pragma("temp_store", "memory")
+            # Checkpoints of 64 MB: with the default 4 MB, small random writes are half as fast.
+            connection.pragma("wal_autocheckpoint", 16384)
+            connection.pragma("journal_size_limit", 64 << 20)
+            version = connection.pragma("user_version")
+        if version not in (0, FORMAT_VERSION):
+            raise StoreDamagedError(
+                "the store was written by another version of headrace",
+                received=f"format {version}",
+                valid=f"format {FORMAT_VERSION}",
+            )
+        return connection
+
+    def close(self) -> None:
+        """Close this thread's connection; those of other threads go when they are next used or collected."""
+        connection = getattr(self._local, "connection", None)
+        if connection is not None and self._local.key[0] == os.getpid():
+            connection.close()
+        self._local.__dict__.clear()
+        self._closed_generation += 1
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[apsw.Connection]:
+        """Run a write transaction: all of it is committed, or none. Not to be nested."""
+        with _WriterLock.of(self.directory / LOCK_FILE).held(), _translated():
+            connection = self.connection
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                # A full disk may have rolled back already.
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[apsw.Connection]:
+        """Run a read transaction: one state of the whole store. Keep it short: it keeps the WAL from shrinking.
+
+        Inside a transaction of this thread it joins that one.
+        """
+        with _translated():
+            connection = self.connection
+            if connection.in_transaction:
+                yield connection
+                return
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[apsw.Connection]:
+        """Run a read transaction on a connection of its own, which may outlive the call and change threads."""
+        pid = os.getpid()
+        with _translated():
+            connection = self._connect()
+            try:
+                connection.execute("BEGIN")
+                yield connection
+            finally:
+                if os.getpid() == pid:
+                    connection.close()
+                else:
+                    _INHERITED.append(connection)
+
+    def query(self, sql: str, bindings: Any = ()) -> list[tuple[Any, ...]]:
+        """Run one statement that reads, and return all its rows."""
+        with _translated():
+            return list(self.connection.execute(sql, bindings))
+
+    def wait_for_change(self, timeout: float, seen: int | None) -> int:
+        """Wait until another connection commits, at most ``timeout`` seconds; return the data version then.
+
+        ``seen`` is the result of the last call. A commit of this thread's own connection does not count.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            version = int(self.query("PRAGMA data_version")[0][0])
+            remaining = deadline - time.monotonic()
+            if version != seen or remaining <= 0:
+                return version
+            time.sleep(min(0.01, remaining))
+
+
+def stamp(connection: apsw.Connection) -> tuple[int, int]:
+    """Take the next commit version and timestamp (µs since 1970); both rise strictly in commit order."""
+    rows = list(
+        connection.execute(
+            "UPDATE clock SET version = version + 1, ts = max(ts + 1, ?) RETURNING version, ts",
+            (time.time_ns() // 1000,),
+        )
+    )
+    version, ts = rows[0]
+    return int(version), int(ts)
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    """Turn SQLite's errors into headrace's."""
+    try:
+        yield
+    except apsw.BusyError as error:
+        raise StoreBusyError("another process holds the store", received=str(error)) from error
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise StoreDamagedError("the store's database is damaged", received=str(error)) from error
+    except apsw.FullError as error:
+        raise StoreError("the disk is full; nothing of this transaction was written") from error
+    except (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError) as error:
+        raise StoreError("the store's files cannot be read or written", received=str(error)) from error

@@ -1,0 +1,211 @@
+"""What a write makes of rows, worked out on whole columns: pure functions without a store.
+
+Rows come sorted by key, those of one key in the order in which they were given; a *group* is the rows of one key.
+Each row of a group is a change of its own, and sees what the one before it left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.model import ChangeOp, TableSchema
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Numbers: TypeAlias = npt.NDArray[np.int64]
+
+_WITH_PREIMAGE = (ChangeOp.REPLACE, ChangeOp.UPDATE, ChangeOp.DELETE)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Which rows have the same key: masks of the first and last row of each, and each row's group number from 0."""
+
+    first: Mask
+    last: Mask
+    number: Numbers
+
+    @property
+    def all_single(self) -> bool:
+        return bool(self.first.all())
+
+    def only_last(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the last row of each group."""
+        return rows if self.all_single else rows.filter(pa.array(self.last))
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Changes of rows in key order.
+
+    Attributes:
+        rows: the rows as they became; for a delete what the log is to hold of it.
+        ops: `ChangeOp` codes.
+        before: the rows as they were, where there were any; None if nobody asks for them.
+        written: a bitmap over the attributes per row, null for all of them; None if all are null.
+    """
+
+    rows: pa.RecordBatch
+    ops: npt.NDArray[np.int8]
+    before: pa.RecordBatch | None = None
+    written: pa.BinaryArray | None = None
+
+
+def sorted_by_key(rows: pa.Table, schema: TableSchema) -> pa.Table:
+    """Return the rows in key order, those of one key in their given order."""
+    return rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in schema.primary_key]))
+
+
+def groups_of(rows: pa.RecordBatch | pa.Table, schema: TableSchema) -> Groups:
+    """Return the groups of sorted rows."""
+    count = rows.num_rows
+    first = np.ones(count, dtype=np.bool_)
+    if count > 1:
+        same = np.ones(count - 1, dtype=np.bool_)
+        for name in schema.primary_key:
+            column = rows.column(name)
+            same &= pc.equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
+        first[1:] = ~same
+    last = np.ones(count, dtype=np.bool_)
+    last[:-1] = first[1:]
+    return Groups(first, last, np.cumsum(first) - 1)
+
+
+def put(rows: pa.RecordBatch, groups: Groups, existed: Mask, old: pa.RecordBatch | None) -> Resolved:
+    """Resolve puts of whole rows.
+
+    Args:
+        existed: for each group, whether there was a row.
+        old: for each group, that row; None if nobody asks for it.
+    """
+    replaces = existed[groups.number] | ~groups.first
+    ops = np.where(replaces, ChangeOp.REPLACE, ChangeOp.INSERT).astype(np.int8)
+    return Resolved(rows, ops, None if old is None else _before(rows, groups, old))
+
+
+def update(
+    rows: pa.RecordBatch, groups: Groups, written: Mask, existed: Mask, old: pa.RecordBatch, schema: TableSchema
+) -> Resolved:
+    """Resolve updates of cells.
+
+    Args:
+        rows: the key and some attributes.
+        written: rows × all attributes of the table: which cells are set.
+        existed: for each group, whether there was a row.
+        old: for each group, that row, or one of nulls.
+    """
+    count = rows.num_rows
+    start = np.flatnonzero(groups.first)[groups.number]
+    arrays: dict[str, pa.Array] = {name: rows.column(name) for name in schema.primary_key}
+    for index, column in enumerate(schema.attributes):
+        if column.name not in rows.schema.names:
+            arrays[column.name] = old.column(column.name).take(pa.array(groups.number))
+            continue
+        latest = np.maximum.accumulate(np.where(written[:, index], np.arange(count), -1))
+        source = np.where(latest >= start, latest, count + groups.number)
+        cells = pa.concat_arrays([rows.column(column.name), old.column(column.name)])
+        arrays[column.name] = cells.take(pa.array(source))
+    merged = pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema.arrow)
+    updates = existed[groups.number] | ~groups.first
+    ops = np.where(updates, ChangeOp.UPDATE, ChangeOp.UPSERT).astype(np.int8)
+    return Resolved(merged, ops, _before(merged, groups, old), _bitmaps(written))
+
+
+def _before(rows: pa.RecordBatch, groups: Groups, old: pa.RecordBatch) -> pa.RecordBatch:
+    """Return what each change found: the old row of its key, or the row that the change before it left."""
+    if groups.all_single:
+        return old
+    source = np.where(groups.first, rows.num_rows + groups.number, np.arange(rows.num_rows) - 1)
+    return _concatenated(rows, old).take(pa.array(source))
+
+
+def _bitmaps(written: Mask) -> pa.BinaryArray | None:
+    if written.all():
+        return None
+    packed = np.packbits(written, axis=1, bitorder="little")
+    count, width = packed.shape
+    offsets = np.arange(0, (count + 1) * width, width, dtype=np.int32)[: count + 1]
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(packed)])
+
+
+def with_preimages(changes: Resolved) -> Resolved:
+    """Return the changes with a PREIMAGE entry right before each replacement, update and delete."""
+    assert changes.before is not None
+    count = len(changes.ops)
+    has_preimage = np.isin(changes.ops, _WITH_PREIMAGE)
+    place = np.cumsum(1 + has_preimage) - 1
+    size = int(place[-1]) + 1 if count else 0
+    source: Numbers = np.empty(size, dtype=np.int64)
+    is_preimage = np.zeros(size, dtype=np.bool_)
+    source[place] = np.arange(count)
+    source[place[has_preimage] - 1] = np.flatnonzero(has_preimage)
+    is_preimage[place[has_preimage] - 1] = True
+    ops = np.where(is_preimage, ChangeOp.PREIMAGE, changes.ops[source]).astype(np.int8)
+    both = _concatenated(changes.rows, changes.before)
+    rows = both.take(pa.array(np.where(is_preimage, count + source, source)))
+    written = None if changes.written is None else changes.written.take(pa.array(source, mask=is_preimage))
+    return Resolved(rows, ops, written=written)
+
+
+def replace_all(
+    old: pa.RecordBatch, new: pa.RecordBatch, same: Numbers, unequal: Mask, *, keep_old: bool, schema: TableSchema
+) -> Resolved:
+    """Resolve the replacement of some rows by others; both are in key order, without repeated keys.
+
+    Args:
+        same: for each old row the index of the new row of the same key, or -1; see `match`.
+        unequal: for each old row, whether the new row of the same key differs from it.
+        keep_old: whether deletes are to hold the old attributes.
+    """
+    deleted = np.flatnonzero(same < 0)
+    replaced = np.flatnonzero((same >= 0) & unequal)
+    inserted = np.setdiff1d(np.arange(new.num_rows), same)
+    gone = old.take(pa.array(deleted))
+    rows = _concatenated(
+        gone if keep_old else without_attributes(gone, schema),
+        new.take(pa.array(same[replaced])),
+        new.take(pa.array(inserted)),
+    )
+    ops = np.repeat(
+        np.array([ChangeOp.DELETE, ChangeOp.REPLACE, ChangeOp.INSERT], dtype=np.int8),
+        [len(deleted), len(replaced), len(inserted)],
+    )
+    found = np.concatenate([deleted, replaced, np.zeros(len(inserted), dtype=np.int64)])
+    before = old.take(pa.array(found, mask=ops == ChangeOp.INSERT)) if keep_old else None
+    order = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in schema.primary_key])
+    return Resolved(rows.take(order), ops[order.to_numpy()], None if before is None else before.take(order))
+
+
+def match(left: pa.RecordBatch, right: pa.RecordBatch, schema: TableSchema) -> Numbers:
+    """Return, for each row of ``left``, the index of the row of ``right`` with the same key, or -1.
+
+    Both have no key twice.
+    """
+    keys = list(schema.primary_key)
+    both = pa.Table.from_batches([left.select(keys), right.select(keys)])
+    order = pc.sort_indices(both, sort_keys=[(name, "ascending") for name in keys]).to_numpy().astype(np.int64)
+    first = groups_of(both.take(pa.array(order)), schema).first
+    second = np.flatnonzero(~first)
+    result = np.full(left.num_rows, -1, dtype=np.int64)
+    result[order[second - 1]] = order[second] - left.num_rows
+    return result
+
+
+def without_attributes(rows: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
+    """Return the rows' keys, with null attributes."""
+    arrays: list[Any] = [
+        rows.column(column.name) if column.name in schema.primary_key else pa.nulls(rows.num_rows, column.type)
+        for column in schema.columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
+
+
+def _concatenated(*batches: pa.RecordBatch) -> pa.RecordBatch:
+    schema = batches[0].schema
+    columns = [pa.concat_arrays([batch.column(index) for batch in batches]) for index in range(len(schema))]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

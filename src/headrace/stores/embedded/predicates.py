@@ -1,0 +1,268 @@
+"""Conditions and key ranges as SQL over the packed rows of `codec`.
+
+Fixed-width attributes live in ``f`` in a form whose bytes sort as their values do. A comparison with a value is
+therefore a set of ranges of encoded numbers, and a range is a comparison of ``substr(f, …)`` with two constants.
+Strings, binaries and keys are native SQLite columns, compared by their bytes as everywhere in headrace.
+
+Comparisons follow Spark: null never satisfies one, NaN equals NaN and is greater than every number, -0.0 equals 0.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from headrace.errors import OptionError, SchemaError
+from headrace.model import Column, Key, KeyRange, KeyValue, Predicate, TableSchema
+from headrace.rows import to_column
+from headrace.stores.embedded.codec import RowCodec, Slot, is_variable, ordered_bytes, value_width
+from headrace.types import type_name
+
+MAX_VALUES = 10_000
+"""Most values in one condition with ``in``; SQLite limits the number of bindings."""
+_BOUNDING = ("=", "<", "<=", ">", ">=", "starts with")
+_LAST_CODE_POINT = "\U0010ffff"
+_Range: TypeAlias = tuple[int, int]
+"""Encoded numbers from the first to the second, both included."""
+
+
+@dataclass(frozen=True)
+class Sql:
+    """A piece of a WHERE clause, and the values of its question marks."""
+
+    text: str
+    bindings: tuple[Any, ...] = ()
+
+
+EVERYTHING = Sql("1")
+NOTHING = Sql("0")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A place between keys: before the first key that begins with ``prefix``, or behind the last one."""
+
+    prefix: Key
+    behind: bool = False
+
+    def __lt__(self, other: Cut) -> bool:
+        return self._order < other._order
+
+    @property
+    def _order(self) -> tuple[tuple[int, KeyValue], ...]:
+        return tuple((0, value) for value in self.prefix) + (((1, 0),) if self.behind else ())
+
+
+def where(codec: RowCodec, keys: KeyRange, predicates: Sequence[Predicate], after: Key | None = None) -> Sql:
+    """Return the condition for rows in a key range, behind a key, that satisfy all predicates.
+
+    What the predicates say about the beginning of the key becomes part of the range, so that SQLite
+    only visits that part of the table.
+    """
+    low, high, remaining = bounds(codec, keys, predicates)
+    if after is not None:
+        behind = Cut(after, behind=True)
+        low = behind if low is None or low < behind else low
+    pieces = [_cut_sql(low, ">=", ">"), _cut_sql(high, "<", "<=")]
+    pieces += [predicate_sql(codec, predicate) for predicate in remaining]
+    pieces = [piece for piece in pieces if piece != EVERYTHING]
+    if not pieces:
+        return EVERYTHING
+    return Sql(" AND ".join(piece.text for piece in pieces), tuple(v for piece in pieces for v in piece.bindings))
+
+
+def bounds(
+    codec: RowCodec, keys: KeyRange, predicates: Sequence[Predicate]
+) -> tuple[Cut | None, Cut | None, list[Predicate]]:
+    """Return the places in the key order between which rows must lie, and the predicates that this does not cover.
+
+    A covered predicate must not be given to SQLite as well: an equality there would keep it from going
+    straight to the page's first row.
+    """
+    lows = [] if keys.low is None else [Cut(keys.low)]
+    highs = [] if keys.high is None else [Cut(keys.high)]
+    covered = set()
+    prefix: Key = ()
+    for name in codec.schema.primary_key:
+        fixed: Key | None = None
+        for predicate in predicates:
+            if predicate.column == name and predicate.operator in _BOUNDING and predicate.value is not None:
+                low, high = _key_cuts(codec.schema.column(name), predicate, prefix)
+                lows += low
+                highs += high
+                covered.add(id(predicate))
+                if predicate.operator == "=":
+                    fixed = low[0].prefix
+        if fixed is None:
+            break
+        prefix = fixed
+    remaining = [predicate for predicate in predicates if id(predicate) not in covered]
+    return max(lows, default=None), min(highs, default=None), remaining
+
+
+def _key_cuts(column: Column, predicate: Predicate, prefix: Key) -> tuple[list[Cut], list[Cut]]:
+    value = _operands(column, predicate)[0].as_py()
+    key = (*prefix, value)
+    match predicate.operator:
+        case "=":
+            return [Cut(key)], [Cut(key, behind=True)]
+        case "<":
+            return [], [Cut(key)]
+        case "<=":
+            return [], [Cut(key, behind=True)]
+        case ">":
+            return [Cut(key, behind=True)], []
+        case ">=":
+            return [Cut(key)], []
+        case _:
+            end = _after_prefix(value)
+            return [Cut(key)], [] if end is None else [Cut((*prefix, end))]
+
+
+def _cut_sql(cut: Cut | None, before: str, behind: str) -> Sql:
+    if cut is None or not cut.prefix:
+        return EVERYTHING
+    columns = ", ".join(f"k{index}" for index in range(len(cut.prefix)))
+    return Sql(f"({columns}) {behind if cut.behind else before} ({_marks(cut.prefix)})", cut.prefix)
+
+
+def predicate_sql(codec: RowCodec, predicate: Predicate) -> Sql:
+    """Return one condition as SQL.
+
+    Raises:
+        SchemaError: no such column, or its type cannot hold the value.
+        OptionError: the operator cannot be used with the column or the value.
+    """
+    column = codec.schema.column(predicate.column)
+    operator = predicate.operator
+    slot = codec.slots[column.name]
+    if operator in ("is null", "is not null"):
+        # A row from before the column has no presence byte at all.
+        return Sql(f"substr(f, {slot.offset + 1}, 1) {'!=' if operator == 'is null' else '='} x'01'")
+    operands = _operands(column, predicate)
+    if len(operands) == 0:
+        return NOTHING
+    if column.name in codec.native:
+        return _native_sql(codec.native[column.name], operator, operands.to_pylist())
+    encoded = [int.from_bytes(row.tobytes(), "big") for row in ordered_bytes(operands)]
+    return _packed_sql(slot, _ranges(column.type, operator, encoded))
+
+
+def typed_key(schema: TableSchema, key: Sequence[Any]) -> Key:
+    """Return the values of a key, or of its beginning, in the types of the key columns; or raise `SchemaError`."""
+    if len(key) > len(schema.primary_key):
+        raise SchemaError("a key has more values than the table has key columns", received=len(key))
+    if None in key:
+        raise SchemaError("a key has a null in it", received=repr(tuple(key)))
+    columns = [schema.column(name) for name in schema.primary_key]
+    return tuple(to_column([value], column)[0].as_py() for value, column in zip(key, columns, strict=False))
+
+
+def typed_range(schema: TableSchema, keys: KeyRange) -> KeyRange:
+    """Return a key range with its bounds in the types of the key columns, or raise `SchemaError`."""
+    return KeyRange(
+        None if keys.low is None else typed_key(schema, keys.low),
+        None if keys.high is None else typed_key(schema, keys.high),
+    )
+
+
+def _operands(column: Column, predicate: Predicate) -> pa.Array:
+    """Return the values to compare with, in the column's type; nulls are left out, as nothing equals them."""
+    operator, value = predicate.operator, predicate.value
+    if operator == "starts with" and not is_variable(column.type):
+        raise OptionError(
+            "the operator 'starts with' needs a string or binary column",
+            received=f"{column.name!r} of type {type_name(column.type)}",
+        )
+    values = [value]
+    if operator == "in":
+        if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+            raise OptionError("the operator 'in' needs a list of values", received=repr(value))
+        values = list(value)
+        if len(values) > MAX_VALUES:
+            raise OptionError("too many values in a condition", received=len(values), valid=f"at most {MAX_VALUES}")
+    try:
+        return to_column([item for item in values if item is not None], column).combine_chunks()
+    except SchemaError as error:
+        raise SchemaError(
+            f"a condition on column {column.name!r} has a value that the column cannot hold",
+            received=error.received,
+            valid=error.valid,
+        ) from None
+
+
+def _native_sql(name: str, operator: str, values: list[Any]) -> Sql:
+    if operator == "in":
+        return Sql(f"{name} IN ({_marks(values)})", tuple(values))
+    if operator != "starts with":
+        return Sql(f"{name} {operator} ?", (values[0],))
+    end = _after_prefix(values[0])
+    return Sql(f"{name} >= ?", (values[0],)) if end is None else Sql(f"({name} >= ? AND {name} < ?)", (values[0], end))
+
+
+def _marks(values: Sequence[Any]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def _after_prefix(prefix: KeyValue) -> KeyValue | None:
+    """Return the first text or binary behind all that begin with a prefix; None if there is none."""
+    if isinstance(prefix, bytes):
+        shortened = prefix.rstrip(b"\xff")
+        return shortened[:-1] + bytes([shortened[-1] + 1]) if shortened else None
+    text = str(prefix).rstrip(_LAST_CODE_POINT)
+    if not text:
+        return None
+    following = ord(text[-1]) + 1
+    # Surrogates are no characters of UTF-8.
+    return text[:-1] + chr(0xE000 if following == 0xD800 else following)
+
+
+# -- ranges of encoded numbers ----------------------------------------------------------------------------
+
+
+def _packed_sql(slot: Slot, ranges: list[_Range]) -> Sql:
+    expression = f"substr(f, {slot.offset + 1}, {slot.width + 1})"
+    # A long list of values must not become a deep expression.
+    single = [number for low, high in ranges if high - low <= 1 for number in range(low, high + 1)]
+    wide = [pair for pair in ranges if pair[1] - pair[0] > 1]
+    parts = [f"{expression} IN ({_marks(single)})"] if single else []
+    parts += [f"{expression} BETWEEN ? AND ?"] * len(wide)
+    numbers = single + [number for pair in wide for number in pair]
+    bindings = tuple(b"\x01" + number.to_bytes(slot.width, "big") for number in numbers)
+    return Sql(f"({' OR '.join(parts)})", bindings) if parts else NOTHING
+
+
+def _ranges(data_type: pa.DataType, operator: str, encoded: list[int]) -> list[_Range]:
+    """Return the ranges of encoded numbers that satisfy a comparison."""
+    if operator == "in":
+        return sorted({pair for number in encoded for pair in _divide(data_type, number)[1]})
+    below, equal, above = _divide(data_type, encoded[0])
+    return {
+        "=": equal,
+        "!=": below + above,
+        "<": below,
+        "<=": below + equal,
+        ">": above,
+        ">=": equal + above,
+    }[operator]
+
+
+def _divide(data_type: pa.DataType, number: int) -> tuple[list[_Range], list[_Range], list[_Range]]:
+    """Divide all encoded numbers into those below, equal to and above one of them."""
+    last = (1 << 8 * value_width(data_type)) - 1
+    if not pa.types.is_floating(data_type):
+        return _not_empty((0, number - 1)), [(number, number)], _not_empty((number + 1, last))
+    limits = ordered_bytes(pa.array([float("-inf"), -0.0, 0.0, float("inf")], data_type))
+    lowest, minus_zero, zero, highest = (int.from_bytes(row.tobytes(), "big") for row in limits)
+    not_a_number = [(0, lowest - 1), (highest + 1, last)]
+    if not lowest <= number <= highest:
+        return [(lowest, highest)], not_a_number, []
+    low, high = (minus_zero, zero) if number in (minus_zero, zero) else (number, number)
+    return _not_empty((lowest, low - 1)), [(low, high)], [*_not_empty((high + 1, highest)), *not_a_number]
+
+
+def _not_empty(pair: _Range) -> list[_Range]:
+    return [pair] if pair[0] <= pair[1] else []

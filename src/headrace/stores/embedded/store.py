@@ -1,0 +1,207 @@
+"""The embedded store: one directory, no server, safe for many processes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError
+from headrace.model import OPERATORS, Start, TableSchema, TunnelKind
+from headrace.ports import Capabilities, Publisher, Store, Table, TableOptions, Tunnel
+from headrace.stores.embedded import tables, tunnels
+from headrace.stores.embedded.database import Database
+from headrace.stores.embedded.publisher import EmbeddedPublisher
+from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.stores.embedded.tunnel import EmbeddedTunnel
+
+
+class EmbeddedStore(Store):
+    """Tables, tunnels and publications in one SQLite database.
+
+    Args:
+        directory: where the store lives.
+        create: make the store if it is not there.
+        synchronous: ``full``, ``normal`` or ``off``, see `headrace.stores.embedded.database.Database`.
+    """
+
+    capabilities = Capabilities(
+        transactions=True,
+        whole_rows=True,
+        pre_images=True,
+        add_columns=True,
+        split_partitions=True,
+        predicates=frozenset(OPERATORS),
+    )
+
+    def __init__(self, directory: str | os.PathLike[str], *, create: bool = False, synchronous: str = "full") -> None:
+        self._database = Database(Path(directory), create=create, synchronous=synchronous)
+        self._seen = threading.local()
+        self.url = self._database.directory.as_uri()
+
+    def __repr__(self) -> str:
+        return f"EmbeddedStore({str(self._database.directory)!r})"
+
+    # -- tables -------------------------------------------------------------------------------------
+
+    def tables(self) -> list[str]:
+        return sorted(row[0] for row in self._database.query("SELECT name FROM object WHERE kind = 'table'"))
+
+    def create_table(
+        self,
+        name: str,
+        columns: Mapping[str, str | pa.DataType] | pa.Schema,
+        primary_key: str | Sequence[str],
+        *,
+        exist_ok: bool = False,
+        **options: Any,
+    ) -> Table:
+        _check_name(name)
+        schema = TableSchema.of(columns, primary_key)
+        settings = tables.table_options(TableOptions(), **options)
+        with self._database.write() as connection:
+            taken = connection.execute("SELECT 1 FROM object WHERE name = ?", (name,)).fetchone()
+            if taken is None:
+                tables.create(connection, name, schema, settings)
+        table = EmbeddedTable(self._database, name)
+        if taken is not None:
+            if not exist_ok:
+                raise AlreadyExistsError(
+                    "a table of this name is there", received=repr(name), remedy="pass exist_ok=True to use it as it is"
+                )
+            if table.schema != schema:
+                raise SchemaError(
+                    f"table {name!r} is there with other columns or another key",
+                    received=_shown(schema),
+                    valid=_shown(table.schema),
+                )
+        return table
+
+    def table(self, name: str) -> Table:
+        self._object_id(name)
+        return EmbeddedTable(self._database, name)
+
+    def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
+        with self._database.write() as connection:
+            try:
+                object_id = self._object_id(name)
+            except NotFoundError:
+                if missing_ok:
+                    return
+                raise
+            tunnels.drop_all(connection, object_id)
+            tables.drop(connection, object_id)
+
+    def _object_id(self, name: str) -> int:
+        found = self._database.query("SELECT id FROM object WHERE name = ? AND kind = 'table'", (name,))
+        if not found:
+            raise NotFoundError("no such table", received=repr(name), valid=self.tables())
+        return int(found[0][0])
+
+    # -- tunnels ------------------------------------------------------------------------------------
+
+    def create_tunnel(
+        self,
+        table: str,
+        name: str,
+        kind: str | TunnelKind = TunnelKind.BASE_AND_STREAM,
+        *,
+        start: str | Start = "latest",
+        base_channels: int | None = None,
+    ) -> Tunnel:
+        begin = start if isinstance(start, Start) else Start.parse(start)
+        tunnel_id = tunnels.create(
+            self._database, self.table(table), name, TunnelKind.parse(kind), begin, base_channels
+        )
+        return self.tunnel(tunnel_id)
+
+    def tunnel(self, id_or_name: str, table: str | None = None) -> Tunnel:
+        known = self._tunnels(table)
+        found = [tunnel for tunnel in known if tunnel.id == id_or_name]
+        found = found or [tunnel for tunnel in known if tunnel.name == id_or_name]
+        if not found:
+            where = "" if table is None else f" of table {table!r}"
+            raise NotFoundError(
+                f"no such tunnel{where}",
+                received=repr(id_or_name),
+                valid=sorted({tunnel.name for tunnel in known}),
+                remedy="give its id or its name",
+            )
+        if len(found) > 1:
+            raise OptionError(
+                "several tables have a tunnel of this name",
+                received=repr(id_or_name),
+                valid=[f"{tunnel.id} of table {tunnel.table.name!r}" for tunnel in found],
+                remedy="give the id, or name the table too",
+            )
+        return found[0]
+
+    def tunnels(self, table: str | None = None) -> list[Tunnel]:
+        if table is not None:
+            self._object_id(table)
+        return list(self._tunnels(table))
+
+    def _tunnels(self, table: str | None) -> list[EmbeddedTunnel]:
+        found = self._database.query(
+            "SELECT o.name, o.id, t.id, t.name, t.kind, t.created FROM tunnel t JOIN object o ON o.id = t.object"
+            " WHERE ?1 IS NULL OR o.name = ?1 ORDER BY t.created, t.id",
+            (table,),
+        )
+        return [
+            EmbeddedTunnel(
+                self._database,
+                EmbeddedTable(self._database, table_name),
+                object_id,
+                tunnel_id,
+                name,
+                TunnelKind(kind),
+                created,
+            )
+            for table_name, object_id, tunnel_id, name, kind, created in found
+        ]
+
+    def drop_tunnel(self, id_or_name: str, table: str | None = None, *, missing_ok: bool = False) -> None:
+        with self._database.write() as connection:
+            try:
+                tunnel = self.tunnel(id_or_name, table)
+            except NotFoundError:
+                if missing_ok:
+                    return
+                raise
+            tunnels.drop(connection, tunnel.id)
+
+    # -- the rest -----------------------------------------------------------------------------------
+
+    def publisher(self, job: str, sink: str = "") -> Publisher:
+        return EmbeddedPublisher(self._database, job, sink)
+
+    def wait_for_change(self, timeout: float) -> bool:
+        """See `headrace.ports.Store.wait_for_change`; what this thread itself commits does not count.
+
+        The first call of a thread returns at once.
+        """
+        seen: int | None = getattr(self._seen, "version", None)
+        self._seen.version = self._database.wait_for_change(timeout, seen)
+        return bool(self._seen.version != seen)
+
+    def close(self) -> None:
+        self._database.close()
+        self._seen.__dict__.clear()
+
+
+def _check_name(name: str) -> None:
+    if not name:
+        raise OptionError("a table needs a name that is not empty", received=repr(name))
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise OptionError("a table name must be valid Unicode", received=ascii(name)) from None
+
+
+def _shown(schema: TableSchema) -> str:
+    columns = ", ".join(f"{column.name} {column.type}" for column in schema.columns)
+    return f"{columns}; key {', '.join(schema.primary_key)}"

@@ -1,0 +1,291 @@
+"""Tables of the embedded store: `EmbeddedTable`, and creating and dropping what is behind one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import apsw
+import pyarrow as pa
+
+from headrace.errors import NotFoundError, OptionError, SchemaError
+from headrace.model import KeyRange, KeyValue, RowChange, TableSchema, Where, parse_where
+from headrace.ports import Rows, Table, TableDescription, TableOptions, TrimReport
+from headrace.rows import to_arrow
+from headrace.stores.embedded import log, partitions, retention
+from headrace.stores.embedded.database import Database, stamp
+from headrace.stores.embedded.physical import PhysicalTable
+from headrace.stores.embedded.predicates import typed_key
+from headrace.stores.embedded.scan import scan
+from headrace.stores.embedded.writes import Prepared, Writer
+
+_COLUMNS_OF: dict[RowChange, Any] = {
+    RowChange.PUT: "all",
+    RowChange.REPLACE_ALL: "all",
+    RowChange.UPDATE: "given",
+    RowChange.DELETE: "keys",
+}
+
+
+class _State(NamedTuple):
+    """A table as it is in a transaction."""
+
+    table: PhysicalTable
+    options: TableOptions
+    options_text: str
+
+
+class EmbeddedTable(Table):
+    """A table of the embedded store, by its name.
+
+    A handle keeps nothing that others need to see. It remembers the schema, and looks in each transaction whether that
+    is still the one.
+    """
+
+    def __init__(self, database: Database, name: str) -> None:
+        self.name = name
+        self._database = database
+        self._state: _State | None = None
+
+    def __repr__(self) -> str:
+        return f"EmbeddedTable({self.name!r})"
+
+    @property
+    def schema(self) -> TableSchema:
+        return self._load_now().table.schema
+
+    # -- writing ----------------------------------------------------------------------------------------
+
+    def put(self, rows: Rows) -> int:
+        return self._write(RowChange.PUT, rows)
+
+    def update(self, rows: Rows, *, keep_nulls: bool = True) -> int:
+        return self._write(RowChange.UPDATE, rows, keep_nulls=keep_nulls)
+
+    def delete(self, keys: Rows) -> int:
+        return self._write(RowChange.DELETE, keys)
+
+    def prepare(self, change: RowChange, rows: Rows, *, keep_nulls: bool = False) -> Prepared:
+        """Check, sort and encode rows, which needs no lock, for `apply`."""
+        table = self._load_now().table
+        typed = to_arrow(rows, table.schema, columns=_COLUMNS_OF[change])
+        return Prepared(table, change, typed, keep_nulls=keep_nulls)
+
+    def apply(
+        self, connection: apsw.Connection, change: RowChange, rows: Rows | Prepared, version: int, ts: int
+    ) -> None:
+        """Apply rows inside a write transaction of the caller.
+
+        Args:
+            connection: the connection of the transaction.
+            change: how; UPDATE sets the cells that are not null, and REPLACE_ALL only logs what differs.
+            rows: rows, or what `prepare` made of them before the transaction.
+            version: the commit's version, ``ts`` its timestamp (µs since 1970), both from `stamp`.
+        """
+        state = self._load(connection)
+        if not isinstance(rows, Prepared):
+            typed = to_arrow(rows, state.table.schema, columns=_COLUMNS_OF[change])
+            rows = Prepared(state.table, change, typed)
+        elif rows.table.identity != state.table.identity:
+            # Columns were added, or the table was made anew, since the rows were prepared.
+            typed = to_arrow(rows.rows, state.table.schema, columns=_COLUMNS_OF[change])
+            rows = Prepared(state.table, change, typed, keep_nulls=rows.keep_nulls)
+        Writer(connection, state.table, state.options, version, ts).apply(rows)
+
+    def _write(self, change: RowChange, rows: Rows, *, keep_nulls: bool = False) -> int:
+        prepared = self.prepare(change, rows, keep_nulls=keep_nulls)
+        if change is RowChange.UPDATE and prepared.rows.num_columns == len(prepared.table.schema.primary_key):
+            raise SchemaError(
+                "an update needs a column to set besides the key",
+                received=prepared.rows.column_names,
+                valid=[column.name for column in prepared.table.schema.attributes],
+            )
+        if prepared.rows.num_rows == 0:
+            ((version,),) = self._database.query("SELECT version FROM clock")
+            return int(version)
+        with self._database.write() as connection:
+            version, ts = stamp(connection)
+            self.apply(connection, change, prepared, version, ts)
+        return version
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    def get(self, key: Mapping[str, KeyValue], columns: Sequence[str] | None = None) -> dict[str, Any] | None:
+        with self._database.read() as connection:
+            table = self._load(connection).table
+            schema = table.schema
+            if set(key) != set(schema.primary_key):
+                raise SchemaError("a key needs exactly the key columns", received=list(key), valid=schema.primary_key)
+            names = [schema.column(name).name for name in (schema.names if columns is None else columns)]
+            values = typed_key(schema, [key[name] for name in schema.primary_key])
+            rows, present = table.fetch(connection, [[value] for value in values])
+        if not present[0]:
+            return None
+        row: dict[str, Any] = rows.select(names).to_pylist()[0]
+        return row
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Where | None = None,
+        *,
+        keys: KeyRange | None = None,
+        batch_rows: int = 65536,
+    ) -> pa.RecordBatchReader:
+        return scan(
+            self._database,
+            lambda connection: self._load(connection).table,
+            columns,
+            parse_where(where),
+            keys,
+            batch_rows,
+        )
+
+    def splits(self, count: int) -> list[KeyRange]:
+        with self._database.read() as connection:
+            return partitions.splits(connection, self._load(connection).table, count)
+
+    # -- partitions, columns, options -------------------------------------------------------------------
+
+    def split(self, partition: int | None = None, at: Mapping[str, KeyValue] | None = None) -> tuple[int, int]:
+        with self._database.write() as connection:
+            table = self._load(connection).table
+            key = None
+            if at is not None:
+                names = table.schema.primary_key[: len(at)]
+                if not at or set(names) != set(at):
+                    raise SchemaError(
+                        "a partition is split at a key, or at the beginning of one",
+                        received=list(at),
+                        valid=table.schema.primary_key,
+                    )
+                key = typed_key(table.schema, [at[name] for name in names])
+            return partitions.split(connection, table, partition, key)
+
+    def merge(self, left: int, right: int) -> int:
+        with self._database.write() as connection:
+            return partitions.merge(connection, self._load(connection).table.object_id, left, right)
+
+    def add_columns(self, columns: Mapping[str, str | pa.DataType]) -> None:
+        if not columns:
+            return
+        with self._database.write() as connection:
+            before = self._load(connection).table
+            schema = before.schema.with_columns(columns)
+            after = PhysicalTable(before.object_id, schema, before.schema_version + 1)
+            after.add_columns(connection, before)
+            _save_schema(connection, after)
+            connection.execute(
+                "UPDATE object SET schema_version = ? WHERE id = ?", (after.schema_version, after.object_id)
+            )
+
+    def set_options(self, **changes: Any) -> TableOptions:
+        with self._database.write() as connection:
+            state = self._load(connection)
+            options = table_options(state.options, **changes)
+            connection.execute(
+                "UPDATE object SET options = ? WHERE id = ?", (_options_to_json(options), state.table.object_id)
+            )
+        return options
+
+    def describe(self) -> TableDescription:
+        with self._database.read() as connection:
+            table, options, _ = self._load(connection)
+            found = partitions.all_partitions(connection, table.object_id)
+            return TableDescription(
+                name=self.name,
+                schema=table.schema,
+                options=options,
+                rows=sum(partition.rows for partition in found),
+                partitions=found,
+                held_by=retention.held_by(connection, table.object_id, options),
+            )
+
+    def trim(self, *, before: Mapping[int, int] | None = None, cut_tunnels: bool = False) -> TrimReport:
+        with self._database.write() as connection:
+            table, options, _ = self._load(connection)
+            return retention.trim(connection, table.object_id, options, before, cut_tunnels)
+
+    # -- what is known of the table ---------------------------------------------------------------------
+
+    def _load_now(self) -> _State:
+        with self._database.read() as connection:
+            return self._load(connection)
+
+    def _load(self, connection: apsw.Connection) -> _State:
+        """Return the table as it is in a transaction; what is remembered is used if it is still true."""
+        found = connection.execute(
+            "SELECT id, schema_version, options FROM object WHERE name = ? AND kind = 'table'", (self.name,)
+        ).fetchone()
+        if found is None:
+            raise NotFoundError("no such table", received=repr(self.name))
+        object_id, version, options = found
+        state = self._state
+        if state is None or state.table.identity != (object_id, version):
+            table = PhysicalTable(object_id, log.stored_schema(connection, object_id, version), version)
+            state = _State(table, TableOptions(**json.loads(options)), options)
+        elif state.options_text != options:
+            state = _State(state.table, TableOptions(**json.loads(options)), options)
+        self._state = state
+        return state
+
+
+def create(connection: apsw.Connection, name: str, schema: TableSchema, options: TableOptions) -> int:
+    """Create a table inside the caller's write transaction and return its object id; the name must be free."""
+    connection.execute(
+        "INSERT INTO object (name, kind, options, schema_version) VALUES (?, 'table', ?, 1)",
+        (name, _options_to_json(options)),
+    )
+    table = PhysicalTable(connection.last_insert_rowid(), schema, 1)
+    _save_schema(connection, table)
+    partitions.create_first(connection, table.object_id)
+    table.create(connection)
+    return table.object_id
+
+
+def drop(connection: apsw.Connection, object_id: int) -> None:
+    """Remove a table with its rows and change log inside the caller's write transaction; its tunnels must be gone."""
+    ((version,),) = connection.execute("SELECT schema_version FROM object WHERE id = ?", (object_id,))
+    PhysicalTable(object_id, log.stored_schema(connection, object_id, version), version).drop(connection)
+    for partition in partitions.all_partitions(connection, object_id):
+        connection.execute("DELETE FROM chunk WHERE id >= ? AND id < ?", log.chunk_ids(partition.id))
+    connection.execute("DELETE FROM partition WHERE object = ?", (object_id,))
+    connection.execute("DELETE FROM object_schema WHERE object = ?", (object_id,))
+    connection.execute("DELETE FROM object WHERE id = ?", (object_id,))
+
+
+def table_options(options: TableOptions, **changes: Any) -> TableOptions:
+    """Return options with some changed.
+
+    Raises:
+        OptionError: an unknown option, or a value that is not of its kind.
+    """
+    known = {field.name for field in dataclasses.fields(TableOptions)}
+    for name, value in changes.items():
+        if name not in known:
+            raise OptionError("unknown option of a table", received=name, valid=sorted(known))
+        if name in ("retention_seconds", "retention_bytes"):
+            allowed = int if name == "retention_bytes" else int | float
+            if value is not None and (isinstance(value, bool) or not isinstance(value, allowed) or not value >= 0):
+                raise OptionError(f"option {name} is a number, or None for no limit", received=repr(value))
+        elif not isinstance(value, bool):
+            raise OptionError(f"option {name} is True or False", received=repr(value))
+    return dataclasses.replace(options, **changes)
+
+
+def _save_schema(connection: apsw.Connection, table: PhysicalTable) -> None:
+    connection.execute(
+        "INSERT INTO object_schema (object, version, schema, keys) VALUES (?, ?, ?, ?)",
+        (
+            table.object_id,
+            table.schema_version,
+            table.schema.arrow.serialize().to_pybytes(),
+            json.dumps(list(table.schema.primary_key)),
+        ),
+    )
+
+
+def _options_to_json(options: TableOptions) -> str:
+    return json.dumps(dataclasses.asdict(options))

@@ -1,0 +1,144 @@
+"""The meta table: what is recorded of a batch first stays, and old batches go."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import NotFoundError, StoreDamagedError
+from headrace.model import FINISHED, INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan, Position
+from headrace.stores.embedded.batches import (
+    BatchRecords,
+    end_from_json,
+    end_to_json,
+    plan_from_json,
+    plan_to_json,
+)
+from headrace.stores.embedded.database import Database
+
+positions = st.one_of(st.just(FINISHED), st.builds(Position, st.text(), st.integers(0, 1 << 50)))
+parts = st.builds(
+    ChannelPlan, st.text(), positions, st.one_of(st.none(), st.integers(0)), st.one_of(st.none(), positions)
+)
+plans = st.builds(BatchPlan, st.text(), st.text(), st.lists(parts).map(tuple), st.lists(st.text()).map(tuple))
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    database = Database(tmp_path, create=True, synchronous="off")
+    with database.write() as connection:
+        connection.execute("INSERT INTO tunnel (id, object, name, kind, created) VALUES ('t', 1, 't', 'Stream', 0)")
+        connection.execute("INSERT INTO tunnel (id, object, name, kind, created) VALUES ('u', 1, 'u', 'Stream', 0)")
+    return database
+
+
+@pytest.fixture
+def records(database: Database) -> BatchRecords:
+    return BatchRecords(database, "t")
+
+
+def save(records: BatchRecords, batch: str, previous: str) -> None:
+    records.save_plan(BatchPlan(batch, previous, ()))
+    records.record_end(batch, "c", ChannelEnd(Position(batch), 1))
+
+
+def prune(database: Database, records: BatchRecords, batch: str, keep: int) -> None:
+    with database.write() as connection:
+        records.prune(connection, batch, keep)
+
+
+def kept(records: BatchRecords, *batches: str) -> list[str]:
+    found = [batch for batch in batches if records.load_plan(batch) is not None]
+    assert found == [batch for batch in batches if records.ends(batch)]
+    return found
+
+
+@given(plans)
+def test_a_plan_survives_json(plan: BatchPlan) -> None:
+    assert plan_from_json(plan_to_json(plan)) == plan
+
+
+@given(st.builds(ChannelEnd, positions, st.integers(0)))
+def test_an_end_survives_json(end: ChannelEnd) -> None:
+    assert end_from_json(end_to_json(end)) == end
+
+
+def test_another_form_of_the_record_is_refused() -> None:
+    with pytest.raises(StoreDamagedError, match="format 2"):
+        plan_from_json('{"v":2}')
+
+
+def test_the_first_plan_of_a_batch_stays(records: BatchRecords) -> None:
+    first = BatchPlan("a", INITIAL_BATCH, (ChannelPlan("c", Position("x")),))
+    records.save_plan(first)
+    records.save_plan(BatchPlan("a", INITIAL_BATCH, ()))
+    assert records.load_plan("a") == first
+    assert records.load_plan("b") is None
+
+
+def test_of_many_ends_recorded_at_once_one_stays_and_everybody_gets_it(records: BatchRecords) -> None:
+    barrier = threading.Barrier(8)
+    got: list[ChannelEnd] = []
+
+    def record(number: int) -> None:
+        barrier.wait()
+        got.append(records.record_end("a", "c", ChannelEnd(Position(str(number)), number)))
+
+    threads = [threading.Thread(target=record, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(got) == 8
+    assert set(got) == {records.ends("a")["c"]}
+
+
+def test_pruning_keeps_as_many_batches_as_asked(database: Database, records: BatchRecords) -> None:
+    previous = INITIAL_BATCH
+    for batch in "abcdef":
+        save(records, batch, previous)
+        previous = batch
+    prune(database, records, "e", 2)
+    assert kept(records, *"abcdef") == [*"cdef"]
+
+
+def test_pruning_removes_plans_that_lost_their_place(database: Database, records: BatchRecords) -> None:
+    save(records, "a", INITIAL_BATCH)
+    save(records, "unused", "a")
+    save(records, "b", "a")
+    prune(database, records, "b", 100)
+    assert kept(records, "a", "unused", "b") == ["a", "b"]
+
+
+def test_pruning_leaves_other_queries_and_tunnels_alone(database: Database, records: BatchRecords) -> None:
+    other_tunnel = BatchRecords(database, "u")
+    for root in "ax":
+        save(records, root, INITIAL_BATCH)
+        save(records, root + "1", root)
+        save(records, root + "2", root + "1")
+    save(other_tunnel, "a", INITIAL_BATCH)
+    prune(database, records, "a2", 0)
+    assert kept(records, "a", "a1", "a2", "x", "x1", "x2") == ["a2", "x", "x1", "x2"]
+    assert kept(other_tunnel, "a") == ["a"]
+
+
+def test_a_batch_behind_an_unknown_one_begins_a_chain(database: Database, records: BatchRecords) -> None:
+    save(records, "a", INITIAL_BATCH)
+    save(records, "b", "gone")
+    save(records, "c", "b")
+    prune(database, records, "c", 0)
+    prune(database, records, "nobody", 0)
+    assert kept(records, *"abc") == ["a", "c"]
+
+
+def test_nothing_is_recorded_for_a_dropped_tunnel(database: Database, records: BatchRecords) -> None:
+    with database.write() as connection:
+        connection.execute("DELETE FROM tunnel")
+    with pytest.raises(NotFoundError):
+        records.save_plan(BatchPlan("a", INITIAL_BATCH, ()))
+    with pytest.raises(NotFoundError):
+        records.record_end("a", "c", ChannelEnd(FINISHED, 0))

@@ -1,0 +1,118 @@
+"""Opening a store, and the store itself."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace
+from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError, UnsupportedError
+from headrace.ports import Store
+
+COLUMNS = {"id": "long", "value": "double"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return headrace.open(tmp_path / "store", create=True, synchronous="off")
+
+
+def test_a_path_and_its_url_are_one_store(tmp_path: Path) -> None:
+    directory = tmp_path / "my shop"
+    store = headrace.open(str(directory), create=True)
+    store.create_table("orders", COLUMNS, "id")
+    assert store.url == directory.resolve().as_uri()
+    for address in (directory, str(directory), store.url, f"file://localhost{directory}", f"file:{directory}"):
+        assert headrace.open(address).tables() == ["orders"]
+
+
+def test_a_store_is_made_only_when_asked_for(tmp_path: Path) -> None:
+    for directory in (tmp_path / "nothing", tmp_path):
+        with pytest.raises(NotFoundError, match="create=True"):
+            headrace.open(directory)
+    assert list(tmp_path.iterdir()) == []
+    headrace.open(tmp_path, create=True)
+    assert headrace.open(tmp_path, create=True).tables() == []
+
+
+@pytest.mark.parametrize("scheme", ["tablestore+https", "tablestore+http", "yt", "postgresql"])
+def test_stores_of_later_versions_are_named_as_such_without_their_secrets(scheme: str) -> None:
+    with pytest.raises(UnsupportedError, match=r"embedded store only.*file://") as caught:
+        headrace.open(f"{scheme}://user:pa@ss/word@host/db?password=secret")
+    assert not any(part in str(caught.value) for part in ("user", "pa@ss", "ss/word", "secret"))
+
+
+@pytest.mark.parametrize(
+    ("address", "options"),
+    [
+        ("", {}),
+        ("redis://user:password@host", {}),
+        ("file://elsewhere/path", {}),
+        ("file:///path?password=x", {}),
+        ("store", {"sync": "full"}),
+        ("store", {"synchronous": "sometimes"}),
+    ],
+)
+def test_a_wrong_address_or_option_names_the_valid_ones(address: str, options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match="valid: ") as caught:
+        headrace.open(address, **options)
+    assert "password" not in str(caught.value)
+
+
+def test_tables_are_created_listed_and_dropped(store: Store) -> None:
+    for name in ("b", "//tmp/ä b", "a"):
+        store.create_table(name, COLUMNS, "id")
+    assert store.tables() == ["//tmp/ä b", "a", "b"]
+    with pytest.raises(AlreadyExistsError, match="exist_ok"):
+        store.create_table("a", COLUMNS, "id")
+    assert store.create_table("a", COLUMNS, "id", exist_ok=True).name == "a"
+    with pytest.raises(SchemaError, match="other columns"):
+        store.create_table("a", {"id": "long"}, "id", exist_ok=True)
+    store.drop_table("a")
+    with pytest.raises(NotFoundError, match="valid: //tmp/ä b, b"):
+        store.table("a")
+    with pytest.raises(NotFoundError):
+        store.drop_table("a")
+    store.drop_table("a", missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("", {}), ("\ud800", {}), ("t", {"retention": 5}), ("t", {"retention_seconds": "long"})]
+)
+def test_a_table_with_a_wrong_name_or_option_is_not_made(store: Store, name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        store.create_table(name, COLUMNS, "id", **options)
+    assert store.tables() == []
+
+
+def test_a_table_made_anew_has_nothing_of_the_old_one(store: Store) -> None:
+    old = store.create_table("orders", COLUMNS, "id")
+    old.put([{"id": 1, "value": 1.0}])
+    store.drop_table("orders")
+    new = store.create_table("orders", {"id": "long", "text": "string"}, "id")
+    new.put([{"id": 2, "text": "x"}])
+    assert old.get({"id": 2}) == {"id": 2, "text": "x"}
+    assert new.describe().rows == 1
+
+
+def test_waiting_ends_when_somebody_else_commits(store: Store) -> None:
+    table = store.create_table("orders", COLUMNS, "id")
+    store.wait_for_change(0)
+    assert not store.wait_for_change(0)
+    writer = threading.Thread(target=lambda: table.put([{"id": 1, "value": 1.0}]))
+    writer.start()
+    assert store.wait_for_change(60)
+    writer.join()
+
+
+def test_a_closed_store_can_be_used_again(store: Store) -> None:
+    with store:
+        store.create_table("orders", COLUMNS, "id")
+    assert store.tables() == ["orders"]
+
+
+def test_repr_shows_the_path(store: Store, tmp_path: Path) -> None:
+    assert repr(store) == f"EmbeddedStore('{(tmp_path / 'store').resolve()}')"
