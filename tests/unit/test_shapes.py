@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -123,15 +125,11 @@ def test_a_catalog_keeps_the_order_of_its_columns_and_ignores_other_keys() -> No
     )
 )
 def test_any_json_is_a_catalog_or_a_headrace_error(value: Any) -> None:
-    import json
-
     for text in (json.dumps(value), json.dumps({"columns": value}), str(value)):
-        try:
+        with contextlib.suppress(HeadraceError):
             assert isinstance(parse_catalog(text), pa.Schema)
-        except HeadraceError:
-            pass
 
 
 def test_an_unreadable_catalog_shows_a_valid_one() -> None:
-    with pytest.raises(OptionError, match='valid: {"columns"'):
+    with pytest.raises(OptionError, match=r'valid: \{"columns"'):
         parse_catalog("{columns}")

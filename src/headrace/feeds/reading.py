@@ -28,13 +28,14 @@ def read_channel(tunnel: Tunnel, batch: str, part: ChannelPlan, *, fail_on_data_
     if recorded is not None:
         yield from _replay(tunnel, batch, part, recorded, fail_on_data_loss)
         return
-    position, rows = part.start, 0
-    while position != FINISHED and (part.max_rows is None or rows < part.max_rows):
-        wanted = PAGE_ROWS if part.max_rows is None else min(PAGE_ROWS, part.max_rows - rows)
+    position, rows, inside_pair = part.start, 0, False
+    while position != FINISHED and (part.max_rows is None or rows < part.max_rows or inside_pair):
+        room = None if part.max_rows is None else max(1, part.max_rows - rows)
+        wanted = PAGE_ROWS if room is None else min(PAGE_ROWS, room)
         start, page = _read_page(tunnel, part.channel, position, wanted, part.until, fail_on_data_loss)
         changes, position = page.changes, page.next
-        if part.max_rows is not None and rows + changes.num_rows > part.max_rows:
-            kept = _whole_pairs(changes, part.max_rows - rows)
+        if room is not None and changes.num_rows > room:
+            kept = _whole_pairs(changes, room)
             changes, position = changes.slice(0, kept), tunnel.advance(part.channel, start, kept)
             rows += kept
             yield changes
@@ -42,6 +43,7 @@ def read_channel(tunnel: Tunnel, batch: str, part: ChannelPlan, *, fail_on_data_
         if changes.num_rows == 0:
             break
         rows += changes.num_rows
+        inside_pair = changes.ops[-1].as_py() == ChangeOp.PREIMAGE
         yield changes
     ours = ChannelEnd(position, rows)
     theirs = tunnel.record_end(batch, part.channel, ours)

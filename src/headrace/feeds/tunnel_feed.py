@@ -80,9 +80,9 @@ class TunnelFeed:
             self._commit(previous, positions)
         channels = self._known_channels(positions, finished)
         backlogs = self._backlogs(channels, positions, finished)
-        exhausted = {channel for channel, backlog in backlogs.items() if backlog.empty and backlog.ends}
-        if exhausted:
-            # A partition that was split after its last change was read: nothing is left but to say so.
+        # A partition that was split after its last change was read: nothing is left but to say so. Its children may
+        # have been split in turn.
+        while exhausted := {channel for channel, backlog in backlogs.items() if backlog.empty and backlog.ends}:
             self.tunnel.commit(dict.fromkeys(exhausted, FINISHED))
             finished |= exhausted
             channels = self._known_channels(positions, finished)
@@ -105,9 +105,13 @@ class TunnelFeed:
     def plan(self, batch: str) -> BatchPlan:
         """Return what a batch reads, the same each time.
 
+        Spark begins a query that finds nothing with a batch that ends where it starts; that one reads nothing.
+
         Raises:
             DataLossError: the batch is not, or no longer, recorded.
         """
+        if batch == INITIAL_BATCH:
+            return BatchPlan(batch, batch, ())
         plan = self.tunnel.load_plan(batch)
         if plan is None:
             raise DataLossError(

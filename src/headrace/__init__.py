@@ -1,0 +1,61 @@
+"""headrace streams the changes of tables through Spark and back into tables, from Python, exactly once."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.errors import HeadraceError
+    from headrace.opening import open
+    from headrace.ports import Store, Table, Tunnel
+    from headrace.spark.listener import LagListener, lag_of
+    from headrace.spark.publication import write_stream
+    from headrace.spark.session import session
+    from headrace.spark.sources import HeadraceDataSource, TablestoreDataSource
+    from headrace.streaming_sql.session import StreamingSql, sql
+
+__version__ = "0.1.0"
+
+# Spark imports this package in every worker: each name loads what it needs, and no more, when it is used.
+_HOMES = {
+    "HeadraceDataSource": "headrace.spark.sources",
+    "HeadraceError": "headrace.errors",
+    "LagListener": "headrace.spark.listener",
+    "Store": "headrace.ports",
+    "StreamingSql": "headrace.streaming_sql.session",
+    "Table": "headrace.ports",
+    "TablestoreDataSource": "headrace.spark.sources",
+    "Tunnel": "headrace.ports",
+    "lag_of": "headrace.spark.listener",
+    "open": "headrace.opening",
+    "session": "headrace.spark.session",
+    "sql": "headrace.streaming_sql.session",
+    "write_stream": "headrace.spark.publication",
+}
+
+__all__ = [
+    "HeadraceDataSource",
+    "HeadraceError",
+    "LagListener",
+    "Store",
+    "StreamingSql",
+    "Table",
+    "TablestoreDataSource",
+    "Tunnel",
+    "lag_of",
+    "open",
+    "session",
+    "sql",
+    "write_stream",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

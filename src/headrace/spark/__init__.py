@@ -1,0 +1,1 @@
+"""The thin binding to Spark: data sources, sinks, session, listener."""

@@ -1,0 +1,125 @@
+"""A table as a batch source of Spark: parallel key ranges, projection, filters evaluated in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringStartsWith,
+)
+from pyspark.sql.types import StructType
+
+from headrace.errors import SchemaError
+from headrace.model import KeyRange, Predicate, TableSchema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.spark.sources import _StoreDataSource
+
+_COMPARISONS: dict[type[Filter], str] = {
+    EqualTo: "=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    StringStartsWith: "starts with",
+}
+
+
+@dataclass
+class _KeyRangeTask(InputPartition):
+    keys: KeyRange
+
+
+class TableReader(DataSourceReader):
+    """Reads a table, each task a key range. Every task sees one state of its range; tasks may see different commits."""
+
+    def __init__(self, source: _StoreDataSource, schema: StructType) -> None:
+        self._source = source
+        self._schema = schema
+        self._predicates: list[Predicate] = []
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with self._source.open_store() as store:
+            table = self._source.open_table(store)
+            self._check(table.schema)
+            return [_KeyRangeTask(keys) for keys in table.splits(self._source.splits(table))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        assert isinstance(partition, _KeyRangeTask)
+        arrow = to_arrow_schema(self._schema, timezone="UTC")
+        with self._source.open_store() as store:
+            table = self._source.open_table(store)
+            there = [name for name in arrow.names if name in table.schema.names]
+            for batch in table.scan(there, self._predicates, keys=partition.keys):
+                columns = [
+                    batch.column(field.name).cast(field.type)
+                    if field.name in there
+                    else pa.nulls(batch.num_rows, field.type)
+                    for field in arrow
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=arrow)
+
+    def _check(self, schema: TableSchema) -> None:
+        for name in self._schema.fieldNames():
+            if name not in schema.names and self._source.name() == "headrace":
+                raise SchemaError("no such column in the table", received=repr(name), valid=schema.names)
+
+
+class FilteringTableReader(TableReader):
+    """A `TableReader` that takes filters; a class of its own, because Spark refuses it where push-down is off."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        with self._source.open_store() as store:
+            table = self._source.open_table(store)
+            operators, schema = store.capabilities.predicates, table.schema
+        for given in filters:
+            predicate = predicate_of(given)
+            if predicate is None or predicate.operator not in operators or predicate.column not in schema.names:
+                yield given
+            else:
+                self._predicates.append(predicate)
+
+
+def predicate_of(given: Filter) -> Predicate | None:
+    """Return the predicate that holds for exactly the rows that Spark's filter keeps, or None."""
+    attribute: Any = getattr(given, "attribute", None)
+    if isinstance(given, Not):
+        child = given.child
+        if isinstance(child, EqualTo) and len(child.attribute) == 1 and child.value is not None:
+            return Predicate(child.attribute[0], "!=", child.value)
+        return None
+    if attribute is None or len(attribute) != 1:
+        return None
+    name = attribute[0]
+    if isinstance(given, IsNull):
+        return Predicate(name, "is null")
+    if isinstance(given, IsNotNull):
+        return Predicate(name, "is not null")
+    value: Any = getattr(given, "value", None)
+    if isinstance(given, EqualNullSafe):
+        return Predicate(name, "is null") if value is None else Predicate(name, "=", value)
+    if isinstance(given, In):
+        values = tuple(item for item in value if item is not None)
+        return Predicate(name, "in", values)
+    operator = _COMPARISONS.get(type(given))
+    return None if operator is None or value is None else Predicate(name, operator, value)

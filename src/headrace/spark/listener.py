@@ -1,0 +1,76 @@
+"""Lag of running streams, under the names that Spark's Kafka source gave it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+
+@dataclass(frozen=True)
+class SourceLag:
+    """How many rows the channels of one source have behind the batch that a progress report is about."""
+
+    min_offsets_behind_latest: int
+    max_offsets_behind_latest: int
+    avg_offsets_behind_latest: float
+    total_rows_behind: int
+
+    def as_metrics(self) -> dict[str, str]:
+        """Return the lag under Spark's metric names, as texts, as Spark's sources give it."""
+        return {
+            "minOffsetsBehindLatest": str(self.min_offsets_behind_latest),
+            "maxOffsetsBehindLatest": str(self.max_offsets_behind_latest),
+            "avgOffsetsBehindLatest": str(self.avg_offsets_behind_latest),
+        }
+
+
+def lag_of(progress: StreamingQueryProgress | dict[str, Any]) -> list[SourceLag | None]:
+    """Return the lag of each source of a query's progress; None for sources that are not headrace's."""
+    sources = progress["sources"] if isinstance(progress, dict) else json.loads(progress.json)["sources"]
+    return [_lag_of_source(source.get("latestOffset")) for source in sources]
+
+
+def _lag_of_source(latest: Any) -> SourceLag | None:
+    if isinstance(latest, str):
+        try:
+            latest = json.loads(latest)
+        except ValueError:
+            return None
+    behind = latest.get("rowsBehindLatest") if isinstance(latest, dict) else None
+    if not isinstance(behind, dict):
+        return None
+    rows = [int(count) for count in behind.values()] or [0]
+    return SourceLag(min(rows), max(rows), sum(rows) / len(rows), sum(rows))
+
+
+class LagListener(StreamingQueryListener):
+    """Calls back with the lag of every progress report of a session's queries.
+
+    ``spark.streams.addListener(LagListener(publish))``, where ``publish`` takes the query's name (or id) and the
+    list that `lag_of` returns.
+    """
+
+    def __init__(self, publish: Callable[[str, list[SourceLag | None]], None]) -> None:
+        self._publish = publish
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        progress = event.progress
+        self._publish(progress.name or str(progress.id), lag_of(progress))
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        pass

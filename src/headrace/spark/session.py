@@ -1,0 +1,58 @@
+"""A SparkSession with the settings that headrace's streams want."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A local master that runs a failed task again, as a cluster does: a task may lose a race on purpose.
+LOCAL_MASTER = "local[*,4]"
+# Key names of the data source options that hold secrets, on top of Spark's own.
+REDACTION = "(?i)secret|password|token|access[.]?key|credential"
+
+
+def session(
+    name: str = "headrace", *, master: str | None = None, conf: Mapping[str, object] | None = None
+) -> SparkSession:
+    """Return a SparkSession for streams, or the running one with what can still be set.
+
+    What differs from Spark's defaults: UTC as the session's time zone, as many shuffle partitions as cores (a
+    local stream has no use for 200), RocksDB as the state store, leave for Python sources to take filters, and
+    this interpreter for the workers. ``conf`` overrides all of it.
+
+    Args:
+        name: the application's name.
+        master: Spark's master; ``local[*,4]`` by default, unless spark-submit or ``conf`` name one.
+        conf: further Spark settings.
+    """
+    from pyspark.sql import SparkSession
+
+    # Workers of another interpreter lack headrace, and Spark only says that they crashed.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    settings: dict[str, object] = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": os.cpu_count() or 2,
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": 65536,
+        "spark.redaction.regex": REDACTION,
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder.appName(name)
+    if master is not None or (SparkSession.getActiveSession() is None and "SPARK_REMOTE" not in os.environ):
+        given = dict(conf or {})
+        settings["spark.master"] = master or given.get("spark.master") or os.environ.get("MASTER") or LOCAL_MASTER
+        settings["spark.driver.host"] = "localhost"
+    settings.update(conf or {})
+    for key, value in settings.items():
+        builder = builder.config(key, str(value))
+    return builder.getOrCreate()

@@ -1,0 +1,53 @@
+"""Over Spark Connect: the same formats and sinks, in a process of its own (classic and Connect don't share one)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("grpc")
+
+_CLIENT = """
+import sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+import headrace
+
+directory = Path(sys.argv[1])
+store = headrace.open(directory / "store", create=True)
+items = store.create_table("items", {"id": "long", "price": "double"}, "id")
+sums = store.create_table("sums", {"bucket": "long", "count": "long", "total": "double"}, "bucket")
+store.create_tunnel("items", "all", kind="BaseAndStream")
+items.put([{"id": n, "price": n / 4} for n in range(100)])
+
+spark = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", 2).getOrCreate()
+assert "connect" in type(spark).__module__, type(spark)
+changes = spark.readStream.format("headrace").options(store=store.url, tunnel="all").load()
+result = changes.selectExpr("id % 2 AS bucket", "price").groupBy("bucket")
+result = result.agg(F.count("*").alias("count"), F.sum("price").alias("total"))
+query = headrace.write_stream(
+    result, store=store.url, table="sums", checkpoint=directory / "c", mode="update"
+).trigger(availableNow=True).start()
+query.awaitTermination()
+print(sums.scan().read_all().to_pylist())
+copied = spark.read.format("headrace").option("store", store.url).load("items")
+print(copied.count(), copied.where("id >= 90").count())
+spark.stop()
+"""
+
+
+def test_streams_and_batches_over_connect(tmp_path: Path) -> None:
+    client = tmp_path / "client.py"
+    client.write_text(_CLIENT)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(client), str(tmp_path)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    lines = done.stdout.strip().splitlines()
+    even, odd = sum(n / 4 for n in range(0, 100, 2)), sum(n / 4 for n in range(1, 100, 2))
+    assert lines[-2] == str([{"bucket": 0, "count": 50, "total": even}, {"bucket": 1, "count": 50, "total": odd}])
+    assert lines[-1] == "100 10"

@@ -1,0 +1,37 @@
+"""Write docs/options.md from the tables of options: ``python tools/options_page.py`` (``--check`` to compare)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from headrace.spark.options import EVERYWHERE, HEADRACE_OPTIONS, TABLESTORE_OPTIONS, Option
+
+PAGE = Path(__file__).parent.parent / "docs" / "options.md"
+_HEAD = """# Options of the data source formats
+
+Made from `src/headrace/spark/options.py` by `tools/options_page.py`. Names are compared without regard to case. An
+option that is almost the name of another is refused; others are left to Spark.
+"""
+
+
+def page() -> str:
+    """Return the page's text."""
+    return "\n".join([_HEAD, *_section("headrace", HEADRACE_OPTIONS), *_section("tablestore", TABLESTORE_OPTIONS)])
+
+
+def _section(name: str, options: tuple[Option, ...]) -> list[str]:
+    lines = [f"## Format `{name}`", "", "| option | default | used by | meaning |", "|---|---|---|---|"]
+    for option in options:
+        used_by = "all" if option.used_by == EVERYWHERE else ", ".join(option.used_by)
+        default = f"`{option.default}`" if option.default else "–"
+        lines.append(f"| `{option.name}` | {default} | {used_by} | {option.meaning.replace('|', chr(92) + '|')} |")
+    return [*lines, ""]
+
+
+if __name__ == "__main__":
+    if "--check" in sys.argv:
+        sys.exit(
+            0 if PAGE.read_text() == page() else "docs/options.md is out of date: run python tools/options_page.py"
+        )
+    PAGE.write_text(page())
