@@ -1,0 +1,50 @@
+"""Definitions written as statements again: what a workspace keeps of a stream, and what users are shown.
+
+Secrets given in clear are not in these texts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+
+from headrace.streaming_sql.catalog import ScanDefinition
+from headrace.streaming_sql.lexer import quote, quote_name, tokenize
+from headrace.streaming_sql.secrets import masked
+
+_PLAIN_KEY = re.compile(r"[A-Za-z_]\w*(?:[.-]\w+)*", re.ASCII)
+
+
+def options_text(options: Mapping[str, str]) -> str:
+    """Return ``key='value', …``."""
+    return ", ".join(
+        f"{name if _PLAIN_KEY.fullmatch(name) else quote(name)}={quote(value)}"
+        for name, value in masked(options).items()
+    )
+
+
+def _options_clause(options: Mapping[str, str]) -> str:
+    return f" OPTIONS ({options_text(options)})" if options else ""
+
+
+def scan_text(scan: ScanDefinition) -> str:
+    """Return the ``CREATE SCAN`` of a scan."""
+    table = ".".join(quote_name(part) for part in scan.table.split("."))
+    return f"CREATE SCAN {quote_name(scan.name)} ON {table} USING {scan.kind}{_options_clause(scan.options)}"
+
+
+def stream_text(name: str, options: Mapping[str, str], insert: str) -> str:
+    """Return the ``CREATE STREAM`` of a stream."""
+    return f"CREATE STREAM {quote_name(name)}{_options_clause(options)}\n{insert}"
+
+
+def script_of(scans: Iterable[ScanDefinition], stream: str) -> str:
+    """Return a script that makes the scans a stream reads, and starts it."""
+    return ";\n".join((*(scan_text(scan) for scan in scans), stream)) + ";\n"
+
+
+def fingerprint(stream: str) -> str:
+    """Return the same text for statements that differ in spaces and comments only."""
+    words = "\n".join(token.text for token in tokenize(stream).tokens)
+    return hashlib.sha256(words.encode()).hexdigest()

@@ -1,0 +1,227 @@
+"""`StreamingSql`: runs scripts of the streaming dialect in a Spark session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlError
+from headrace.streaming_sql import statements as st
+from headrace.streaming_sql.catalog import Catalog
+from headrace.streaming_sql.grammar import parse
+from headrace.streaming_sql.jobs import StreamRegistry, StreamStatus
+from headrace.streaming_sql.lexer import hide_secrets
+from headrace.streaming_sql.results import Result
+from headrace.streaming_sql.streams import Streams, create_stream_of, into_table, scan_definition
+from headrace.streaming_sql.tables import Tables, show_scans
+from headrace.streaming_sql.tunnels import Tunnels
+from headrace.streaming_sql.workspace import Workspace
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class StreamingSql:
+    """Runs scripts: the statements of the streaming dialect, and Spark's own.
+
+    Tables and streams are kept in the workspace; scans last as long as this object.
+
+    Args:
+        spark: the session that runs everything.
+        workspace: a directory; what is kept goes to ``.headrace`` inside.
+    """
+
+    def __init__(self, spark: SparkSession, workspace: str | Path = ".") -> None:
+        self._spark = spark
+        self._workspace = Workspace(workspace)
+        self._catalog = Catalog(self._workspace)
+        self._tables = Tables(spark, self._catalog)
+        self._streams = Streams(spark, self._catalog, self._tables, StreamRegistry(self._workspace))
+        self._tunnels = Tunnels(self._catalog)
+        self._available_now = False
+        self._next_query: str | None = None
+        self._query_options: dict[str, dict[str, str]] = {}
+        self._options_of_all: dict[str, str] = {}
+        self._runners: dict[type[st.Statement], Callable[[Any], Result]] = {
+            st.SparkStatement: self._spark_statement,
+            st.CreateTable: self._create_table,
+            st.DropTable: self._drop_table,
+            st.Insert: self._insert,
+            st.CreateScan: self._create_scan,
+            st.ShowScans: lambda statement: show_scans(statement, self._catalog),
+            st.DropScan: self._drop_scan,
+            st.CreateStream: lambda statement: self._streams.create(statement, available_now=self._available_now),
+            st.StartStream: lambda statement: self._streams.start(statement, available_now=self._available_now),
+            st.StopStream: self._streams.stop,
+            st.DropStream: self._streams.drop,
+            st.ShowStreams: self._streams.show,
+            st.DescribeStream: self._streams.describe,
+            st.ExplainStream: self._streams.explain,
+            st.CreateTunnel: self._tunnels.create,
+            st.ShowTunnels: self._tunnels.show,
+            st.DescribeTunnel: self._tunnels.describe,
+            st.DropTunnel: self._tunnels.drop,
+            st.SetQueryName: self._set_query_name,
+            st.SetQueryOption: self._set_query_option,
+        }
+
+    def run(self, text: str, *, available_now: bool = False) -> list[Result]:
+        """Run the statements of a script, one after the other; return what each gave.
+
+        The whole script is parsed first. A statement that fails ends the script; its error has a note that says
+        which one it was. Streams that were started before go on.
+
+        Args:
+            available_now: streams started here stop when they have read all that is there now.
+
+        Raises:
+            SqlError: a statement cannot be parsed, with line, column and a caret.
+            HeadraceError, pyspark.errors.PySparkException: a statement cannot be run.
+        """
+        statements = parse(text)
+        self._available_now = available_now
+        results: list[Result] = []
+        for number, statement in enumerate(statements, start=1):
+            try:
+                results.append(self._runners[type(statement)](statement))
+            except Exception as error:
+                first_line = hide_secrets(statement.part.text).split("\n", 1)[0][:80]
+                error.add_note(f"in statement {number} of {len(statements)}, line {statement.part.line}: {first_line}")
+                raise
+        return results
+
+    def streams(self) -> list[StreamStatus]:
+        """Return all streams of the workspace, those of other processes too."""
+        return self._streams.statuses()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until all streams that were started here have ended; tell whether they have in time (seconds).
+
+        Raises:
+            StreamingQueryException: the error of the first stream that failed.
+        """
+        return self._streams.wait(timeout)
+
+    def stop(self) -> None:
+        """Stop all streams that were started here."""
+        self._streams.stop_all()
+        self._workspace.close()
+
+    # -- tables and scans -----------------------------------------------------------------------------------
+
+    def _spark_statement(self, statement: st.Statement) -> Result:
+        frame = self._tables.spark_sql(statement.part)
+        if frame.isStreaming:
+            # Spark itself says why this cannot be.
+            frame.collect()
+        return Result(statement.part.text, tuple(frame.columns), dataframe=frame)
+
+    def _create_table(self, statement: st.CreateTable) -> Result:
+        if self._tables.belongs_to_spark(statement):
+            return self._spark_statement(statement)
+        definition, is_new = self._tables.define(statement)
+        message = f"table {definition.name} defined" if is_new else f"table {definition.name} is defined already"
+        if statement.query is None:
+            return Result(statement.part.text, message=message)
+        try:
+            return self._fill(statement, statement.query, is_new)
+        except Exception:
+            if is_new:
+                self._tables.drop(definition.name)
+            raise
+
+    def _fill(self, statement: st.CreateTable, query: st.Part, is_new: bool) -> Result:
+        """Fill the table of a ``CREATE TABLE … AS``; a stream goes on when the same statement is run again."""
+        insert = into_table(statement, query)
+        name = str(statement.name)
+        frame = self._tables.query(insert)
+        if frame.isStreaming:
+            return self._named_stream(insert)
+        if is_new:
+            self._tables.write(frame, self._catalog.table(name))
+            return Result(statement.part.text, message=f"table {name} defined and written")
+        if statement.if_not_exists:
+            return Result(statement.part.text, message=f"table {name} is defined already; nothing was written")
+        raise AlreadyExistsError(
+            "the table is there already, and would be filled again",
+            received=name,
+            remedy="use CREATE TABLE IF NOT EXISTS, INSERT INTO, or DROP TABLE first",
+        )
+
+    def _drop_table(self, statement: st.DropTable) -> Result:
+        name = str(statement.name)
+        if self._tables.drop(name):
+            return Result(statement.part.text, message=f"table {name} forgotten; its rows stay in their store")
+        return self._spark_statement(statement)
+
+    def _insert(self, statement: st.Insert) -> Result:
+        name = str(statement.target)
+        if self._catalog.find_scan(name) is not None:
+            raise SqlError(f"{name} is a scan, which can only be read", remedy="insert into its table")
+        table = self._catalog.find_table(name)
+        if table is None and self._next_query is None:
+            return self._spark_statement(statement)
+        frame = self._tables.query(statement)
+        if frame.isStreaming:
+            return self._named_stream(statement)
+        if table is None:
+            return self._spark_statement(statement)
+        self._tables.write(frame, table, overwrite=statement.overwrite)
+        return Result(statement.part.text, message=f"written to {table.name}")
+
+    def _create_scan(self, statement: st.CreateScan) -> Result:
+        scan = scan_definition(statement)
+        if self._catalog.find_table(scan.name) is not None:
+            raise AlreadyExistsError("a table has this name", received=scan.name)
+        before = self._catalog.find_scan(scan.name)
+        self._catalog.add_scan(scan, replace=statement.replace)
+        try:
+            self._tables.register_scan(scan)
+        except Exception:
+            self._catalog.drop_scan(scan.name)
+            if before is not None:
+                self._catalog.add_scan(before)
+            raise
+        return Result(statement.part.text, message=f"scan {scan.name} reads {scan.table} as a {scan.kind.lower()}")
+
+    def _drop_scan(self, statement: st.DropScan) -> Result:
+        name = str(statement.name)
+        if self._catalog.drop_scan(name):
+            self._tables.unregister(name)
+            return Result(statement.part.text, message=f"scan {name} dropped")
+        if statement.if_exists:
+            return Result(statement.part.text, message=f"there is no scan {name}")
+        known = [scan.name for scan in self._catalog.scans()]
+        raise NotFoundError("no such scan in this session", received=name, valid=known)
+
+    # -- the older dialect ----------------------------------------------------------------------------------
+
+    def _set_query_name(self, statement: st.SetQueryName) -> Result:
+        self._next_query = statement.name
+        return Result(statement.part.text, message=f"the next streaming query is {statement.name}")
+
+    def _set_query_option(self, statement: st.SetQueryOption) -> Result:
+        if statement.query is None:
+            self._options_of_all[statement.option] = statement.value
+        else:
+            self._query_options.setdefault(statement.query.lower(), {})[statement.option] = statement.value
+        return Result(statement.part.text, message=f"option {statement.option} is set")
+
+    def _named_stream(self, insert: st.Insert) -> Result:
+        """Start the query that SET statements have named and given options."""
+        if self._next_query is None:
+            raise OptionError(
+                "this query reads a stream, so it needs a name and options",
+                remedy="use CREATE STREAM name OPTIONS (checkpointLocation='…') INSERT INTO …, "
+                "or SET streaming.query.name=… before it",
+            )
+        name, self._next_query = self._next_query, None
+        options = {**self._options_of_all, **self._query_options.get(name.lower(), {})}
+        named = st.Name((name,), insert.part)
+        return self._streams.create(create_stream_of(named, options, insert), available_now=self._available_now)
+
+
+def sql(spark: SparkSession, workspace: str | Path = ".") -> StreamingSql:
+    """Return a `StreamingSql` for a session: ``headrace.sql(spark).run(open("job.sql").read())``."""
+    return StreamingSql(spark, workspace)

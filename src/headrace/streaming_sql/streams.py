@@ -1,0 +1,260 @@
+"""``CREATE STREAM`` and its kin: from a statement to a running query, and what can be asked about it."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from headrace.errors import SqlError
+from headrace.streaming_sql import statements as st
+from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition, overlaid
+from headrace.streaming_sql.grammar import HEADRACE_PROVIDERS, parse
+from headrace.streaming_sql.jobs import RunningStreams, StreamRegistry, StreamStatus
+from headrace.streaming_sql.lexer import quote_name
+from headrace.streaming_sql.results import Result
+from headrace.streaming_sql.scripts import fingerprint, options_text, script_of, stream_text
+from headrace.streaming_sql.secrets import hide, resolved, secret_values
+from headrace.streaming_sql.stream_options import StreamOptions, read_stream_options
+from headrace.streaming_sql.tables import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_EXACTLY_ONCE_SINKS = ("avro", "csv", "delta", "json", "orc", "parquet", "text", "xml")
+
+
+class Streams:
+    """The streams that one session starts and that its workspace knows."""
+
+    def __init__(self, spark: SparkSession, catalog: Catalog, tables: Tables, registry: StreamRegistry) -> None:
+        self._spark = spark
+        self._catalog = catalog
+        self._tables = tables
+        self._registry = registry
+        self._running = RunningStreams(registry)
+        # The statements of this session, with the secrets that the workspace does not keep.
+        self._statements: dict[str, st.CreateStream] = {}
+
+    # -- creating -----------------------------------------------------------------------------------------
+
+    def create(self, statement: st.CreateStream, *, available_now: bool) -> Result:
+        """Start a stream; one that was created with the same text before and has ended goes on."""
+        name = str(statement.name)
+        known = self._registry.find(name)
+        if known is not None:
+            known.need_ended()
+        self._start(statement, available_now=available_now)
+        self._statements[name.lower()] = statement
+        how = "started" if known is None else "started again from its checkpoint"
+        return Result(statement.part.text, message=f"stream {name} {how}")
+
+    def _start(self, statement: st.CreateStream, *, available_now: bool) -> None:
+        name = str(statement.name)
+        given = resolved(statement.options, f"stream {name}")
+        options = read_stream_options(name, given, available_now=available_now)
+        target = self._target(statement.insert)
+        frame = self._tables.query(statement.insert)
+        if not frame.isStreaming:
+            raise SqlError(
+                f"stream {name} reads no stream",
+                remedy="select from a scan: CREATE SCAN … ON … USING STREAM",
+            )
+        sink_options = {} if target is None else target.resolved_options(options.sink)
+        stream = stream_text(name, statement.options, _insert_text(statement.insert))
+        scans, _ = self._tables.named_in(statement.insert.query)
+        self._registry.claim(
+            name,
+            script=script_of(scans, stream),
+            fingerprint=fingerprint(stream),
+            target=str(statement.insert.target),
+            checkpoint=options.checkpoint,
+        )
+
+        def start() -> StreamingQuery:
+            if target is None:
+                return self._into_spark_table(frame, str(statement.insert.target), name, options)
+            return self._into(frame, target.provider, sink_options, name, options)
+
+        secrets = self._tables.secrets() | secret_values(statement.options) | secret_values(sink_options)
+        self._running.start(name, start, timeout_ms=options.timeout_ms, secrets=secrets)
+
+    def _target(self, insert: st.Insert) -> TableDefinition | None:
+        """Return the definition of the table that is written; None for one of Spark's own."""
+        name = str(insert.target)
+        if self._catalog.find_scan(name) is not None:
+            raise SqlError(f"{name} is a scan, which can only be read", remedy="insert into its table")
+        return self._catalog.find_table(name)
+
+    def _into(
+        self, frame: DataFrame, provider: str, options: Mapping[str, str], name: str, stream: StreamOptions
+    ) -> StreamingQuery:
+        if provider.lower() in HEADRACE_PROVIDERS:
+            from headrace.spark.publication import write_stream
+
+            return write_stream(
+                frame,
+                checkpoint=stream.checkpoint,
+                mode=stream.output_mode,
+                name=name,
+                trigger=stream.trigger,
+                format=provider.lower(),
+                options=options,
+            ).start()
+        writer = frame.writeStream.format(provider).options(**options).outputMode(stream.output_mode)
+        writer = writer.queryName(name).option("checkpointLocation", stream.checkpoint)
+        return writer.trigger(**stream.trigger).start()
+
+    def _into_spark_table(self, frame: DataFrame, table: str, name: str, stream: StreamOptions) -> StreamingQuery:
+        writer = frame.writeStream.options(**stream.sink).outputMode(stream.output_mode)
+        writer = writer.queryName(name).option("checkpointLocation", stream.checkpoint)
+        return writer.trigger(**stream.trigger).toTable(table)
+
+    # -- starting, stopping, dropping -----------------------------------------------------------------------
+
+    def start(self, statement: st.StartStream, *, available_now: bool) -> Result:
+        """Start a stream that has ended, also one of a process that died."""
+        status = self._registry.get(str(statement.name))
+        status.need_ended()
+        created = self._statements.get(status.name.lower())
+        if created is None:
+            created = self._from_script(status)
+        self._start(created, available_now=available_now)
+        return Result(statement.part.text, message=f"stream {status.name} started again from its checkpoint")
+
+    def _from_script(self, status: StreamStatus) -> st.CreateStream:
+        """Return the statement of a stream, once the scans that it reads are there."""
+        for statement in parse(status.script):
+            if isinstance(statement, st.CreateScan) and self._catalog.find_scan(str(statement.name)) is None:
+                self._catalog.add_scan(scan_definition(statement))
+            elif isinstance(statement, st.CreateStream):
+                return statement
+        raise SqlError(f"the workspace has no statement for stream {status.name}", remedy="create it again")
+
+    def stop(self, statement: st.StopStream) -> Result:
+        """Stop a stream, wherever it runs."""
+        return Result(statement.part.text, message=self._stop(self._registry.get(str(statement.name))))
+
+    def _stop(self, status: StreamStatus) -> str:
+        if self._running.stop(status.name):
+            return f"stream {status.name} stopped"
+        if status.is_live:
+            self._registry.ask_to_stop(status.name)
+            self._registry.wait_until_ended(status.name)
+            return f"stream {status.name} stopped (it ran in process {status.pid})"
+        if status.state == "lost":
+            self._registry.set_ended(status.name, "stopped", status.error)
+        return f"stream {status.name} was not running ({status.state})"
+
+    def drop(self, statement: st.DropStream) -> Result:
+        """Stop a stream and forget it. Its checkpoint stays."""
+        name = str(statement.name)
+        if statement.if_exists and self._registry.find(name) is None:
+            return Result(statement.part.text, message=f"there is no stream {name}")
+        status = self._registry.get(name)
+        self._stop(status)
+        self._registry.forget(name)
+        self._running.forget(name)
+        self._statements.pop(name.lower(), None)
+        kept = f"its checkpoint stays in {status.checkpoint}"
+        return Result(statement.part.text, message=f"stream {status.name} dropped; {kept}")
+
+    def statuses(self) -> list[StreamStatus]:
+        return self._registry.all()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._running.wait(timeout)
+
+    def stop_all(self) -> None:
+        self._running.stop_all()
+
+    # -- asking -------------------------------------------------------------------------------------------
+
+    def show(self, statement: st.ShowStreams) -> Result:
+        columns = ("name", "state", "target", "batch", "rows_per_second", "lag", "pid", "error")
+        rows = tuple(tuple(getattr(status, column) for column in columns) for status in self._registry.all())
+        return Result(statement.part.text, columns, rows)
+
+    def describe(self, statement: st.DescribeStream) -> Result:
+        status = self._registry.get(str(statement.name))
+        names = ("name", "state", "target", "checkpoint", "pid", "query_id", "batch", "rows_per_second", "lag", "error")
+        rows = [(name, getattr(status, name)) for name in names]
+        rows += [("started", _time_text(status.started)), ("updated", _time_text(status.updated))]
+        return Result(statement.part.text, ("property", "value"), (*rows, ("script", status.script)))
+
+    def explain(self, statement: st.ExplainStream) -> Result:
+        """Tell what a stream reads, where it writes, how, and with which guarantee."""
+        created = statement.target
+        if isinstance(created, st.Name):
+            status = self._registry.get(str(created))
+            created = self._statements.get(status.name.lower()) or self._from_script(status)
+        name = str(created.name)
+        options = read_stream_options(name, resolved(created.options, f"stream {name}"))
+        target = self._target(created.insert)
+        scans, tables = self._tables.named_in(created.insert.query)
+        rows = [("stream", name)]
+        for scan in scans:
+            table = self._catalog.find_table(scan.table)
+            rows.append(("source", f"{scan.name}: {scan.kind} scan of {_table_text(scan.table, table, scan.options)}"))
+        rows += [("source", f"{table.name}: batch read of {_table_text(table.name, table, {})}") for table in tables]
+        rows += [
+            ("sink", _table_text(str(created.insert.target), target, options.sink)),
+            ("output mode", options.output_mode),
+            ("trigger", options.trigger_text),
+            ("checkpoint", options.checkpoint),
+            ("guarantee", self._guarantee(target, options)),
+            ("plan", self._plan(created)),
+        ]
+        return Result(statement.part.text, ("property", "value"), tuple(rows))
+
+    def _guarantee(self, target: TableDefinition | None, options: StreamOptions) -> str:
+        if target is None:
+            return "as Spark's own table promises"
+        provider = target.provider.lower()
+        if provider in HEADRACE_PROVIDERS:
+            from headrace.opening import open as open_store
+            from headrace.spark.options import locate
+
+            with open_store(locate(provider, target.resolved_options(options.sink)).store_url) as store:
+                return store.capabilities.guarantee
+        if provider in _EXACTLY_ONCE_SINKS:
+            return "exactly once (Spark's sink keeps a log of its batches)"
+        return f"as the sink of format {target.provider} promises; at least once for most"
+
+    def _plan(self, created: st.CreateStream) -> str:
+        text = self._spark.sql(f"EXPLAIN EXTENDED {self._tables.rewritten(created.insert.query)}").collect()[0][0]
+        # Spark optimizes the plan of a stream, and makes it physical, for each batch anew.
+        _, _, plan = str(text).partition("== Analyzed Logical Plan ==\n")
+        plan, _, _ = plan.partition("== Optimized Logical Plan ==")
+        return hide(plan.strip(), self._tables.secrets() | secret_values(created.options))
+
+
+def scan_definition(statement: st.CreateScan) -> ScanDefinition:
+    """Return what a ``CREATE SCAN`` defines."""
+    return ScanDefinition(str(statement.name), str(statement.table), statement.streaming, dict(statement.options))
+
+
+def create_stream_of(name: st.Name, options: Mapping[str, str], insert: st.Insert) -> st.CreateStream:
+    """Return the ``CREATE STREAM`` for a query that was named by the older dialect's SET statements."""
+    return st.CreateStream(part=insert.part, name=name, options=dict(options), insert=insert)
+
+
+def into_table(statement: st.CreateTable, query: st.Part) -> st.Insert:
+    """Return the INSERT that fills the table of a ``CREATE TABLE … AS``."""
+    return st.Insert(part=statement.part, target=statement.name, overwrite=False, columns=None, query=query)
+
+
+def _insert_text(insert: st.Insert) -> str:
+    columns = "" if insert.columns is None else f" ({', '.join(map(quote_name, insert.columns))})"
+    return f"INSERT INTO {insert.target.part.text}{columns} {insert.query.text}"
+
+
+def _table_text(name: str, table: TableDefinition | None, over: Mapping[str, str]) -> str:
+    if table is None:
+        return f"{name} (Spark's own table)"
+    return f"{name} USING {table.provider} ({options_text(overlaid(table.options, over))})"
+
+
+def _time_text(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")

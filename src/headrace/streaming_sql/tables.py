@@ -1,0 +1,165 @@
+"""Tables and scans as Spark sees them: temporary views with all options of their definitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import SqlError
+from headrace.streaming_sql import statements as st
+from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
+from headrace.streaming_sql.lexer import quote_name, tokenize
+from headrace.streaming_sql.queries import QueryShape
+from headrace.streaming_sql.results import Result
+from headrace.streaming_sql.rewriting import rewrite
+from headrace.streaming_sql.secrets import secret_values
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.readwriter import DataFrameReader
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+
+_FILE_PROVIDERS = ("avro", "csv", "delta", "json", "orc", "parquet", "text", "xml")
+
+
+class Tables:
+    """Gives Spark the tables and scans that statements name, and reads and writes them in batch."""
+
+    def __init__(self, spark: SparkSession, catalog: Catalog) -> None:
+        self._spark = spark
+        self._catalog = catalog
+        self._views: dict[str, tuple[str, str | None, dict[str, str]]] = {}
+
+    # -- names in statements ------------------------------------------------------------------------------
+
+    def spark_sql(self, part: st.Part) -> DataFrame:
+        """Run a part of a script that is Spark SQL but for the dialect's functions and names."""
+        self.register_named_in(part)
+        return self._spark.sql(rewrite(part, self._columns_of))
+
+    def rewritten(self, part: st.Part) -> str:
+        """Return the Spark SQL that a part of a script stands for."""
+        self.register_named_in(part)
+        return rewrite(part, self._columns_of)
+
+    def _columns_of(self, relation: str) -> list[str]:
+        from pyspark.errors import AnalysisException
+
+        try:
+            return self._spark.sql(f"SELECT * FROM {relation}").columns
+        except AnalysisException:
+            # A relation that only means something inside its query, such as a common table expression.
+            return []
+
+    def named_in(self, part: st.Part) -> tuple[list[ScanDefinition], list[TableDefinition]]:
+        """Return the scans and the tables of the catalog that a part of a script names."""
+        names = QueryShape(tokenize(part.text).tokens).references()
+        scans = [scan for name in sorted(names) if (scan := self._catalog.find_scan(name)) is not None]
+        tables = [
+            table
+            for name in sorted(names)
+            if self._catalog.find_scan(name) is None and (table := self._catalog.find_table(name)) is not None
+        ]
+        return scans, tables
+
+    def register_named_in(self, part: st.Part) -> None:
+        """Make what a part of a script names readable for Spark under its name."""
+        scans, tables = self.named_in(part)
+        for scan in scans:
+            self.register_scan(scan)
+        for table in tables:
+            options = table.resolved_options()
+            self._register(table.name, table, options, streaming=False)
+
+    def register_scan(self, scan: ScanDefinition) -> None:
+        """Make a scan readable for Spark under its name.
+
+        Raises:
+            OptionError: an environment variable or a secret is missing.
+        """
+        table = self._catalog.find_table(scan.table)
+        if table is not None:
+            self._register(scan.name, table, table.resolved_options(scan.options), streaming=scan.streaming)
+            return
+        # One of Spark's own tables.
+        reader = self._spark.readStream if scan.streaming else self._spark.read
+        reader.options(**scan.options).table(scan.table).createOrReplaceTempView(quote_name(scan.name))
+        self._views[scan.name.lower()] = ("", None, dict(scan.options))
+
+    def _register(self, name: str, table: TableDefinition, options: dict[str, str], *, streaming: bool) -> None:
+        source = (table.provider, table.columns, options)
+        if streaming and self._views.get(name.lower()) == source:
+            return
+        # A view for batch reads is made anew each time: files and columns may have been added.
+        reader: DataFrameReader | DataStreamReader = self._spark.readStream if streaming else self._spark.read
+        reader = reader.format(table.provider).options(**options)
+        if table.columns:
+            reader = reader.schema(table.columns)
+        elif streaming and table.provider.lower() in _FILE_PROVIDERS:
+            # Spark finds out the columns of files for batch reads only.
+            reader = reader.schema(self._spark.read.format(table.provider).options(**options).load().schema)
+        reader.load().createOrReplaceTempView(quote_name(name))
+        self._views[name.lower()] = source
+
+    def unregister(self, name: str) -> None:
+        """Take a name from Spark that `register_scan` or a statement gave it."""
+        if self._views.pop(name.lower(), None) is not None:
+            self._spark.catalog.dropTempView(name)
+
+    # -- statements ---------------------------------------------------------------------------------------
+
+    def belongs_to_spark(self, statement: st.CreateTable) -> bool:
+        """Tell whether Spark keeps the table: one of files, at a place of Spark's choice."""
+        has_path = any(name.lower() == "path" for name in statement.options)
+        return statement.provider.lower() in _FILE_PROVIDERS and not has_path
+
+    def define(self, statement: st.CreateTable) -> tuple[TableDefinition, bool]:
+        """Keep a table's definition; return it, and whether it is new."""
+        definition = TableDefinition(
+            str(statement.name), statement.provider, dict(statement.options), statement.columns
+        )
+        if self._catalog.find_scan(definition.name) is not None:
+            raise SqlError(f"{definition.name} is the name of a scan", remedy=f"DROP SCAN {definition.name} first")
+        is_new = self._catalog.add_table(definition, if_not_exists=statement.if_not_exists)
+        return self._catalog.table(definition.name), is_new
+
+    def drop(self, name: str) -> bool:
+        """Forget a table; tell whether the catalog knew it."""
+        if self._catalog.find_table(name) is None:
+            return False
+        self.unregister(name)
+        return self._catalog.drop_table(name)
+
+    def query(self, insert: st.Insert) -> DataFrame:
+        """Return what an INSERT writes; a column list names the query's columns by position."""
+        frame = self.spark_sql(insert.query)
+        if insert.columns is None:
+            return frame
+        if len(insert.columns) != len(frame.columns):
+            raise SqlError(
+                "the column list and the query do not have the same number of columns",
+                received=frame.columns,
+                valid=list(insert.columns),
+            )
+        return frame.toDF(*insert.columns)
+
+    def write(self, frame: DataFrame, table: TableDefinition, *, overwrite: bool = False) -> None:
+        """Write a batch into a table; the columns are matched by name where the provider does so."""
+        writer = frame.write.format(table.provider).options(**table.resolved_options())
+        writer.mode("overwrite" if overwrite else "append").save()
+
+    def secrets(self) -> frozenset[str]:
+        """Return the secrets that the catalog's definitions hold now, to be kept out of messages."""
+        found: set[str] = set()
+        for table in self._catalog.tables():
+            found |= secret_values(table.options)
+        for scan in self._catalog.scans():
+            found |= secret_values(scan.options)
+        return frozenset(found)
+
+
+def show_scans(statement: st.ShowScans, catalog: Catalog) -> Result:
+    """``SHOW SCANS``: options as given, without secrets."""
+    from headrace.streaming_sql.scripts import options_text
+
+    rows = tuple((scan.name, scan.table, scan.kind, options_text(scan.options)) for scan in catalog.scans())
+    return Result(statement.part.text, ("name", "table", "kind", "options"), rows)

@@ -1,0 +1,134 @@
+"""``CREATE TUNNEL`` and its kin, on the stores that the workspace's tables are in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, UnsupportedError
+from headrace.streaming_sql import statements as st
+from headrace.streaming_sql.catalog import Catalog, TableDefinition
+from headrace.streaming_sql.grammar import HEADRACE_PROVIDERS
+from headrace.streaming_sql.results import Result
+
+if TYPE_CHECKING:
+    from headrace.ports import Store, Tunnel
+    from headrace.spark.options import Location
+
+_OPTIONS = ("start", "baseChannels")
+
+
+class Tunnels:
+    """Tunnels by the names of the catalog's tables."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def create(self, statement: st.CreateTunnel) -> Result:
+        """Create a tunnel on a table of the catalog; the result has its id."""
+        name = str(statement.name)
+        start, base_channels = _tunnel_options(statement.options)
+        location = self._location(self._catalog.table(str(statement.table)))
+        with _open(location) as store:
+            try:
+                tunnel = store.create_tunnel(
+                    str(location.table),
+                    name,
+                    statement.kind or "BaseAndStream",
+                    start=start,
+                    base_channels=base_channels,
+                )
+            except AlreadyExistsError:
+                if not statement.if_not_exists:
+                    raise
+                tunnel = store.tunnel(name, location.table)
+            row = (tunnel.id, tunnel.name, tunnel.table.name, tunnel.kind.value)
+        return Result(statement.part.text, ("id", "name", "table", "kind"), (row,), f"tunnel {name} is {tunnel.id}")
+
+    def show(self, statement: st.ShowTunnels) -> Result:
+        rows: list[tuple[object, ...]] = []
+        for location in self._locations(statement.table):
+            with _open(location) as store:
+                for tunnel in store.tunnels(location.table if statement.table is not None else None):
+                    described = tunnel.describe()
+                    rows.append((
+                        described.id, described.name, described.table, described.kind.value, described.stage,
+                        described.backlog_rows,
+                    ))  # fmt: skip
+        return Result(statement.part.text, ("id", "name", "table", "kind", "stage", "lag"), tuple(rows))
+
+    def describe(self, statement: st.DescribeTunnel) -> Result:
+        """One row for each channel of a tunnel."""
+        columns = ("tunnel", "channel", "kind", "state", "lag", "lag_seconds")
+        store, tunnel = self._find(statement.name, statement.table)
+        with store:
+            described = tunnel.describe()
+        rows = tuple(
+            (
+                described.id, item.channel.id, item.channel.kind.value, item.channel.state.value, item.backlog.rows,
+                item.backlog.seconds,
+            )
+            for item in described.channels
+        )  # fmt: skip
+        return Result(statement.part.text, columns, rows)
+
+    def drop(self, statement: st.DropTunnel) -> Result:
+        try:
+            store, tunnel = self._find(statement.name, statement.table)
+        except NotFoundError:
+            if not statement.if_exists:
+                raise
+            return Result(statement.part.text, message=f"there is no tunnel {statement.name}")
+        with store:
+            store.drop_tunnel(tunnel.id)
+        return Result(statement.part.text, message=f"tunnel {tunnel.name} ({tunnel.id}) dropped")
+
+    def _find(self, name: st.Name, table: st.Name | None) -> tuple[Store, Tunnel]:
+        """Return a tunnel by id or name, and its store, searching the stores of all tables unless one is named."""
+        for location in self._locations(table):
+            store = _open(location)
+            try:
+                return store, store.tunnel(str(name), location.table if table is not None else None)
+            except NotFoundError:
+                store.close()
+        raise NotFoundError("no such tunnel", received=str(name), remedy="SHOW TUNNELS lists them")
+
+    def _locations(self, table: st.Name | None) -> list[Location]:
+        """Return the place of one table, or one place for each store of the catalog's tables."""
+        if table is not None:
+            return [self._location(self._catalog.table(str(table)))]
+        tables = [table for table in self._catalog.tables() if table.provider.lower() in HEADRACE_PROVIDERS]
+        locations = [self._location(table) for table in tables]
+        return list({location.store_url: location for location in locations}.values())
+
+    def _location(self, table: TableDefinition) -> Location:
+        from headrace.spark.options import locate
+
+        if table.provider.lower() not in HEADRACE_PROVIDERS:
+            raise UnsupportedError(
+                f"table {table.name} cannot have tunnels",
+                received=f"USING {table.provider}",
+                valid=[f"USING {provider}" for provider in HEADRACE_PROVIDERS],
+            )
+        return locate(table.provider, table.resolved_options())
+
+
+def _open(location: Location) -> Store:
+    from headrace.opening import open as open_store
+
+    return open_store(location.store_url)
+
+
+def _tunnel_options(options: Mapping[str, str]) -> tuple[str, int | None]:
+    known = {name.lower(): name for name in _OPTIONS}
+    given: dict[str, str] = {}
+    for name, value in options.items():
+        if name.lower() not in known:
+            raise OptionError("unknown option of a tunnel", received=name, valid=_OPTIONS)
+        given[known[name.lower()]] = value
+    channels = given.get("baseChannels")
+    if channels is not None and not (channels.isascii() and channels.isdigit() and 0 < len(channels) < 9):
+        raise OptionError(
+            "option baseChannels cannot be read", received=repr(channels), valid="a positive whole number"
+        )
+    return given.get("start", "latest"), None if channels is None else int(channels)

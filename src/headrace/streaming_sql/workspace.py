@@ -1,0 +1,166 @@
+"""What a workspace directory remembers: ``.headrace/workspace.db``, shared by the processes that work there.
+
+Which processes are alive is known by file locks, not by process ids: those are used again, and differ between
+containers that share a directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import apsw
+
+from headrace.errors import StoreBusyError, StoreDamagedError, StoreError
+
+_FORMAT_VERSION = 1
+_BUSY_TIMEOUT_MS = 30_000
+_DDL = """
+CREATE TABLE definition (name TEXT PRIMARY KEY, definition TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE owner (id INTEGER PRIMARY KEY AUTOINCREMENT, pid INTEGER NOT NULL);
+CREATE TABLE stream (name TEXT PRIMARY KEY, shown_name TEXT NOT NULL, script TEXT NOT NULL, fingerprint TEXT NOT NULL,
+    target TEXT NOT NULL, checkpoint TEXT NOT NULL, wanted TEXT NOT NULL, state TEXT NOT NULL, owner INTEGER NOT NULL,
+    pid INTEGER NOT NULL, query_id TEXT, batch INTEGER, rows_per_second REAL, lag INTEGER, error TEXT,
+    started REAL NOT NULL, updated REAL NOT NULL) WITHOUT ROWID;
+"""
+
+
+class Workspace:
+    """The database of a workspace directory; it is made by the first write.
+
+    Args:
+        directory: any directory that exists; files go to ``.headrace`` inside.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        # realpath: two spellings of one directory must meet in one owner.
+        self.directory = Path(os.path.realpath(directory)) / ".headrace"
+        self._path = self.directory / "workspace.db"
+        self._lock = threading.RLock()
+        self._connection: apsw.Connection | None = None
+
+    def query(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement that reads; there is nothing to read before the first write."""
+        with self._lock, _translated():
+            if self._connection is None and not self._path.exists():
+                return []
+            return list(self._open().execute(sql, bindings))
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[apsw.Connection]:
+        """Run a write transaction: all of it is committed, or none."""
+        with self._lock, _translated():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            connection = self._open()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def close(self) -> None:
+        """Close the database; it is opened again when needed."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _open(self) -> apsw.Connection:
+        if self._connection is None:
+            connection = apsw.Connection(str(self._path))
+            connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
+            connection.pragma("journal_mode", "wal")
+            connection.pragma("synchronous", "full")
+            connection.execute("BEGIN IMMEDIATE")
+            version = connection.pragma("user_version")
+            if version == 0:
+                connection.execute(_DDL)
+                connection.execute(f"PRAGMA user_version = {_FORMAT_VERSION}")
+            connection.execute("COMMIT")
+            if version not in (0, _FORMAT_VERSION):
+                connection.close()
+                raise StoreDamagedError(
+                    "the workspace was written by another version of headrace",
+                    received=f"format {version} in {self._path}",
+                    valid=f"format {_FORMAT_VERSION}",
+                )
+            self._connection = connection
+        return self._connection
+
+    # -- owners -----------------------------------------------------------------------------------------
+
+    def owner(self) -> int:
+        """Return this process's number in the workspace; its lock is held until the process ends.
+
+        Asked for the first time it writes, so not inside a transaction.
+        """
+        return _OwnerLock.of(self).number
+
+    def is_alive(self, owner: int) -> bool:
+        """Tell whether the process of that number still runs."""
+        return _OwnerLock.of(self).is_alive(owner)
+
+
+class _OwnerLock:
+    """One byte of a lock file for each process, locked while the process lives.
+
+    There is one for each directory and process: closing any descriptor of the file would free its lock.
+    """
+
+    _of_process: ClassVar[dict[tuple[Path, int], _OwnerLock]] = {}
+    _guard = threading.Lock()
+
+    def __init__(self, workspace: Workspace) -> None:
+        pid = os.getpid()
+        self._asking = threading.Lock()
+        with workspace.write() as connection:
+            connection.execute("INSERT INTO owner (pid) VALUES (?)", (pid,))
+            self.number = connection.last_insert_rowid()
+            self._descriptor = os.open(
+                workspace.directory / "owners.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+            )
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX, 1, self.number)
+
+    @classmethod
+    def of(cls, workspace: Workspace) -> _OwnerLock:
+        key = (workspace.directory, os.getpid())
+        # Without the guard first: whoever asks inside a transaction must not wait for one who wants to begin one.
+        known = cls._of_process.get(key)
+        if known is not None:
+            return known
+        with cls._guard:
+            if key not in cls._of_process:
+                cls._of_process[key] = cls(workspace)
+            return cls._of_process[key]
+
+    def is_alive(self, owner: int) -> bool:
+        if owner == self.number:
+            return True
+        with self._asking:
+            try:
+                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, owner)
+            except OSError:
+                return True
+            fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, owner)
+            return False
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    """Turn errors of SQLite and of the file system into headrace's."""
+    try:
+        yield
+    except apsw.BusyError as error:
+        raise StoreBusyError("another process holds the workspace", received=str(error)) from error
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise StoreDamagedError("the workspace's database is damaged", received=str(error)) from error
+    except (apsw.Error, OSError) as error:
+        raise StoreError("the workspace's files cannot be read or written", received=str(error)) from error

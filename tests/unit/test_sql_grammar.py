@@ -1,0 +1,244 @@
+"""The grammar: what belongs to the dialect, what is Spark's, and errors that show the place."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as s
+
+from headrace.errors import HeadraceError, SqlError, UnsupportedError
+from headrace.streaming_sql import statements as st
+from headrace.streaming_sql.grammar import parse
+from headrace.streaming_sql.lexer import quote, string_value, tokenize
+
+VENDOR_SCRIPT = """
+     // Create an external table, which is the Sink table named order_stream_sink. It's indented.
+     DROP TABLE IF EXISTS order_stream_sink;
+     CREATE TABLE order_stream_sink
+     USING tablestore
+     OPTIONS(
+     endpoint="http://vehicle-test.cn-hangzhou.vpc.tablestore.aliyuncs.com",
+     access.key.id="",
+     access.key.secret="",
+     instance.name="vehicle-test",
+     table.name="OrderStreamSink",
+     catalog='{"columns": {"begin": {"type": "string"},"end": {"type": "string"}, "count": {"type": "long"}}}'
+     );
+
+     // Create a view named order_source_stream_view on the order_source table.
+     CREATE SCAN order_source_stream_view ON order_source USING STREAM
+     OPTIONS(
+     tunnel.id="4987845a-1321-4d36-9f4e-73d6db63bf0f",
+     maxoffsetsperchannel="10000");
+
+     // Write the aggregate results to the OrderStreamSink table in Tablestore in real time.
+     CREATE STREAM job1
+     options(
+     checkpointLocation='/tmp/spark/cp/job1',
+     outputMode='update'
+     )
+     INSERT INTO order_stream_sink
+     SELECT CAST(window.start AS String) AS begin, CAST(window.end AS String) AS end, count(*) AS count,
+     CAST(sum(price) AS Double) AS totalPrice FROM order_source_stream_view
+     GROUP BY window(to_timestamp(timestamp / 1000), "30 seconds");
+"""
+
+
+def only(text: str) -> st.Statement:
+    (statement,) = parse(text)
+    return statement
+
+
+def test_the_vendors_script_parses_as_it_stands() -> None:
+    drop, table, scan, stream = parse(VENDOR_SCRIPT)
+    assert isinstance(drop, st.DropTable)
+    assert drop.if_exists
+    assert isinstance(table, st.CreateTable)
+    assert (str(table.name), table.provider) == ("order_stream_sink", "tablestore")
+    assert table.options["access.key.id"] == ""
+    assert table.options["endpoint"] == "http://vehicle-test.cn-hangzhou.vpc.tablestore.aliyuncs.com"
+    assert table.options["catalog"].startswith('{"columns": {"begin"')
+    assert isinstance(scan, st.CreateScan)
+    assert scan.streaming
+    assert scan.options == {"tunnel.id": "4987845a-1321-4d36-9f4e-73d6db63bf0f", "maxoffsetsperchannel": "10000"}
+    assert isinstance(stream, st.CreateStream)
+    assert stream.options == {"checkpointLocation": "/tmp/spark/cp/job1", "outputMode": "update"}
+    assert str(stream.insert.target) == "order_stream_sink"
+    assert stream.insert.query.text.startswith("SELECT CAST(window.start")
+    assert stream.insert.query.text.endswith('"30 seconds")')
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("create or replace scan s on t using batch", st.CreateScan),
+        ("SHOW SCANS", st.ShowScans),
+        ("DROP SCAN IF EXISTS s", st.DropScan),
+        ("SHOW STREAMS", st.ShowStreams),
+        ("DESCRIBE STREAM s", st.DescribeStream),
+        ("desc stream `a b`", st.DescribeStream),
+        ("STOP STREAM s", st.StopStream),
+        ("START STREAM s", st.StartStream),
+        ("DROP STREAM IF EXISTS s", st.DropStream),
+        ("EXPLAIN STREAM s", st.ExplainStream),
+        ("EXPLAIN CREATE STREAM s INSERT INTO t SELECT 1", st.ExplainStream),
+        ("CREATE TUNNEL IF NOT EXISTS x ON t USING BaseAndStream OPTIONS (start='earliest')", st.CreateTunnel),
+        ("SHOW TUNNELS ON t", st.ShowTunnels),
+        ("DESCRIBE TUNNEL 4987845a-1321-4d36-9f4e-73d6db63bf0f", st.DescribeTunnel),
+        ("DROP TUNNEL IF EXISTS x ON t", st.DropTunnel),
+        ("DROP TUNNEL '4987845a-1321'", st.DropTunnel),
+        ("CREATE TABLE t (a int, b decimal(10,2)) USING parquet LOCATION '/x' AS SELECT 1", st.CreateTable),
+        ("CREATE TABLE t USING parquet OPTIONS (path '/x') (SELECT 1)", st.CreateTable),
+        ("INSERT INTO TABLE t (a, `b`) SELECT 1, 2", st.Insert),
+        ("INSERT OVERWRITE t WITH c AS (SELECT 1) SELECT * FROM c", st.Insert),
+        ("INSERT INTO t BY NAME SELECT 1 AS a", st.Insert),
+        ("SET streaming.query.name=q", st.SetQueryName),
+        ("SET spark.sql.streaming.query.options.q.checkpointLocation=/tmp//q", st.SetQueryOption),
+        ("SELECT 1", st.SparkStatement),
+        ("CREATE TABLE t (a int)", st.SparkStatement),
+        ("CREATE TABLE t (a int) USING parquet PARTITIONED BY (a)", st.SparkStatement),
+        ("CREATE TABLE t LIKE u", st.SparkStatement),
+        ("DROP TABLE t PURGE", st.SparkStatement),
+        ("INSERT INTO t PARTITION (a=1) SELECT 1", st.SparkStatement),
+        ("INSERT OVERWRITE DIRECTORY '/x' USING csv SELECT 1", st.SparkStatement),
+        ("SET spark.sql.streaming.checkpointLocation=/x", st.SparkStatement),
+        ("MERGE INTO t USING s ON t.a = s.a WHEN MATCHED THEN DELETE", st.SparkStatement),
+    ],
+)
+def test_each_statement_is_recognised(text: str, kind: type[st.Statement]) -> None:
+    assert type(only(text)) is kind
+
+
+def test_options_keep_their_names_and_values() -> None:
+    statement = only(
+        r"""CREATE SCAN s ON t USING STREAM OPTIONS (
+        a.b-c.d = 'it''s \'x\' \u00e9', "quoted key" = "say ""hi"" 'x'", n=-12.5, on=TRUE, `back`='1')"""
+    )
+    assert isinstance(statement, st.CreateScan)
+    assert statement.options == {
+        "a.b-c.d": "it's 'x' é",
+        "quoted key": "say \"hi\" 'x'",
+        "n": "-12.5",
+        "on": "true",
+        "back": "1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "option", "value"),
+    [
+        ("SET spark.sql.streaming.query.options.q.a.b = x y", "q", "a.b", "x y"),
+        ("SET spark.sql.streaming.query.outputMode.q=update", "q", "outputMode", "update"),
+        ("SET spark.sql.streaming.query.trigger.q=ProcessingTime", "q", "triggerType", "ProcessingTime"),
+        ("SET spark.sql.streaming.query.trigger.intervalMs.q=100", "q", "triggerIntervalMs", "100"),
+        ("SET spark.sql.streaming.checkpointLocation.q=hdfs://h/x", "q", "checkpointLocation", "hdfs://h/x"),
+        ("SET spark.sql.streaming.query.checkpointLocation.q='/x'", "q", "checkpointLocation", "/x"),
+        ("SET spark.sql.streaming.query.timeout.ms=5000", None, "timeoutMs", "5000"),
+    ],
+)
+def test_the_older_dialects_settings(text: str, query: str | None, option: str, value: str) -> None:
+    statement = only(text)
+    assert isinstance(statement, st.SetQueryOption)
+    assert (statement.query, statement.option, statement.value) == (query, option, value)
+
+
+def test_comments_and_semicolons_in_texts_do_not_cut() -> None:
+    first, second, third = parse(
+        "SELECT ';', \"http://x;y\", `a;b` -- one; comment\n; /* two; /* nested; */ */ SELECT 2 // three; it's\n;"
+        "SELECT r'\\', 3"
+    )
+    assert first.part.text == "SELECT ';', \"http://x;y\", `a;b`"
+    assert second.part.text == "SELECT 2"
+    assert third.part.text == "SELECT r'\\', 3"
+
+
+def test_slash_comments_are_blanked_for_spark_but_not_in_texts() -> None:
+    statement = only("SELECT 'a//b', // it's a remark\n  1 /* // */")
+    assert statement.part.text.split("\n")[0].rstrip() == "SELECT 'a//b',"
+    assert statement.part.text.endswith("  1")
+
+
+def test_addresses_without_quotes_are_no_comments() -> None:
+    first, second = parse("ADD JAR hdfs://host//lib/x.jar; SET spark.x=a//b // remark")
+    assert first.part.text == "ADD JAR hdfs://host//lib/x.jar"
+    assert second.part.text.rstrip() == "SET spark.x=a//b"
+
+
+def test_a_compound_statement_stays_whole() -> None:
+    text = "BEGIN DECLARE x INT; IF x = 1 THEN SELECT CASE WHEN 1=1 THEN 2 END; END IF; BEGIN SELECT 1; END; END"
+    first, second = parse(text + "; SELECT 2;")
+    assert first.part.text == text
+    assert second.part.text == "SELECT 2"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "says"),
+    [
+        ("SELECT 1;\nCREATE SCAN s ON t USNG STREAM", 2, 20, "expected USING"),
+        ("CREATE SCAN s ON t USING STREAM OPTIONS (a='1' b='2')", 1, 48, "expected a comma or )"),
+        ("CREATE SCAN s ON t USING STREAM OPTIONS (a=b)", 1, 44, "the value of option a"),
+        ("CREATE SCAN s ON t USING STREAM OPTIONS (a=1, A=2)", 1, 47, "stands twice"),
+        ("CREATE STREAM s\n\tSELECT 1", 2, 2, "expected INSERT INTO"),
+        ("CREATE STREAM s", 1, 16, "expected INSERT INTO"),
+        ("CREATE STREAM a.b INSERT INTO t SELECT 1", 1, 15, "no dots"),
+        ("CREATE TABLE t USING headrace PARTITIONED BY (a)", 1, 31, "expected OPTIONS"),
+        ("CREATE TUNNEL x ON t USING Base", 1, 28, "expected BaseData"),
+        ("STOP STREAM s t", 1, 15, "the end of the statement"),
+        ("SELECT 'open", 1, 8, "no end"),
+        ("SELECT 1 /* /* */", 1, 10, "no end"),
+        ("SET spark.sql.streaming.query.outputMod.q=update", 1, 5, "unknown setting"),
+        ("SET streaming.query.name", 1, 25, "expected ="),
+    ],
+)
+def test_errors_show_line_column_and_caret(text: str, line: int, column: int, says: str) -> None:
+    with pytest.raises(SqlError, match=says.replace("(", r"\(").replace(")", r"\)")) as caught:
+        parse(text)
+    assert (caught.value.line, caught.value.column) == (line, column)
+    shown, caret = str(caught.value).split("\n")[1:]
+    assert shown[2:] == text.split("\n")[line - 1]
+    assert caret.index("^") == column + 1
+
+
+@pytest.mark.parametrize(
+    "rest", ['"t0psecret" endpoint="x"', "t0psecret", '"t0psecret', "t0p-secret+x", "'t0psecret' /* ", "t0psecret x y"]
+)
+def test_errors_do_not_show_secrets(rest: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        parse(f"CREATE TABLE t USING tablestore OPTIONS (access.key.secret={rest}")
+    assert "t0p" not in str(caught.value)
+
+
+def test_merge_in_a_stream_says_that_it_comes_later() -> None:
+    with pytest.raises(UnsupportedError, match=r"later version.*INSERT INTO with outputMode='update'"):
+        parse("CREATE STREAM s OPTIONS (checkpointLocation='x') MERGE INTO t USING u ON a = b WHEN MATCHED THEN DELETE")
+
+
+@settings(deadline=None)
+@given(s.text())
+def test_quoting_is_undone_by_reading(text: str) -> None:
+    (token,) = tokenize(quote(text)).tokens
+    assert string_value(token) == text
+
+
+WORDS = (
+    "CREATE TABLE SCAN STREAM TUNNEL DROP SHOW DESCRIBE EXPLAIN START STOP IF NOT EXISTS ON USING OPTIONS INSERT INTO "
+    "SELECT FROM WHERE AS BEGIN END CASE SET MERGE LOCATION BATCH BaseData t s.a ( ) , = . ; - 'x' \"y\" `z` 1 1.5 "
+    "'\\ud800' // -- /* */ ' \" ` streaming.query.name spark.sql.streaming.query.options.q.a"
+)
+
+
+@settings(deadline=None)
+@given(
+    s.one_of(
+        s.text(),
+        s.lists(s.sampled_from([*WORDS.split(), "\n", " "])).map(" ".join),
+        s.lists(s.sampled_from([*WORDS.split(), "\n", " "])).map("".join),
+    )
+)
+def test_any_text_gives_statements_or_a_headrace_error(text: str) -> None:
+    try:
+        statements = parse(text)
+    except HeadraceError:
+        return
+    for statement in statements:
+        assert text[statement.part.start : statement.part.end]

@@ -1,0 +1,199 @@
+"""The dialect's time functions as Spark SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as s
+
+from headrace.errors import HeadraceError, SqlError
+from headrace.streaming_sql.lexer import tokenize
+from headrace.streaming_sql.queries import QueryShape
+from headrace.streaming_sql.rewriting import rewrite
+from headrace.streaming_sql.statements import Part
+
+COLUMNS = {"orders": ["id", "ts"], "clicks": ["id", "click_ts"], "other": ["id", "ts"]}
+
+
+def columns_of(relation: str) -> Sequence[str]:
+    return COLUMNS.get(relation.strip("`").lower(), [])
+
+
+def rewritten(query: str) -> str:
+    return rewrite(Part(query, 0, len(query)), columns_of)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT 1 FROM t GROUP BY TUMBLING(ts, interval 1 minute)", "SELECT 1 FROM t GROUP BY window(ts, '1 minute')"),
+        ("GROUP BY tumbling(ts, INTERVAL '1' MINUTE)", "GROUP BY window(ts, '1 minute')"),
+        ("GROUP BY TUMBLING(f(ts, 1), '2  minutes')", "GROUP BY window(f(ts, 1), '2 minutes')"),
+        (
+            "GROUP BY HOPPING(ts, interval 1 hour 30 minutes, interval '30 seconds'), id",
+            "GROUP BY window(ts, '1 hour 30 minutes', '30 seconds'), id",
+        ),
+        ("SELECT window.start, delay, watermark FROM t", "SELECT window.start, delay, watermark FROM t"),
+        ("SELECT `delay`(a), x.delay(a) FROM t", "SELECT `delay`(a), x.delay(a) FROM t"),
+    ],
+)
+def test_windows(query: str, expected: str) -> None:
+    assert rewritten(query) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (
+            "SELECT * FROM orders WHERE delay(ts) < '2 minutes' AND id > 3",
+            "SELECT * FROM orders WATERMARK `ts` DELAY OF INTERVAL 2 minutes WHERE true AND id > 3",
+        ),
+        (
+            "SELECT * FROM orders AS o WHERE id BETWEEN 1 AND 2 AND DELAY(o.ts) < interval 10 seconds GROUP BY id",
+            "SELECT * FROM orders WATERMARK `ts` DELAY OF INTERVAL 10 seconds AS o "
+            "WHERE id BETWEEN 1 AND 2 AND true GROUP BY id",
+        ),
+        (
+            "SELECT * FROM orders o JOIN clicks c ON o.id = c.id "
+            "WHERE delay(o.ts) < '1 hour' AND delay(c.click_ts) < '2 hours'",
+            "SELECT * FROM orders WATERMARK `ts` DELAY OF INTERVAL 1 hour o JOIN clicks WATERMARK `click_ts` "
+            "DELAY OF INTERVAL 2 hours c ON o.id = c.id WHERE true AND true",
+        ),
+        (
+            "SELECT * FROM orders, clicks WHERE (delay(ts) < '1 hour' AND (delay(click_ts) < '2 hours'))",
+            "SELECT * FROM orders WATERMARK `ts` DELAY OF INTERVAL 1 hour, clicks WATERMARK `click_ts` "
+            "DELAY OF INTERVAL 2 hours WHERE (true AND (true))",
+        ),
+        (
+            "SELECT * FROM (SELECT id, ts FROM orders) o WHERE delay(ts) < '1 day' ORDER BY id",
+            "SELECT * FROM (SELECT id, ts FROM orders) WATERMARK `ts` DELAY OF INTERVAL 1 day o WHERE true ORDER BY id",
+        ),
+        (
+            "WITH a AS (SELECT * FROM orders WHERE delay(ts) < '1 day') SELECT a IS DISTINCT FROM b FROM a UNION ALL "
+            "SELECT * FROM other WHERE delay(other.ts) < '2 days'",
+            "WITH a AS (SELECT * FROM orders WATERMARK `ts` DELAY OF INTERVAL 1 day WHERE true) SELECT a IS DISTINCT "
+            "FROM b FROM a UNION ALL SELECT * FROM other WATERMARK `ts` DELAY OF INTERVAL 2 days WHERE true",
+        ),
+        (
+            "SELECT offset FROM STREAM k WITH (a='b') x WHERE offset > 5 AND delay(ts) < '1 day' LIMIT 5",
+            "SELECT offset FROM STREAM k WITH (a='b') WATERMARK `ts` DELAY OF INTERVAL 1 day x "
+            "WHERE offset > 5 AND true LIMIT 5",
+        ),
+    ],
+)
+def test_delay_becomes_a_watermark_of_its_relation(query: str, expected: str) -> None:
+    assert rewritten(query) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (
+            "SELECT id, watermark(ts, interval 10 seconds) FROM orders",
+            "SELECT id, `ts` FROM orders WATERMARK `ts` DELAY OF INTERVAL 10 seconds",
+        ),
+        (
+            "SELECT watermark(o.ts, '10 seconds') AS t FROM orders o",
+            "SELECT `t` FROM (SELECT *, `ts` AS `t` FROM orders WATERMARK `ts` DELAY OF INTERVAL 10 seconds) o",
+        ),
+        (
+            "SELECT watermark(ts, '10 seconds') t FROM orders WHERE orders.id = 1",
+            "SELECT `t` FROM (SELECT *, `ts` AS `t` FROM orders WATERMARK `ts` DELAY OF INTERVAL 10 seconds) "
+            "AS `orders` WHERE orders.id = 1",
+        ),
+        (
+            "SELECT watermark(to_timestamp(o.ts / 1000), interval 1 minute) AS t, id FROM orders o, other",
+            "SELECT `t`, id FROM orders WATERMARK to_timestamp(ts / 1000) AS `t` DELAY OF INTERVAL 1 minute o, other",
+        ),
+        (
+            "SELECT *, watermark(ts, '10 seconds') FROM orders",
+            "SELECT * FROM orders WATERMARK `ts` DELAY OF INTERVAL 10 seconds",
+        ),
+        (
+            "SELECT watermark(ts, '10 seconds'), orders.* FROM orders",
+            "SELECT  orders.* FROM orders WATERMARK `ts` DELAY OF INTERVAL 10 seconds",
+        ),
+        (
+            "SELECT 1 FROM t WATERMARK (to_timestamp(x)) AS y DELAY OF INTERVAL 1 day",
+            "SELECT 1 FROM t WATERMARK (to_timestamp(x)) AS y DELAY OF INTERVAL 1 day",
+        ),
+    ],
+)
+def test_watermark_items_become_a_watermark_of_their_relation(query: str, expected: str) -> None:
+    assert rewritten(query) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "column", "says"),
+    [
+        ("SELECT 1 FROM t WHERE delay(ts) < '2 minutes' OR id = 1", 23, "joined to others by AND"),
+        ("SELECT 1 FROM t WHERE NOT delay(ts) < '2 minutes'", 27, "joined to others by AND"),
+        ("SELECT delay(ts) FROM t", 8, "joined to others by AND"),
+        ("SELECT 1 FROM t WHERE delay(ts + 1) < '2 minutes'", 23, "one column"),
+        ("SELECT 1 FROM t WHERE delay(ts) < '2 parsecs'", 35, "no duration"),
+        ("SELECT 1 FROM t WHERE delay(ts) < 5", 35, "no duration"),
+        ("SELECT 1 FROM orders, other WHERE delay(ts) < '2 minutes'", 35, "several relations"),
+        ("SELECT 1 FROM orders, clicks WHERE delay(nope) < '2 minutes'", 36, "no relation"),
+        ("SELECT 1 FROM orders WHERE delay(x.ts) < '2 minutes'", 28, "no relation"),
+        ("SELECT 1 WHERE delay(x.ts) < '2 minutes'", 16, "FROM clause"),
+        ("SELECT 1 FROM t WHERE delay(a) < '1 day' AND delay(b) < '1 day'", 46, "watermark already"),
+        ("SELECT 1 FROM t WATERMARK a DELAY OF INTERVAL 1 day WHERE delay(a) < '1 day'", 59, "watermark already"),
+        ("SELECT watermark(a + 1, '1 day') FROM t", 8, "needs a name"),
+        ("SELECT watermark(a) AS b FROM t", 8, "takes 2 arguments"),
+        ("SELECT 1 FROM t GROUP BY watermark(a, '1 day')", 26, "select list"),
+        ("SELECT watermark(o.a + c.b, '1 day') AS x FROM orders o, clicks c", 8, "one relation only"),
+        ("SELECT 1 FROM t GROUP BY TUMBLING(ts)", 26, "takes 2 arguments"),
+        ("SELECT 1 FROM t GROUP BY HOPPING(ts, '1 minute')", 26, "takes 3 arguments"),
+        ("SELECT 1 FROM t GROUP BY TUMBLING(ts, x)", 39, "no duration"),
+        ("SELECT 1 FROM t GROUP BY TUMBLING(ts, '0 minutes')", 39, "nothing"),
+    ],
+)
+def test_what_has_no_place_is_an_error_that_shows_it(query: str, column: int, says: str) -> None:
+    with pytest.raises(SqlError, match=says) as caught:
+        rewritten(query)
+    assert (caught.value.line, caught.value.column) == (1, column)
+
+
+def test_places_in_a_script_are_those_of_the_script() -> None:
+    script = "SELECT 1;\n\nSELECT 2 FROM t GROUP BY TUMBLING(ts, 5)"
+    with pytest.raises(SqlError) as caught:
+        rewrite(Part(script, 11, len(script)), columns_of)
+    assert (caught.value.line, caught.value.column) == (3, 39)
+
+
+def test_names_of_tables_are_found_wherever_they_stand() -> None:
+    text = """WITH c AS (SELECT * FROM a1) SELECT (SELECT max(x) FROM `a2`), extract(year FROM y) FROM c
+        LEFT JOIN a3 AS z ON z.i = c.i, (a4 CROSS JOIN db.a5), LATERAL (SELECT 1 FROM a6), range(5)
+        LATERAL VIEW explode(q) w AS k, v WHERE EXISTS (TABLE a7) UNION SELECT * FROM STREAM a8 s"""
+    found = QueryShape(tokenize(text).tokens).references()
+    assert {"a1", "a2", "a3", "a4", "db.a5", "a6", "a7", "a8", "c"} <= found
+    assert not {"z", "v", "k", "i", "q", "x"} & found
+
+
+WORDS = (
+    "SELECT FROM WHERE GROUP BY ORDER LIMIT AND OR NOT BETWEEN JOIN LATERAL VIEW STREAM AS ON UNION ALL EXCEPT WITH "
+    "WATERMARK DELAY TUMBLING HOPPING TABLESAMPLE VALUES INTERVAL minute DISTINCT WINDOW | > < * . , ( ) ( ) ( ) t a b "
+    "'1 minute' '2 days' '\\ud800' 1 delay( watermark( tumbling( orders clicks"
+)
+
+
+@settings(deadline=None)
+@given(
+    s.one_of(
+        s.lists(s.sampled_from(WORDS.split()), max_size=40).map(" ".join),
+        s.text().map(lambda text: f"SELECT delay({text}"),
+    )
+)
+def test_any_query_gives_a_query_or_a_headrace_error(query: str) -> None:
+    try:
+        text = rewritten(query)
+    except HeadraceError:
+        return
+    assert isinstance(text, str)
+
+
+def test_deep_parentheses_are_no_problem() -> None:
+    deep = "(" * 50_000
+    assert rewritten(f"SELECT TUMBLING(a, '1 day') FROM {deep}").startswith("SELECT window(a, '1 day')")
