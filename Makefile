@@ -1,0 +1,69 @@
+# The commands of this project. `make` alone lists them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Written when everything is installed, so that the second time costs nothing.
+READY := $(VENV)/.ready
+# Passed on to the program that a target runs: make test ARGS="-k tunnel -x"
+ARGS ?=
+# How many processes `make chaos` kills; the tests in `make test` kill fewer.
+KILLS ?= 300
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format types bench chaos clean check-python check-java
+
+help: ## List these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(READY) ## Make .venv with everything for development
+
+# Dependency groups need pip 25.1.
+$(READY): pyproject.toml
+	@$(MAKE) --no-print-directory check-python
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[connect]" --group dev
+	@touch $@
+
+demo: $(READY) check-java ## See changes of orders become statistics, exactly once, in about a minute
+	@$(BIN)/headrace demo $(ARGS)
+
+test: $(READY) check-java ## Run all tests, in random order
+	$(BIN)/python -m pytest tests $(ARGS)
+
+lint: $(READY) ## Check style and formatting
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+format: $(READY) ## Repair style and formatting
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+types: $(READY) ## Check types
+	$(BIN)/mypy
+
+bench: $(READY) check-java ## Run the benchmarks, each beside what it is measured against
+	@$(BIN)/headrace bench --write docs/benchmarks.md $(ARGS)
+
+chaos: $(READY) check-java ## Kill drivers, workers and writers for a long time; the sums must still be right
+	HEADRACE_CHAOS_KILLS=$(KILLS) $(BIN)/python -m pytest tests/chaos --timeout=0 $(ARGS)
+
+clean: ## Remove what building and testing left, .venv too
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+check-python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "headrace needs Python 3.11 or newer; found: $$($(PYTHON) --version 2>/dev/null || echo none) ($(PYTHON))." >&2; \
+		echo "Name another one: make setup PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "$(PYTHON) cannot make virtual environments. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+
+check-java:
+	@java=java; [ -z "$$JAVA_HOME" ] || java="$$JAVA_HOME/bin/java"; \
+	found=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1); \
+	[ "$${found:-0}" -ge 17 ] || { \
+		echo "Spark needs Java 17 or newer; found: $${found:-none} ($$java)." >&2; \
+		echo "Install one (Debian, Ubuntu: apt install openjdk-17-jre-headless) or point JAVA_HOME to it." >&2; \
+		exit 1; }

@@ -1,0 +1,80 @@
+"""Run the benchmarks: ``python -m bench [--scale 1.0] [--write docs/benchmarks.md] [name …]``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pyarrow as pa
+import pyspark
+
+from bench import latency, streams, tables
+from bench.measure import Result
+
+BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
+    "put": tables.put,
+    "scan": tables.scan,
+    "source": streams.source,
+    "sink": streams.sink,
+    "idle": latency.idle,
+    "small_batch": latency.small_batch,
+    "history": latency.history,
+}
+
+
+def as_markdown(results: list[Result], scale: float) -> str:
+    """Return the results as a page."""
+    lines = [
+        "# Benchmarks",
+        "",
+        "Made by `make bench`. Each ratio was measured side by side in one run; the absolute figures are those of one",
+        "machine and mean little elsewhere.",
+        "",
+        f"Machine: {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, "
+        f"pyspark {pyspark.__version__}, pyarrow {pa.__version__}, "
+        f"SQLite {apsw.sqlite_lib_version()}; scale {scale:g}.",
+    ]
+    for result in results:
+        lines += ["", f"## {result.title}", "", "| what | measured |", "|---|---|"]
+        lines += [f"| {what} | {figure} |" for what, figure in result.figures.items()]
+        for ratio in result.ratios:
+            bound = f"{'at most' if ratio.at_most else 'at least'} {ratio.bound:g}"
+            lines.append(
+                f"| **{ratio.what}** | **{ratio.value:.2f}** ({bound}: {'kept' if ratio.kept else 'MISSED'}) |"
+            )
+        if result.note:
+            lines += ["", result.note]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(BENCHMARKS)}; all by default")
+    parser.add_argument("--scale", type=float, default=1.0, help="a share of the full sizes, for a quick look")
+    parser.add_argument("--write", type=Path, help="write the page to this file")
+    arguments = parser.parse_args()
+    unknown = sorted(set(arguments.names) - set(BENCHMARKS))
+    if unknown:
+        parser.error(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    results = []
+    for name in arguments.names or BENCHMARKS:
+        with tempfile.TemporaryDirectory(prefix="headrace-bench-") as directory:
+            print(f"{name} …", file=sys.stderr, flush=True)
+            results.append(BENCHMARKS[name](Path(directory), arguments.scale))
+            print(as_markdown(results[-1:], arguments.scale).split("##", 1)[1], file=sys.stderr, flush=True)
+    page = as_markdown(results, arguments.scale)
+    if arguments.write:
+        arguments.write.write_text(page)
+    else:
+        print(page)
+    return 0 if all(ratio.kept for result in results for ratio in result.ratios) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

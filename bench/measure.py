@@ -1,0 +1,120 @@
+"""What all benchmarks share: results, repeats, Spark queries that are timed by Spark itself."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+import headrace
+
+COLUMNS = {"UserId": "string", "OrderId": "long", "price": "double", "timestamp": "long"}
+
+
+@dataclass
+class Result:
+    """One measured path: named figures, and the ratios that are judged."""
+
+    title: str
+    figures: dict[str, str]
+    ratios: list[Ratio] = field(default_factory=list)
+    note: str = ""
+
+
+@dataclass
+class Ratio:
+    """A ratio with its bound: at least ``bound``, or at most."""
+
+    what: str
+    value: float
+    bound: float
+    at_most: bool = False
+
+    @property
+    def kept(self) -> bool:
+        return self.value <= self.bound if self.at_most else self.value >= self.bound
+
+
+def seconds(run: Callable[[], Any]) -> float:
+    """Return how long a call takes."""
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
+
+
+def median_of(repeats: int, *runs: Callable[[], float]) -> list[float]:
+    """Run several measurements in turn, so that the machine's moods meet all of them; return the medians."""
+    samples: list[list[float]] = [[] for _ in runs]
+    for _ in range(repeats):
+        for run, taken in zip(runs, samples, strict=True):
+            taken.append(run())
+    return [statistics.median(taken) for taken in samples]
+
+
+def orders(first: int, count: int, *, shuffled: int | None = None) -> pa.Table:
+    """Return orders with keys from ``first`` on; ``shuffled`` draws random keys below that number instead."""
+    if shuffled is None:
+        ids = np.arange(first, first + count, dtype=np.int64)
+    else:
+        ids = np.random.default_rng(first).choice(shuffled, count, replace=False).astype(np.int64)
+    users = pa.array(np.char.add("user-", np.char.zfill(ids.astype(str), 8)))
+    return pa.table(
+        {
+            "UserId": users.cast(pa.string()),
+            "OrderId": ids,
+            "price": (ids % 400) / 4.0 + first % 7,
+            "timestamp": 1_700_000_000_000 + ids * 10,
+        }
+    )
+
+
+def orders_table(directory: Path, rows: int, name: str = "orders", **options: Any) -> headrace.Table:
+    """Create a table of orders with so many rows."""
+    store = headrace.open(directory, create=True, **options)
+    table = store.create_table(name, COLUMNS, ["UserId", "OrderId"], exist_ok=True)
+    for first in range(0, rows, 100_000):
+        table.put(orders(first, min(100_000, rows - first)))
+    return table
+
+
+@contextmanager
+def spark_session() -> Iterator[SparkSession]:
+    """A session on two cores, without the UI."""
+    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": 2, "spark.driver.memory": "4g"}
+    spark = headrace.session("bench", master="local[2,4]", conf=settings)
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def drain(df: DataFrame, checkpoint: Path) -> tuple[float, int]:
+    """Run a stream to its present end into nothing; return the seconds of its batches, and their rows."""
+    query = df.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    running = query.trigger(availableNow=True).start()
+    running.awaitTermination()
+    return batch_seconds(running)
+
+
+def batch_seconds(query: Any) -> tuple[float, int]:
+    """Return the time of a query's batches that had rows, as Spark measured it, and their rows."""
+    progress = [report for report in query.recentProgress if report["numInputRows"]]
+    return (
+        sum(report["durationMs"]["triggerExecution"] for report in progress) / 1000.0,
+        sum(report["numInputRows"] for report in progress),
+    )
+
+
+def rate(rows: float, taken: float) -> str:
+    """Format a rate."""
+    value = rows / taken
+    return f"{value / 1e6:.2f} M rows/s" if value >= 1e6 else f"{value / 1e3:.0f} k rows/s"

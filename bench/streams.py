@@ -1,0 +1,155 @@
+"""Throughput of the source and of the sink, beside sources and stores without headrace's work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+import headrace
+from bench.measure import COLUMNS, Ratio, Result, drain, median_of, orders, orders_table, rate, spark_session
+from bench.tables import bare_put_rate
+from headrace.feeds.shapes import CHANGE_COLUMNS
+from headrace.model import TableSchema
+
+_BATCH_ROWS = 65_536
+_CHANNELS = 2
+
+
+def _change_schema() -> pa.Schema:
+    table = TableSchema.of(COLUMNS, ["UserId", "OrderId"])
+    return pa.schema([pa.field(column.name, column.type) for column in table.columns] + list(CHANGE_COLUMNS))
+
+
+def _change_batch(rows: int) -> pa.RecordBatch:
+    """A batch of the rows that the tunnel gives, ready made."""
+    data = orders(0, rows).combine_chunks()
+    changes = [pa.array(["insert"] * rows), pa.array(np.arange(rows)), pa.array(np.arange(rows)).cast("timestamp[us]")]
+    arrays = [column.combine_chunks() for column in data.columns] + changes
+    return pa.RecordBatch.from_arrays([a.cast(f.type) for a, f in zip(arrays, _change_schema(), strict=True)],
+                                      schema=_change_schema())  # fmt: skip
+
+
+class _MemoryReader(DataSourceStreamReader):
+    def __init__(self, rows: int, *, tuples: bool) -> None:
+        self.rows, self.tuples = rows, tuples
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"rows": 0}
+
+    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
+        return {"rows": self.rows}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return [InputPartition((end["rows"] - start["rows"]) // _CHANNELS) for _ in range(_CHANNELS)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        batch = _change_batch(_BATCH_ROWS)
+        left = partition.value
+        while left > 0:
+            part = batch.slice(0, left)
+            left -= part.num_rows
+            if self.tuples:
+                yield from zip(*(column.to_pylist() for column in part.columns), strict=True)
+            else:
+                yield part
+
+
+class MemorySource(DataSource):
+    """Rows from memory, as Arrow batches or, with option ``tuples``, as Python tuples."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "bench_memory"
+
+    def schema(self) -> StructType:
+        return from_arrow_schema(_change_schema())
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return _MemoryReader(int(self.options["rows"]), tuples=self.options.get("tuples") == "true")
+
+
+def source(directory: Path, scale: float) -> Result:
+    """A tunnel's changes into nothing, beside the same rows from memory."""
+    rows = int(10_000_000 * scale)
+    tuple_rows = rows // 10
+    store = headrace.open(directory / "store", create=True, synchronous="off")
+    table = store.create_table("orders", COLUMNS, ["UserId", "OrderId"])
+    middle = orders(rows // 2, 1).to_pylist()[0]
+    table.split(at={"UserId": middle["UserId"], "OrderId": middle["OrderId"]})
+    tunnel = store.create_tunnel("orders", "all", kind="Stream")
+    for first in range(0, rows, 100_000):
+        table.put(orders(first, min(100_000, rows - first)))
+    with spark_session() as spark:
+        spark.dataSource.register(MemorySource)
+        runs = iter(range(1000))
+
+        def per_row(df: Any, expected: int) -> float:
+            taken, seen = drain(df, directory / f"checkpoint-{next(runs)}")
+            assert seen == expected, f"{seen} rows instead of {expected}"
+            return taken / seen
+
+        def ours() -> float:
+            stream = spark.readStream.format("headrace").option("store", str(directory / "store"))
+            return per_row(stream.option("tunnel", tunnel.id).option("startingPosition", "earliest").load(), rows)
+
+        def memory(count: int, tuples: str) -> float:
+            stream = spark.readStream.format("bench_memory").option("rows", count).option("tuples", tuples)
+            return per_row(stream.load(), count)
+
+        ours()
+        memory(rows, "false")
+        taken = median_of(3, ours, lambda: memory(rows, "false"), lambda: memory(tuple_rows, "true"))
+    return Result(
+        f"source: a tunnel of {rows:,} changes, 4 columns and the 3 change columns, into noop, 2 channels",
+        {
+            "headrace tunnel": rate(1, taken[0]),
+            "the same rows from memory, as Arrow": rate(1, taken[1]),
+            f"the same rows as Python tuples ({tuple_rows:,})": rate(1, taken[2]),
+        },
+        [
+            Ratio("tunnel / Arrow from memory", taken[1] / taken[0], 0.4),
+            Ratio("tunnel / tuples", taken[2] / taken[0], 5.0),
+        ],
+    )
+
+
+def sink(directory: Path, scale: float) -> Result:
+    """write_stream in update mode beside a bare put of the same number of keys."""
+    keys = int(100_000 * scale)
+    table = orders_table(directory / "store", 10 * keys)
+    store = headrace.open(directory / "store")
+    sums = store.create_table("sums", {"UserId": "string", "OrderId": "long", "price": "double"}, ["UserId", "OrderId"])
+    for first in range(0, 10 * keys, 100_000):
+        sums.put(orders(first, min(100_000, 10 * keys - first)).select(["UserId", "OrderId", "price"]))
+    tunnel = store.create_tunnel("orders", "sums", kind="Stream")
+    bare = bare_put_rate(table, keys, 5)
+    store.drop_tunnel(tunnel.id)
+    tunnel = store.create_tunnel("orders", "sums", kind="Stream")
+    with spark_session() as spark:
+        stream = (
+            spark.readStream.format("headrace").option("store", str(directory / "store")).option("tunnel", tunnel.id)
+        )
+        aggregated = stream.load().groupBy("UserId", "OrderId").sum("price").withColumnRenamed("sum(price)", "price")
+        writer = headrace.write_stream(
+            aggregated, store=directory / "store", table="sums", checkpoint=directory / "checkpoint", mode="update"
+        )
+        query = writer.start()
+        for number in range(6):
+            table.put(orders(500 + number, keys, shuffled=10 * keys))
+            query.processAllAvailable()
+        batches = [r for r in query.recentProgress if r["numInputRows"] >= keys]
+        adding = sorted(report["durationMs"]["addBatch"] for report in batches[1:])
+        query.stop()
+    taken = adding[len(adding) // 2] / 1000.0
+    return Result(
+        f"sink: update mode, {keys:,} distinct keys a batch",
+        {"a batch: read, aggregated, published": rate(keys, taken), "bare put of as many keys": rate(keys, bare)},
+        [Ratio("sink / put", bare / taken, 0.3)],
+    )

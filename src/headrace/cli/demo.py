@@ -1,0 +1,85 @@
+"""``headrace demo``: see it work, and fail, and still be right."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from headrace.cli.app import App, common_options, pass_app
+
+if TYPE_CHECKING:
+    from headrace.demo.story import Outcome
+
+
+@click.command(short_help="See it work, killed in the middle, and proven right.")
+@click.option("--dir", "directory", type=click.Path(file_okay=False, path_type=Path), metavar="DIRECTORY",
+              help="Keep everything in this empty directory; else it is removed at the end.")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(min=0), default=10.0, show_default=True,
+              help="How long to watch before the driver is killed, and again after.")  # fmt: skip
+@common_options
+@pass_app
+@click.pass_context
+def demo(context: click.Context, app: App, directory: Path | None, seconds: float) -> None:
+    """See changes of orders become statistics, exactly once, in about a minute.
+
+    Writers insert, update and delete orders while a streaming SQL script counts them in windows of 30 seconds. The
+    driver is killed on the way and started again. At the end everything is computed once more from the change log;
+    ends with code 1 if that is not what the job wrote.
+    """
+    from headrace.demo.story import Story
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
+    made = directory is None
+    place = directory or Path(tempfile.mkdtemp(prefix="headrace-demo-"))
+    try:
+        outcome = Story(place, app.output, seconds=seconds).run()
+    except Exception:
+        if made:
+            app.output.note(f"What it left is in {place}")
+        raise
+    except BaseException:
+        if made:
+            shutil.rmtree(place, ignore_errors=True)
+        raise
+    _report(app, outcome)
+    if not outcome.proven:
+        app.output.note(f"What it left is in {place}")
+        context.exit(1)
+    if made:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(place)
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    # As an exception, so that the child processes are ended on the way out.
+    raise SystemExit(128 + number)
+
+
+def _report(app: App, outcome: Outcome) -> None:
+    if app.json:
+        return
+    killed = "between two batches" if outcome.killed_in_batch is None else f"in batch {outcome.killed_in_batch}"
+    app.output.record(
+        {
+            "windows compared": outcome.windows,
+            "changes": f"{outcome.events + outcome.deletions} ({outcome.events} inserts and updates counted, "
+            f"{outcome.deletions} deletions)",
+            "differences": len(outcome.differences),
+            "batches": f"{outcome.batches_before_kill} before the kill, {outcome.batches_after_kill} after",
+            "killed": killed,
+            "marker in the store": f"batch {outcome.published_batch}",
+            "orphaned stages": outcome.orphaned_stages,
+            "driver stopped cleanly": outcome.clean_stop,
+        },
+        title="Proof",
+    )
+    for difference in outcome.differences[:20]:
+        app.output.done(f"{difference.window}: sink {difference.in_sink}, recomputed {difference.recomputed}")

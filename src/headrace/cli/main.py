@@ -1,0 +1,86 @@
+"""The program ``headrace``: its groups of commands, and how errors end it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from headrace.cli.app import App, common_options, store_option
+from headrace.cli.bench import bench
+from headrace.cli.demo import demo
+from headrace.cli.doctor import doctor
+from headrace.cli.output import ConsoleOutput, JsonOutput, Output
+from headrace.cli.run import run
+from headrace.cli.sql import sql
+from headrace.cli.stream import stream
+from headrace.cli.table import table
+from headrace.cli.tunnel import tunnel
+from headrace.errors import HeadraceError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="headrace")
+@store_option
+@common_options
+def headrace() -> None:
+    """Stream the changes of tables through Spark and back into tables, exactly once."""
+
+
+for _command in (demo, run, sql, table, tunnel, stream, doctor, bench):
+    headrace.add_command(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; return its exit code.
+
+    0 is success, 1 an error, 2 a wrong command line, 130 an interruption, 141 a reader that went away.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    app = App(store_url=os.environ.get("HEADRACE_STORE") or None, debug="--debug" in arguments)
+    if app.debug:
+        logging.basicConfig(level=logging.INFO)
+        logging.getLogger("headrace").setLevel(logging.DEBUG)
+    try:
+        code = headrace.main(arguments, prog_name="headrace", standalone_mode=False, obj=app)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Nothing more can be written; without this Python complains once more when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except (KeyboardInterrupt, click.Abort):
+        return EXIT_INTERRUPTED
+    except click.UsageError as error:
+        return _end_usage(error, as_json=app.json or "--json" in arguments)
+    except Exception as error:
+        if app.debug:
+            raise
+        _end(app.output, error)
+        return EXIT_FAILED
+    return code if isinstance(code, int) else 0
+
+
+def _end(output: Output, error: Exception) -> None:
+    expected = isinstance(error, HeadraceError | click.ClickException)
+    output.error(error, hint=None if expected else "run it again with --debug to see where it happened")
+
+
+def _end_usage(error: click.UsageError, *, as_json: bool) -> int:
+    if as_json:
+        JsonOutput().error(error)
+    else:
+        where = None if error.ctx is None else f"see `{error.ctx.command_path} --help`"
+        ConsoleOutput().error(error, hint=where)
+    return EXIT_USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

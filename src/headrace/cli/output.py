@@ -1,0 +1,333 @@
+"""All that the command line prints: an interface, for people on a console and for programs as JSON.
+
+Results go to standard output, everything else (errors, progress) to standard error. As JSON, a command
+prints one document, or one line per item where items come one after the other.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import datetime
+import decimal
+import json
+import math
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from headrace.errors import HeadraceError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+Record = Mapping[str, Any]
+
+
+class Output(ABC):
+    """Where commands put what they have to say."""
+
+    @abstractmethod
+    def record(self, record: Record, *, title: str | None = None) -> None:
+        """Print one thing with its properties. Nested lists of mappings are shown as tables."""
+
+    @abstractmethod
+    def records(self, records: Sequence[Record], *, columns: Sequence[str], nothing: str) -> None:
+        """Print things of one kind, in columns; ``nothing`` is what people read when there is none."""
+
+    @abstractmethod
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], /, **facts: Any) -> None:
+        """Print rows under their columns; programs get one object, with the rows as ``rows``."""
+
+    @abstractmethod
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> int:
+        """Print rows as they come, one JSON line each; return how many there were."""
+
+    @abstractmethod
+    def done(self, text: str, /, **facts: Any) -> None:
+        """Tell that something was done: a sentence for people, the facts for programs."""
+
+    @abstractmethod
+    def event(self, text: str, /, **facts: Any) -> None:
+        """Tell of one event of a stream of events, at once."""
+
+    @abstractmethod
+    def note(self, text: str) -> None:
+        """Tell people something that is not a result; programs are not told."""
+
+    @abstractmethod
+    def status(self, text: str) -> contextlib.AbstractContextManager[None]:
+        """Show people that something is going on, until the block ends."""
+
+    @abstractmethod
+    def live(self) -> contextlib.AbstractContextManager[LiveView]:
+        """Open a view that changes in place, where there is one."""
+
+    @abstractmethod
+    def error(self, problem: BaseException, *, hint: str | None = None) -> None:
+        """Print one clear message about an error, without a traceback."""
+
+
+class LiveView(ABC):
+    """A view of something that goes on. ``seconds_between`` says how often looking at it is worth the while."""
+
+    seconds_between = 2.0
+
+    @abstractmethod
+    def show(self, text: str, picture: RenderableType, /, **facts: Any) -> None:
+        """Show how things stand: as a picture on a terminal, else as a line of text, or as facts for programs."""
+
+
+class ConsoleOutput(Output):
+    """For people: tables and sentences, in colour where the terminal has it."""
+
+    def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
+        self._out = _console(out or sys.stdout)
+        self._err = _console(err or sys.stderr)
+
+    def record(self, record: Record, *, title: str | None = None) -> None:
+        from rich.text import Text
+
+        if title is not None:
+            self._out.print(Text(title, style="bold"))
+        plain = {key: value for key, value in record.items() if not _is_list_of_records(value)}
+        width = max((len(key) for key in plain), default=0)
+        for key, value in plain.items():
+            self._out.print(Text(f"{key:<{width}}  ", style="cyan") + Text(_cell(value)), soft_wrap=True)
+        for key, value in record.items():
+            if _is_list_of_records(value):
+                self._out.print()
+                self._out.print(Text(key, style="bold"))
+                self._print_table(list(value[0]), [list(item.values()) for item in value])
+
+    def records(self, records: Sequence[Record], *, columns: Sequence[str], nothing: str) -> None:
+        if records:
+            self._print_table(columns, [[record.get(column) for column in columns] for record in records])
+        else:
+            self.note(nothing)
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], /, **facts: Any) -> None:
+        self._print_table(columns, rows)
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> int:
+        count = 0
+        for batch in batches:
+            for start in range(0, batch.num_rows, _ROWS_PER_TABLE):
+                part = batch.slice(start, _ROWS_PER_TABLE)
+                columns = [column.to_pylist() for column in part.columns]
+                self._print_table(part.schema.names, [list(row) for row in zip(*columns, strict=True)])
+                count += part.num_rows
+        return count
+
+    def done(self, text: str, /, **facts: Any) -> None:
+        self._print_text(text)
+
+    def event(self, text: str, /, **facts: Any) -> None:
+        self._print_text(text)
+
+    def note(self, text: str) -> None:
+        from rich.text import Text
+
+        self._err.print(Text(text, style="dim"), soft_wrap=True)
+
+    @contextlib.contextmanager
+    def status(self, text: str) -> Iterator[None]:
+        with self._err.status(text) if self._err.is_terminal else contextlib.nullcontext():
+            yield
+
+    @contextlib.contextmanager
+    def live(self) -> Iterator[LiveView]:
+        if not self._out.is_terminal:
+            yield _Lines(self)
+            return
+        from rich.live import Live
+
+        with Live(console=self._out, auto_refresh=False) as live:
+            yield _Screen(live)
+
+    def error(self, problem: BaseException, *, hint: str | None = None) -> None:
+        from rich.text import Text
+
+        self._err.print(Text("error: ", style="bold red") + Text(_message(problem)), soft_wrap=True)
+        if hint is not None:
+            self.note(hint)
+
+    def _print_text(self, text: str) -> None:
+        from rich.text import Text
+
+        self._out.print(Text(text), soft_wrap=True)
+
+    def _print_table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        self._out.print(console_table(columns, rows))
+
+
+class _Lines(LiveView):
+    """A live view for an output that is not a terminal: a line for each state."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def show(self, text: str, picture: RenderableType, /, **facts: Any) -> None:
+        self._output.event(text, **facts)
+
+
+class _Screen(LiveView):
+    """A live view on a terminal."""
+
+    seconds_between = 0.5
+
+    def __init__(self, live: Any) -> None:
+        self._live = live
+
+    def show(self, text: str, picture: RenderableType, /, **facts: Any) -> None:
+        self._live.update(picture, refresh=True)
+
+
+class JsonOutput(Output):
+    """For programs."""
+
+    def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
+        self._out = out or sys.stdout
+        self._err = err or sys.stderr
+
+    def record(self, record: Record, *, title: str | None = None) -> None:
+        self._write(record)
+
+    def records(self, records: Sequence[Record], *, columns: Sequence[str], nothing: str) -> None:
+        self._write(list(records))
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], /, **facts: Any) -> None:
+        self._write({**facts, "rows": [dict(zip(columns, row, strict=True)) for row in rows]})
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> int:
+        count = 0
+        for batch in batches:
+            for row in batch.to_pylist():
+                self._write(row)
+            count += batch.num_rows
+        return count
+
+    def done(self, text: str, /, **facts: Any) -> None:
+        self._write(facts)
+
+    def event(self, text: str, /, **facts: Any) -> None:
+        self._write(facts)
+
+    def note(self, text: str) -> None:
+        pass
+
+    def status(self, text: str) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def live(self) -> contextlib.AbstractContextManager[LiveView]:
+        return contextlib.nullcontext(_Lines(self))
+
+    def error(self, problem: BaseException, *, hint: str | None = None) -> None:
+        details: dict[str, Any] = {"type": type(problem).__name__, "message": _message(problem)}
+        if isinstance(problem, HeadraceError):
+            for part in ("problem", "received", "valid", "remedy"):
+                if getattr(problem, part) is not None:
+                    details[part] = getattr(problem, part)
+        self._err.write(to_json({"error": details}) + "\n")
+        self._err.flush()
+
+    def _write(self, value: object) -> None:
+        self._out.write(to_json(value) + "\n")
+        self._out.flush()
+
+
+_ROWS_PER_TABLE = 1000
+_ENDLESS = 1_000_000
+
+
+def _console(stream: TextIO) -> Console:
+    from rich.console import Console
+
+    class PlainConsole(Console):
+        def on_broken_pipe(self) -> None:
+            # Rich would end the process; `headrace.cli.main` does it, in one way for all outputs.
+            raise BrokenPipeError
+
+    # A pipe or a file gets lines as wide as they are, never cut.
+    return PlainConsole(file=stream, highlight=False, width=None if stream.isatty() else _ENDLESS)
+
+
+def console_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> Table:
+    """Return a rich table; numbers stand on the right."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = list(rows)
+    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for place, name in enumerate(columns):
+        numbers = all(isinstance(row[place], int | float | decimal.Decimal | None) for row in rows)
+        table.add_column(Text(name), justify="right" if rows and numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_cell(value), style="" if value is not None else "dim") for value in row))
+    return table
+
+
+def to_json(value: object) -> str:
+    """Return a value as one line of JSON.
+
+    Instants and dates are ISO 8601 texts, decimals texts, binary base64; NaN and infinities, for which JSON
+    has no numbers, are the texts ``NaN``, ``Infinity`` and ``-Infinity``.
+    """
+    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if isinstance(value, datetime.datetime | datetime.date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    return value
+
+
+def _cell(value: Any) -> str:
+    """Return a value as people read it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, datetime.datetime):
+        return value.isoformat(sep=" ")
+    if isinstance(value, Mapping):
+        return to_json(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(_cell(item) for item in value)
+    text = str(value)
+    # Control characters in data must not reach the terminal.
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def _is_list_of_records(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and all(isinstance(item, Mapping) for item in value)
+
+
+def _message(problem: BaseException) -> str:
+    """Return what an error says and where, without the stack traces that Spark's errors carry."""
+    if isinstance(problem, HeadraceError):
+        text = str(problem)
+    elif isinstance(problem, click.ClickException):
+        text = problem.format_message()
+    else:
+        said = str(problem).split("\nJVM stacktrace:")[0].strip()
+        text = f"{type(problem).__name__}: {said}" if said else type(problem).__name__
+    return "\n".join((text, *getattr(problem, "__notes__", ())))

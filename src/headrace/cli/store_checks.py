@@ -1,0 +1,152 @@
+"""What `headrace doctor` looks at in an embedded store, and its trial of Spark itself."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.cli.checks import NO_DISK_BYTES, SCARCE_DISK_BYTES, Finding, Status
+from headrace.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from headrace.stores.embedded.database import Database
+
+# WAL mode needs shared memory and locks between all that use a file, which these do not give.
+# fmt: off
+NETWORK_FILE_SYSTEMS = frozenset([
+    "nfs", "nfs3", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "glusterfs",
+    "beegfs", "gpfs", "ocfs2", "gfs2", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.glusterfs",
+    "fuse.rclone", "fuse.ceph", "davfs", "virtiofs",
+])
+# fmt: on
+LONG_WAL_BYTES = 512 << 20
+
+
+def check_store(directory: Path) -> list[Finding]:
+    """Look at an embedded store: its file system, its database, and whether it takes commits."""
+    findings = [_file_system(directory), _disk_space(directory)]
+    try:
+        from headrace.stores.embedded.database import Database
+
+        database = Database(directory)
+        try:
+            findings += [_integrity(database), _wal(database), _commit(database)]
+        finally:
+            database.close()
+    except HeadraceError as error:
+        findings.append(Finding("Store", Status.FAIL, error.problem, error.remedy or "see the message"))
+    return findings
+
+
+def file_system_of(path: Path, mounts: str) -> str | None:
+    """Return the kind of file system that a path is on, given the text of /proc/mounts; None if that is unknown."""
+    best, kind = "", None
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        # Blanks and such are octal escapes there.
+        point = fields[1].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+        inside = str(path) == point or str(path).startswith(point.rstrip("/") + "/")
+        # Of mounts over one another, the last is the one that is seen.
+        if inside and len(point) >= len(best):
+            best, kind = point, fields[2]
+    return kind
+
+
+def _file_system(directory: Path) -> Finding:
+    name = "Store: file system"
+    mounts = Path("/proc/mounts")
+    kind = file_system_of(directory.resolve(), mounts.read_text(errors="replace")) if mounts.exists() else None
+    if kind in NETWORK_FILE_SYSTEMS:
+        return Finding(
+            name,
+            Status.FAIL,
+            f"{kind}: shared over a network",
+            "keep the store on a disk of the machine that uses it: file locks are not safe here",
+        )
+    return Finding(name, Status.OK, kind or "unknown on this system")
+
+
+def _disk_space(directory: Path) -> Finding:
+    name = "Store: free space"
+    place = next(parent for parent in (directory, *directory.absolute().parents) if parent.exists())
+    free = shutil.disk_usage(place).free
+    found = f"{free / 2**30:.1f} GiB"
+    if free < SCARCE_DISK_BYTES:
+        status = Status.FAIL if free < NO_DISK_BYTES else Status.WARN
+        return Finding(name, status, found, "free some space; a full disk stops all writers")
+    return Finding(name, Status.OK, found)
+
+
+def _integrity(database: Database) -> Finding:
+    name = "Store: integrity"
+    started = time.monotonic()
+    problems = [str(row[0]) for row in database.query("PRAGMA integrity_check(5)")]
+    if problems != ["ok"]:
+        return Finding(
+            name, Status.FAIL, "; ".join(problems), "stop its users, keep a copy of the directory, restore a backup"
+        )
+    return Finding(name, Status.OK, f"SQLite finds no fault ({time.monotonic() - started:.1f} s)")
+
+
+def _wal(database: Database) -> Finding:
+    name = "Store: write-ahead log"
+    # Only the size is asked for: opening the file would drop this process's locks on it.
+    file = next(iter(database.directory.glob("*-wal")), None)
+    size = 0 if file is None else file.stat().st_size
+    found = f"{size / 2**20:.1f} MiB"
+    if size > LONG_WAL_BYTES:
+        return Finding(
+            name,
+            Status.WARN,
+            found,
+            "some process reads in one transaction for very long; it keeps the log from shrinking",
+        )
+    return Finding(name, Status.OK, found)
+
+
+def _commit(database: Database) -> Finding:
+    name = "Store: commits"
+    started = time.monotonic()
+    with database.write() as connection:
+        connection.execute("REPLACE INTO info (key, value) VALUES ('doctor', ?)", (time.time(),))
+    with database.write() as connection:
+        connection.execute("DELETE FROM info WHERE key = 'doctor'")
+    seconds = (time.monotonic() - started) / 2
+    if seconds > 1.0:
+        return Finding(
+            name, Status.WARN, f"a commit takes {seconds:.1f} s", "other writers hold the store, or the disk is slow"
+        )
+    return Finding(name, Status.OK, f"a commit takes {seconds * 1000:.1f} ms")
+
+
+def check_spark() -> Finding:
+    """Start a Spark session and read a table of a new store through the data source."""
+    name = "Spark"
+    import headrace
+
+    rows = 3
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="headrace-doctor-") as directory:
+        try:
+            with headrace.open(directory, create=True) as store:
+                table = store.create_table("trial", {"id": "long"}, "id")
+                table.put([{"id": value} for value in range(rows)])
+            spark = headrace.session("headrace doctor", master="local[1]")
+            try:
+                read = spark.read.format("headrace").option("store", directory).option("table", "trial").load().count()
+                version = spark.version
+            finally:
+                spark.stop()
+        except Exception as error:
+            text = str(error).split("\nJVM stacktrace:")[0].strip()
+            return Finding(name, Status.FAIL, f"{type(error).__name__}: {text}", "see what the checks above say")
+    if read != rows:
+        return Finding(name, Status.FAIL, f"read {read} rows instead of {rows}", "report this as a bug of headrace")
+    return Finding(
+        name, Status.OK, f"Spark {version} read a table through format headrace ({time.monotonic() - started:.0f} s)"
+    )

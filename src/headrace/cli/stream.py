@@ -1,0 +1,140 @@
+"""``headrace stream``: the streams of a workspace, in whichever process they run."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.app import App, common_options, pass_app
+from headrace.cli.run import SparkOptions, execute, spark_options, workspace_option
+
+if TYPE_CHECKING:
+    from headrace.streaming_sql.jobs import StreamRegistry, StreamStatus
+
+
+@click.group(no_args_is_help=False)
+def stream() -> None:
+    """Look at, stop and start the streams of a workspace."""
+
+
+def _command(name: str) -> Callable[[Callable[..., None]], click.Command]:
+    def decorate(function: Callable[..., None]) -> click.Command:
+        return stream.command(name)(workspace_option(common_options(pass_app(function))))
+
+    return decorate
+
+
+@_command("list")
+def list_streams(app: App, workspace: Path) -> None:
+    """List the streams that the workspace knows."""
+    app.output.records(
+        [status_facts(status) for status in _registry(workspace).all()],
+        columns=("name", "state", "target", "batch", "rows_per_second", "lag", "pid"),
+        nothing="The workspace has no streams.",
+    )
+
+
+@_command("describe")
+@click.argument("name")
+def describe_stream(app: App, workspace: Path, name: str) -> None:
+    """Show a stream, and the statements that made it."""
+    status = _registry(workspace).get(name)
+    app.output.record({**status_facts(status), "script": status.script})
+
+
+@_command("stop")
+@click.argument("name")
+def stop_stream(app: App, workspace: Path, name: str) -> None:
+    """Stop a stream in whichever process it runs, and wait until it has stopped."""
+    status = _stop(app, _registry(workspace), name)
+    app.output.done(f"Stream {status.name} is {status.state}.", stream=status.name, state=status.state)
+
+
+@_command("drop")
+@click.argument("name")
+@click.option("--if-exists", is_flag=True, help="Do nothing if there is no such stream.")
+def drop_stream(app: App, workspace: Path, name: str, if_exists: bool) -> None:
+    """Stop a stream and forget it; its checkpoint stays."""
+    registry = _registry(workspace)
+    if if_exists and registry.find(name) is None:
+        app.output.done(f"There is no stream {name}.", stream=name, dropped=False)
+        return
+    status = _stop(app, registry, name)
+    registry.forget(name)
+    app.output.done(
+        f"Dropped stream {status.name}; its checkpoint stays in {status.checkpoint}.", stream=status.name, dropped=True
+    )
+
+
+@stream.command("start")
+@click.argument("name")
+@click.option("--available-now", is_flag=True, help="End when it has read what is there now.")
+@spark_options
+@common_options
+@pass_app
+def start_stream(
+    app: App, name: str, available_now: bool, workspace: Path, master: str | None, conf: tuple[str, ...]
+) -> None:
+    """Start a stream again, in this process, until it ends or is stopped."""
+    _execute(app, "START STREAM", name, SparkOptions(workspace, master, conf), available_now=available_now)
+
+
+@stream.command("explain")
+@click.argument("name")
+@spark_options
+@common_options
+@pass_app
+def explain_stream(app: App, name: str, workspace: Path, master: str | None, conf: tuple[str, ...]) -> None:
+    """Tell what a stream reads, where it writes, how, and with which guarantee."""
+    _execute(app, "EXPLAIN STREAM", name, SparkOptions(workspace, master, conf))
+
+
+def _execute(app: App, verb: str, name: str, options: SparkOptions, *, available_now: bool = False) -> None:
+    from headrace.streaming_sql.lexer import quote_name
+
+    # Found before Spark is started, which takes a while.
+    known = _registry(options.workspace).get(name)
+    execute(app, f"{verb} {quote_name(known.name)}", known.name, options, available_now=available_now)
+
+
+def _stop(app: App, registry: StreamRegistry, name: str) -> StreamStatus:
+    status = registry.get(name)
+    if not status.is_live:
+        return status
+    with app.output.status(f"Stopping {status.name}"):
+        registry.ask_to_stop(name)
+        registry.wait_until_ended(name)
+    return registry.get(name)
+
+
+def status_facts(status: StreamStatus) -> dict[str, Any]:
+    """Return a stream's status as one record."""
+    return {
+        "name": status.name,
+        "state": status.state,
+        "target": status.target,
+        "checkpoint": status.checkpoint,
+        "pid": status.pid,
+        "query_id": status.query_id,
+        "batch": status.batch,
+        "rows_per_second": status.rows_per_second,
+        "lag": status.lag,
+        "error": status.error,
+        "started": _instant(status.started),
+        "updated": _instant(status.updated),
+    }
+
+
+def _instant(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
+
+
+def _registry(workspace: Path) -> StreamRegistry:
+    from headrace.streaming_sql.jobs import StreamRegistry
+    from headrace.streaming_sql.workspace import Workspace
+
+    return StreamRegistry(Workspace(workspace))

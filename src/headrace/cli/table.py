@@ -1,0 +1,300 @@
+"""``headrace table``: tables and their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.app import App, common_options, parse_pairs, pass_app, store_option
+from headrace.errors import OptionError
+
+if TYPE_CHECKING:
+    from headrace.ports import TableDescription, TrimReport
+
+FORMAT_NAMES = ("csv", "jsonl", "parquet", "arrow")
+
+
+@click.group(no_args_is_help=False)
+def table() -> None:
+    """Make, look at and change tables and their rows."""
+
+
+def _command(name: str) -> Callable[[Callable[..., None]], click.Command]:
+    """Return a decorator for a command of this group, with the options that all of them have."""
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        return table.command(name)(store_option(common_options(pass_app(function))))
+
+    return decorate
+
+
+_format_option = click.option(
+    "-f", "--format", "file_format", type=click.Choice(FORMAT_NAMES), help="By the file's suffix if not given."
+)
+
+
+@_command("list")
+def list_tables(app: App) -> None:
+    """List the tables of the store."""
+    with app.store() as store:
+        records = [_summary(store.table(name).describe()) for name in store.tables()]
+    app.output.records(
+        records, columns=("name", "columns", "primary_key", "rows", "partitions"), nothing="The store has no tables."
+    )
+
+
+@_command("create")
+@click.argument("name")
+@click.option("-c", "--column", "columns", multiple=True, required=True, metavar="NAME=TYPE", help="A column.")
+@click.option("-k", "--key", "keys", multiple=True, required=True, metavar="NAME", help="A key column, in order.")
+@click.option("--pre-images", is_flag=True, help="Keep the row before each change in the change log.")
+@click.option("--retention", "retention_seconds", type=float, metavar="SECONDS", help="Keep changes so long.")
+@click.option("--retention-bytes", type=int, metavar="BYTES", help="Keep so much of the change log per partition.")
+@click.option("--if-not-exists", is_flag=True, help="Leave a table of the same columns as it is.")
+def create_table(
+    app: App, name: str, columns: tuple[str, ...], keys: tuple[str, ...], if_not_exists: bool, **options: Any
+) -> None:
+    """Create a table, and the store if it is not there.
+
+    Types: boolean, byte, short, int, long, float, double, decimal(p,s), string, binary, date, timestamp.
+    """
+    given = {option: value for option, value in options.items() if value is not None}
+    with app.store(create=True) as store:
+        store.create_table(name, _column_types(columns), list(keys), exist_ok=if_not_exists, **given)
+    app.output.done(f"Created table {name}.", table=name)
+
+
+@_command("describe")
+@click.argument("name")
+def describe_table(app: App, name: str) -> None:
+    """Show a table's columns, options and partitions."""
+    with app.store() as store:
+        description = store.table(name).describe()
+    app.output.record(_details(description), title=name if not app.json else None)
+
+
+@_command("head")
+@click.argument("name")
+@click.option("-n", "--limit", type=click.IntRange(min=1), default=10, show_default=True, help="How many rows.")
+def head(app: App, name: str, limit: int) -> None:
+    """Show the first rows of a table, in key order."""
+    _show_rows(app, name, (), (), limit)
+
+
+@_command("scan")
+@click.argument("name")
+@click.option("-w", "--where", "conditions", multiple=True, metavar="CONDITION", help="Such as 'price > 10'; all hold.")
+@click.option("-c", "--columns", metavar="NAME,…", help="Only these columns.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="At most so many rows.")
+def scan(app: App, name: str, conditions: tuple[str, ...], columns: str | None, limit: int | None) -> None:
+    """Show the rows of a table, in key order; with --json, one line each."""
+    _show_rows(app, name, conditions, tuple(columns.split(",")) if columns else (), limit)
+
+
+@_command("put")
+@click.argument("name")
+@click.argument("file", default="-")
+@_format_option
+def put(app: App, name: str, file: str, file_format: str | None) -> None:
+    """Write rows from a file, or JSON lines from standard input, replacing the rows of the same keys."""
+    from headrace.cli.rows import read_rows
+
+    rows = 0
+    with app.store() as store, app.output.status(f"Writing to {name}"):
+        target = store.table(name)
+        for batch in read_rows(file, file_format, target.schema):
+            target.put(batch)
+            rows += batch.num_rows
+    app.output.done(f"Wrote {rows} rows to {name}.", table=name, rows=rows)
+
+
+@_command("delete")
+@click.argument("name")
+@click.argument("file", required=False)
+@_format_option
+@click.option("-k", "--key", "keys", multiple=True, metavar="NAME=VALUE", help="A key column of the row to delete.")
+def delete(app: App, name: str, file: str | None, file_format: str | None, keys: tuple[str, ...]) -> None:
+    """Delete the row of one key (--key), or those whose keys stand in a file (- is standard input)."""
+    from headrace.cli.rows import parse_key, read_rows
+
+    if bool(keys) == bool(file):
+        raise OptionError("delete takes either a key or a file", remedy="give --key NAME=VALUE, or a file")
+    given = 0
+    with app.store() as store, app.output.status(f"Deleting from {name}"):
+        target = store.table(name)
+        if file:
+            for batch in read_rows(file, file_format, target.schema):
+                target.delete(batch.select(list(target.schema.primary_key)))
+                given += batch.num_rows
+        else:
+            target.delete([parse_key(parse_pairs(keys, "--key"), target.schema)])
+            given = 1
+    app.output.done(f"Deleted the rows of {given} keys from {name}.", table=name, keys=given)
+
+
+@_command("split")
+@click.argument("name")
+@click.option("-p", "--partition", type=int, help="The partition; the largest if not given.")
+@click.option("-k", "--at", "keys", multiple=True, metavar="NAME=VALUE", help="Where; in the middle if not given.")
+def split(app: App, name: str, partition: int | None, keys: tuple[str, ...]) -> None:
+    """Split a partition in two."""
+    from headrace.cli.rows import parse_key
+
+    with app.store() as store:
+        target = store.table(name)
+        at = parse_key(parse_pairs(keys, "--at"), target.schema) if keys else None
+        left, right = target.split(partition, at)
+    app.output.done(f"Split a partition of {name} into {left} and {right}.", table=name, partitions=[left, right])
+
+
+@_command("merge")
+@click.argument("name")
+@click.argument("left", type=int)
+@click.argument("right", type=int)
+def merge(app: App, name: str, left: int, right: int) -> None:
+    """Merge two partitions that are neighbours."""
+    with app.store() as store:
+        merged = store.table(name).merge(left, right)
+    app.output.done(f"Merged partitions {left} and {right} of {name} into {merged}.", table=name, partition=merged)
+
+
+@_command("add-column")
+@click.argument("name")
+@click.argument("columns", nargs=-1, required=True, metavar="NAME=TYPE…")
+def add_column(app: App, name: str, columns: tuple[str, ...]) -> None:
+    """Add columns, null in the rows that are there."""
+    types = _column_types(columns)
+    with app.store() as store:
+        store.table(name).add_columns(types)
+    app.output.done(f"Added {', '.join(types)} to {name}.", table=name, columns=types)
+
+
+@_command("set")
+@click.argument("name")
+@click.argument("options", nargs=-1, required=True, metavar="OPTION=VALUE…")
+def set_options(app: App, name: str, options: tuple[str, ...]) -> None:
+    """Change how a table keeps its change log.
+
+    Options: pre_images, retention_seconds, retention_bytes, retention_ignores_tunnels. The value none takes a
+    limit away.
+    """
+    changes = {option: _option_value(text) for option, text in parse_pairs(options, "OPTION=VALUE").items()}
+    with app.store() as store:
+        settled = store.table(name).set_options(**changes)
+    app.output.record({"table": name, **vars(settled)})
+
+
+@_command("trim")
+@click.argument("name")
+@click.option("--before", multiple=True, metavar="PARTITION=ROW", help="Remove changes below this log row index.")
+@click.option("--cut-tunnels", is_flag=True, help="Remove even what a tunnel has not read yet.")
+def trim(app: App, name: str, before: tuple[str, ...], cut_tunnels: bool) -> None:
+    """Remove old changes now: by the table's retention, or below given rows of the change log."""
+    places = {
+        _whole_number(partition, "--before"): _whole_number(row, "--before")
+        for partition, row in parse_pairs(before, "--before").items()
+    }
+    with app.store() as store:
+        report = store.table(name).trim(before=places or None, cut_tunnels=cut_tunnels)
+    app.output.done(_trim_text(name, report), table=name, **vars(report))
+
+
+@_command("drop")
+@click.argument("name")
+@click.option("--if-exists", is_flag=True, help="Do nothing if there is no such table.")
+def drop_table(app: App, name: str, if_exists: bool) -> None:
+    """Remove a table with its rows, its change log and its tunnels."""
+    with app.store() as store:
+        store.drop_table(name, missing_ok=if_exists)
+    app.output.done(f"Dropped table {name}.", table=name)
+
+
+def _show_rows(app: App, name: str, conditions: tuple[str, ...], columns: tuple[str, ...], limit: int | None) -> None:
+    from headrace.cli.rows import first_rows, parse_condition
+
+    with app.store() as store:
+        source = store.table(name)
+        where = [parse_condition(text, source.schema) for text in conditions]
+        reader = source.scan(list(columns) or None, where, batch_rows=min(limit or 65536, 65536))
+        if not app.output.rows(first_rows(reader, limit)):
+            app.output.note("No rows.")
+
+
+def _summary(description: TableDescription) -> dict[str, Any]:
+    return {
+        "name": description.name,
+        "columns": list(description.schema.names),
+        "primary_key": list(description.schema.primary_key),
+        "rows": description.rows,
+        "partitions": sum(partition.open for partition in description.partitions),
+    }
+
+
+def _details(description: TableDescription) -> dict[str, Any]:
+    from headrace.types import type_name
+
+    return {
+        "name": description.name,
+        "rows": description.rows,
+        "primary_key": list(description.schema.primary_key),
+        **vars(description.options),
+        "held_by": list(description.held_by),
+        "columns": [{"column": column.name, "type": type_name(column.type)} for column in description.schema.columns],
+        "partitions": [
+            {
+                "partition": partition.id,
+                "low": list(partition.keys.low or ()),
+                "high": list(partition.keys.high or ()),
+                "open": partition.open,
+                "parents": list(partition.parents),
+                "rows": partition.rows,
+                "first_change": partition.first,
+                "next_change": partition.next,
+                "log_bytes": partition.log_bytes,
+            }
+            for partition in description.partitions
+        ],
+    }
+
+
+def _trim_text(name: str, report: TrimReport) -> str:
+    text = f"Removed {report.changes} changes ({report.bytes} bytes) from {name}."
+    if report.held_by:
+        text += f" Kept what tunnels still need: {', '.join(report.held_by)}."
+    if report.cut_from:
+        text += f" Tunnels that lost changes: {', '.join(report.cut_from)}."
+    return text
+
+
+def _column_types(columns: tuple[str, ...]) -> dict[str, str]:
+    """Read ``NAME=TYPE`` texts; a name may hold an equals sign, a type cannot."""
+    types: dict[str, str] = {}
+    for text in columns:
+        name, equals, kind = text.rpartition("=")
+        if not equals or name in types:
+            problem = "a column is named twice" if equals else "a column is written NAME=TYPE"
+            raise OptionError(problem, received=repr(text))
+        types[name] = kind
+    return types
+
+
+def _option_value(text: str) -> bool | float | int | None:
+    word = text.strip().lower()
+    if word in ("true", "false"):
+        return word == "true"
+    if word == "none":
+        return None
+    try:
+        number = float(word)
+    except ValueError:
+        raise OptionError("cannot read the value", received=repr(text), valid="true, false, none or a number") from None
+    return int(number) if number.is_integer() else number
+
+
+def _whole_number(text: str, option: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise OptionError(f"option {option} takes whole numbers", received=repr(text)) from None

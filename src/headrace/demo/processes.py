@@ -1,0 +1,133 @@
+"""The demonstration's child processes: started in sessions of their own, and ended with all their descendants."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from headrace.errors import HeadraceError
+
+_LOG_LINES_SHOWN = 30
+_KILL_SECONDS = 10.0
+
+
+class Child:
+    """A process in a session of its own, with everything that it starts.
+
+    A Spark driver has two more generations under it (the Java process and Python workers in a process group of
+    their own), which would outlive it; the session is what they all share.
+
+    Args:
+        name: what messages call it.
+        arguments: of this Python, as in ``["-m", "module", …]``.
+        log: a file that gets all its output.
+    """
+
+    def __init__(self, name: str, arguments: Sequence[str], log: Path) -> None:
+        self.name = name
+        self._log = log
+        self._gone = False
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def check(self) -> None:
+        """Raise `HeadraceError`, with the end of its output, if the process has ended."""
+        code = self._process.poll()
+        if code is not None:
+            lines = self._log.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
+            raise HeadraceError(
+                f"the {self.name} ended by itself with code {code}; the end of its output:\n" + "\n".join(lines),
+                remedy="see what `headrace doctor --spark` says",
+            )
+
+    def end(self, timeout: float) -> int | None:
+        """Ask the process to end and wait for it; return its exit code, or None if it had to be killed."""
+        self._process.terminate()
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            self.kill()
+
+    def kill(self) -> int:
+        """Kill the process and all its descendants by SIGKILL; return how many they were."""
+        killed: set[int] = set()
+        deadline = time.monotonic() + _KILL_SECONDS
+        # A session's number is not given to another process while it has members; once empty, it may be.
+        while not self._gone and time.monotonic() < deadline:
+            members = session_members(self.pid)
+            self._gone = not members
+            for pid in members:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    killed.add(pid)
+            self._process.poll()
+            # What was being forked while the members were listed is met in the next round.
+            time.sleep(0.01)
+        return len(killed)
+
+
+class Children:
+    """Child processes, none of which outlives the block."""
+
+    def __init__(self) -> None:
+        self._all: list[Child] = []
+
+    def start(self, name: str, arguments: Sequence[str], log: Path) -> Child:
+        """Start a process."""
+        child = Child(name, arguments, log)
+        self._all.append(child)
+        return child
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for child in self._all:
+            child.kill()
+
+
+def session_members(session: int) -> list[int]:
+    """Return the processes of a session that still run, by what the system tells of its processes."""
+    if Path("/proc/self/stat").exists():
+        found = [_session_of(entry) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        return [pid for pid, its_session, running in found if its_session == session and running]
+    # Elsewhere only process groups can be listed; Spark's Python workers end with their Java process.
+    listing = subprocess.run(["ps", "-A", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=True).stdout
+    rows = [line.split() for line in listing.splitlines()]
+    return [int(pid) for pid, group, state in rows if int(group) == session and not state.startswith("Z")]
+
+
+def _session_of(entry: Path) -> tuple[int, int, bool]:
+    """Return process id, session, and whether it runs (that is, is not a zombie)."""
+    try:
+        # The name of the program, in parentheses, may hold anything.
+        fields = (entry / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return int(entry.name), -1, False
+    return int(entry.name), int(fields[3]), fields[0] not in ("Z", "X")

@@ -1,0 +1,87 @@
+"""What the demonstration shows while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headrace.demo.proof import Statistic, WindowKey
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_WINDOWS_SHOWN = 8
+_BAR_CELLS = 40
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """How things stand: ``lag`` is in changes that are not yet in the statistics, ``batch`` the last published."""
+
+    seconds: float
+    driver: str
+    changes: int
+    orders: int
+    lag: int | None
+    batch: int | None
+    windows: Mapping[WindowKey, Statistic] = field(default_factory=dict)
+
+    @property
+    def counted(self) -> int:
+        """The events in all windows."""
+        return sum(count for count, _ in self.windows.values())
+
+
+def as_facts(snapshot: Snapshot) -> dict[str, Any]:
+    """Return a snapshot as one JSON event."""
+    return {
+        "event": "progress",
+        "seconds": round(snapshot.seconds, 1),
+        "driver": snapshot.driver,
+        "changes": snapshot.changes,
+        "orders": snapshot.orders,
+        "lag": snapshot.lag,
+        "batch": snapshot.batch,
+        "windows": len(snapshot.windows),
+        "events_counted": snapshot.counted,
+    }
+
+
+def as_line(snapshot: Snapshot) -> str:
+    """Return a snapshot as one line of text."""
+    lag = "?" if snapshot.lag is None else snapshot.lag
+    batch = "none" if snapshot.batch is None else snapshot.batch
+    return (
+        f"{snapshot.seconds:5.1f} s  driver {snapshot.driver:<10} changes {snapshot.changes:>6}  lag {lag:>6}  "
+        f"batch {batch:>4}  windows {len(snapshot.windows):>3}  events counted {snapshot.counted:>6}"
+    )
+
+
+def as_picture(snapshot: Snapshot) -> RenderableType:
+    """Return a snapshot as a table of the latest windows with the figures above."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from headrace.cli.output import console_table
+
+    latest = sorted(snapshot.windows.items())[-_WINDOWS_SHOWN:]
+    most = max([count for _, (count, _) in latest] + [1])
+    rows = [
+        [begin, end, count, f"{total:.2f}", "█" * round(count / most * _BAR_CELLS)]
+        for (begin, end), (count, total) in latest
+    ]
+    rows += [["", "", "", "", ""]] * (_WINDOWS_SHOWN - len(rows))
+    styles = {"running": "bold green", "starting": "bold yellow", "killed": "bold red"}
+    head = Text.assemble(
+        (f"{snapshot.seconds:5.1f} s   ", "dim"),
+        "driver ",
+        (f"{snapshot.driver:<9}", styles.get(snapshot.driver, "bold")),
+        "  changes written ",
+        (f"{snapshot.changes:>6}", "bold"),
+        "   lag ",
+        (f"{'?' if snapshot.lag is None else snapshot.lag:>6}", "bold red" if snapshot.lag else "bold green"),
+        "   batches published ",
+        (f"{0 if snapshot.batch is None else snapshot.batch + 1:>4}", "bold"),
+    )
+    return Group(head, console_table(("begin", "end", "count", "totalPrice", ""), rows))

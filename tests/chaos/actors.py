@@ -1,0 +1,156 @@
+"""The processes that are killed: a driver with three streaming queries, and writers.
+
+``python -m tests.chaos.actors driver DIRECTORY`` runs the queries until it is told to end by a file ``stop``;
+``python -m tests.chaos.actors writer DIRECTORY SEED`` writes until it is killed or the file is there.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import headrace
+from headrace.errors import HeadraceError
+
+COLUMNS = {"UserId": "string", "OrderId": "long", "price": "double", "timestamp": "long"}
+WINDOWS = {"begin": "string", "end": "string", "count": "long", "totalPrice": "double"}
+FIRST_SEEN = {"UserId": "string", "OrderId": "long", "price": "double"}
+COPY = {"version": "long", "UserId": "string", "OrderId": "long", "kind": "string", "price": "double"}
+BEGIN = 1_700_000_000_000
+
+
+def create(directory: Path) -> headrace.Store:
+    """Create the store, its tables and tunnels."""
+    store = headrace.open(directory / "store", create=True)
+    orders = store.create_table("orders", COLUMNS, ["UserId", "OrderId"])
+    orders.put([order(random.Random(n), n) for n in range(500)])
+    store.create_table("windows", WINDOWS, ["begin", "end"])
+    store.create_table("first_seen", FIRST_SEEN, ["UserId", "OrderId"])
+    store.create_table("copy", COPY, ["version", "UserId", "OrderId"])
+    for name in ("windows", "first_seen", "copy", "oracle"):
+        store.create_tunnel("orders", name, kind="BaseAndStream", base_channels=2)
+    return store
+
+
+def order(chance: random.Random, number: int) -> dict[str, Any]:
+    """Return an order whose price sums without rounding."""
+    return {
+        "UserId": f"user-{number % 50}",
+        "OrderId": number,
+        "price": chance.randrange(400) / 4,
+        "timestamp": BEGIN + chance.randrange(600_000),
+    }
+
+
+def write(directory: Path, seed: int) -> None:
+    """Put, update and delete orders, and a few times split or merge the table.
+
+    At a rate that a driver can follow on two busy cores: the test ends when it has caught up.
+    """
+    chance = random.Random(seed)
+    reshapes = 3
+    table = headrace.open(directory / "store").table("orders")
+    while not (directory / "stop").exists():
+        numbers = [chance.randrange(5_000) for _ in range(chance.choice([1, 5, 50, 400]))]
+        rows = [order(chance, number) for number in numbers]
+        action = chance.random()
+        if action < 0.6:
+            table.put(rows)
+        elif action < 0.8:
+            table.update([{key: row[key] for key in ("UserId", "OrderId", "price", "timestamp")} for row in rows])
+        elif action < 0.98 or reshapes == 0:
+            table.delete([{key: row[key] for key in ("UserId", "OrderId")} for row in rows])
+        else:
+            reshapes -= 1
+            _reshape(table, chance)
+        time.sleep(chance.uniform(0.05, 0.3))
+
+
+def _reshape(table: headrace.Table, chance: random.Random) -> None:
+    partitions = sorted(
+        (partition for partition in table.describe().partitions if partition.open), key=lambda p: p.keys.low or ()
+    )
+    try:
+        if len(partitions) < 3:
+            table.split(chance.choice(partitions).id)
+        else:
+            place = chance.randrange(len(partitions) - 1)
+            table.merge(partitions[place].id, partitions[place + 1].id)
+    except HeadraceError:
+        # The other writer was quicker, or the partition is too small.
+        return
+
+
+def drive(directory: Path) -> None:
+    """Run the three queries until told to stop; end when they have caught up."""
+    spark = headrace.session(
+        "chaos",
+        master="local[2,8]",
+        conf={
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": 2,
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    store = str(directory / "store")
+
+    def changes(tunnel: str) -> Any:
+        stream = spark.readStream.format("headrace").option("store", store).option("tunnel", tunnel)
+        return stream.option("maxRowsPerTrigger", 5_000).load()
+
+    windows = (
+        changes("windows")
+        .where("_change_type <> 'delete'")
+        .selectExpr("price", "window(to_timestamp(timestamp / 1000), '30 seconds') AS window")
+        .groupBy("window")
+        .agg({"*": "count", "price": "sum"})
+        .selectExpr(
+            "CAST(window.start AS STRING) AS begin",
+            "CAST(window.end AS STRING) AS end",
+            "`count(1)` AS count",
+            "`sum(price)` AS totalPrice",
+        )
+    )
+    first_seen = (
+        changes("first_seen")
+        .where("_change_type <> 'delete'")
+        .dropDuplicates(["UserId", "OrderId"])
+        .select("UserId", "OrderId", "price")
+    )
+    copy = changes("copy").selectExpr(
+        "_commit_version AS version", "UserId", "OrderId", "_change_type AS kind", "price"
+    )
+    checkpoints = directory / "checkpoints"
+    queries = [
+        headrace.write_stream(
+            windows, store=store, table="windows", checkpoint=checkpoints / "windows", mode="update", name="windows"
+        ).start(),
+        headrace.write_stream(
+            first_seen, store=store, table="first_seen", checkpoint=checkpoints / "first_seen", name="first_seen"
+        ).start(),
+        copy.writeStream.format("headrace")
+        .queryName("copy")
+        .options(store=store, table="copy", checkpointLocation=str(checkpoints / "copy"))
+        .start(),
+    ]
+    (directory / "running").touch()
+    while not (directory / "stop").exists():
+        for query in queries:
+            query.awaitTermination(0.2)
+    for query in queries:
+        query.processAllAvailable()
+        query.stop()
+    (directory / "done").touch()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    role, where = sys.argv[1], Path(sys.argv[2])
+    if role == "driver":
+        drive(where)
+    else:
+        write(where, int(sys.argv[3]))

@@ -1,0 +1,286 @@
+"""Publication: a batch's rows become visible at once, once, and not before."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.errors import NotFoundError, PublicationError, SchemaError
+from headrace.model import ChangeOp, RowChange
+from headrace.ports import Publisher, Staged, Store, Table, Write
+from tests.conformance.reading import drain, rows_of, state_of
+from tests.conformance.stores import Place, require
+
+
+@pytest.fixture
+def publisher(store: Store) -> Publisher:
+    return store.publisher("job")
+
+
+def batch_of(*rows: dict[str, Any]) -> pa.RecordBatch:
+    schema = pa.schema([("id", pa.string()), ("price", pa.int64()), ("note", pa.string())])
+    return pa.RecordBatch.from_pylist(list(rows), schema)
+
+
+def stage(publisher: Publisher, batch: int, *rows: dict[str, Any]) -> tuple[Staged, ...]:
+    return tuple(publisher.stage(batch, [batch_of(*rows)]))
+
+
+def put(publisher: Publisher, batch: int, *rows: dict[str, Any], change: RowChange = RowChange.PUT) -> bool:
+    """Stage and publish rows for table ``orders``."""
+    return publisher.publish(batch, [Write("orders", change, stage(publisher, batch, *rows))])
+
+
+def test_staged_rows_are_invisible_until_they_are_published(store: Store, orders: Table, publisher: Publisher) -> None:
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    staged = stage(publisher, 0, {"id": "a"}, {"id": "b"})
+    assert sum(receipt.rows for receipt in staged) == 2
+    assert (rows_of(orders), drain(tunnel), publisher.published(0)) == ([], [], False)
+    assert publisher.publish(0, [Write("orders", RowChange.PUT, staged)])
+    assert [row["id"] for row in rows_of(orders)] == ["a", "b"]
+    assert [change.key for change in drain(tunnel)] == [("a",), ("b",)]
+    assert publisher.published(0)
+    assert not publisher.published(1)
+
+
+def test_receipts_of_many_tasks_are_published_together(store: Store, orders: Table, publisher: Publisher) -> None:
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    staged = [receipt for key in "abc" for receipt in stage(store.publisher("job"), 0, {"id": key})]
+    travelled: list[Staged] = pickle.loads(pickle.dumps(staged))
+    assert publisher.publish(0, [Write("orders", RowChange.PUT, tuple(travelled))])
+    changes = drain(tunnel)
+    assert sorted(change.key[0] for change in changes) == ["a", "b", "c"]
+    if store.capabilities.transactions:
+        assert len({change.version for change in changes}) == 1
+
+
+def test_all_tables_of_a_batch_change_in_one_commit(store: Store, orders: Table, publisher: Publisher) -> None:
+    require(store, "transactions")
+    totals = store.create_table("totals", {"id": "string", "price": "long", "note": "string"}, "id")
+    tunnels = [store.create_tunnel(name, "changes", "Stream") for name in ("orders", "totals")]
+    writes = [
+        Write("orders", RowChange.PUT, stage(publisher, 0, {"id": "a"})),
+        Write("totals", RowChange.PUT, stage(publisher, 0, {"id": "sum", "price": 1})),
+    ]
+    publisher.publish(0, writes)
+    assert (len(rows_of(orders)), len(rows_of(totals))) == (1, 1)
+    assert len({change.version for tunnel in tunnels for change in drain(tunnel)}) == 1
+
+
+@pytest.mark.parametrize("broken", ["receipt", "table", "rows"])
+def test_a_batch_that_cannot_be_published_changes_nothing(
+    store: Store, orders: Table, publisher: Publisher, broken: str
+) -> None:
+    require(store, "transactions")
+    orders.put({"id": "old"})
+    good = Write("orders", RowChange.REPLACE_ALL, stage(publisher, 0, {"id": "a"}))
+    misfit = pa.RecordBatch.from_pylist([{"id": "b", "colour": "red"}])
+    bad, error = {
+        "receipt": (Write("orders", RowChange.PUT, (Staged(10**9, 5),)), PublicationError),
+        "table": (Write("nothing", RowChange.PUT, stage(publisher, 0, {"id": "b"})), NotFoundError),
+        "rows": (Write("orders", RowChange.PUT, tuple(publisher.stage(0, [misfit]))), SchemaError),
+    }[broken]
+    with pytest.raises(error):
+        publisher.publish(0, [good, bad])
+    assert [row["id"] for row in rows_of(orders)] == ["old"]
+    assert not publisher.published(0)
+    assert publisher.publish(0, [good])
+    assert [row["id"] for row in rows_of(orders)] == ["a"]
+
+
+def test_a_batch_is_published_once(store: Store, orders: Table, publisher: Publisher) -> None:
+    require(store, "transactions")
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    assert put(publisher, 0, {"id": "a", "price": 1})
+    orders.put({"id": "a", "price": 100})
+    assert not put(publisher, 0, {"id": "a", "price": 1})
+    assert not put(store.publisher("job"), 0, {"id": "b"})
+    assert rows_of(orders) == [{"id": "a", "price": 100, "note": None}]
+    assert len(drain(tunnel)) == 2
+
+
+def test_the_same_receipts_again_are_no_error_after_their_publication(orders: Table, publisher: Publisher) -> None:
+    write = Write("orders", RowChange.PUT, stage(publisher, 0, {"id": "a"}))
+    assert publisher.publish(0, [write])
+    assert not publisher.publish(0, [write])
+
+
+def test_a_batch_behind_the_last_published_one_changes_nothing(orders: Table, publisher: Publisher) -> None:
+    assert put(publisher, 5, {"id": "a"})
+    assert publisher.published(4)
+    assert not put(publisher, 4, {"id": "b"})
+    assert put(publisher, 6, {"id": "c"})
+    assert [row["id"] for row in rows_of(orders)] == ["a", "c"]
+
+
+def test_what_a_crashed_attempt_staged_never_shows(place: Place, store: Store, orders: Table) -> None:
+    crashed = stage(store.publisher("job"), 1, {"id": "crashed"})
+    with place.open() as other:
+        publisher = other.publisher("job")
+        assert rows_of(other.table("orders")) == []
+        assert put(publisher, 1, {"id": "a"})
+        assert put(publisher, 2, {"id": "b"})
+        for batch in (1, 2):
+            assert not publisher.publish(batch, [Write("orders", RowChange.PUT, crashed)])
+        with pytest.raises(PublicationError):
+            publisher.publish(3, [Write("orders", RowChange.PUT, crashed)])
+    assert [row["id"] for row in rows_of(orders)] == ["a", "b"]
+
+
+def test_what_was_discarded_cannot_be_published(orders: Table, publisher: Publisher) -> None:
+    first, second = stage(publisher, 0, {"id": "a"}), stage(publisher, 0, {"id": "b"})
+    publisher.discard(0, first)
+    with pytest.raises(PublicationError):
+        publisher.publish(0, [Write("orders", RowChange.PUT, first + second)])
+    assert publisher.publish(0, [Write("orders", RowChange.PUT, second)])
+    third = stage(publisher, 1, {"id": "c"})
+    publisher.discard(1)
+    with pytest.raises(PublicationError):
+        publisher.publish(1, [Write("orders", RowChange.PUT, third)])
+    assert [row["id"] for row in rows_of(orders)] == ["b"]
+
+
+def test_rows_staged_for_another_batch_sink_or_job_are_not_taken(store: Store, orders: Table) -> None:
+    publisher = store.publisher("job", "sink")
+    staged = {
+        "batch": stage(publisher, 7, {"id": "a"}),
+        "sink": stage(store.publisher("job", "other"), 0, {"id": "a"}),
+        "job": stage(store.publisher("other", "sink"), 0, {"id": "a"}),
+    }
+    for receipts in staged.values():
+        with pytest.raises(PublicationError):
+            publisher.publish(0, [Write("orders", RowChange.PUT, receipts)])
+    assert rows_of(orders) == []
+
+
+def test_jobs_and_sinks_are_counted_apart(store: Store, orders: Table) -> None:
+    publishers = [store.publisher(job, sink) for job in ("one", "two") for sink in ("", "left", "right")]
+    for number, publisher in enumerate(publishers):
+        assert not publisher.published(0)
+        assert put(publisher, 0, {"id": str(number)})
+        assert publisher.published(0)
+    assert len(rows_of(orders)) == 6
+
+
+def test_an_empty_batch_is_published_too(store: Store, orders: Table, publisher: Publisher) -> None:
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    assert publisher.stage(0, []) == []
+    assert publisher.publish(0, [Write("orders", RowChange.PUT, tuple(publisher.stage(0, [batch_of()])))])
+    assert publisher.publish(1, [])
+    assert publisher.published(1)
+    assert (rows_of(orders), drain(tunnel)) == ([], [])
+
+
+def test_a_one_off_batch_leaves_no_marker(orders: Table, publisher: Publisher) -> None:
+    staged = stage(publisher, 0, {"id": "a"})
+    assert publisher.publish(0, [Write("orders", RowChange.PUT, staged)], last=True)
+    assert not publisher.published(0)
+    assert [row["id"] for row in rows_of(orders)] == ["a"]
+    with pytest.raises(PublicationError):
+        publisher.publish(0, [Write("orders", RowChange.PUT, staged)], last=True)
+
+
+def test_a_failing_input_stages_nothing(orders: Table, publisher: Publisher) -> None:
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield batch_of({"id": "a"})
+        raise RuntimeError("the query failed")
+
+    with pytest.raises(RuntimeError, match="the query failed"):
+        publisher.stage(0, failing())
+    assert put(publisher, 0, {"id": "b"})
+    assert [row["id"] for row in rows_of(orders)] == ["b"]
+
+
+# -- row changes ----------------------------------------------------------------------------------------
+
+
+def test_rows_are_put_updated_and_deleted(store: Store, orders: Table, publisher: Publisher) -> None:
+    orders.put([{"id": key, "price": 1, "note": "x"} for key in "abc"])
+    put(publisher, 0, {"id": "a", "price": 2}, {"id": "d", "price": 2})
+    put(publisher, 1, {"id": "b", "price": 3}, {"id": "e", "price": 3}, change=RowChange.UPDATE)
+    put(publisher, 2, {"id": "c", "price": 9}, {"id": "nobody"}, change=RowChange.DELETE)
+    assert rows_of(orders) == [
+        {"id": "a", "price": 2, "note": None},
+        {"id": "b", "price": 3, "note": "x"},
+        {"id": "d", "price": 2, "note": None},
+        {"id": "e", "price": 3, "note": None},
+    ]
+
+
+def test_rows_need_not_have_all_columns(orders: Table, publisher: Publisher) -> None:
+    orders.put([{"id": "a", "price": 1, "note": "x"}, {"id": "b", "price": 1, "note": "x"}])
+    some = pa.RecordBatch.from_pylist([{"price": 2, "id": "a"}])
+    publisher.publish(0, [Write("orders", RowChange.UPDATE, tuple(publisher.stage(0, [some])))])
+    keys = pa.RecordBatch.from_pylist([{"id": "b"}])
+    publisher.publish(1, [Write("orders", RowChange.DELETE, tuple(publisher.stage(1, [keys])))])
+    assert rows_of(orders) == [{"id": "a", "price": 2, "note": "x"}]
+
+
+def test_writes_of_a_batch_are_applied_in_their_order(orders: Table, publisher: Publisher) -> None:
+    writes = [
+        Write("orders", change, stage(publisher, 0, row))
+        for change, row in (
+            (RowChange.PUT, {"id": "a", "price": 1}),
+            (RowChange.DELETE, {"id": "a"}),
+            (RowChange.PUT, {"id": "a", "price": 2}),
+            (RowChange.UPDATE, {"id": "a", "note": "x"}),
+        )
+    ]
+    publisher.publish(0, writes)
+    assert rows_of(orders) == [{"id": "a", "price": 2, "note": "x"}]
+
+
+def test_replace_all_makes_the_table_hold_exactly_the_rows(orders: Table, publisher: Publisher) -> None:
+    orders.put([{"id": key} for key in "abc"])
+    put(publisher, 0, {"id": "b", "price": 1}, {"id": "d", "price": 1}, change=RowChange.REPLACE_ALL)
+    assert set(state_of(orders)) == {("b",), ("d",)}
+    publisher.publish(1, [Write("orders", RowChange.REPLACE_ALL, ())])
+    assert rows_of(orders) == []
+
+
+@pytest.mark.parametrize("count", [5, 3000])
+def test_replace_all_logs_real_differences_only(store: Store, orders: Table, publisher: Publisher, count: int) -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": f"{number:05}", "price": number, "note": "x" if number % 2 else None} for number in range(count)
+    ]
+    put(publisher, 0, *rows, change=RowChange.REPLACE_ALL)
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    put(publisher, 1, *reversed(rows), change=RowChange.REPLACE_ALL)
+    assert drain(tunnel) == []
+    changed: Sequence[dict[str, Any]] = [*rows[:-2], {**rows[-1], "note": "y"}, {"id": "new", "price": 1}]
+    put(publisher, 2, *changed, change=RowChange.REPLACE_ALL)
+    assert sorted((change.op, change.key[0]) for change in drain(tunnel)) == [
+        (ChangeOp.INSERT, "new"),
+        (ChangeOp.REPLACE, rows[-1]["id"]),
+        (ChangeOp.DELETE, rows[-2]["id"]),
+    ]
+    assert [row["id"] for row in rows_of(orders)] == [row["id"] for row in changed]
+
+
+def test_replace_all_sees_a_change_of_any_value(store: Store, publisher: Publisher) -> None:
+    table = store.create_table("orders", {"id": "string", "real": "double", "flag": "boolean"}, "id")
+    rows: list[dict[str, Any]] = [
+        {"id": "a", "real": float("nan"), "flag": True},
+        {"id": "b", "real": 0.0, "flag": None},
+        {"id": "c", "real": None, "flag": False},
+    ]
+    schema = pa.schema([("id", pa.string()), ("real", pa.float64()), ("flag", pa.bool_())])
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    for batch, flag in enumerate([False, False, False, None]):
+        found = pa.RecordBatch.from_pylist([*rows[:2], {**rows[2], "flag": flag}], schema)
+        publisher.publish(batch, [Write("orders", RowChange.REPLACE_ALL, tuple(publisher.stage(batch, [found])))])
+    assert [change.op for change in drain(tunnel)] == [ChangeOp.INSERT] * 3 + [ChangeOp.REPLACE]
+    assert table.get({"id": "c"}) == {"id": "c", "real": None, "flag": None}
+
+
+def test_a_large_batch_is_published_whole(orders: Table, publisher: Publisher) -> None:
+    count = 120_000
+    rows = pa.table({"id": [f"{number:06}" for number in range(count)], "price": range(count)})
+    staged = tuple(publisher.stage(0, rows.to_batches(max_chunksize=10_000)))
+    assert sum(receipt.rows for receipt in staged) == count
+    publisher.publish(0, [Write("orders", RowChange.PUT, staged)])
+    assert orders.scan(["price"]).read_all().column("price").to_pylist() == list(range(count))

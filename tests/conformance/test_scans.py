@@ -1,0 +1,299 @@
+"""Scans: projection, conditions, key ranges, one state for each scan."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import itertools
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headrace.errors import OptionError, SchemaError
+from headrace.model import OPERATORS, KeyRange, Predicate
+from headrace.ports import Store, Table
+from tests.conformance.reading import Row, rows_of
+from tests.conformance.stores import Place, require
+
+UTC = datetime.UTC
+_NAN, _INF = float("nan"), float("inf")
+COLUMNS = {
+    "k1": "string",
+    "k2": "long",
+    "flag": "boolean",
+    "small": "byte",
+    "whole": "long",
+    "real": "float",
+    "wide": "double",
+    "text": "string",
+    "bytes": "binary",
+    "day": "date",
+    "time": "timestamp",
+    "money": "decimal(12,2)",
+}
+VALUES: dict[str, list[Any]] = {
+    "k1": ["", "a", "ab", "abc", "b", "é", "🙂"],
+    "k2": [-(2**63), -1, 0, 1, 2, 2**63 - 1],
+    "flag": [True, False],
+    "small": [-128, -1, 0, 1, 127],
+    "whole": [-(2**63), -1, 0, 1, 2**53 + 1, 2**63 - 1],
+    "real": [-_INF, -1.5, -0.0, 0.0, 0.5, 1.5, _INF, _NAN],
+    "wide": [-_INF, -1.5, -0.0, 0.0, 0.1, 1.5, 5e-324, _INF, _NAN],
+    "text": ["", "\0", "a", "a\0", "ab", "b", "é", "\ud7ff", "\ue000", "🙂", "\U0010ffff", "\U0010ffff\U0010ffff"],
+    "bytes": [b"", b"\0", b"a", b"ab", b"\xff", b"\xff\xff", b"\xff\xffa"],
+    "day": [datetime.date.min, datetime.date(1969, 12, 31), datetime.date(2026, 1, 1), datetime.date.max],
+    "time": [
+        datetime.datetime(1, 1, 1, tzinfo=UTC),
+        datetime.datetime(1969, 12, 31, 23, 59, 59, 999999, UTC),
+        datetime.datetime(2026, 1, 1, tzinfo=UTC),
+    ],
+    "money": [decimal.Decimal("-9999999999.99"), decimal.Decimal("-0.01"), decimal.Decimal("0.00"), decimal.Decimal(7)],
+}
+KEYS = [(k1, k2) for k1 in VALUES["k1"] for k2 in VALUES["k2"]]
+
+
+def _some_rows() -> list[dict[str, Any]]:
+    """Return rows with every value of `VALUES` and nulls, mixed differently in each column."""
+    random = np.random.default_rng(0)
+    rows = []
+    for k1, k2 in KEYS:
+        row: dict[str, Any] = {"k1": k1, "k2": k2}
+        for name in list(COLUMNS)[2:]:
+            choices = [*VALUES[name], None]
+            row[name] = choices[random.integers(len(choices))]
+        rows.append(row)
+    return rows
+
+
+ROWS = _some_rows()
+
+
+@pytest.fixture
+def mixed(store: Store) -> Table:
+    table = store.create_table("mixed", COLUMNS, ("k1", "k2"))
+    table.put(ROWS)
+    return table
+
+
+def keys_of(rows: list[Row]) -> list[tuple[Any, ...]]:
+    return [(row["k1"], row["k2"]) for row in rows]
+
+
+def _order(value: Any) -> Any:
+    """Return what numbers are compared by: NaN equals NaN and is greater than everything, as in Spark."""
+    if isinstance(value, float):
+        return (value != value, 0.0 if value != value else value)
+    return value
+
+
+def holds(value: Any, operator: str, operand: Any) -> bool:
+    """Tell whether a condition holds: the oracle of these tests."""
+    if operator == "is null":
+        return value is None
+    if operator == "is not null":
+        return value is not None
+    if value is None or operand is None:
+        return False
+    if operator == "in":
+        return any(holds(value, "=", item) for item in operand)
+    if operator == "starts with":
+        return bool(value.startswith(operand))
+    left, right = _order(value), _order(operand)
+    return bool(
+        {
+            "=": left == right,
+            "!=": left != right,
+            "<": left < right,
+            "<=": left <= right,
+            ">": left > right,
+            ">=": left >= right,
+        }[operator]
+    )
+
+
+@st.composite
+def conditions(draw: st.DrawFn) -> Predicate:
+    name = draw(st.sampled_from(list(COLUMNS)))
+    starts = COLUMNS[name] in ("string", "binary")
+    operator = draw(st.sampled_from([each for each in OPERATORS if starts or each != "starts with"]))
+    value: Any = None
+    if operator == "in":
+        value = draw(st.lists(st.sampled_from([*VALUES[name], None]), max_size=4))
+    elif not operator.startswith("is"):
+        value = draw(st.sampled_from(VALUES[name]))
+    return Predicate(name, operator, value)
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(wanted=st.lists(conditions(), min_size=1, max_size=3))
+def test_conditions_select_what_a_loop_over_the_rows_selects(mixed: Table, wanted: list[Predicate]) -> None:
+    expected = [
+        (row["k1"], row["k2"]) for row in ROWS if all(holds(row[p.column], p.operator, p.value) for p in wanted)
+    ]
+    assert keys_of(rows_of(mixed, ["k1", "k2"], wanted)) == expected
+    assert mixed.scan([], wanted).read_all().num_rows == len(expected)
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_every_operator_works_on_every_column_or_is_refused(mixed: Table, name: str) -> None:
+    for operator, value in itertools.product(OPERATORS, VALUES[name]):
+        operand = {"in": [value], "is null": None, "is not null": None}.get(operator, value)
+        if operator == "starts with" and COLUMNS[name] not in ("string", "binary"):
+            with pytest.raises(OptionError):
+                mixed.scan([], [(name, operator, operand)]).read_all()
+            continue
+        found = mixed.scan([], [(name, operator, operand)]).read_all().num_rows
+        assert found == sum(holds(row[name], operator, operand) for row in ROWS)
+
+
+def test_conditions_as_a_mapping_mean_equality_any_of_and_null(mixed: Table) -> None:
+    def count(where: Any) -> int:
+        return int(mixed.scan([], where).read_all().num_rows)
+
+    assert count({"flag": True}) == sum(row["flag"] is True for row in ROWS)
+    assert count({"small": [0, 1]}) == sum(row["small"] in (0, 1) for row in ROWS)
+    assert count({"text": None}) == sum(row["text"] is None for row in ROWS)
+    assert count({"k1": "a", "k2": 0}) == 1
+    assert count({}) == len(ROWS)
+
+
+def test_nothing_compares_with_null(mixed: Table) -> None:
+    for operator in ("=", "!=", "<", ">=", "starts with"):
+        assert rows_of(mixed, ["k1"], [("text", operator, None)]) == []
+
+
+def test_conditions_that_cannot_be_are_refused(mixed: Table) -> None:
+    for where, error in [
+        ([("nothing", "=", 1)], SchemaError),
+        ([("whole", "=", "text")], SchemaError),
+        ([("small", "<", 1000)], SchemaError),
+        ([("whole", "like", 1)], OptionError),
+        ("whole = 1", OptionError),
+    ]:
+        with pytest.raises(error):
+            mixed.scan(None, where).read_all()  # type: ignore[arg-type]
+
+
+# -- projection -----------------------------------------------------------------------------------------
+
+
+def test_columns_come_in_the_order_asked_for(mixed: Table) -> None:
+    reader = mixed.scan(["whole", "k2", "text"], {"k1": "a"})
+    assert reader.schema.names == ["whole", "k2", "text"]
+    expected = [{name: row[name] for name in ("whole", "k2", "text")} for row in ROWS if row["k1"] == "a"]
+    assert reader.read_all().to_pylist() == expected
+    with pytest.raises(SchemaError):
+        mixed.scan(["nothing"])
+
+
+def test_no_columns_give_row_counts(mixed: Table) -> None:
+    found = mixed.scan([]).read_all()
+    assert (found.num_columns, found.num_rows) == (0, len(ROWS))
+    assert mixed.scan([], keys=KeyRange(("a",), ("b",))).read_all().num_rows == 3 * len(VALUES["k2"])
+
+
+def test_an_empty_table_gives_its_columns(store: Store) -> None:
+    table = store.create_table("t", COLUMNS, ("k1", "k2"))
+    assert table.scan().read_all() == table.schema.arrow.empty_table()
+    assert table.scan([]).read_all().num_rows == 0
+
+
+@pytest.mark.parametrize("batch_rows", [1, 7, 1000])
+def test_batches_hold_at_most_as_many_rows_as_asked_for(mixed: Table, batch_rows: int) -> None:
+    batches = list(mixed.scan(batch_rows=batch_rows))
+    assert max(batch.num_rows for batch in batches) <= batch_rows
+    assert keys_of(pa.Table.from_batches(batches).to_pylist()) == KEYS
+
+
+# -- key ranges -----------------------------------------------------------------------------------------
+
+_bounds = st.none() | st.tuples(st.sampled_from(VALUES["k1"])) | st.sampled_from(KEYS)
+
+
+def within(key: tuple[Any, ...], keys: KeyRange) -> bool:
+    above = keys.low is None or key[: len(keys.low)] >= keys.low
+    return above and (keys.high is None or key[: len(keys.high)] < keys.high)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(low=_bounds, high=_bounds, wanted=st.lists(conditions(), max_size=1), batch_rows=st.sampled_from([3, 65536]))
+def test_a_key_range_begins_with_its_low_bound_and_ends_before_its_high_bound(
+    mixed: Table, low: Any, high: Any, wanted: list[Predicate], batch_rows: int
+) -> None:
+    keys = KeyRange(low, high)
+    expected = [
+        key
+        for key, row in zip(KEYS, ROWS, strict=True)
+        if within(key, keys) and all(holds(row[p.column], p.operator, p.value) for p in wanted)
+    ]
+    found = mixed.scan(["k1", "k2"], wanted, keys=keys, batch_rows=batch_rows).read_all().to_pylist()
+    assert keys_of(found) == expected
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 500])
+def test_splits_cover_the_table_without_overlap(mixed: Table, count: int) -> None:
+    ranges = mixed.splits(count)
+    assert 1 <= len(ranges) <= count
+    assert [key for keys in ranges for key in keys_of(mixed.scan(keys=keys).read_all().to_pylist())] == KEYS
+    sizes = [mixed.scan([], keys=keys).read_all().num_rows for keys in ranges]
+    assert max(sizes) <= 2 * (len(ROWS) // len(ranges) + 1)
+
+
+def test_splits_cover_an_empty_and_a_split_table(store: Store, orders: Table) -> None:
+    require(store, "split_partitions")
+    assert sum(orders.scan([], keys=keys).read_all().num_rows for keys in orders.splits(4)) == 0
+    orders.put([{"id": f"{index:03}"} for index in range(100)])
+    orders.split(at={"id": "050"})
+    orders.split()
+    for count in (1, 2, 3, 5, 50):
+        found = [row["id"] for keys in orders.splits(count) for row in orders.scan(keys=keys).read_all().to_pylist()]
+        assert found == [f"{index:03}" for index in range(100)]
+
+
+# -- one state ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("count", "size"), [(2000, 50), (40, 2 << 20)], ids=["small rows", "rows of 2 MB"])
+def test_a_scan_sees_one_state_while_writers_commit(place: Place, orders: Table, count: int, size: int) -> None:
+    before = [{"id": f"{index:04}", "price": index, "note": "x" * size} for index in range(count)]
+    orders.put(before)
+    with place.open() as other_store:
+        reader = orders.scan(batch_rows=max(1, count // 20))
+        found = reader.read_next_batch().to_pylist()
+        for writer in (orders, other_store.table("orders")):
+            writer.put([{"id": f"{index:04}x"} for index in range(0, count, 3)])
+            writer.delete([{"id": f"{index:04}"} for index in range(0, count, 5)])
+            writer.update([{"id": f"{index:04}", "price": -1} for index in range(1, count, 7)])
+        found += reader.read_all().to_pylist()
+    assert [row["id"] for row in found] == [row["id"] for row in before]
+    assert found == before
+    assert rows_of(orders, ["id", "price"]) != [{"id": row["id"], "price": row["price"]} for row in before]
+
+
+def test_a_scan_goes_on_when_its_table_changes_shape(store: Store, orders: Table) -> None:
+    require(store, "add_columns")
+    require(store, "split_partitions")
+    orders.put([{"id": f"{index:03}", "price": index, "note": None} for index in range(300)])
+    reader = orders.scan(batch_rows=50)
+    first = reader.read_next_batch()
+    orders.add_columns({"later": "string"})
+    orders.split()
+    orders.update({"id": "200", "later": "x"})
+    rest = reader.read_all()
+    assert rest.schema == first.schema
+    assert [row["price"] for row in first.to_pylist() + rest.to_pylist()] == list(range(300))
+
+
+def test_scans_that_are_left_unfinished_disturb_nobody(orders: Table) -> None:
+    orders.put([{"id": f"{index:03}"} for index in range(300)])
+    readers = [orders.scan(batch_rows=10) for _ in range(5)]
+    for reader in readers[1:]:
+        reader.read_next_batch()
+    orders.put({"id": "new"})
+    del readers
+    orders.delete({"id": "new"})
+    assert orders.scan([]).read_all().num_rows == 300

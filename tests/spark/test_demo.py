@@ -1,0 +1,74 @@
+"""The demonstration as a user runs it: a killed driver, and statistics that are right all the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def headrace(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the program in a process of its own, as it starts and stops Spark."""
+    return subprocess.run(
+        [sys.executable, "-m", "headrace.cli.main", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.timeout(900)
+def test_the_demo_survives_its_kill_and_proves_it(tmp_path: Path) -> None:
+    place = tmp_path / "demo"
+    ended = headrace("demo", "--json", "--seconds", "1", "--dir", str(place))
+    assert ended.returncode == 0, ended.stderr
+    events = [json.loads(line) for line in ended.stdout.splitlines()]
+    steps = [event["step"] for event in events if event["event"] == "step"]
+    assert steps.index("driver-killed") < steps.index("driver-restarted") < steps.index("writers-stopped")
+    proof = events[-1]
+    assert proof["event"] == "proof"
+    assert proof["proven"]
+    assert proof["clean_stop"]
+    assert proof["differences"] == []
+    assert proof["orphaned_stages"] == 0
+    assert proof["windows"] > 0
+    assert proof["events"] > 1000
+    assert proof["deletions"] > 0
+    assert proof["batches_before_kill"] >= 3
+    assert proof["batches_after_kill"] >= 3
+    assert proof["published_batch"] == proof["batches_before_kill"] + proof["batches_after_kill"] - 1
+    lags = [event["lag"] for event in events if event["event"] == "progress"]
+    assert max(lag or 0 for lag in lags) > 0
+    assert lags[-1] == 0
+
+    # The workspace that it leaves can be used: the stream goes on where it was, and ends at once.
+    workspace = ["--workspace", str(place), "--json"]
+    again = headrace("run", str(place / "job.sql"), "--available-now", "--master", "local[2,4]", *workspace)
+    assert again.returncode == 0, again.stderr
+    listed = headrace("stream", "list", *workspace)
+    (stream,) = json.loads(listed.stdout)
+    assert (stream["name"], stream["state"], stream["lag"]) == ("job1", "finished", 0)
+
+
+def test_a_script_that_is_wrong_ends_with_1_and_says_where(tmp_path: Path) -> None:
+    script = tmp_path / "job.sql"
+    script.write_text("CREATE SCAN s ON t USING SOMETHING;\n")
+    ended = headrace("run", str(script), "--workspace", str(tmp_path), "--master", "local[1]")
+    assert ended.returncode == 1
+    assert "line 1, column 26" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_statements_of_spark_give_rows(tmp_path: Path) -> None:
+    text = "SELECT id, id * 0.5D AS half FROM range(2);"
+    ended = headrace("sql", "-e", text, "--json", "--workspace", str(tmp_path), "--master", "local[1]")
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout) == {
+        "truncated": False,
+        "rows": [{"id": 0, "half": 0.0}, {"id": 1, "half": 0.5}],
+    }
+    wrong = headrace("sql", "-e", "SELECT nothing;", "--workspace", str(tmp_path), "--master", "local[1]")
+    assert wrong.returncode == 1
+    assert "UNRESOLVED_COLUMN" in wrong.stderr
+    assert "at org.apache.spark" not in wrong.stderr
+    assert "Traceback" not in wrong.stderr

@@ -1,0 +1,49 @@
+"""What the documents show is run as it stands."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def blocks(document: str, language: str) -> list[str]:
+    """Return the code blocks of a language in a document."""
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+
+
+def test_the_quick_start_of_the_readme(tmp_path: Path) -> None:
+    script = "\n".join(blocks("README.md", "python"))
+    for number, block in enumerate(blocks("README.md", "sql")):
+        (tmp_path / f"{number}.sql").write_text(block)
+        script += f"""
+streams = headrace.sql(spark)
+streams.run(open("{number}.sql").read(), available_now=True)
+streams.wait()
+totals = headrace.open("shop").table("Totals").scan().read_all().to_pylist()
+print([(row["UserId"], row["orders"], row["spent"]) for row in totals])
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    # The table after the Python half, and after the same in SQL.
+    assert re.search(r"u1\s+2\s+12\.5", done.stdout)
+    assert done.stdout.strip().endswith("[('u1', 2, 12.5), ('u2', 1, 5.0)]")
+
+
+def test_the_page_of_options_is_made_from_the_code() -> None:
+    subprocess.run([sys.executable, str(ROOT / "tools" / "options_page.py"), "--check"], check=True)
+
+
+@pytest.mark.parametrize("document", sorted(path.name for path in (ROOT / "docs").glob("*.md")))
+def test_links_between_documents_lead_somewhere(document: str) -> None:
+    page = ROOT / "docs" / document
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target

@@ -1,0 +1,284 @@
+"""The commands that need no Spark: their options, their results in both forms, and how errors end them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from headrace.cli.main import headrace, main
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """The address of a store that is not there yet."""
+    return str(tmp_path / "shop")
+
+
+@pytest.fixture
+def run(store: str, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command with --json on the store; return its result, or its lines if there are several."""
+
+    def run_command(*arguments: str, code: int = 0) -> Any:
+        assert main(["-s", store, "--json", *arguments]) == code, capsys.readouterr().err
+        printed = capsys.readouterr()
+        lines = [json.loads(line) for line in (printed.err if code else printed.out).splitlines()]
+        return lines[0] if len(lines) == 1 else lines
+
+    return run_command
+
+
+@pytest.fixture
+def orders(run: Run, tmp_path: Path) -> str:
+    """A table with three rows."""
+    run("table", "create", "orders", "-c", "UserId=string", "-c", "OrderId=long", "-c", "price=double",
+        "-k", "UserId", "-k", "OrderId")  # fmt: skip
+    file = tmp_path / "orders.csv"
+    file.write_text("UserId,OrderId,price\nu1,1,1.5\nu1,2,\nu2,1,9\n")
+    assert run("table", "put", "orders", str(file)) == {"table": "orders", "rows": 3}
+    return "orders"
+
+
+def all_commands(group: click.Command = headrace, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    if not isinstance(group, click.Group):
+        return [path]
+    return [found for name, command in group.commands.items() for found in all_commands(command, (*path, name))]
+
+
+@pytest.mark.parametrize("path", all_commands(), ids=" ".join)
+def test_every_command_explains_itself_and_takes_json(
+    path: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*path, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "--json" in text
+    assert re.search(r"\n\n  \w", text), "the command has no description"
+
+
+def test_the_program_without_arguments_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "Commands:" in capsys.readouterr().out
+
+
+def test_the_program_starts_without_its_heavy_libraries() -> None:
+    code = (
+        "import sys; from headrace.cli.main import main; main(['--help'])\n"
+        "heavy = {'pyspark', 'pyarrow', 'pandas', 'numpy', 'rich', 'apsw'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_tables_are_created_listed_described_and_dropped(run: Run, orders: str) -> None:
+    assert run("table", "list") == [
+        {
+            "name": "orders",
+            "columns": ["UserId", "OrderId", "price"],
+            "primary_key": ["UserId", "OrderId"],
+            "rows": 3,
+            "partitions": 1,
+        }
+    ]
+    described = run("table", "describe", "orders")
+    assert described["rows"] == 3
+    assert described["columns"][1] == {"column": "OrderId", "type": "long"}
+    assert len(described["partitions"]) == 1
+    assert run("table", "drop", "orders") == {"table": "orders"}
+    assert run("table", "list") == []
+    assert run("table", "drop", "orders", "--if-exists") == {"table": "orders"}
+
+
+def test_rows_are_scanned_with_conditions_columns_and_a_limit(run: Run, orders: str) -> None:
+    assert run("table", "head", "orders", "-n", "1") == {"UserId": "u1", "OrderId": 1, "price": 1.5}
+    assert run("table", "scan", "orders", "-w", "UserId = u1", "-c", "OrderId,price") == [
+        {"OrderId": 1, "price": 1.5},
+        {"OrderId": 2, "price": None},
+    ]
+    assert run("table", "scan", "orders", "-w", "price > 1", "-w", "price < 5")["OrderId"] == 1
+    assert run("table", "scan", "orders", "-w", "price is null", "--limit", "5")["OrderId"] == 2
+
+
+def test_rows_come_from_standard_input_too(run: Run, orders: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = b'{"UserId": "u3", "OrderId": 1, "price": 2}\n{"UserId": "u3", "OrderId": 2}\n'
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
+    assert run("table", "put", "orders")["rows"] == 2
+    assert [row["price"] for row in run("table", "scan", "orders", "-w", "UserId = u3")] == [2.0, None]
+
+
+def test_rows_are_deleted_by_key_and_by_file(run: Run, orders: str, tmp_path: Path) -> None:
+    run("table", "delete", "orders", "-k", "UserId=u2", "-k", "OrderId=1")
+    (tmp_path / "keys.csv").write_text("UserId,OrderId\nu1,1\n")
+    assert run("table", "delete", "orders", str(tmp_path / "keys.csv"))["keys"] == 1
+    assert run("table", "scan", "orders")["OrderId"] == 2
+    assert "either a key or a file" in run("table", "delete", "orders", code=1)["error"]["message"]
+
+
+def test_partitions_split_and_merge(run: Run, orders: str) -> None:
+    left, right = run("table", "split", "orders", "--at", "UserId=u2")["partitions"]
+    partitions = [part for part in run("table", "describe", "orders")["partitions"] if part["open"]]
+    assert [(part["partition"], part["rows"]) for part in partitions] == [(left, 2), (right, 1)]
+    merged = run("table", "merge", "orders", str(left), str(right))["partition"]
+    assert [part["partition"] for part in run("table", "describe", "orders")["partitions"] if part["open"]] == [merged]
+
+
+def test_columns_and_options_change_and_logs_are_trimmed(run: Run, orders: str) -> None:
+    assert run("table", "add-column", "orders", "note=string")["columns"] == {"note": "string"}
+    settled = run("table", "set", "orders", "pre_images=true", "retention_seconds=none", "retention_bytes=1000")
+    assert (settled["pre_images"], settled["retention_seconds"], settled["retention_bytes"]) == (True, None, 1000)
+    assert "valid" in run("table", "set", "orders", "unknown=1", code=1)["error"]
+    assert run("table", "set", "orders", "pre_images=perhaps", code=1)["error"]["type"] == "OptionError"
+    assert run("table", "trim", "orders", "--before", "1=2")["changes"] >= 0
+    assert run("table", "trim", "orders", "--before", "1=two", code=1)["error"]["received"] == "'two'"
+
+
+def test_tunnels_are_created_listed_described_and_dropped(run: Run, orders: str) -> None:
+    created = run("tunnel", "create", "orders", "stats", "--kind", "stream", "--start", "earliest")
+    (listed,) = run("tunnel", "list", "--table", "orders")
+    assert (listed["id"], listed["kind"], listed["lag_rows"]) == (created["id"], "Stream", 3)
+    described = run("tunnel", "describe", created["id"])
+    assert [channel["lag_rows"] for channel in described["channels"]] == [3]
+    run("tunnel", "drop", "stats")
+    assert run("tunnel", "list") == []
+
+
+def test_tail_shows_base_data_and_changes_and_moves_nothing(run: Run, orders: str) -> None:
+    run("tunnel", "create", "orders", "stats")
+    run("table", "delete", "orders", "-k", "UserId=u2", "-k", "OrderId=1")
+    for _ in range(2):
+        shown = run("tunnel", "tail", "stats", "--no-follow")
+        assert [row["_change_type"] for row in shown] == ["insert"] * 3 + ["delete"]
+    assert len(run("tunnel", "tail", "stats", "--limit", "2")) == 2
+
+
+def test_tail_goes_through_a_split(run: Run, orders: str) -> None:
+    run("tunnel", "create", "orders", "stats", "--kind", "Stream", "--start", "earliest")
+    run("table", "split", "orders", "--at", "UserId=u2")
+    run("table", "delete", "orders", "-k", "UserId=u2", "-k", "OrderId=1")
+    shown = run("tunnel", "tail", "stats", "--no-follow")
+    assert [row["_change_type"] for row in shown] == ["insert"] * 3 + ["delete"]
+
+
+def test_tail_shows_changes_as_they_come_until_it_is_interrupted(run: Run, orders: str, store: str) -> None:
+    run("tunnel", "create", "orders", "stats", "--kind", "Stream")
+    command = [sys.executable, "-m", "headrace.cli.main", "tunnel", "tail", "stats", "--json", "-s", store]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        run("table", "delete", "orders", "-k", "UserId=u1", "-k", "OrderId=1")
+        assert json.loads(process.stdout.readline())["_change_type"] == "delete"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+        assert process.stderr is not None
+        assert process.stderr.read().strip() == ""
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_options_stand_before_or_after_the_command(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--json", "-s", store, "table", "list"], ["table", "list", "-s", store, "--json"]):
+        assert main(arguments) == 1
+        assert json.loads(capsys.readouterr().err)["error"]["type"] == "NotFoundError"
+
+
+def test_the_store_comes_from_the_environment(
+    orders: str, store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HEADRACE_STORE", store)
+    assert main(["table", "list"]) == 0
+    assert "orders" in capsys.readouterr().out
+    monkeypatch.delenv("HEADRACE_STORE")
+    assert main(["table", "list"]) == 1
+    assert "HEADRACE_STORE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["nothing"], ["table"], ["table", "list", "--nothing"], ["table", "describe"]])
+def test_a_wrong_command_line_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+    assert main([*arguments, "--json"]) == 2
+    assert json.loads(capsys.readouterr().err)["error"]["message"]
+
+
+def test_a_bug_is_one_message_and_a_traceback_only_with_debug(
+    orders: str, store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("headrace.stores.embedded.store.EmbeddedStore.tables", broken)
+    assert main(["table", "list", "-s", store]) == 1
+    assert capsys.readouterr().err == (
+        "error: ZeroDivisionError: a bug\nrun it again with --debug to see where it happened\n"
+    )
+    with pytest.raises(ZeroDivisionError):
+        main(["table", "list", "-s", store, "--debug"])
+
+
+def test_a_reader_that_goes_away_ends_the_program_quietly(orders: str, store: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "headrace.cli.main", "table", "scan", "orders", "-s", store]
+    with os.fdopen(writing, "wb") as closed_pipe:
+        ended = subprocess.run(command, stdout=closed_pipe, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (141, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "complete"),
+    [
+        ("", True),
+        ("-- a comment", True),
+        ("SELECT 1", False),
+        ("SELECT 1;", True),
+        ("SELECT ';", False),
+        ("SELECT ';'", False),
+        ("SELECT 1; // done", True),
+        ("/* open ;", False),
+    ],
+)
+def test_the_prompt_waits_for_a_semicolon_outside_of_strings_and_comments(text: str, complete: bool) -> None:
+    from headrace.cli.sql import is_complete
+
+    assert is_complete(text) == complete
+
+
+def test_streams_of_a_workspace_are_seen_without_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from headrace.streaming_sql.jobs import StreamRegistry
+    from headrace.streaming_sql.workspace import Workspace
+
+    workspace = ["--workspace", str(tmp_path), "--json"]
+    assert main(["stream", "list", *workspace]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    StreamRegistry(Workspace(tmp_path)).claim(
+        "job1", script="CREATE STREAM …", fingerprint="1", target="sink", checkpoint="/checkpoint"
+    )
+    StreamRegistry(Workspace(tmp_path)).set_ended("job1", "finished")
+    assert main(["stream", "list", *workspace]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)
+    assert (listed["name"], listed["state"], listed["target"]) == ("job1", "finished", "sink")
+    assert main(["stream", "describe", "JOB1", *workspace]) == 0
+    assert json.loads(capsys.readouterr().out)["script"] == "CREATE STREAM …"
+    assert main(["stream", "stop", "job1", *workspace]) == 0
+    assert json.loads(capsys.readouterr().out) == {"stream": "job1", "state": "finished"}
+    assert main(["stream", "explain", "unknown", *workspace]) == 1
+    assert json.loads(capsys.readouterr().err)["error"]["valid"] == "job1"
+    assert main(["stream", "drop", "job1", *workspace]) == 0
+    assert main(["stream", "drop", "job1", "--if-exists", *workspace]) == 0
+
+
+def test_benchmarks_that_are_not_there_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "nothing", "--json"]) == 1
+    assert json.loads(capsys.readouterr().err)["error"]["problem"] == "no such benchmark"

@@ -1,0 +1,118 @@
+"""What the command line prints, for people and for programs."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import io
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.cli.output import ConsoleOutput, JsonOutput, Output, to_json
+from headrace.errors import NotFoundError
+
+
+def outputs(kind: type[ConsoleOutput] | type[JsonOutput]) -> tuple[Output, io.StringIO, io.StringIO]:
+    out, err = io.StringIO(), io.StringIO()
+    return kind(out, err), out, err
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (float("nan"), '"NaN"'),
+        (float("-inf"), '"-Infinity"'),
+        (b"\x00\xff", '"AP8="'),
+        (decimal.Decimal("1.250"), '"1.250"'),
+        (datetime.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=datetime.UTC), '"2026-01-02T03:04:05.000006+00:00"'),
+        (datetime.date(2026, 1, 2), '"2026-01-02"'),
+        ({"ü": (1, None, True)}, '{"ü": [1, null, true]}'),
+    ],
+)
+def test_json_holds_every_value_of_a_table(value: Any, text: str) -> None:
+    assert to_json(value) == text
+
+
+def test_json_rows_are_one_line_each() -> None:
+    output, out, _ = outputs(JsonOutput)
+    batches = [pa.record_batch({"a": [1, 2]}), pa.record_batch({"a": [None]})]
+    assert output.rows(batches) == 3
+    assert [json.loads(line) for line in out.getvalue().splitlines()] == [{"a": 1}, {"a": 2}, {"a": None}]
+
+
+def test_json_lists_are_one_document_even_when_empty() -> None:
+    output, out, err = outputs(JsonOutput)
+    output.records([], columns=("name",), nothing="Nothing.")
+    assert json.loads(out.getvalue()) == []
+    assert err.getvalue() == ""
+
+
+def test_console_lists_say_that_there_is_nothing() -> None:
+    output, out, err = outputs(ConsoleOutput)
+    output.records([], columns=("name",), nothing="Nothing here.")
+    assert out.getvalue() == ""
+    assert err.getvalue() == "Nothing here.\n"
+
+
+def test_a_console_that_is_not_a_terminal_never_cuts_values() -> None:
+    output, out, _ = outputs(ConsoleOutput)
+    output.rows([pa.record_batch({"text": ["x" * 500], "number": [7]})])
+    assert "x" * 500 in out.getvalue()
+    assert "7" in out.getvalue()
+
+
+def test_control_characters_in_data_do_not_reach_the_terminal() -> None:
+    output, out, _ = outputs(ConsoleOutput)
+    output.rows([pa.record_batch({"text": ["\x1b[2Jgone\n[bold]kept[/bold]"]})])
+    assert "\x1b" not in out.getvalue()
+    assert r"\x1b[2Jgone\n[bold]kept[/bold]" in out.getvalue()
+
+
+def test_a_record_shows_its_lists_as_tables() -> None:
+    output, out, _ = outputs(ConsoleOutput)
+    output.record({"name": "orders", "columns": [{"column": "id", "type": "long"}]}, title="orders")
+    lines = [line.rstrip() for line in out.getvalue().splitlines() if line.strip()]
+    assert lines[0] == "orders"
+    assert lines[1].split() == ["name", "orders"]
+    assert lines[-1].split() == ["id", "long"]
+
+
+def test_errors_go_to_standard_error_with_their_parts() -> None:
+    problem = NotFoundError("no such table", received="'x'", valid=["a", "b"], remedy="create it")
+    output, out, err = outputs(JsonOutput)
+    output.error(problem)
+    assert out.getvalue() == ""
+    assert json.loads(err.getvalue()) == {
+        "error": {
+            "type": "NotFoundError",
+            "message": str(problem),
+            "problem": "no such table",
+            "received": "'x'",
+            "valid": "a, b",
+            "remedy": "create it",
+        }
+    }
+    output, out, err = outputs(ConsoleOutput)
+    output.error(problem, hint="a hint")
+    assert err.getvalue() == f"error: {problem}\na hint\n"
+
+
+def test_errors_of_spark_come_without_their_stack_trace() -> None:
+    output, _, err = outputs(ConsoleOutput)
+    output.error(RuntimeError("table not found\n\nJVM stacktrace:\njava.lang.Exception\n\tat here"))
+    assert err.getvalue() == "error: RuntimeError: table not found\n"
+
+
+def test_live_views_are_lines_where_there_is_no_terminal() -> None:
+    output, out, _ = outputs(ConsoleOutput)
+    with output.live() as live:
+        live.show("one", "picture", value=1)
+        live.show("two", "picture", value=2)
+    assert out.getvalue() == "one\ntwo\n"
+    output, out, _ = outputs(JsonOutput)
+    with output.live() as live:
+        live.show("one", "picture", event="lag", value=1)
+    assert json.loads(out.getvalue()) == {"event": "lag", "value": 1}
