@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.types import LongType, StructField, StructType
+
 from headrace.errors import OptionError, SchemaError
 from headrace.model import RowChange, TableSchema
 from headrace.opening import open as open_store
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 OUTPUT_MODES = ("append", "update", "complete")
+# Not a text: parsing one is a trip to the JVM in every batch.
+_RECEIPT = StructType([StructField("id", LongType()), StructField("rows", LongType())])
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ class StreamWriter:
                     [pa.array(ids, pa.int64()), pa.array(counts, pa.int64())], ["id", "rows"]
                 )
 
-            receipts = batch_df.mapInArrow(stage_rows, "id long, rows long").collect()
+            receipts = batch_df.mapInArrow(stage_rows, _RECEIPT).collect()
             staged = StagedRows(current, batch, [Staged(receipt.id, receipt.rows) for receipt in receipts])
             with open_store(url, **options) as store:
                 publish(store, table, change, [staged])

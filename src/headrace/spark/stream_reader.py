@@ -6,6 +6,7 @@ connections, go to the tasks.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,6 +19,7 @@ from headrace.errors import OptionError
 from headrace.feeds.reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.model import INITIAL_BATCH, ChannelPlan
+from headrace.spark.workers import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,8 +29,10 @@ if TYPE_CHECKING:
 
 Offset: TypeAlias = dict[str, Any]
 _NO_LIMIT = (1 << 63) - 1
-# How long a question for new data may wait for some: Spark asks a hundred times a second.
-_IDLE_WAIT_SECONDS = 0.05
+# With nothing to read, Spark asks a hundred times a second; then a question may wait so long for new data …
+_IDLE_WAIT_SECONDS = 0.1
+# … but only where it follows the last answer at once: in a query that is busy with another source it must not.
+_POLLING_SECONDS = 0.05
 
 
 @dataclass
@@ -48,6 +52,7 @@ class TunnelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._store: Store | None = None
         self._open_feed: TunnelFeed | None = None
         self._idle = False
+        self._answered = 0.0
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_source": self._source, "_schema": self._schema}
@@ -76,13 +81,22 @@ class TunnelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(_NO_LIMIT)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        feed, unlimited = self._feed, isinstance(limit, ReadAllAvailable)
-        previous = _batch_of(start)
-        if self._idle and self._store is not None:
-            self._store.wait_for_change(_IDLE_WAIT_SECONDS)
-        latest = feed.latest(previous, unlimited=unlimited)
-        self._idle = latest == previous
-        return {"batch": latest}
+        feed, previous = self._feed, _batch_of(start)
+        if not (self._idle and self._waits_in_vain()):
+            latest = feed.latest(previous, unlimited=isinstance(limit, ReadAllAvailable))
+            self._idle = latest == previous
+            previous = latest
+        self._answered = time.monotonic()
+        return {"batch": previous}
+
+    def _waits_in_vain(self) -> bool:
+        """Wait a moment for a commit to the store; tell whether a look at the tunnel is certain to find nothing."""
+        assert self._store is not None
+        if time.monotonic() - self._answered > _POLLING_SECONDS:
+            return False
+        changed = self._store.wait_for_change(_IDLE_WAIT_SECONDS)
+        # Rows that wait for more of them become due by time alone.
+        return not changed and not any(self._feed.behind().values())
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._feed.pin()
@@ -108,6 +122,7 @@ class TunnelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 tunnel, partition.batch, partition.part, fail_on_data_loss=settings.get("failOnDataLoss")
             ):
                 yield shape.rows(changes)
+        settle()
 
     def commit(self, end: Offset) -> None:
         self._feed.commit(_batch_of(end))

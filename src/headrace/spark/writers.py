@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from headrace.errors import PublicationError
 from headrace.model import RowChange
 from headrace.ports import Staged, Write
+from headrace.spark.workers import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,7 +62,9 @@ def stage(
         for _ in rows:
             pass
         return StagedRows(job, batch, [])
-    return StagedRows(job, batch, publisher.stage(batch, fitting(table, change, rows)))
+    staged = publisher.stage(batch, fitting(table, change, rows))
+    settle()
+    return StagedRows(job, batch, staged)
 
 
 def fitting(table: Table, change: RowChange, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
