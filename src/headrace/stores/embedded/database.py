@@ -261,7 +261,7 @@ class Database:
             remaining = deadline - time.monotonic()
             if version != seen or remaining <= 0:
                 return version
-            time.sleep(min(0.01, remaining))
+            time.sleep(min(0.02, remaining))
 
 
 def stamp(connection: apsw.Connection) -> tuple[int, int]:

@@ -270,10 +270,14 @@ class PhysicalTable:
     def _source(self, blobs: Sequence[str], condition: Sql, snapshot: int | None) -> tuple[str, tuple[Any, ...]]:
         """Return the SELECT of a page's rows, one by one, and its bindings but for the limit."""
         order = ", ".join(self._keys)
+        if snapshot is None:
+            selected = ", ".join([*blobs, f"{self._packed} AS f"])
+            return f"SELECT {selected} FROM {self._rows} WHERE {condition.text} ORDER BY {order} LIMIT ?", (
+                condition.bindings
+            )
+        # A union is ordered by what it selects.
         selected = ", ".join(dict.fromkeys([*self._keys, *blobs]))
         rows = f"SELECT {selected}, {self._packed} AS f FROM {self._rows}"
-        if snapshot is None:
-            return f"{rows} WHERE {condition.text} ORDER BY {order} LIMIT ?", condition.bindings
         same = " AND ".join(f"{self._undo}.{key} = {self._rows}.{key}" for key in self._keys)
         unchanged = (
             f"{rows} WHERE {condition.text} AND NOT EXISTS (SELECT 1 FROM {self._undo} WHERE snapshot = ? AND {same})"

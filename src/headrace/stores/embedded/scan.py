@@ -2,13 +2,16 @@
 
 The scan has a connection of its own with one read transaction. Since a long read transaction keeps the write-ahead log
 from shrinking, pages are read ahead before the first is handed out: a scan that ends within `READ_AHEAD_BYTES`
-has given its transaction back before its caller sees a row.
+has given its transaction back before its caller sees a row. A scan of a whole table that is sure to end so is
+read by two threads, each with one half: SQLite works without the interpreter's lock.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import apsw
 import pyarrow as pa
@@ -20,6 +23,8 @@ from headrace.stores.embedded.physical import PAGE_BYTES, PhysicalTable
 from headrace.stores.embedded.predicates import typed_range
 
 READ_AHEAD_BYTES = 64 << 20
+# Below this, finding the middle costs more than a second thread brings.
+_SHARED_ROWS = 100_000
 # Nothing is known yet about the size of rows when the first page is read.
 _FIRST_PAGE_ROWS = 4096
 
@@ -42,6 +47,10 @@ def scan(
         schema = pa.schema([table.schema.arrow.field(table.schema.column(name).name) for name in names])
         key_range = typed_range(table.schema, keys or KeyRange())
         if names:
+            if keys is None and not predicates:
+                halves = _two_halves(database, connection, table, names, batch_rows)
+                if halves is not None:
+                    return pa.RecordBatchReader.from_batches(schema, halves)
             pages = _pages(connection, table, names, key_range, predicates, batch_rows)
         else:
             pages = _counted(table.count(connection, key_range, predicates), batch_rows)
@@ -53,6 +62,43 @@ def scan(
             if size >= READ_AHEAD_BYTES:
                 return pa.RecordBatchReader.from_batches(schema, _handed_out(ahead, pages, stack.pop_all()))
     return pa.RecordBatchReader.from_batches(schema, ahead)
+
+
+def _two_halves(
+    database: Database, connection: apsw.Connection, table: PhysicalTable, columns: Sequence[str], batch_rows: int
+) -> list[pa.RecordBatch] | None:
+    """Return all rows, read by two threads; None where one does as well, or the rows may be too many to hold."""
+    ((rows,),) = connection.execute(
+        "SELECT ifnull(sum(rows), 0) FROM partition WHERE object = ? AND open", (table.object_id,)
+    )
+    if rows < _SHARED_ROWS or rows * table.codec.row_width > READ_AHEAD_BYTES or (os.cpu_count() or 1) < 2:
+        return None
+    middle = table.key_at(connection, KeyRange(), rows // 2)
+    with database.snapshot() as second, ThreadPoolExecutor(1) as pool:
+        if middle is None or _version(connection) != _version(second):
+            # Somebody committed between the two snapshots; they must show one state.
+            return None
+        rest = pool.submit(_gathered, _pages(second, table, columns, KeyRange(middle, None), (), batch_rows))
+        lower = _gathered(_pages(connection, table, columns, KeyRange(None, middle), (), batch_rows))
+        upper = rest.result()
+    return None if lower is None or upper is None else lower + upper
+
+
+def _gathered(pages: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
+    """Return all pages, or None as soon as they are more than half of what may be read ahead."""
+    gathered: list[pa.RecordBatch] = []
+    size = 0
+    for page in pages:
+        gathered.append(page)
+        size += page.nbytes
+        if size > READ_AHEAD_BYTES // 2:
+            return None
+    return gathered
+
+
+def _version(connection: apsw.Connection) -> int:
+    ((version,),) = connection.execute("SELECT version FROM clock")
+    return int(version)
 
 
 def _handed_out(
