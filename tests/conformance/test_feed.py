@@ -119,6 +119,14 @@ def test_without_new_data_there_is_no_new_batch(orders: Table, tunnel: Tunnel) -
     assert feed.latest(batch) == batch
 
 
+def test_the_base_data_of_an_empty_table_is_no_batch(store: Store, orders: Table) -> None:
+    feed = TunnelFeed(store.create_tunnel(orders.name, "empty", kind="BaseAndStream"))
+    assert feed.latest(INITIAL_BATCH) == INITIAL_BATCH
+    put(orders, "a")
+    _, changes = next_batch(feed, INITIAL_BATCH)
+    assert keys_of(changes) == ["a"]
+
+
 def test_a_split_without_rows_is_no_batch(store: Store, orders: Table, tunnel: Tunnel) -> None:
     require(store, "split_partitions")
     put(orders, *"abcd")

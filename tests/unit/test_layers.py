@@ -19,6 +19,8 @@ ALLOWED = {
     "demo": GROUND | {"feeds", "spark", "opening", "streaming_sql", "demo", "cli"},
     "cli": GROUND | {"feeds", "spark", "opening", "streaming_sql", "demo", "cli"},
 }
+# They look into the files of an embedded store on purpose: a check of its health, and a proof from outside.
+INSPECTORS = {"cli/store_checks.py", "demo/story.py"}
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 
@@ -39,6 +41,8 @@ def test_imports_go_down(path: Path) -> None:
     for name in imported(path):
         target = name.split(".")[1]
         if not (SOURCE / target).is_dir() and not (SOURCE / f"{target}.py").exists():
+            continue
+        if str(path.relative_to(SOURCE)) in INSPECTORS and target == "stores":
             continue
         if room in ALLOWED:
             inside_own_store = room == "stores" and name.startswith(

@@ -157,11 +157,10 @@ def test_base_data_that_was_read_is_released_and_says_so(store: Store, table: Ta
         tunnel.start_positions(EARLIEST)
 
 
-def test_an_empty_table_has_a_base_channel_that_ends_at_once(store: Store, table: Table) -> None:
-    tunnel = store.create_tunnel("orders", "t")
-    base, _ = tunnel.channels()
-    page = tunnel.read(base.id, base.checkpoint, 10)
-    assert (page.changes.num_rows, page.next) == (0, FINISHED)
+def test_an_empty_table_has_no_base_data_and_keeps_no_snapshot(store: Store, table: Table) -> None:
+    assert of_kind(store.create_tunnel("orders", "t"), ChannelKind.BASE_DATA) == []
+    assert store.create_tunnel("orders", "base", kind="BaseData").channels() == []
+    assert count_of(store, "SELECT count(*) FROM snapshot") == 0
 
 
 def test_base_channels_follow_the_size_of_the_table(store: Store, table: Table) -> None:
@@ -221,6 +220,7 @@ def test_committing_an_unknown_channel_names_the_valid_ones_and_records_nothing(
 
 
 def test_a_foreign_token_is_refused(store: Store, table: Table) -> None:
+    table.put([{"id": 1, "value": 1}])
     tunnel = store.create_tunnel("orders", "t")
     base, stream = tunnel.channels()
     for channel, token in ((stream, "no token"), (stream, base.checkpoint.token), (base, stream.checkpoint.token)):

@@ -39,6 +39,7 @@ class _Partition(NamedTuple):
     first: int
     next: int
     trimmed: int
+    rows: int
 
 
 class _NewChannel(NamedTuple):
@@ -73,8 +74,10 @@ def create(
         partitions = _partitions(connection, object_id)
         channels: list[_NewChannel] = []
         if has_base:
+            # A partition without rows has no base data: its channel would only cost an empty batch.
+            channels += _base_channels([p for p in partitions if p.open and p.rows], boundaries)
+        if channels:
             basedata.take_snapshot(connection, object_id, tunnel_id)
-            channels += _base_channels([partition for partition in partitions if partition.open], boundaries)
         if has_stream:
             channels += _stream_channels(connection, table.name, partitions, start, channels)
         _insert(connection, tunnel_id, channels)
@@ -182,7 +185,7 @@ def _boundaries(database: Database, table: Table, base_channels: int | None) -> 
 
 def _partitions(connection: apsw.Connection, object_id: int) -> list[_Partition]:
     found = connection.execute(
-        "SELECT id, low, high, parents, open, first, next, trimmed FROM partition WHERE object = ? ORDER BY id",
+        "SELECT id, low, high, parents, open, first, next, trimmed, rows FROM partition WHERE object = ? ORDER BY id",
         (object_id,),
     )
     return [
