@@ -16,12 +16,14 @@
      |    +-- StoreDamagedError the files are not what they should be
      +-- LostRaceError          (retry) another reader fixed the end of a batch first
      +-- PublicationError       staged rows cannot be published
+     +-- TunnelTakenError       another query has begun to read the tunnel
 
 Whether trying again can help is a property of the type: ``retryable``.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -74,6 +76,18 @@ def _rebuild(kind: type[HeadraceError], args: tuple[Any, ...], state: dict[str, 
     error.args = args
     error.__dict__.update(state)
     return error
+
+
+_OWN_ERROR = re.compile(r"^headrace\.errors\.\w+: (.+)$", re.MULTILINE)
+
+
+def own_message(text: str) -> str | None:
+    """Return the message of the headrace error that a text tells of with a traceback, as Spark's errors do.
+
+    What fails in one of Spark's Python workers reaches the driver as text only. None if there is no such error.
+    """
+    found = _OWN_ERROR.findall(text)
+    return found[-1] if found else None
 
 
 class OptionError(HeadraceError, ValueError):
@@ -155,4 +169,8 @@ class LostRaceError(HeadraceError):
 
 
 class PublicationError(HeadraceError):
-    """Staged rows cannot be published, because they are not there or do not fit."""
+    """Staged rows cannot be published: they are not there, do not fit, or the checkpoint went back."""
+
+
+class TunnelTakenError(HeadraceError):
+    """Another query has begun to read the tunnel since; a tunnel serves one query."""

@@ -296,7 +296,18 @@ class Tunnel(ABC):
 
     @abstractmethod
     def save_plan(self, plan: BatchPlan) -> None:
-        """Record a batch's plan under its batch id; a plan that is there stays."""
+        """Record a batch's plan under its batch id; a plan that is there stays.
+
+        A plan that follows `INITIAL_BATCH` begins a new reader, which takes the tunnel over.
+        """
+
+    @abstractmethod
+    def check_reader(self, batch: str) -> None:
+        """Make sure that the reader of a recorded batch still has the tunnel.
+
+        Raises:
+            TunnelTakenError: another reader has begun since; its commits hide changes from this one.
+        """
 
     @abstractmethod
     def load_plan(self, batch: str) -> BatchPlan | None: ...
@@ -349,11 +360,18 @@ class Publisher(ABC):
         """Put rows aside, invisible to readers, from any process. Nothing is staged when the input fails."""
 
     @abstractmethod
-    def publish(self, batch: int, writes: Sequence[Write], *, last: bool = False) -> bool:
+    def publish(self, batch: int, writes: Sequence[Write], *, content: str = "", last: bool = False) -> bool:
         """Make staged rows visible in one transaction with the marker; remove what else was staged up to it.
 
-        Returns False, having changed nothing, if the batch is published already. ``last`` keeps no marker:
-        the job has this one batch.
+        Returns False, having changed nothing, if the batch is published already.
+
+        Args:
+            content: tells the batch's content from any other under the same number; unknown if empty.
+            last: keep no marker, because the job has this one batch.
+
+        Raises:
+            PublicationError: staged rows are not there; or the batch, or a later one, is published with
+                another content: the job's checkpoint went back.
         """
 
     @abstractmethod

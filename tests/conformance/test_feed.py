@@ -8,7 +8,7 @@ import uuid
 import pyarrow as pa
 import pytest
 
-from headrace.errors import DataLossError, LostRaceError
+from headrace.errors import DataLossError, LostRaceError, TunnelTakenError
 from headrace.feeds.reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.model import (
@@ -117,6 +117,19 @@ def test_without_new_data_there_is_no_new_batch(orders: Table, tunnel: Tunnel) -
     assert TunnelFeed(tunnel).latest(batch) == batch
     orders.delete({"id": "nobody"})
     assert feed.latest(batch) == batch
+
+
+def test_a_second_reader_takes_the_tunnel_over_and_the_first_is_told(
+    store: Store, orders: Table, tunnel: Tunnel
+) -> None:
+    put(orders, "a")
+    first = TunnelFeed(tunnel)
+    batch, _ = next_batch(first, INITIAL_BATCH)
+    next_batch(TunnelFeed(store.tunnel(tunnel.id), start=LATEST), INITIAL_BATCH)
+    put(orders, "b")
+    # Its commits would hide from the first what the second has read.
+    with pytest.raises(TunnelTakenError, match="a tunnel for each query"):
+        first.latest(batch)
 
 
 def test_the_base_data_of_an_empty_table_is_no_batch(store: Store, orders: Table) -> None:

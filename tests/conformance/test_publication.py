@@ -117,6 +117,21 @@ def test_a_batch_behind_the_last_published_one_changes_nothing(orders: Table, pu
     assert [row["id"] for row in rows_of(orders)] == ["a", "c"]
 
 
+def test_a_batch_with_other_content_under_a_published_number_is_refused(orders: Table, publisher: Publisher) -> None:
+    def publish(batch: int, content: str) -> bool:
+        rows = stage(publisher, batch, {"id": content, "price": batch})
+        return publisher.publish(batch, [Write(orders.name, RowChange.PUT, rows)], content=content)
+
+    assert publish(0, "a")
+    assert publish(1, "b")
+    assert not publish(1, "b")
+    for batch, content in ((1, "other"), (0, "a"), (0, "other")):
+        # The checkpoint went back: to say "published already" would lose these rows without a word.
+        with pytest.raises(PublicationError, match="checkpoint went back"):
+            publish(batch, content)
+    assert publish(2, "c")
+
+
 def test_what_a_crashed_attempt_staged_never_shows(place: Place, store: Store, orders: Table) -> None:
     crashed = stage(store.publisher("job"), 1, {"id": "crashed"})
     with place.open() as other:

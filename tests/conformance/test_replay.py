@@ -240,3 +240,20 @@ def test_a_batch_stays_what_it_was_whatever_happens(
         type("FeedMachine", (FeedMachine,), {"store": store}),
         settings=settings(max_examples=20, stateful_step_count=30, deadline=None, report_multiple_bugs=False),
     )
+
+
+def test_of_twins_that_read_as_many_but_other_rows_one_fails(store: Store, orders: Table) -> None:
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    for key in "abcdef":
+        orders.put([{"id": key, "price": 0}])
+    feed = TunnelFeed(tunnel, limits=Limits(rows_per_channel=3))
+    (part,) = feed.plan(batch := feed.latest(INITIAL_BATCH))
+    whole = reading.read_channel(tunnel, batch, part)
+    assert [change.key for change in unpack(next(whole), ("id",))] == [("a",), ("b",), ("c",)]
+    (partition,) = orders.describe().partitions
+    orders.trim(before={partition.id: 2}, cut_tunnels=True)
+    behind_a_loss = reading.read_channel(tunnel, batch, part, fail_on_data_loss=False)
+    assert [change.key for change in unpack(next(behind_a_loss), ("id",))] == [("c",), ("d",), ("e",)]
+    assert list(whole) == []
+    with pytest.raises(LostRaceError):
+        list(behind_a_loss)

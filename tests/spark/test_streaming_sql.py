@@ -179,6 +179,23 @@ def test_a_statement_that_fails_is_named_and_ends_the_script(
         session.run("DROP TABLE order_source;\nCREATE SCAN y")
     with pytest.raises(SqlError, match="can only be read"):
         session.run("INSERT INTO order_source_stream_view SELECT 1")
+    with pytest.raises(SqlError, match=r"name the columns: INSERT INTO order_stream_sink \("):
+        session.run("INSERT INTO order_stream_sink VALUES ('a', 'b', 1L, 2.5D)")
+
+
+def test_results_taken_one_by_one_are_those_of_their_moment(
+    session: StreamingSql, store: Store, tmp_path: Path
+) -> None:
+    store.create_tunnel("OrderSource", "stats")
+    session.run(define_orders(tmp_path))
+    count = "SELECT count(*) FROM order_stream_sink;"
+    insert = "INSERT INTO order_stream_sink SELECT 'a' AS begin, 'b' AS end;"
+    results = session.run_each(f"{count} {insert} {count} SELECT nothing")
+    assert next(results).fetch() == [(0,)]
+    next(results)
+    assert next(results).fetch() == [(1,)]
+    with pytest.raises(AnalysisException):
+        next(results)
 
 
 def test_tunnels(session: StreamingSql, store: Store, tmp_path: Path) -> None:

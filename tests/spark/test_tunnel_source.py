@@ -301,3 +301,11 @@ def test_formats_are_found_without_registration(spark: SparkSession, store: Stor
     fresh = spark.newSession()
     found = fresh.read.format("headrace").option("store", store.url).load("items")
     assert found.agg(F.sum("price")).first()[0] == 0.75  # type: ignore[index]
+
+
+def test_formats_can_be_registered_by_hand(spark: SparkSession, store: Store, items: Table) -> None:
+    items.put(rows(0, 3))
+    fresh = spark.newSession()
+    fresh.dataSource.register(headrace.HeadraceDataSource)
+    fresh.dataSource.register(headrace.TablestoreDataSource)
+    assert fresh.read.format("headrace").option("store", store.url).load("items").count() == 3

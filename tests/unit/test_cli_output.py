@@ -106,6 +106,24 @@ def test_errors_of_spark_come_without_their_stack_trace() -> None:
     assert err.getvalue() == "error: RuntimeError: table not found\n"
 
 
+def test_errors_of_headrace_in_a_spark_worker_come_without_the_traceback() -> None:
+    output, _, err = outputs(ConsoleOutput)
+    text = (
+        "Traceback (most recent call last):\n  File ...\nheadrace.errors.NotFoundError: no such table\n SQLSTATE: 38000"
+    )
+    output.error(RuntimeError(f"[PYTHON_DATA_SOURCE_ERROR] Failed: {text}"))
+    assert err.getvalue() == "error: no such table\n"
+
+
+def test_texts_of_several_lines_stay_so_in_records_and_results_of_statements() -> None:
+    output, out, _ = outputs(ConsoleOutput)
+    output.record({"name": "x", "script": "SELECT 1\nFROM\x1b[2J t\n"})
+    assert out.getvalue() == "name    x\nscript  SELECT 1\n        FROM\\x1b[2J t\n"
+    output, out, _ = outputs(ConsoleOutput)
+    output.table(("property", "value"), [("plan", "one\ntwo")])
+    assert [line.split() for line in out.getvalue().splitlines()[3:5]] == [["plan", "one"], ["two"]]
+
+
 def test_live_views_are_lines_where_there_is_no_terminal() -> None:
     output, out, _ = outputs(ConsoleOutput)
     with output.live() as live:

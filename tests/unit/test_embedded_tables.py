@@ -412,9 +412,40 @@ def test_options_are_checked_and_seen_by_other_handles(database: Database, table
     assert table.set_options(pre_images=True, retention_seconds=None).pre_images
     other.put({"id": 1, "name": "x"})
     assert changes_of(database, table).ops.to_pylist() == [ChangeOp.INSERT, ChangeOp.PREIMAGE, ChangeOp.REPLACE]
-    for wrong in ({"nope": 1}, {"pre_images": 1}, {"retention_bytes": "1"}, {"retention_seconds": -1}):
+    for wrong in (
+        {"nope": 1},
+        {"pre_images": 1},
+        {"retention_bytes": "1"},
+        {"retention_bytes": 1 << 63},
+        {"retention_seconds": -1},
+        {"retention_seconds": float("inf")},
+    ):
         with pytest.raises(OptionError):
             table_options(TableOptions(), **wrong)
+
+
+def test_a_retention_of_more_years_than_there_were_keeps_everything(table: EmbeddedTable) -> None:
+    table.set_options(retention_seconds=1e18)
+    table.put({"id": 1})
+    assert table.trim().changes == 0
+
+
+def test_a_table_dropped_between_the_snapshots_of_a_scan_is_read_whole(
+    database: Database, table: EmbeddedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.put([{"id": number} for number in range(10)])
+    monkeypatch.setattr(scan, "_SHARED_ROWS", 1)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    snapshot, opened = database.snapshot, iter([False, True])
+
+    def snapshot_behind_a_drop() -> Any:
+        if next(opened):
+            with database.write() as connection:
+                tables.drop(connection, table._load(connection).table.object_id)
+        return snapshot()
+
+    monkeypatch.setattr(database, "snapshot", snapshot_behind_a_drop)
+    assert table.scan().read_all().num_rows == 10
 
 
 def test_added_columns_must_be_new(table: EmbeddedTable) -> None:

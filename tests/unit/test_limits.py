@@ -51,6 +51,12 @@ def test_a_channel_of_unknown_size_counts_as_the_largest_known() -> None:
     assert shares == {"a": 50, "b": 50}
 
 
+def test_a_single_channel_of_unknown_size_keeps_to_both_limits() -> None:
+    waiting = {"a": Backlog(rows=None), "b": Backlog(rows=0)}
+    assert share_rows(waiting, Limits(rows_per_batch=100, rows_per_channel=10_000)) == {"a": 100, "b": 0}
+    assert share_rows(waiting, Limits(rows_per_batch=10_000, rows_per_channel=100)) == {"a": 100, "b": 0}
+
+
 def test_a_batch_waits_for_the_minimum_or_for_the_delay() -> None:
     limits = Limits(min_rows=100, max_delay=60.0)
     assert not enough_rows({"a": Backlog(rows=99, seconds=59.0)}, limits)

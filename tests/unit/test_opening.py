@@ -38,6 +38,15 @@ def test_a_store_is_made_only_when_asked_for(tmp_path: Path) -> None:
     assert headrace.open(tmp_path, create=True).tables() == []
 
 
+def test_a_store_that_is_only_begun_is_no_store_yet(tmp_path: Path) -> None:
+    (tmp_path / "db").touch()
+    begun = headrace.open(tmp_path)
+    with pytest.raises(NotFoundError, match="create=True"):
+        begun.tables()
+    headrace.open(tmp_path, create=True)
+    assert begun.tables() == []
+
+
 @pytest.mark.parametrize("scheme", ["tablestore+https", "tablestore+http", "yt", "postgresql"])
 def test_stores_of_later_versions_are_named_as_such_without_their_secrets(scheme: str) -> None:
     with pytest.raises(UnsupportedError, match=r"embedded store only.*file://") as caught:

@@ -361,6 +361,23 @@ def test_a_stream_tunnel_can_begin_with_the_oldest_change_kept(store: Store, tab
     assert drain(tunnel, state) == 20
 
 
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_children_of_a_partition_without_changes_follow_what_that_one_followed(
+    store: Store, table: Table, trimmed: bool
+) -> None:
+    table.put(rows(*range(8)))
+    left, _ = table.split()
+    table.split(left)
+    if trimmed:
+        table.trim(before={left: 0})
+    table.put(rows(*range(8), value=1))
+    tunnel = store.create_tunnel("orders", "t", "Stream", start="earliest")
+    assert [channel.id for channel in tunnel.channels() if channel.state is ChannelState.OPEN] == ["stream-1"]
+    state: dict[int, int] = {}
+    drain(tunnel, state)
+    assert state == dict.fromkeys(range(8), 1)
+
+
 def test_a_stream_tunnel_can_begin_at_a_time(store: Store, table: Table) -> None:
     table.put(rows(1))
     reader = store.create_tunnel("orders", "all", "Stream", start="earliest")

@@ -55,7 +55,7 @@ def _remember(context: click.Context, parameter: click.Parameter, value: Any) ->
 def common_options(command: Command) -> Command:
     """Add ``--json`` and ``--debug``."""
     for option in (
-        click.option("--debug", is_flag=True, callback=_remember, expose_value=False, help="Show tracebacks."),
+        click.option("--debug", is_flag=True, callback=_remember, expose_value=False, help="Show tracebacks and logs."),
         click.option("--json", is_flag=True, callback=_remember, expose_value=False, help="Print JSON."),
     ):
         command = option(command)

@@ -12,6 +12,7 @@ import datetime
 import decimal
 import json
 import math
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, own_message
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,7 +99,8 @@ class ConsoleOutput(Output):
         plain = {key: value for key, value in record.items() if not _is_list_of_records(value)}
         width = max((len(key) for key in plain), default=0)
         for key, value in plain.items():
-            self._out.print(Text(f"{key:<{width}}  ", style="cyan") + Text(_cell(value)), soft_wrap=True)
+            shown = _cell(value, lines=True).replace("\n", "\n" + " " * (width + 2))
+            self._out.print(Text(f"{key:<{width}}  ", style="cyan") + Text(shown), soft_wrap=True)
         for key, value in record.items():
             if _is_list_of_records(value):
                 self._out.print()
@@ -112,7 +114,7 @@ class ConsoleOutput(Output):
             self.note(nothing)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], /, **facts: Any) -> None:
-        self._print_table(columns, rows)
+        self._out.print(console_table(columns, rows, lines=True))
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> int:
         count = 0
@@ -257,8 +259,10 @@ def _console(stream: TextIO) -> Console:
     return PlainConsole(file=stream, highlight=False, width=None if stream.isatty() else _ENDLESS)
 
 
-def console_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> Table:
-    """Return a rich table; numbers stand on the right."""
+def console_table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, lines: bool = False
+) -> Table:
+    """Return a rich table; numbers stand on the right. ``lines`` keeps the lines of texts that have several."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -269,7 +273,7 @@ def console_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, titl
         numbers = all(isinstance(row[place], int | float | decimal.Decimal | None) for row in rows)
         table.add_column(Text(name), justify="right" if rows and numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_cell(value), style="" if value is not None else "dim") for value in row))
+        table.add_row(*(Text(_cell(value, lines=lines), style="" if value is not None else "dim") for value in row))
     return table
 
 
@@ -298,8 +302,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _cell(value: Any) -> str:
-    """Return a value as people read it."""
+def _cell(value: Any, *, lines: bool = False) -> str:
+    """Return a value as people read it, in one line unless ``lines`` keeps those it has."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -313,6 +317,8 @@ def _cell(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(_cell(item) for item in value)
     text = str(value)
+    if lines and "\n" in text:
+        return "\n".join(_cell(line) for line in text.rstrip("\n").split("\n"))
     # Control characters in data must not reach the terminal.
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
@@ -321,13 +327,16 @@ def _is_list_of_records(value: Any) -> bool:
     return isinstance(value, list | tuple) and bool(value) and all(isinstance(item, Mapping) for item in value)
 
 
+_SPARK_DETAILS = re.compile(r"\n(?:JVM stacktrace:|=== Streaming Query ===)")
+
+
 def _message(problem: BaseException) -> str:
-    """Return what an error says and where, without the stack traces that Spark's errors carry."""
+    """Return what an error says and where, without the stack traces and plans that Spark's errors carry."""
     if isinstance(problem, HeadraceError):
         text = str(problem)
     elif isinstance(problem, click.ClickException):
         text = problem.format_message()
     else:
-        said = str(problem).split("\nJVM stacktrace:")[0].strip()
-        text = f"{type(problem).__name__}: {said}" if said else type(problem).__name__
+        said = _SPARK_DETAILS.split(str(problem), maxsplit=1)[0].strip()
+        text = own_message(said) or (f"{type(problem).__name__}: {said}" if said else type(problem).__name__)
     return "\n".join((text, *getattr(problem, "__notes__", ())))

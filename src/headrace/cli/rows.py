@@ -164,8 +164,11 @@ def parse_value(text: str, data_type: pa.DataType, column: str) -> Any:
             return text
         return _converted(pa.array([text]), data_type)[0].as_py()
     except (pa.ArrowException, binascii.Error) as error:
+        example = " such as 2026-01-31T12:00:00Z" if pa.types.is_timestamp(data_type) else ""
         raise SchemaError(
-            f"the value for column {column!r} does not fit its type", received=repr(text), valid=type_name(data_type)
+            f"the value for column {column!r} does not fit its type",
+            received=repr(text),
+            valid=type_name(data_type) + example,
         ) from error
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 1000
 _LOOK_EVERY_SECONDS = 0.5
+# What Spark's JVM prints unless the user configures it.
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
 class EndRequested(BaseException):
@@ -84,9 +86,10 @@ def execute(app: App, text: str, name: str, options: SparkOptions, *, available_
     from headrace.streaming_sql.grammar import parse
 
     # Faults in the text are found before Spark is started, which takes a while.
-    parse(text)
+    if not parse(text):
+        return
     with contextlib.suppress(EndRequested), streaming_session(app, name, options) as streaming:
-        show_results(app, streaming.run(text, available_now=available_now))
+        show_results(app, streaming.run_each(text, available_now=available_now))
         follow_streams(app, streaming)
 
 
@@ -95,10 +98,13 @@ def streaming_session(app: App, name: str, options: SparkOptions) -> Iterator[St
     """Start Spark; stop all streams, and Spark, at the end of the block."""
     import headrace
 
+    conf = parse_pairs(options.conf, "--conf")
     if not app.debug:
         _silence_pyspark()
+        if "SPARK_CONF_DIR" not in os.environ:
+            conf = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"} | conf
     with app.output.status("Starting Spark"):
-        spark = headrace.session(name, master=options.master, conf=parse_pairs(options.conf, "--conf"))
+        spark = headrace.session(name, master=options.master, conf=conf)
         if not app.debug and "SPARK_REMOTE" not in os.environ:
             spark.sparkContext.setLogLevel("ERROR")
     # Spark's own handler would cancel the running batch, which then looks like a failure of the stream.

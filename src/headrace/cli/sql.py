@@ -60,7 +60,7 @@ def _prompt(app: App, options: SparkOptions) -> None:
                     text += input(MORE_PROMPT if text else PROMPT) + "\n"
                     if is_complete(text):
                         statement, text = text, ""
-                        show_results(app, streaming.run(statement))
+                        show_results(app, streaming.run_each(statement))
                 except EOFError:
                     app.output.note("")
                     return

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli.checks import NO_DISK_BYTES, SCARCE_DISK_BYTES, Finding, Status
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, own_message
 
 if TYPE_CHECKING:
     from headrace.stores.embedded.database import Database
@@ -144,7 +144,8 @@ def check_spark() -> Finding:
                 spark.stop()
         except Exception as error:
             text = str(error).split("\nJVM stacktrace:")[0].strip()
-            return Finding(name, Status.FAIL, f"{type(error).__name__}: {text}", "see what the checks above say")
+            text = own_message(text) or f"{type(error).__name__}: {text}"
+            return Finding(name, Status.FAIL, text, "see what the checks above say")
     if read != rows:
         return Finding(name, Status.FAIL, f"read {read} rows instead of {rows}", "report this as a bug of headrace")
     return Finding(

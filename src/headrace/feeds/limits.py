@@ -41,10 +41,7 @@ def share_rows(backlogs: Mapping[str, Backlog], limits: Limits) -> dict[str, int
         wanted = {channel: min(rows, limits.rows_per_channel) for channel, rows in wanted.items()}
     total = sum(wanted.values())
     if total <= budget:
-        # Room for all; a channel of unknown size may use what the others leave.
-        for channel, rows in wanted.items():
-            unknown = waiting[channel].rows is None
-            shares[channel] = (limits.rows_per_channel or budget) if unknown and len(wanted) == 1 else rows
+        shares.update(wanted)
         return shares
     granted = {channel: rows * budget // total for channel, rows in wanted.items()}
     spare = budget - sum(granted.values())

@@ -73,8 +73,13 @@ class TunnelFeed:
 
         Args:
             unlimited: read all that is there, whatever the limits.
+
+        Raises:
+            TunnelTakenError: another query has begun to read the tunnel since.
         """
         limits = NO_LIMITS if unlimited else self.limits
+        if previous != INITIAL_BATCH:
+            self.tunnel.check_reader(previous)
         positions, finished = self._positions_after(previous)
         if previous != self._committed:
             self._commit(previous, positions)

@@ -7,7 +7,6 @@ runs again, after whatever crash, finds the marker and changes nothing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,11 +17,12 @@ from pyspark.sql.types import LongType, StructField, StructType
 from headrace.errors import OptionError, SchemaError
 from headrace.model import RowChange, TableSchema
 from headrace.opening import open as open_store
+from headrace.spark.checkpoint import batch_content, query_id
 from headrace.spark.options import HEADRACE_OPTIONS, TABLESTORE_OPTIONS, Location, Settings, locate
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -78,7 +78,8 @@ class StreamWriter:
             from headrace.spark.writers import StagedRows, publish
 
             nonlocal job
-            job = current = job or _query_id(batch_df.sparkSession, checkpoint)
+            spark = batch_df.sparkSession
+            job = current = job or query_id(spark, checkpoint)
 
             def stage_rows(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 import pyarrow as pa
@@ -95,22 +96,9 @@ class StreamWriter:
             receipts = batch_df.mapInArrow(stage_rows, _RECEIPT).collect()
             staged = StagedRows(current, batch, [Staged(receipt.id, receipt.rows) for receipt in receipts])
             with open_store(url, **options) as store:
-                publish(store, table, change, [staged])
+                publish(store, table, change, [staged], content=batch_content(checkpoint, batch, spark))
 
         return publish_batch
-
-
-def _query_id(spark: SparkSession, checkpoint: str) -> str:
-    """Return the id of the streaming query whose batch is being written."""
-    from headrace.spark.writers import QUERY_ID
-
-    if "connect" not in type(spark).__module__:
-        job = spark.sparkContext.getLocalProperty(QUERY_ID)
-        if job:
-            return job
-    # Over Spark Connect a batch is an operation of its own and knows nothing of its query; the checkpoint does.
-    lines = spark.read.text(f"{checkpoint.rstrip('/')}/metadata").collect()
-    return str(json.loads(lines[0].value)["id"])
 
 
 def write_stream(

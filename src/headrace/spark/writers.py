@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from headrace.errors import PublicationError
 from headrace.model import RowChange
 from headrace.ports import Staged, Write
+from headrace.spark.checkpoint import BATCH_ID, QUERY_ID, batch_content
 from headrace.spark.workers import settle
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
     from headrace.ports import Store, Table
     from headrace.spark.sources import _StoreDataSource
-
-# Spark tells its tasks, and only them, which query and which batch they work for.
-QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 @dataclass
@@ -82,13 +80,21 @@ def fitting(table: Table, change: RowChange, rows: Iterable[pa.RecordBatch]) -> 
             yield from to_arrow(batch, schema, columns=columns).to_batches()
 
 
-def publish(store: Store, table: str, change: RowChange, staged: Sequence[StagedRows], *, last: bool = False) -> bool:
+def publish(
+    store: Store,
+    table: str,
+    change: RowChange,
+    staged: Sequence[StagedRows],
+    *,
+    content: str = "",
+    last: bool = False,
+) -> bool:
     """Make what the tasks of a batch staged visible; tell whether it was this call that did."""
     if not staged:
         return False
     receipts = tuple(receipt for message in staged for receipt in message.staged)
     publisher = store.publisher(staged[0].job, table)
-    return publisher.publish(staged[0].batch, [Write(table, change, receipts)], last=last)
+    return publisher.publish(staged[0].batch, [Write(table, change, receipts)], content=content, last=last)
 
 
 class _TableWriter:
@@ -101,9 +107,10 @@ class _TableWriter:
         with self._source.open_store() as store:
             return stage(store, self._source.open_table(store), self._change, job, batch, rows)
 
-    def _publish(self, staged: Sequence[StagedRows], *, last: bool = False) -> None:
+    def _publish(self, staged: Sequence[StagedRows], *, content: str = "", last: bool = False) -> None:
         with self._source.open_store() as store:
-            publish(store, self._source.open_table(store).name, self._change, staged, last=last)
+            table = self._source.open_table(store).name
+            publish(store, table, self._change, staged, content=content, last=last)
 
     def _discard(self, staged: Sequence[StagedRows]) -> None:
         with self._source.open_store() as store:
@@ -123,7 +130,8 @@ class TableStreamWriter(_TableWriter, DataSourceStreamArrowWriter):
         return self._stage(*streaming_batch(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self._publish(_staged(messages))
+        checkpoint = self._source.options.get("checkpointlocation", "")
+        self._publish(_staged(messages), content=batch_content(checkpoint, batchId) if checkpoint else "")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._discard(_staged(messages))

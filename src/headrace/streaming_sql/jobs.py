@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import AlreadyExistsError, NotFoundError, StoreBusyError
+from headrace.errors import AlreadyExistsError, NotFoundError, StoreBusyError, own_message
 from headrace.spark.listener import lag_of
 from headrace.streaming_sql.secrets import hide
 from headrace.streaming_sql.workspace import Workspace
@@ -319,5 +319,6 @@ class RunningStreams:
 
 
 def _one_line(error: BaseException, secrets: frozenset[str]) -> str:
-    lines = [line for line in hide(str(error), secrets).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:1000]
+    text = hide(str(error), secrets)
+    lines = [line for line in text.splitlines() if line.strip()]
+    return f"{type(error).__name__}: {own_message(text) or (lines[0] if lines else '')}"[:1000]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,17 +79,26 @@ class StreamingSql:
             SqlError: a statement cannot be parsed, with line, column and a caret.
             HeadraceError, pyspark.errors.PySparkException: a statement cannot be run.
         """
+        return list(self.run_each(text, available_now=available_now))
+
+    def run_each(self, text: str, *, available_now: bool = False) -> Iterator[Result]:
+        """Run the statements of a script as `run` does, each when the result before it has been taken.
+
+        A query's rows can so be fetched before a later statement changes the table.
+        """
         statements = parse(text)
         self._available_now = available_now
-        results: list[Result] = []
+        return self._run_each(statements)
+
+    def _run_each(self, statements: Sequence[st.Statement]) -> Iterator[Result]:
         for number, statement in enumerate(statements, start=1):
             try:
-                results.append(self._runners[type(statement)](statement))
+                result = self._runners[type(statement)](statement)
             except Exception as error:
                 first_line = hide_secrets(statement.part.text).split("\n", 1)[0][:80]
                 error.add_note(f"in statement {number} of {len(statements)}, line {statement.part.line}: {first_line}")
                 raise
-        return results
+            yield result
 
     def streams(self) -> list[StreamStatus]:
         """Return all streams of the workspace, those of other processes too."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import SqlError
 from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
+from headrace.streaming_sql.grammar import HEADRACE_PROVIDERS
 from headrace.streaming_sql.lexer import quote_name, tokenize
 from headrace.streaming_sql.queries import QueryShape
 from headrace.streaming_sql.results import Result
@@ -133,6 +134,13 @@ class Tables:
         """Return what an INSERT writes; a column list names the query's columns by position."""
         frame = self.spark_sql(insert.query)
         if insert.columns is None:
+            unnamed = [f"col{number}" for number in range(1, len(frame.columns) + 1)]
+            table = self._catalog.find_table(str(insert.target))
+            if frame.columns == unnamed and table is not None and table.provider.lower() in HEADRACE_PROVIDERS:
+                raise SqlError(
+                    "these values have no names, and columns are matched by name",
+                    remedy=f"name the columns: INSERT INTO {table.name} (…) …",
+                )
             return frame
         if len(insert.columns) != len(frame.columns):
             raise SqlError(

@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from headrace.errors import NotFoundError, StoreDamagedError
+from headrace.errors import NotFoundError, StoreDamagedError, TunnelTakenError
 from headrace.model import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan, Position
 from headrace.stores.embedded.database import Database
 
@@ -101,10 +101,26 @@ class BatchRecords:
                     "SELECT root, depth FROM batch_plan WHERE tunnel = ? AND batch = ?", (self._tunnel, plan.previous)
                 ).fetchone()
             root, depth = (plan.batch, 0) if before is None else (before[0], before[1] + 1)
+            if plan.previous == INITIAL_BATCH:
+                connection.execute("UPDATE tunnel SET reader = ? WHERE id = ?", (root, self._tunnel))
             connection.execute(
                 "INSERT OR IGNORE INTO batch_plan (tunnel, batch, root, depth, previous, plan)"
                 " VALUES (?, ?, ?, ?, ?, ?)",
                 (self._tunnel, plan.batch, root, depth, plan.previous, plan_to_json(plan)),
+            )
+
+    def check_reader(self, batch: str) -> None:
+        """Raise `TunnelTakenError` if a batch belongs to another chain than the one that was begun last."""
+        found = self._database.query(
+            "SELECT p.root = t.reader FROM batch_plan p JOIN tunnel t ON t.id = p.tunnel"
+            " WHERE p.tunnel = ? AND p.batch = ?",
+            (self._tunnel, batch),
+        )
+        if found and not found[0][0]:
+            raise TunnelTakenError(
+                "another query has begun to read this tunnel since",
+                received=f"tunnel {self._tunnel}",
+                remedy="create a tunnel for each query (and for each side of a self-join)",
             )
 
     def load_plan(self, batch: str) -> BatchPlan | None:

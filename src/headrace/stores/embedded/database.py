@@ -52,7 +52,7 @@ CREATE TABLE snapshot (id INTEGER PRIMARY KEY AUTOINCREMENT, object INTEGER NOT 
     version INTEGER NOT NULL, ts INTEGER NOT NULL);
 CREATE INDEX snapshot_object ON snapshot (object);
 CREATE TABLE tunnel (id TEXT PRIMARY KEY, object INTEGER NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL,
-    created REAL NOT NULL, UNIQUE (object, name)) WITHOUT ROWID;
+    created REAL NOT NULL, reader TEXT, UNIQUE (object, name)) WITHOUT ROWID;
 CREATE TABLE channel (tunnel TEXT NOT NULL, seq INTEGER NOT NULL, id TEXT NOT NULL, kind TEXT NOT NULL,
     partition INTEGER, low TEXT, high TEXT, parents TEXT NOT NULL, start TEXT NOT NULL, checkpoint TEXT NOT NULL,
     finished INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (tunnel, seq), UNIQUE (tunnel, id)) WITHOUT ROWID;
@@ -64,7 +64,8 @@ CREATE TABLE batch_end (tunnel TEXT NOT NULL, batch TEXT NOT NULL, channel TEXT 
 CREATE TABLE stage (id INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL, sink TEXT NOT NULL,
     batch INTEGER NOT NULL, created REAL NOT NULL, n INTEGER NOT NULL, data BLOB NOT NULL);
 CREATE INDEX stage_batch ON stage (job, sink, batch);
-CREATE TABLE marker (job TEXT NOT NULL, sink TEXT NOT NULL, batch INTEGER NOT NULL, published REAL NOT NULL,
+CREATE TABLE marker (job TEXT NOT NULL, sink TEXT NOT NULL, batch INTEGER NOT NULL, content TEXT NOT NULL,
+    published REAL NOT NULL,
     PRIMARY KEY (job, sink)) WITHOUT ROWID;
 """
 # A chunk's id is its partition's id shifted left by this, plus the log row index of its first change.
@@ -129,12 +130,9 @@ class Database:
         self.synchronous = synchronous
         self._local = threading.local()
         self._closed_generation = 0
+        self._may_create = create
         if not (self.directory / DATABASE_FILE).exists() and not create:
-            raise NotFoundError(
-                "no store here",
-                received=str(directory),
-                remedy="create one with headrace.open(path, create=True) or `headrace table create`",
-            )
+            raise self._nothing_here()
         if create:
             self._create()
 
@@ -154,6 +152,13 @@ class Database:
                         connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
                 connection.execute("COMMIT")
+
+    def _nothing_here(self) -> NotFoundError:
+        return NotFoundError(
+            "no store here",
+            received=str(self.directory),
+            remedy="create one with headrace.open(path, create=True) or `headrace table create`",
+        )
 
     @property
     def connection(self) -> apsw.Connection:
@@ -175,12 +180,18 @@ class Database:
             connection.pragma("page_size", 4096)
             connection.pragma("journal_mode", "wal")
             connection.pragma("synchronous", self.synchronous)
+            # Without it, macOS leaves a commit in the drive's own cache.
+            connection.pragma("fullfsync", self.synchronous == "full")
             connection.pragma("cache_size", -65536)
             connection.pragma("temp_store", "memory")
             # Checkpoints of 64 MB: with the default 4 MB, small random writes are half as fast.
             connection.pragma("wal_autocheckpoint", 16384)
             connection.pragma("journal_size_limit", 64 << 20)
             version = connection.pragma("user_version")
+        if version == 0 and not self._may_create:
+            # Another process is making the store just now, or was killed while it did.
+            connection.close()
+            raise self._nothing_here()
         if version not in (0, FORMAT_VERSION):
             raise StoreDamagedError(
                 "the store was written by another version of headrace",

@@ -18,6 +18,9 @@ STAGE_BYTES = 4 << 20
 # So much is held in memory before a part of a large input goes to the store in a transaction of its own.
 _FLUSH_BYTES = 64 << 20
 _APPLY_ROWS = 1_000_000
+# Far below the 2 GiB that one Arrow column of text can hold.
+_APPLY_BYTES = 256 << 20
+_REPLACE_BYTES = 1 << 30
 # What nobody published within a day belongs to a job that is gone.
 _ABANDONED_SECONDS = 86400.0
 
@@ -65,7 +68,7 @@ class EmbeddedPublisher(Publisher):
                 staged.append(Staged(connection.last_insert_rowid(), count))
         return staged
 
-    def publish(self, batch: int, writes: Sequence[Write], *, last: bool = False) -> bool:
+    def publish(self, batch: int, writes: Sequence[Write], *, content: str = "", last: bool = False) -> bool:
         """Publish a batch; see `headrace.ports.Publisher.publish`. All its changes carry one commit version.
 
         Raises:
@@ -73,6 +76,7 @@ class EmbeddedPublisher(Publisher):
         """
         with self._database.write() as connection:
             if self._is_published(connection, batch):
+                self._check_same(connection, batch, content)
                 return False
             version, ts = stamp(connection)
             for write in writes:
@@ -82,9 +86,9 @@ class EmbeddedPublisher(Publisher):
             now = time.time()
             if not last:
                 connection.execute(
-                    "INSERT INTO marker (job, sink, batch, published) VALUES (?, ?, ?, ?)"
-                    " ON CONFLICT DO UPDATE SET batch = excluded.batch, published = excluded.published",
-                    (self.job, self.sink, batch, now),
+                    "INSERT INTO marker (job, sink, batch, content, published) VALUES (?, ?, ?, ?, ?) ON CONFLICT"
+                    " DO UPDATE SET batch = excluded.batch, content = excluded.content, published = excluded.published",
+                    (self.job, self.sink, batch, content, now),
                 )
             connection.execute(
                 "DELETE FROM stage WHERE job = ? AND sink = ? AND batch <= ?", (self.job, self.sink, batch)
@@ -108,21 +112,41 @@ class EmbeddedPublisher(Publisher):
         )
         return found.fetchone() is not None
 
+    def _check_same(self, connection: apsw.Connection, batch: int, content: str) -> None:
+        """Raise `PublicationError` unless a published batch comes again as it was; Spark repeats only the last one."""
+        ((last, its_content),) = connection.execute(
+            "SELECT batch, content FROM marker WHERE job = ? AND sink = ?", (self.job, self.sink)
+        )
+        if content and (last != batch or (its_content and its_content != content)):
+            raise PublicationError(
+                f"batch {batch} of job {self.job} has other rows than the batch {batch} that was published",
+                received=f"batch {batch}, after batch {last} was published to {self.sink!r}",
+                remedy="the checkpoint went back (files lost in a power cut, or an older copy restored): restore the "
+                "newest one, or start the query with a new checkpoint location",
+            )
+
     def _rows_to_apply(
         self, connection: apsw.Connection, batch: int, write: Write, table: EmbeddedTable
     ) -> Iterator[pa.Table]:
         """Yield the rows of a write in pieces that are worth a pass over the table."""
         if write.change is RowChange.REPLACE_ALL:
             parts = [self._load(connection, batch, receipt) for receipt in write.staged]
+            if sum(part.nbytes for part in parts) > _REPLACE_BYTES:
+                raise PublicationError(
+                    "the new content of the table is too large to be replaced at once",
+                    valid=f"{_REPLACE_BYTES >> 20} MiB",
+                    remedy="write it in update or append mode",
+                )
             yield _joined(parts) if parts else table.schema.arrow.empty_table()
             return
-        parts, count = [], 0
+        parts, count, size = [], 0, 0
         for receipt in write.staged:
             parts.append(self._load(connection, batch, receipt))
             count += receipt.rows
-            if count >= _APPLY_ROWS:
+            size += parts[-1].nbytes
+            if count >= _APPLY_ROWS or size >= _APPLY_BYTES:
                 yield _joined(parts)
-                parts, count = [], 0
+                parts, count, size = [], 0, 0
         if parts:
             yield _joined(parts)
 

@@ -119,7 +119,7 @@ def _oldest_kept(options: TableOptions) -> int | None:
     """Return the timestamp (µs) before which changes are too old; None if they never are."""
     if options.retention_seconds is None:
         return None
-    return int((time.time() - options.retention_seconds) * 1e6)
+    return int(max(0.0, time.time() - options.retention_seconds) * 1e6)
 
 
 def _trim(
@@ -218,10 +218,15 @@ def _remove(connection: apsw.Connection, partition: _Partition, cut: _Cut) -> No
 
 
 def _forget(connection: apsw.Connection, partition_id: int) -> None:
-    """Remove a closed partition whose log is empty, once no tunnel has a channel for it."""
+    """Remove a closed partition whose log is empty, once no tunnel has a channel for it.
+
+    While a parent is there it stays, so that new tunnels know that its children follow that one.
+    """
     connection.execute(
         "DELETE FROM partition WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM tunnel t JOIN channel c ON c.tunnel = t.id"
-        " WHERE t.object = (SELECT object FROM partition WHERE id = ?1) AND c.partition = ?1 AND c.kind = ?2)",
+        " WHERE t.object = (SELECT object FROM partition WHERE id = ?1) AND c.partition = ?1 AND c.kind = ?2)"
+        " AND NOT EXISTS (SELECT 1 FROM partition p, json_each(p.parents) parent JOIN partition older"
+        " ON older.id = parent.value WHERE p.id = ?1)",
         (partition_id, ChannelKind.STREAM.value),
     )
 

@@ -75,7 +75,7 @@ def _two_halves(
         return None
     middle = table.key_at(connection, KeyRange(), rows // 2)
     with database.snapshot() as second, ThreadPoolExecutor(1) as pool:
-        if middle is None or _version(connection) != _version(second):
+        if middle is None or _state(connection, table) != _state(second, table):
             # Somebody committed between the two snapshots; they must show one state.
             return None
         rest = pool.submit(_gathered, _pages(second, table, columns, KeyRange(middle, None), (), batch_rows))
@@ -96,9 +96,12 @@ def _gathered(pages: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
     return gathered
 
 
-def _version(connection: apsw.Connection) -> int:
-    ((version,),) = connection.execute("SELECT version FROM clock")
-    return int(version)
+def _state(connection: apsw.Connection, table: PhysicalTable) -> tuple[int, bool]:
+    """Return the version of the last commit that changed rows, and whether the table is there: dropping has none."""
+    ((version, exists),) = connection.execute(
+        "SELECT version, EXISTS (SELECT 1 FROM object WHERE id = ?) FROM clock", (table.object_id,)
+    )
+    return int(version), bool(exists)
 
 
 def _handed_out(

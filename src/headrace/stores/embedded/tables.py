@@ -21,6 +21,7 @@ from headrace.stores.embedded.predicates import typed_key
 from headrace.stores.embedded.scan import scan
 from headrace.stores.embedded.writes import Prepared, Writer
 
+_NO_NUMBER_OF_SQLITE = 1 << 63
 _COLUMNS_OF: dict[RowChange, Any] = {
     RowChange.PUT: "all",
     RowChange.REPLACE_ALL: "all",
@@ -268,7 +269,9 @@ def table_options(options: TableOptions, **changes: Any) -> TableOptions:
             raise OptionError("unknown option of a table", received=name, valid=sorted(known))
         if name in ("retention_seconds", "retention_bytes"):
             allowed = int if name == "retention_bytes" else int | float
-            if value is not None and (isinstance(value, bool) or not isinstance(value, allowed) or not value >= 0):
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, allowed) or not 0 <= value < _NO_NUMBER_OF_SQLITE
+            ):
                 raise OptionError(f"option {name} is a number, or None for no limit", received=repr(value))
         elif not isinstance(value, bool):
             raise OptionError(f"option {name} is True or False", received=repr(value))

@@ -287,6 +287,9 @@ class EmbeddedTunnel(Tunnel):
     def save_plan(self, plan: BatchPlan) -> None:
         self._batches.save_plan(plan)
 
+    def check_reader(self, batch: str) -> None:
+        self._batches.check_reader(batch)
+
     def load_plan(self, batch: str) -> BatchPlan | None:
         return self._batches.load_plan(batch)
 

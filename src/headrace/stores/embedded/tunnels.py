@@ -216,21 +216,21 @@ def _stream_channels(
     base: Sequence[_NewChannel],
 ) -> list[_NewChannel]:
     """Return a channel for every open partition, and for closed ones that the start reaches back to."""
-    rows = {partition.id: _first_row(connection, table, partition, start) for partition in partitions}
-    used = [partition for partition in partitions if partition.open or rows[partition.id] < partition.next]
-    ids = {partition.id for partition in used}
-    return [
-        _NewChannel(
-            _stream_id(partition.id),
-            ChannelKind.STREAM,
-            partition.id,
-            KeyRange(),
-            tuple(channel.id for channel in base if channel.partition == partition.id)
-            + tuple(_stream_id(parent) for parent in partition.parents if parent in ids),
-            row_position(rows[partition.id]),
-        )
-        for partition in used
-    ]
+    channels: list[_NewChannel] = []
+    # What the children of a partition follow: its channel or, where it has nothing to give, what it follows itself.
+    followed: dict[int, tuple[str, ...]] = {}
+    for partition in partitions:
+        row = _first_row(connection, table, partition, start)
+        parents = [channel.id for channel in base if channel.partition == partition.id]
+        parents += dict.fromkeys(channel for parent in partition.parents for channel in followed.get(parent, ()))
+        followed[partition.id] = tuple(parents)
+        if partition.open or row < partition.next:
+            name = _stream_id(partition.id)
+            followed[partition.id] = (name,)
+            channels.append(
+                _NewChannel(name, ChannelKind.STREAM, partition.id, KeyRange(), tuple(parents), row_position(row))
+            )
+    return channels
 
 
 def _first_row(connection: apsw.Connection, table: str, partition: _Partition, start: Start) -> int:
