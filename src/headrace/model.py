@@ -343,7 +343,6 @@ class Start:
                 "unknown start position",
                 received=repr(text),
                 valid="committed, earliest, latest or a timestamp such as 2026-01-31T12:00:00+00:00",
-                remedy="set option startingPosition",
             ) from None
         if instant.tzinfo is None:
             instant = instant.replace(tzinfo=datetime.UTC)

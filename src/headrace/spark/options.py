@@ -159,7 +159,7 @@ class Settings:
         self._given = {name.lower(): value for name, value in given.items()}
         for name in self._given:
             if name not in self._table:
-                close = difflib.get_close_matches(name, self._table, n=1, cutoff=0.86)
+                close = difflib.get_close_matches(name, self._table, n=1, cutoff=0.8)
                 if close:
                     raise OptionError(
                         "unknown option", received=name, valid=f"did you mean {self._table[close[0]].name}?"
