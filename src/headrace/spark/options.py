@@ -87,7 +87,8 @@ STREAM_OPTIONS = (
            "committed", (SOURCE,)),
     Option("maxRowsPerChannel", "most rows of one channel in a batch; below 0 no limit", _limit, None, (SOURCE,)),
     Option("maxRowsPerTrigger", "most rows in a batch, shared over the channels", _limit, None, (SOURCE,)),
-    Option("maxBytesPerTrigger", "about how many bytes a batch may have (`64m`)", _bytes, None, (SOURCE,)),
+    Option("maxBytesPerTrigger", "about how many bytes a batch may have (`64m`); base data is of unknown size, only "
+           "rows limit it", _bytes, None, (SOURCE,)),
     Option("minRowsPerTrigger", "wait for so many rows before a batch is made …", _natural, "0", (SOURCE,)),
     Option("maxTriggerDelay", "… unless a row has waited so long", _duration, "15m", (SOURCE,)),
     Option("failOnDataLoss", "fail when changes that were to be read are gone; `false` skips and reports them",

@@ -248,6 +248,8 @@ class Database:
         with _translated():
             connection = self._connect()
             try:
+                # A scan reads each page once; a larger cache would only be memory to be touched.
+                connection.pragma("cache_size", -1000)
                 connection.execute("BEGIN")
                 yield connection
             finally:
