@@ -7,7 +7,7 @@ thread and any process; objects are cheap to make and hold no state that others 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -462,11 +462,3 @@ class Store(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def batches_of(rows: pa.Table | pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the record batches of Arrow rows."""
-    if isinstance(rows, pa.RecordBatch):
-        yield rows
-    else:
-        yield from rows.to_batches()
