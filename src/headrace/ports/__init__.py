@@ -1,0 +1,37 @@
+"""What a store can do, as abstract classes that every store implements and everything else is written against.
+
+A store differs from another by its `Capabilities`, never by its name. All methods may be called from any
+thread and any process; objects are cheap to make and hold no state that others need to see.
+"""
+
+from headrace.ports.publication import Advance, Append, Publisher, Staged, Write
+from headrace.ports.queues import Consumer, Producer, Queue, QueueDescription, QueueOptions, QueuePartition, Registration
+from headrace.ports.store import Capabilities, Store
+from headrace.ports.tables import Partition, Rows, Table, TableDescription, TableOptions, TrimReport
+from headrace.ports.tunnels import ChannelDescription, Tunnel, TunnelDescription
+
+__all__ = [
+    "Advance",
+    "Append",
+    "Capabilities",
+    "ChannelDescription",
+    "Consumer",
+    "Partition",
+    "Producer",
+    "Publisher",
+    "Queue",
+    "QueueDescription",
+    "QueueOptions",
+    "QueuePartition",
+    "Registration",
+    "Rows",
+    "Staged",
+    "Store",
+    "Table",
+    "TableDescription",
+    "TableOptions",
+    "TrimReport",
+    "Tunnel",
+    "TunnelDescription",
+    "Write",
+]

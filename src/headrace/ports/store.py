@@ -1,0 +1,203 @@
+"""What a store can do as a whole."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from headrace.model import Start, TunnelKind
+from headrace.ports.publication import Publisher
+from headrace.ports.queues import Consumer, Producer, Queue, Registration
+from headrace.ports.tables import Table
+from headrace.ports.tunnels import Tunnel
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a store promises.
+
+    Attributes:
+        transactions: rows of any number of tables and a job's marker are published in one transaction:
+            publication is exactly once. Otherwise publication repeats an identical batch after a crash.
+        whole_rows: a change holds the whole row as it became, not only the cells that were set.
+        pre_images: tables can keep the row before each change.
+        add_columns: columns can be added to a table that has rows.
+        split_partitions: a user can split and merge partitions.
+        queues: the store has queues, consumers and producers.
+        predicates: the operators that the store itself evaluates in `Table.scan`.
+    """
+
+    transactions: bool
+    whole_rows: bool
+    pre_images: bool
+    add_columns: bool
+    split_partitions: bool
+    queues: bool
+    predicates: frozenset[str]
+
+    @property
+    def guarantee(self) -> str:
+        """What a sink in this store can promise a job, in a few words."""
+        return "exactly once" if self.transactions else "at least once, identical batches (idempotent puts)"
+
+
+class Store(ABC):
+    """Where tables live."""
+
+    url: str
+    id: str
+    """Tells this store from any other, wherever it is reached; holds no secret."""
+    capabilities: Capabilities
+
+    @abstractmethod
+    def tables(self) -> list[str]:
+        """Return the names of all tables, sorted."""
+
+    @abstractmethod
+    def create_table(
+        self,
+        name: str,
+        columns: Mapping[str, str | pa.DataType] | pa.Schema,
+        primary_key: str | Sequence[str],
+        *,
+        exist_ok: bool = False,
+        **options: Any,
+    ) -> Table:
+        """Create a table; ``options`` are the fields of `TableOptions`.
+
+        With ``exist_ok``, a table of the same columns and key is returned as it is.
+        """
+
+    @abstractmethod
+    def table(self, name: str) -> Table:
+        """Return a table, or raise `NotFoundError`."""
+
+    @abstractmethod
+    def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
+        """Remove a table with its rows, change log and tunnels."""
+
+    @abstractmethod
+    def create_tunnel(
+        self,
+        table: str,
+        name: str,
+        kind: str | TunnelKind = TunnelKind.BASE_AND_STREAM,
+        *,
+        start: str | Start = "latest",
+        base_channels: int | None = None,
+    ) -> Tunnel:
+        """Subscribe to a table.
+
+        Args:
+            kind: BaseData, Stream or BaseAndStream.
+            start: for a Stream tunnel: ``latest`` (changes from now on), ``earliest`` (all that the log still
+                has) or a timestamp.
+            base_channels: into how many pieces the base data of the table is cut; by its size if None.
+        """
+
+    @abstractmethod
+    def tunnel(self, id_or_name: str, table: str | None = None) -> Tunnel:
+        """Return a tunnel by id, or by name where the name is unique (name the table if it is not)."""
+
+    @abstractmethod
+    def tunnels(self, table: str | None = None) -> list[Tunnel]: ...
+
+    @abstractmethod
+    def drop_tunnel(self, id_or_name: str, table: str | None = None, *, missing_ok: bool = False) -> None: ...
+
+    # -- queues, consumers, producers ------------------------------------------------------------------
+
+    @abstractmethod
+    def create_queue(
+        self,
+        name: str,
+        columns: Mapping[str, str | pa.DataType] | pa.Schema,
+        *,
+        partitions: int = 1,
+        exist_ok: bool = False,
+        **options: Any,
+    ) -> Queue:
+        """Create a queue; ``options`` are the fields of `QueueOptions`.
+
+        The system columns `$timestamp` (timestamp or long, µs) and `$cumulative_data_weight` (long) are filled
+        by the store where they are declared. With ``exist_ok``, a queue of the same columns is returned as it is.
+        """
+
+    @abstractmethod
+    def queue(self, name: str) -> Queue:
+        """Return a queue, or raise `NotFoundError`."""
+
+    @abstractmethod
+    def queues(self) -> list[str]:
+        """Return the names of all queues, sorted."""
+
+    @abstractmethod
+    def drop_queue(self, name: str, *, missing_ok: bool = False) -> None:
+        """Remove a queue with its rows, its registrations and the offsets and sessions over it."""
+
+    @abstractmethod
+    def create_consumer(self, name: str, *, exist_ok: bool = False) -> Consumer: ...
+
+    @abstractmethod
+    def consumer(self, name: str) -> Consumer:
+        """Return a consumer, or raise `NotFoundError`."""
+
+    @abstractmethod
+    def consumers(self) -> list[str]: ...
+
+    @abstractmethod
+    def drop_consumer(self, name: str, *, missing_ok: bool = False) -> None:
+        """Remove a consumer with its registrations and offsets."""
+
+    @abstractmethod
+    def register_consumer(self, queue: str, consumer: str, *, vital: bool = False) -> Registration:
+        """Let a consumer read a queue, or change whether it is vital."""
+
+    @abstractmethod
+    def unregister_consumer(self, queue: str, consumer: str) -> None:
+        """Take a registration back; offsets stay. Nothing happens if there is none."""
+
+    @abstractmethod
+    def registrations(self, queue: str | None = None, consumer: str | None = None) -> list[Registration]: ...
+
+    @abstractmethod
+    def create_producer(self, name: str, *, exist_ok: bool = False) -> Producer: ...
+
+    @abstractmethod
+    def producer(self, name: str) -> Producer:
+        """Return a producer, or raise `NotFoundError`."""
+
+    @abstractmethod
+    def producers(self) -> list[str]: ...
+
+    @abstractmethod
+    def drop_producer(self, name: str, *, missing_ok: bool = False) -> None: ...
+
+    # -- publication, waiting ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def publisher(self, job: str, sink: str = "") -> Publisher: ...
+
+    @abstractmethod
+    def wait_for_change(self, timeout: float) -> bool:
+        """Wait until some process commits to the store, at most ``timeout`` seconds; tell whether one may have.
+
+        Cheap enough to be called all the time. A store that cannot tell waits a moment and returns True.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give files and connections of this process back; the store can be used again afterwards."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
