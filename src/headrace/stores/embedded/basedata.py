@@ -66,7 +66,7 @@ def base_rows(rows: pa.RecordBatch, version: int, ts: int) -> Changes:
 
 def no_rows(schema: TableSchema) -> Page:
     """Return the empty page at the end of a channel."""
-    return Page(base_rows(pa.RecordBatch.from_pylist([], schema.arrow), 0, 0), FINISHED)
+    return Page(base_rows(pa.RecordBatch.from_pylist([], schema.changes), 0, 0), FINISHED)
 
 
 def read(
@@ -89,6 +89,7 @@ def read(
         count = _count_up_to(rows, schema, until)
         ended = ended and count == rows.num_rows
         rows = rows.slice(0, count)
+    rows = pa.RecordBatch.from_arrays(rows.columns, schema=schema.changes)
     changes = base_rows(rows, snapshot.version, snapshot.ts)
     if ended:
         return Page(changes, FINISHED)

@@ -6,7 +6,8 @@ binaries.
 * a column of fixed width: a presence byte (1, or 0 for null), then the value, big-endian and transformed so that
   comparing bytes compares values (null slots are all zeros);
 * a string or binary column: a presence byte, then the length in bytes as a big-endian u32. The text itself is a native
-  SQLite column, ``k<i>`` in the key or ``v<i>`` among the attributes.
+  SQLite column, ``k<i>`` in the key or ``v<i>`` among the attributes;
+* a composite column: as a binary column of the bytes that `composite` packs its values into.
 
 A column added later adds its slot at the end, so an ``f`` from before is a prefix of one of today, and reading it
 padded with zeros makes the new columns null. Keys of type long stand in ``f`` as well as in their own column: so a
@@ -27,6 +28,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import SchemaError
 from headrace.model import TableSchema
+from headrace.stores.embedded.composite import fixed_width, is_text_or_bytes, pack, unpack
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
@@ -39,14 +41,12 @@ MAX_ROW_BYTES = 900 << 20
 
 def is_variable(data_type: pa.DataType) -> bool:
     """Tell whether values of a type differ in width, and so have a native SQLite column."""
-    return bool(pa.types.is_string(data_type) or pa.types.is_binary(data_type))
+    return is_text_or_bytes(data_type) or bool(pa.types.is_nested(data_type))
 
 
 def value_width(data_type: pa.DataType) -> int:
     """Return the bytes that a value takes in its slot, without the presence byte."""
-    if is_variable(data_type):
-        return _LENGTH
-    return 1 if pa.types.is_boolean(data_type) else int(data_type.bit_width) // 8
+    return _LENGTH if is_variable(data_type) else fixed_width(data_type)
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,7 @@ class RowCodec:
         self.row_width = offset
         self.variable_attributes = tuple(c.name for c in schema.attributes if is_variable(c.type))
         self.native.update({name: f"v{index}" for index, name in enumerate(self.variable_attributes)})
+        self._composite = {c.name for c in schema.attributes if pa.types.is_nested(c.type)}
 
     def blobs(self, columns: Sequence[str]) -> list[str]:
         """Return the physical names of the native columns whose bytes `decode` needs for some columns."""
@@ -99,6 +100,7 @@ class RowCodec:
         Raises:
             SchemaError: a row is larger than SQLite can hold.
         """
+        rows = self.stored(rows)
         return Encoded(
             keys=self.encode_keys(rows),
             packed=self.pack(rows).view(f"V{self.row_width}").ravel().tolist(),
@@ -109,8 +111,19 @@ class RowCodec:
         """Return the key columns as lists of Python values, in key order."""
         return tuple(_python_values(rows.column(name)) for name in self.schema.primary_key)
 
+    def stored(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows that have all columns of the table with composite values packed."""
+        if not self._composite:
+            return rows
+        names = rows.schema.names
+        arrays = [pack(rows.column(name)) if name in self._composite else rows.column(name) for name in names]
+        return pa.RecordBatch.from_arrays(arrays, names)
+
     def pack(self, rows: pa.RecordBatch) -> Bytes:
-        """Return the ``f`` of each row as a matrix of rows and bytes; equal fixed-width values have equal bytes."""
+        """Return the ``f`` of each of some `stored` rows as a matrix of rows and bytes.
+
+        Equal values of fixed width have equal bytes.
+        """
         packed = np.zeros((rows.num_rows, self.row_width), dtype=np.uint8)
         total = np.zeros(rows.num_rows, dtype=np.int64)
         for column in self.schema.columns:
@@ -161,6 +174,9 @@ class RowCodec:
                 offsets = np.zeros(count + 1, dtype=np.int32)
                 np.cumsum(self._view(packed, count, start, ">u4"), out=offsets[1:])
                 buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(blobs[self.native[name]])]
+                if name in self._composite:
+                    arrays.append(unpack(pa.Array.from_buffers(pa.binary(), count, buffers), data_type))
+                    continue
             elif pa.types.is_decimal(data_type):
                 high = self._view(packed, count, start, ">u8").astype("<u8") ^ _sign_bit(8)
                 low = self._view(packed, count, start + 8, ">u8").astype("<u8")

@@ -26,7 +26,7 @@ import apsw
 
 from headrace.errors import NotFoundError, OptionError, StoreBusyError, StoreDamagedError, StoreError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 DATABASE_FILE = "db"
 LOCK_FILE = "writer.lock"
 SYNCHRONOUS_MODES = ("full", "normal", "off")
@@ -68,6 +68,28 @@ CREATE TABLE marker (job TEXT NOT NULL, sink TEXT NOT NULL, batch INTEGER NOT NU
     published REAL NOT NULL,
     PRIMARY KEY (job, sink)) WITHOUT ROWID;
 """
+# What brings a store of an older format to the next one; only additions, so a store is never half old.
+_UPGRADES = {
+    1: """
+ALTER TABLE partition ADD COLUMN number INTEGER;
+ALTER TABLE partition ADD COLUMN weight INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE chunk ADD COLUMN blob INTEGER;
+ALTER TABLE stage ADD COLUMN queue INTEGER;
+ALTER TABLE stage ADD COLUMN number INTEGER;
+ALTER TABLE stage ADD COLUMN blob INTEGER;
+CREATE UNIQUE INDEX partition_number ON partition (object, number);
+CREATE TABLE blob (id INTEGER PRIMARY KEY AUTOINCREMENT, data BLOB NOT NULL);
+CREATE TABLE registration (queue INTEGER NOT NULL, consumer INTEGER NOT NULL, vital INTEGER NOT NULL,
+    PRIMARY KEY (queue, consumer)) WITHOUT ROWID;
+CREATE INDEX registration_consumer ON registration (consumer);
+CREATE TABLE consumer_offset (queue INTEGER NOT NULL, consumer INTEGER NOT NULL, number INTEGER NOT NULL,
+    next INTEGER NOT NULL, consumed REAL NOT NULL, PRIMARY KEY (queue, consumer, number)) WITHOUT ROWID;
+CREATE TABLE producer_session (queue INTEGER NOT NULL, producer INTEGER NOT NULL, session TEXT NOT NULL,
+    epoch INTEGER NOT NULL, sequence INTEGER NOT NULL, meta TEXT NOT NULL,
+    PRIMARY KEY (queue, producer, session)) WITHOUT ROWID;
+INSERT OR IGNORE INTO info VALUES ('id', lower(hex(randomblob(16))));
+"""
+}
 # A chunk's id is its partition's id shifted left by this, plus the log row index of its first change.
 ROW_INDEX_BITS = 40
 _INHERITED: list[apsw.Connection] = []
@@ -134,24 +156,39 @@ class Database:
         if not (self.directory / DATABASE_FILE).exists() and not create:
             raise self._nothing_here()
         if create:
-            self._create()
+            self._make_directory()
+        # Only a store that may have to be made or upgraded waits for the writer lock.
+        if create or self._format() != FORMAT_VERSION:
+            self._bring_to_format()
 
-    def _create(self) -> None:
+    def _make_directory(self) -> None:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(
                 f"cannot create the store's directory: {error.strerror}", received=str(self.directory)
             ) from error
-        with _WriterLock.of(self.directory / LOCK_FILE).held(), _translated():
-            connection = self.connection
-            if connection.pragma("user_version") == 0:
-                connection.execute("BEGIN IMMEDIATE")
-                for statement in _DDL.split(";\n"):
+
+    def _format(self) -> int:
+        """Return the version of the database's format, 0 if there is nothing in it."""
+        return int(self.query("PRAGMA user_version")[0][0])
+
+    def _bring_to_format(self) -> None:
+        """Make what is in a new database, and what an older format has not, in one transaction."""
+        with self.write() as connection:
+            version = self._format()
+            if version == FORMAT_VERSION:
+                return
+            steps = [_UPGRADES[step] for step in range(max(version, 1), FORMAT_VERSION)]
+            for step in steps if version else [_DDL, *steps]:
+                for statement in step.split(";\n"):
                     if statement.strip():
                         connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
-                connection.execute("COMMIT")
+            connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+
+    def store_id(self) -> str:
+        """Return what tells this store from any other; a copy of its directory has the same."""
+        return str(self.query("SELECT value FROM info WHERE key = 'id'")[0][0])
 
     def _nothing_here(self) -> NotFoundError:
         return NotFoundError(
@@ -192,7 +229,7 @@ class Database:
             # Another process is making the store just now, or was killed while it did.
             connection.close()
             raise self._nothing_here()
-        if version not in (0, FORMAT_VERSION):
+        if version not in (0, *_UPGRADES, FORMAT_VERSION):
             raise StoreDamagedError(
                 "the store was written by another version of headrace",
                 received=f"format {version}",

@@ -197,12 +197,12 @@ def match(left: pa.RecordBatch, right: pa.RecordBatch, schema: TableSchema) -> N
 
 
 def without_attributes(rows: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
-    """Return the rows' keys, with null attributes."""
+    """Return the rows' keys, with null attributes, whatever the columns may hold."""
     arrays: list[Any] = [
         rows.column(column.name) if column.name in schema.primary_key else pa.nulls(rows.num_rows, column.type)
         for column in schema.columns
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.changes)
 
 
 def _concatenated(*batches: pa.RecordBatch) -> pa.RecordBatch:

@@ -110,12 +110,13 @@ class PhysicalTable:
                 connection.execute(f"ALTER TABLE {table} ADD COLUMN v{index} {kinds[index]}")
 
     def _value_types(self) -> list[str]:
-        return [_SQL_TYPES[self.schema.column(name).type] for name in self.codec.variable_attributes]
+        types = [self.schema.column(name).type for name in self.codec.variable_attributes]
+        return [_SQL_TYPES.get(data_type, "BLOB") for data_type in types]
 
     def _check_columns(self) -> None:
         if len(self._values) > MAX_VARIABLE_COLUMNS:
             raise SchemaError(
-                "the table has too many string and binary columns",
+                "the table has too many string, binary and composite columns",
                 received=len(self._values),
                 valid=f"at most {MAX_VARIABLE_COLUMNS} besides the key",
             )

@@ -142,6 +142,12 @@ def predicate_sql(codec: RowCodec, predicate: Predicate) -> Sql:
     if operator in ("is null", "is not null"):
         # A row from before the column has no presence byte at all.
         return Sql(f"substr(f, {slot.offset + 1}, 1) {'!=' if operator == 'is null' else '='} x'01'")
+    if pa.types.is_nested(column.type):
+        raise OptionError(
+            f"the operator {operator!r} cannot be used with a composite column",
+            received=f"{column.name!r} of type {type_name(column.type)}",
+            valid=("is null", "is not null"),
+        )
     operands = _operands(column, predicate)
     if len(operands) == 0:
         return NOTHING

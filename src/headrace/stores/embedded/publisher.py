@@ -1,4 +1,4 @@
-"""Publication: rows are put aside as Arrow IPC streams, and made visible together with the marker of their batch."""
+"""Publication: staged rows become visible together with the marker of their batch and the progress of consumers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from headrace.errors import PublicationError
 from headrace.model import RowChange
-from headrace.ports import Publisher, Staged, Write
+from headrace.ports import Advance, Append, Publisher, Staged, Write
+from headrace.stores.embedded import consumers, queues, staging
 from headrace.stores.embedded.database import Database, stamp
+from headrace.stores.embedded.queue_rows import Route
+from headrace.stores.embedded.staging import BatchKey, StagePart
 from headrace.stores.embedded.tables import EmbeddedTable
 
-STAGE_BYTES = 4 << 20
-# So much is held in memory before a part of a large input goes to the store in a transaction of its own.
-_FLUSH_BYTES = 64 << 20
 _APPLY_ROWS = 1_000_000
 # Far below the 2 GiB that one Arrow column of text can hold.
 _APPLY_BYTES = 256 << 20
@@ -41,12 +41,22 @@ class EmbeddedPublisher(Publisher):
             return self._is_published(connection, batch)
 
     def stage(self, batch: int, rows: Iterable[pa.RecordBatch]) -> list[Staged]:
+        return self._stage(batch, staging.table_parts(rows))
+
+    def stage_append(
+        self, batch: int, queue: str, rows: Iterable[pa.RecordBatch], *, key: Sequence[str] | None = None
+    ) -> list[Staged]:
+        with self._database.read() as connection:
+            state = queues.load(connection, queue)
+        return self._stage(batch, staging.queue_parts(state, rows, Route.of(None, key)))
+
+    def _stage(self, batch: int, parts: Iterable[StagePart]) -> list[Staged]:
         staged: list[Staged] = []
-        waiting: list[tuple[int, bytes]] = []
+        waiting: list[StagePart] = []
         try:
-            for part in _parts(rows):
+            for part in parts:
                 waiting.append(part)
-                if sum(len(data) for _, data in waiting) >= _FLUSH_BYTES:
+                if sum(len(each.data) for each in waiting) >= staging.FLUSH_BYTES:
                     staged += self._insert(batch, waiting)
                     waiting = []
             if waiting:
@@ -57,22 +67,22 @@ class EmbeddedPublisher(Publisher):
             raise
         return staged
 
-    def _insert(self, batch: int, parts: Sequence[tuple[int, bytes]]) -> list[Staged]:
-        staged = []
+    def _insert(self, batch: int, parts: Iterable[StagePart]) -> list[Staged]:
         with self._database.write() as connection:
-            for count, data in parts:
-                connection.execute(
-                    "INSERT INTO stage (job, sink, batch, created, n, data) VALUES (?, ?, ?, ?, ?, ?)",
-                    (self.job, self.sink, batch, time.time(), count, data),
-                )
-                staged.append(Staged(connection.last_insert_rowid(), count))
-        return staged
+            return staging.insert(connection, self._key(batch), parts)
 
-    def publish(self, batch: int, writes: Sequence[Write], *, content: str = "", last: bool = False) -> bool:
-        """Publish a batch; see `headrace.ports.Publisher.publish`. All its changes carry one commit version.
+    def publish(
+        self,
+        batch: int,
+        writes: Sequence[Write | Append],
+        *,
+        advances: Sequence[Advance] = (),
+        content: str = "",
+        last: bool = False,
+    ) -> bool:
+        """Publish a batch; see `headrace.ports.Publisher.publish`. All its changes and rows carry one commit version.
 
-        Raises:
-            PublicationError: rows that a write names are not staged for this batch; nothing is changed.
+        An advance is no conflict if the consumer is already where it leads.
         """
         with self._database.write() as connection:
             if self._is_published(connection, batch):
@@ -80,9 +90,16 @@ class EmbeddedPublisher(Publisher):
                 return False
             version, ts = stamp(connection)
             for write in writes:
+                if isinstance(write, Append):
+                    self._append(connection, batch, write, version, ts)
+                    continue
                 table = EmbeddedTable(self._database, write.table)
                 for rows in self._rows_to_apply(connection, batch, write, table):
                     table.apply(connection, write.change, rows, version, ts)
+            for advance in advances:
+                consumers.advance(
+                    connection, advance.consumer, advance.queue, advance.offsets, advance.expected, target_is_fine=True
+                )
             now = time.time()
             if not last:
                 connection.execute(
@@ -90,21 +107,20 @@ class EmbeddedPublisher(Publisher):
                     " DO UPDATE SET batch = excluded.batch, content = excluded.content, published = excluded.published",
                     (self.job, self.sink, batch, content, now),
                 )
-            connection.execute(
-                "DELETE FROM stage WHERE job = ? AND sink = ? AND batch <= ?", (self.job, self.sink, batch)
-            )
-            connection.execute("DELETE FROM stage WHERE created < ?", (now - _ABANDONED_SECONDS,))
+            staging.delete(connection, "job = ? AND sink = ? AND batch <= ?", self._key(batch))
+            staging.delete(connection, "created < ?", (now - _ABANDONED_SECONDS,))
         return True
 
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
-        mine = "DELETE FROM stage WHERE job = ? AND sink = ? AND batch = ?"
+        mine = "job = ? AND sink = ? AND batch = ?"
         with self._database.write() as connection:
             if staged is None:
-                connection.execute(mine, (self.job, self.sink, batch))
-            else:
-                connection.executemany(
-                    f"{mine} AND id = ?", [(self.job, self.sink, batch, receipt.id) for receipt in staged]
-                )
+                staging.delete(connection, mine, self._key(batch))
+            for receipt in staged or ():
+                staging.delete(connection, f"{mine} AND id = ?", (*self._key(batch), receipt.id))
+
+    def _key(self, batch: int) -> BatchKey:
+        return BatchKey(self.job, self.sink, batch)
 
     def _is_published(self, connection: apsw.Connection, batch: int) -> bool:
         found = connection.execute(
@@ -151,45 +167,16 @@ class EmbeddedPublisher(Publisher):
             yield _joined(parts)
 
     def _load(self, connection: apsw.Connection, batch: int, receipt: Staged) -> pa.Table:
-        found = connection.execute(
-            "SELECT data FROM stage WHERE id = ? AND job = ? AND sink = ? AND batch = ?",
-            (receipt.id, self.job, self.sink, batch),
-        ).fetchone()
-        if found is None:
-            raise PublicationError(
-                f"staged rows of batch {batch} are not there",
-                received=f"stage {receipt.id} of job {self.job!r}, sink {self.sink!r} ({receipt.rows} rows)",
-                remedy="run the batch again: its rows were discarded, or staged for another batch or sink",
-            )
-        return pa.ipc.open_stream(pa.py_buffer(found[0])).read_all()
+        return staging.load_table_rows(connection, self._key(batch), receipt)
 
-
-def _parts(rows: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
-    """Yield rows as (number, Arrow IPC stream) of about `STAGE_BYTES`."""
-    waiting: list[pa.RecordBatch] = []
-    size = 0
-    for batch in rows:
-        step = max(1, batch.num_rows * STAGE_BYTES // max(1, batch.nbytes))
-        for start in range(0, batch.num_rows, step):
-            piece = batch.slice(start, step)
-            if waiting and piece.schema != waiting[0].schema:
-                yield _stream(waiting)
-                waiting, size = [], 0
-            waiting.append(piece)
-            size += piece.nbytes
-            if size >= STAGE_BYTES:
-                yield _stream(waiting)
-                waiting, size = [], 0
-    if waiting:
-        yield _stream(waiting)
-
-
-def _stream(batches: Sequence[pa.RecordBatch]) -> tuple[int, bytes]:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return sum(batch.num_rows for batch in batches), sink.getvalue().to_pybytes()
+    def _append(self, connection: apsw.Connection, batch: int, append: Append, version: int, ts: int) -> None:
+        state = queues.load(connection, append.queue)
+        if append.replace:
+            queues.trim_all(connection, state)
+        for receipt in append.staged:
+            part = staging.take_queue_rows(connection, self._key(batch), receipt, state)
+            queues.append_parts(connection, state, [part], version, ts)
+        queues.auto_trim(connection, state.id)
 
 
 def _joined(parts: Sequence[pa.Table]) -> pa.Table:

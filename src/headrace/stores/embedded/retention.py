@@ -17,7 +17,7 @@ import apsw
 
 from headrace.model import ChannelKind, Position
 from headrace.ports import TableOptions, TrimReport
-from headrace.stores.embedded import log
+from headrace.stores.embedded import chunks
 from headrace.stores.embedded.database import ROW_INDEX_BITS
 from headrace.stores.embedded.tokens import row_of
 
@@ -50,7 +50,6 @@ class _Cut:
 
     row: int
     bytes: int
-    ts: int
     held_by: tuple[_Reader, ...]
     cut_from: tuple[_Reader, ...]
 
@@ -138,7 +137,7 @@ def _trim(
         limit = None if before is None else before[partition_id]
         cut = _plan(connection, partition, options, limit, force, max_chunks)
         if cut.row > partition.first:
-            _remove(connection, partition, cut)
+            chunks.remove(connection, partition_id, cut.row)
         changes += cut.row - partition.first
         size += cut.bytes
         held.update(cut.held_by)
@@ -164,15 +163,15 @@ def _plan(
 ) -> _Cut:
     """Decide how far to cut one log. Looks at the chunks that go and at one more, not at the rest of the log."""
     oldest_kept = _oldest_kept(options)
-    low, high = log.chunk_ids(partition.id)
-    chunks = connection.execute(
+    low, high = chunks.chunk_ids(partition.id)
+    oldest = connection.execute(
         "SELECT id, n, ts, length(data) FROM chunk WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
         (low, high, max_chunks),
     )
     readers: list[_Reader] | None = None
-    row, size, ts = partition.first, 0, 0
+    row, size = partition.first, 0
     held: tuple[_Reader, ...] = ()
-    for chunk_id, count, chunk_ts, chunk_size in chunks:
+    for chunk_id, count, chunk_ts, chunk_size in oldest:
         end = chunk_id - low + count
         if before is not None:
             wanted = end <= before
@@ -187,9 +186,9 @@ def _plan(
         held = tuple(reader for reader in readers if reader.row < end)
         if held and not force:
             break
-        row, size, ts = end, size + chunk_size, chunk_ts
+        row, size = end, size + chunk_size
     lost = tuple(reader for reader in readers or () if reader.row < row)
-    return _Cut(row, size, ts, held_by=() if force else held, cut_from=lost)
+    return _Cut(row, size, held_by=() if force else held, cut_from=lost)
 
 
 def _readers(connection: apsw.Connection, partition_id: int) -> list[_Reader]:
@@ -206,15 +205,6 @@ def _partition(connection: apsw.Connection, partition_id: int) -> _Partition:
         "SELECT open, first, next, log_bytes FROM partition WHERE id = ?", (partition_id,)
     )
     return _Partition(partition_id, bool(is_open), *rest)
-
-
-def _remove(connection: apsw.Connection, partition: _Partition, cut: _Cut) -> None:
-    low, _ = log.chunk_ids(partition.id)
-    connection.execute("DELETE FROM chunk WHERE id >= ? AND id < ?", (low, low + cut.row))
-    connection.execute(
-        "UPDATE partition SET first = ?, log_bytes = log_bytes - ?, trimmed = ? WHERE id = ?",
-        (cut.row, cut.bytes, cut.ts, partition.id),
-    )
 
 
 def _forget(connection: apsw.Connection, partition_id: int) -> None:

@@ -12,16 +12,17 @@ import pyarrow as pa
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError
 from headrace.model import OPERATORS, Start, TableSchema, TunnelKind
-from headrace.ports import Capabilities, Publisher, Store, Table, TableOptions, Tunnel
+from headrace.ports import Capabilities, Publisher, Table, TableOptions, Tunnel
 from headrace.stores.embedded import tables, tunnels
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.publisher import EmbeddedPublisher
+from headrace.stores.embedded.queue_store import QueueStore
 from headrace.stores.embedded.tables import EmbeddedTable
 from headrace.stores.embedded.tunnel import EmbeddedTunnel
 
 
-class EmbeddedStore(Store):
-    """Tables, tunnels and publications in one SQLite database.
+class EmbeddedStore(QueueStore):
+    """Tables, queues, tunnels and publications in one SQLite database.
 
     Args:
         directory: where the store lives.
@@ -35,6 +36,7 @@ class EmbeddedStore(Store):
         pre_images=True,
         add_columns=True,
         split_partitions=True,
+        queues=True,
         predicates=frozenset(OPERATORS),
     )
 
@@ -42,6 +44,7 @@ class EmbeddedStore(Store):
         self._database = Database(Path(directory), create=create, synchronous=synchronous)
         self._seen = threading.local()
         self.url = self._database.directory.as_uri()
+        self.id = self._database.store_id()
 
     def __repr__(self) -> str:
         return f"EmbeddedStore({str(self._database.directory)!r})"

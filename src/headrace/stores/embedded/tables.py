@@ -13,8 +13,8 @@ import pyarrow as pa
 from headrace.errors import NotFoundError, OptionError, SchemaError
 from headrace.model import KeyRange, KeyValue, RowChange, TableSchema, Where, parse_where
 from headrace.ports import Rows, Table, TableDescription, TableOptions, TrimReport
-from headrace.rows import to_arrow
-from headrace.stores.embedded import log, partitions, retention
+from headrace.rows import check_not_null, to_arrow
+from headrace.stores.embedded import chunks, log, partitions, retention
 from headrace.stores.embedded.database import Database, stamp
 from headrace.stores.embedded.physical import PhysicalTable
 from headrace.stores.embedded.predicates import typed_key
@@ -71,8 +71,7 @@ class EmbeddedTable(Table):
     def prepare(self, change: RowChange, rows: Rows, *, keep_nulls: bool = False) -> Prepared:
         """Check, sort and encode rows, which needs no lock, for `apply`."""
         table = self._load_now().table
-        typed = to_arrow(rows, table.schema, columns=_COLUMNS_OF[change])
-        return Prepared(table, change, typed, keep_nulls=keep_nulls)
+        return _prepared(table, change, rows, keep_nulls=keep_nulls)
 
     def apply(
         self, connection: apsw.Connection, change: RowChange, rows: Rows | Prepared, version: int, ts: int
@@ -87,12 +86,10 @@ class EmbeddedTable(Table):
         """
         state = self._load(connection)
         if not isinstance(rows, Prepared):
-            typed = to_arrow(rows, state.table.schema, columns=_COLUMNS_OF[change])
-            rows = Prepared(state.table, change, typed)
+            rows = _prepared(state.table, change, rows)
         elif rows.table.identity != state.table.identity:
             # Columns were added, or the table was made anew, since the rows were prepared.
-            typed = to_arrow(rows.rows, state.table.schema, columns=_COLUMNS_OF[change])
-            rows = Prepared(state.table, change, typed, keep_nulls=rows.keep_nulls)
+            rows = _prepared(state.table, change, rows.rows, keep_nulls=rows.keep_nulls)
         Writer(connection, state.table, state.options, version, ts).apply(rows)
 
     def _write(self, change: RowChange, rows: Rows, *, keep_nulls: bool = False) -> int:
@@ -233,6 +230,13 @@ class EmbeddedTable(Table):
         return state
 
 
+def _prepared(table: PhysicalTable, change: RowChange, rows: Rows, *, keep_nulls: bool = False) -> Prepared:
+    typed = to_arrow(rows, table.schema, columns=_COLUMNS_OF[change])
+    if change is RowChange.UPDATE and keep_nulls:
+        check_not_null(typed, table.schema)
+    return Prepared(table, change, typed, keep_nulls=keep_nulls)
+
+
 def create(connection: apsw.Connection, name: str, schema: TableSchema, options: TableOptions) -> int:
     """Create a table inside the caller's write transaction and return its object id; the name must be free."""
     connection.execute(
@@ -251,7 +255,7 @@ def drop(connection: apsw.Connection, object_id: int) -> None:
     ((version,),) = connection.execute("SELECT schema_version FROM object WHERE id = ?", (object_id,))
     PhysicalTable(object_id, log.stored_schema(connection, object_id, version), version).drop(connection)
     for partition in partitions.all_partitions(connection, object_id):
-        connection.execute("DELETE FROM chunk WHERE id >= ? AND id < ?", log.chunk_ids(partition.id))
+        chunks.delete(connection, *chunks.chunk_ids(partition.id))
     connection.execute("DELETE FROM partition WHERE object = ?", (object_id,))
     connection.execute("DELETE FROM object_schema WHERE object = ?", (object_id,))
     connection.execute("DELETE FROM object WHERE id = ?", (object_id,))

@@ -27,7 +27,7 @@ from headrace.model import (
     TunnelKind,
 )
 from headrace.ports import ChannelDescription, Table, Tunnel, TunnelDescription
-from headrace.stores.embedded import basedata, log, tunnels
+from headrace.stores.embedded import basedata, chunks, log, tunnels
 from headrace.stores.embedded.batches import BatchRecords
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.keys import key_from_json
@@ -150,7 +150,7 @@ class EmbeddedTunnel(Tunnel):
             )
         if start.kind is StartKind.EARLIEST:
             return row.start
-        found = max(first, log.row_at_time(connection, row.partition, ts))
+        found = max(first, chunks.row_at_time(connection, row.partition, ts))
         return row_position(found) if found < changes.next else changes.end
 
     def _check_complete(self, rows: list[_Row]) -> None:
@@ -189,7 +189,7 @@ class EmbeddedTunnel(Tunnel):
             return Backlog(rows=0, bytes=0, seconds=0.0, ends=ends)
         seconds = None
         if begin < changes.next and changes.first < changes.next:
-            oldest = log.time_of_row(connection, row.partition, max(begin, changes.first))
+            oldest = chunks.time_of_row(connection, row.partition, max(begin, changes.first))
             seconds = max(0.0, time.time() - oldest / 1e6)
         kept = max(1, changes.next - changes.first)
         return Backlog(rows=count, bytes=changes.bytes * count // kept, seconds=seconds, ends=ends)

@@ -20,7 +20,7 @@ import apsw
 from headrace.errors import AlreadyExistsError, DataLossError, NotFoundError, OptionError
 from headrace.model import ChannelKind, Key, KeyRange, Position, Start, StartKind, TunnelKind
 from headrace.ports import Table
-from headrace.stores.embedded import basedata, log
+from headrace.stores.embedded import basedata, chunks, log
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.keys import key_from_json, key_to_json
 from headrace.stores.embedded.physical import PhysicalTable
@@ -245,7 +245,7 @@ def _first_row(connection: apsw.Connection, table: str, partition: _Partition, s
             received=f"start={start.timestamp.isoformat()}",
             remedy="use start='earliest' to take what is left of it",
         )
-    return log.row_at_time(connection, partition.id, ts)
+    return chunks.row_at_time(connection, partition.id, ts)
 
 
 def _insert(connection: apsw.Connection, tunnel_id: str, channels: Sequence[_NewChannel]) -> None:

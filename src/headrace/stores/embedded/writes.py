@@ -16,12 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.errors import SchemaError
 from headrace.model import ChangeOp, Key, KeyRange, RowChange, TableSchema
 from headrace.ports import TableOptions
 from headrace.stores.embedded import log, merge, partitions, retention
 from headrace.stores.embedded.codec import Encoded
 from headrace.stores.embedded.merge import Groups, Resolved
 from headrace.stores.embedded.physical import PhysicalTable
+from headrace.types import type_name
 
 _PART_ROWS = 65536
 _PART_BYTES = 64 << 20
@@ -148,8 +150,22 @@ class Writer:
                 cells = part.rows.column(column.name)
                 written[:, index] = keep_nulls or cells.is_valid().to_numpy(zero_copy_only=False)
         changes = merge.update(part.rows, part.groups, written, existed, old, self._table.schema)
+        self._check_whole(changes.rows)
         self._table.write(self._connection, self._table.codec.encode(part.groups.only_last(changes.rows)))
         self._log(changes)
+
+    def _check_whole(self, rows: pa.RecordBatch) -> None:
+        """Raise `SchemaError` if an update makes a row without a column that must not be null."""
+        for column in self._table.schema.attributes:
+            cells = rows.column(column.name)
+            if cells.null_count and not column.nullable:
+                row = pc.index(cells.is_null(), True).as_py()
+                key = {name: rows.column(name)[row].as_py() for name in self._table.schema.primary_key}
+                raise SchemaError(
+                    f"column {column.name!r} is NOT NULL, and the update would make the new row {key!r} without it",
+                    valid=type_name(column.type),
+                    remedy="set the column too, or put the whole row",
+                )
 
     def _delete(self, part: Part) -> None:
         self._preserve(part.keys)
@@ -189,6 +205,7 @@ class Writer:
     def _differ(self, left: pa.RecordBatch, right: pa.RecordBatch) -> merge.Mask:
         """Tell which rows of two batches differ in some bit (so NaN equals NaN, and -0.0 does not equal 0.0)."""
         codec = self._table.codec
+        left, right = codec.stored(left), codec.stored(right)
         differ: merge.Mask = (codec.pack(left) != codec.pack(right)).any(axis=1)
         for name in codec.variable_attributes:
             # Where one of them is null, the packed lengths and presence have told already.

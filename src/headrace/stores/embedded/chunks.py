@@ -1,0 +1,301 @@
+"""Rows of a partition in table ``chunk``, addressed by row index: what change logs and queues share.
+
+A chunk's data is one Arrow IPC record batch message without its schema. Commit version and timestamp stand beside the
+data, not in it: once for the whole chunk, or per commit in ``commits`` for chunks that were merged. Row indexes never
+change. The bytes are in the chunk itself, or in table ``blob`` if they were in the store before they were appended.
+
+Small appends are merged 64 at a time by the append that makes them 64, level by level, until a chunk is large
+enough; so what a reader pays does not depend on how the rows were written, nor on how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeAlias
+
+import apsw
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import SchemaError
+from headrace.stores.embedded.database import ROW_INDEX_BITS
+
+MAX_CHUNK_ROWS = 65536
+MAX_CHUNK_BYTES = 8 << 20
+SMALL_BYTES = 32 << 10
+SMALL_ROWS = 4096
+FAN_IN = 64
+FINAL_BYTES = 128 << 10
+FINAL_ROWS = 8192
+FINAL_LEVEL = 9
+PAGE_BYTES = 8 << 20
+# A chunk from this size on is read alone, without the copy that joining costs.
+ALONE_BYTES = 1 << 20
+# SQLite holds at most 1 GB in a row.
+_MAX_ROW_BYTES = 900 << 20
+
+Runs: TypeAlias = "np.ndarray[tuple[int, int], np.dtype[np.int64]]"
+"""Commits one behind the other: rows of (number of rows, version, timestamp in µs since 1970)."""
+
+
+class Message(NamedTuple):
+    """Consecutive rows as one Arrow IPC message: the bytes, or the id in table ``blob`` under which they are."""
+
+    rows: int
+    size: int
+    data: bytes | pa.Buffer = b""
+    blob: int | None = None
+
+    @property
+    def is_small(self) -> bool:
+        """Tell whether the message is to be merged with others."""
+        return self.rows < SMALL_ROWS and self.size < SMALL_BYTES
+
+
+class Chunk(NamedTuple):
+    """Consecutive rows as they are stored."""
+
+    id: int
+    n: int
+    level: int
+    schema: int
+    version: int
+    ts: int
+    commits: bytes | None
+    data: bytes
+
+    @property
+    def runs(self) -> Runs:
+        """The commits in this chunk."""
+        if self.commits is None:
+            return np.array([[self.n, self.version, self.ts]], dtype=np.int64)
+        return np.frombuffer(self.commits, dtype=np.int64).reshape(-1, 3)
+
+    @property
+    def first(self) -> int:
+        """The row index of the first row."""
+        return row_index(self.id)
+
+
+_FIELDS = "id, n, level, schema, version, ts, commits, data"
+_INSERT = f"INSERT INTO chunk ({_FIELDS}, blob) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_SELECT = (
+    "SELECT c.id, c.n, c.level, c.schema, c.version, c.ts, c.commits, ifnull(b.data, c.data)"
+    " FROM chunk c LEFT JOIN blob b ON b.id = c.blob"
+)
+
+
+def chunk_ids(partition_id: int) -> tuple[int, int]:
+    """Return the range of chunk ids, end excluded, that belong to a partition."""
+    return partition_id << ROW_INDEX_BITS, (partition_id + 1) << ROW_INDEX_BITS
+
+
+def row_index(chunk_id: int) -> int:
+    """Return the row index of a chunk's first row."""
+    return chunk_id & ((1 << ROW_INDEX_BITS) - 1)
+
+
+def serialise(rows: pa.RecordBatch) -> list[Message]:
+    """Return rows as messages that are not too large for chunks. Needs no lock.
+
+    Raises:
+        SchemaError: a row is larger than SQLite can hold.
+    """
+    return [_message(piece) for piece in pieces(rows, MAX_CHUNK_ROWS, MAX_CHUNK_BYTES)]
+
+
+def pieces(rows: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Cut rows into pieces of at most ``max_rows``, and about ``max_bytes`` unless a single row has more."""
+    step = max(1, min(max_rows, rows.num_rows * max_bytes // max(1, rows.nbytes)))
+    for start in range(0, rows.num_rows, step):
+        piece = rows.slice(start, step)
+        if piece.num_rows > 1 and piece.nbytes >= 2 * max_bytes:
+            yield from pieces(piece, max_rows, max_bytes)
+        else:
+            yield piece
+
+
+def _message(rows: pa.RecordBatch) -> Message:
+    data = rows.serialize()
+    if data.size > _MAX_ROW_BYTES:
+        raise SchemaError("a row is too large", received=f"{data.size} bytes", valid=f"at most {_MAX_ROW_BYTES} bytes")
+    return Message(rows.num_rows, data.size, data)
+
+
+def append(
+    connection: apsw.Connection,
+    partition_id: int,
+    messages: Sequence[Message],
+    schema: pa.Schema,
+    schema_version: int,
+    version: int,
+    ts: int,
+) -> int:
+    """Append the rows of one commit to a partition, inside the caller's write transaction.
+
+    Args:
+        schema: that of the messages, which has the number ``schema_version``.
+        version: the commit's version, ``ts`` its timestamp in µs since 1970.
+
+    Returns:
+        The row index of the first row.
+    """
+    ((next_row, small),) = connection.execute("SELECT next, small FROM partition WHERE id = ?", (partition_id,))
+    is_small = len(messages) == 1 and messages[0].is_small
+    small = small + 1 if is_small else 0
+    level = 0 if is_small else FINAL_LEVEL
+    row = next_row
+    for rows, _, data, blob in messages:
+        row_id = chunk_ids(partition_id)[0] | row
+        connection.execute(_INSERT, (row_id, rows, level, schema_version, version, ts, None, data, blob))
+        row += rows
+    grown = sum(message.size for message in messages)
+    if small and small % FAN_IN == 0:
+        grown += _compact(connection, partition_id, schema, small)
+    connection.execute(
+        "UPDATE partition SET next = ?, small = ?, log_bytes = log_bytes + ? WHERE id = ?",
+        (row, small, grown, partition_id),
+    )
+    return int(next_row)
+
+
+def _compact(connection: apsw.Connection, partition_id: int, schema: pa.Schema, small: int) -> int:
+    """Merge the newest chunks, level by level; return by how many bytes they grew (usually below 0)."""
+    grown = 0
+    while small % FAN_IN == 0:
+        small //= FAN_IN
+        newest = connection.execute(
+            f"{_SELECT} WHERE c.id >= ? AND c.id < ? ORDER BY c.id DESC LIMIT ?", (*chunk_ids(partition_id), FAN_IN)
+        )
+        chunks = [Chunk(*row) for row in newest][::-1]
+        # Chunks from before a new column, or beside a large append, stay as they are.
+        if len(chunks) < FAN_IN or len({(chunk.level, chunk.schema) for chunk in chunks}) > 1:
+            break
+        data = pa.concat_batches(decode(schema, chunks)).serialize()
+        rows = sum(chunk.n for chunk in chunks)
+        final = data.size >= FINAL_BYTES or rows >= FINAL_ROWS
+        level = FINAL_LEVEL if final else chunks[0].level + 1
+        first, last = chunks[0], chunks[-1]
+        commits = np.concatenate([chunk.runs for chunk in chunks]).tobytes()
+        connection.execute("DELETE FROM chunk WHERE id BETWEEN ? AND ?", (first.id, last.id))
+        connection.execute(_INSERT, (first.id, rows, level, first.schema, last.version, last.ts, commits, data, None))
+        grown += data.size - sum(len(chunk.data) for chunk in chunks)
+        if final:
+            break
+    return grown
+
+
+def page(
+    connection: apsw.Connection,
+    partition_id: int,
+    first_row: int,
+    end: int,
+    max_rows: int,
+    alone_bytes: int = ALONE_BYTES,
+) -> list[Chunk]:
+    """Return the chunks from that of ``first_row`` on that have ``max_rows`` rows, or about 8 MB, together.
+
+    None begins at ``end`` or behind; ``first_row`` is there and before it. A chunk of ``alone_bytes`` comes alone.
+    """
+    low = chunk_ids(partition_id)[0]
+    found = connection.execute(
+        f"{_SELECT} WHERE c.id < ?1 AND c.id >= (SELECT id FROM chunk WHERE id <= ?2 ORDER BY id DESC LIMIT 1)"
+        " ORDER BY c.id",
+        (low | end, low | first_row),
+    )
+    chunks: list[Chunk] = []
+    size = 0
+    for row in found:
+        chunk = Chunk(*row)
+        if chunks and len(chunk.data) >= alone_bytes:
+            break
+        chunks.append(chunk)
+        size += len(chunk.data)
+        if len(chunk.data) >= alone_bytes or size >= PAGE_BYTES or chunk.first + chunk.n >= first_row + max_rows:
+            break
+    return chunks
+
+
+def decode(schema: pa.Schema, chunks: Sequence[Chunk]) -> list[pa.RecordBatch]:
+    """Return the rows of chunks of one schema."""
+    if len(chunks) == 1:
+        return [decode_message(schema, chunks[0].data)]
+    stream = b"".join([schema.serialize().to_pybytes(), *(chunk.data for chunk in chunks)])
+    return list(pa.ipc.open_stream(stream))
+
+
+def decode_message(schema: pa.Schema, data: bytes) -> pa.RecordBatch:
+    """Return the rows of one message."""
+    return pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+
+
+def commits_of(chunks: Sequence[Chunk]) -> Runs:
+    """Return the commits of chunks that follow each other."""
+    return np.concatenate([chunk.runs for chunk in chunks]) if chunks else np.empty((0, 3), dtype=np.int64)
+
+
+def row_at_time(connection: apsw.Connection, partition_id: int, ts: int) -> int:
+    """Return the index of the first row kept that was committed at or after ``ts`` (µs), or the partition's end."""
+    ((first, next_row),) = connection.execute("SELECT first, next FROM partition WHERE id = ?", (partition_id,))
+    low, high = int(first), int(next_row)
+    while low < high:
+        middle = _chunk_at(connection, partition_id, (low + high) // 2)
+        if middle.ts < ts:
+            low = middle.first + middle.n
+        elif middle.first <= low or middle.runs[0][2] < ts:
+            earlier = middle.runs[middle.runs[:, 2] < ts]
+            return max(int(first), middle.first + int(earlier[:, 0].sum()))
+        else:
+            high = middle.first
+    return low
+
+
+def time_of_row(connection: apsw.Connection, partition_id: int, row: int) -> int:
+    """Return the commit timestamp (µs) of a row that is still there."""
+    chunk = _chunk_at(connection, partition_id, row)
+    ends = np.cumsum(chunk.runs[:, 0])
+    return int(chunk.runs[np.searchsorted(ends, row - chunk.first, side="right"), 2])
+
+
+def _chunk_at(connection: apsw.Connection, partition_id: int, row: int) -> Chunk:
+    """Return the chunk that holds a row, without its data."""
+    found = connection.execute(
+        "SELECT id, n, level, schema, version, ts, commits, x'' FROM chunk WHERE id <= ? ORDER BY id DESC LIMIT 1",
+        (chunk_ids(partition_id)[0] | row,),
+    )
+    ((*values,),) = found
+    return Chunk(*values)
+
+
+def remove(connection: apsw.Connection, partition_id: int, before: int) -> None:
+    """Remove all whole chunks below a row index, and let the partition begin there; never brings rows back.
+
+    ``trimmed`` of the partition becomes the timestamp of the newest chunk that went.
+    """
+    low, high = chunk_ids(partition_id)
+    # Only the last chunk that begins before the index can reach beyond it.
+    newest = connection.execute(
+        "SELECT id, id + n FROM chunk WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT 1", (low, low + before)
+    ).fetchone()
+    if newest is not None:
+        high = min(high, newest[0] if newest[1] > low + before else newest[1])
+        ((size, ts),) = connection.execute(
+            "SELECT total(ifnull(length(b.data), length(c.data))), max(c.ts)"
+            " FROM chunk c LEFT JOIN blob b ON b.id = c.blob WHERE c.id >= ? AND c.id < ?",
+            (low, high),
+        )
+        delete(connection, low, high)
+        connection.execute(
+            "UPDATE partition SET log_bytes = log_bytes - ?, trimmed = ifnull(?, trimmed) WHERE id = ?",
+            (int(size), ts, partition_id),
+        )
+    connection.execute("UPDATE partition SET first = max(first, ?) WHERE id = ?", (before, partition_id))
+
+
+def delete(connection: apsw.Connection, low: int, high: int) -> None:
+    """Delete the chunks with ids from ``low`` up to ``high``, excluded, and their blobs."""
+    bounds = (low, high)
+    connection.execute(
+        "DELETE FROM blob WHERE id IN (SELECT blob FROM chunk WHERE id >= ? AND id < ? AND blob IS NOT NULL)", bounds
+    )
+    connection.execute("DELETE FROM chunk WHERE id >= ? AND id < ?", bounds)

@@ -1,0 +1,195 @@
+"""Rows on their way into a queue: how they are stored, and to which partition each goes. No I/O here.
+
+A chunk of a queue holds all columns but `$timestamp`, which is the commit's own time and is added when rows are read.
+So rows can be serialised before their commit, unless the queue has `$cumulative_data_weight`, which depends on the rows
+before them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.errors import OptionError
+from headrace.model import Column, RowSchema
+from headrace.ports import Rows
+from headrace.queues import (
+    CUMULATIVE_DATA_WEIGHT,
+    TABLET_INDEX,
+    TIMESTAMP,
+    QueueSchema,
+    data_weights,
+    partition_of_keys,
+)
+from headrace.rows import to_arrow
+from headrace.stores.embedded import chunks
+from headrace.stores.embedded.chunks import Chunk, Message
+
+_SYSTEM_COLUMN_WEIGHT = 8
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the rows of a queue stand in its chunks.
+
+    Attributes:
+        arrow: the schema of the rows as they are read.
+        accepted: the columns that writers can give, `$tablet_index` included.
+        written: the schema of those that are stored as they are given.
+        stored: the schema of the chunks.
+    """
+
+    schema: QueueSchema
+
+    @functools.cached_property
+    def arrow(self) -> pa.Schema:
+        return self.schema.arrow
+
+    @functools.cached_property
+    def accepted(self) -> RowSchema:
+        return RowSchema((*self.schema.written.columns, Column(TABLET_INDEX, pa.int64())))
+
+    @functools.cached_property
+    def written(self) -> pa.Schema:
+        return self.schema.written.arrow
+
+    @functools.cached_property
+    def stored(self) -> pa.Schema:
+        return pa.schema([field for field in self.arrow if field.name != TIMESTAMP])
+
+    @property
+    def has_weight(self) -> bool:
+        """Tell whether the rows carry their cumulative data weight."""
+        return CUMULATIVE_DATA_WEIGHT in self.schema.names
+
+    def weigh(self, rows: pa.RecordBatch, weight: int) -> tuple[pa.RecordBatch, int]:
+        """Return written rows as they are stored, with their cumulative weight, and the weight behind them.
+
+        ``weight`` is that of all rows before them.
+        """
+        system_columns = len(self.arrow) - len(self.written)
+        weights = weight + np.cumsum(data_weights(rows) + _SYSTEM_COLUMN_WEIGHT * system_columns)
+        columns = {**_columns(rows), CUMULATIVE_DATA_WEIGHT: pa.array(weights)}
+        stored = pa.RecordBatch.from_arrays([columns[name] for name in self.stored.names], schema=self.stored)
+        return stored, int(weights[-1])
+
+    def rows(self, page: Sequence[Chunk], first: int, end: int) -> pa.RecordBatch:
+        """Return the queue's rows from index ``first`` to ``end`` (excluded) out of the chunks that hold them."""
+        if not page:
+            return pa.RecordBatch.from_pylist([], schema=self.arrow)
+        batches = chunks.decode(self.stored, page)
+        columns = _columns(batches[0] if len(batches) == 1 else pa.concat_batches(batches))
+        if TIMESTAMP in self.schema.names:
+            commits = chunks.commits_of(page)
+            times = pa.array(np.repeat(commits[:, 2], commits[:, 0]))
+            columns[TIMESTAMP] = times.view(self.schema.column(TIMESTAMP).type)
+        rows = pa.RecordBatch.from_arrays([columns[name] for name in self.arrow.names], schema=self.arrow)
+        return rows.slice(first - page[0].first, end - first)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows for one partition, as written or, where that needs nothing else, as messages.
+
+    ``number`` is None for the partition that has had the fewest rows at the time of the commit.
+    """
+
+    number: int | None
+    content: pa.RecordBatch | tuple[Message, ...]
+
+
+@dataclass(frozen=True)
+class Route:
+    """How an append chooses partitions: a given one, or by key columns, or by the rows' `$tablet_index`."""
+
+    partition: int | None = None
+    key: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, partition: int | None, key: str | Sequence[str] | None) -> Route:
+        """Check and return what a caller asks for.
+
+        Raises:
+            OptionError: both a partition and a key, or a key of no columns.
+        """
+        columns = (key,) if isinstance(key, str) else None if key is None else tuple(key)
+        if columns is not None and partition is not None:
+            raise OptionError("rows go to a partition or are spread by a key, not both", received=f"{partition}, {key}")
+        if columns == ():
+            raise OptionError("a key that chooses partitions needs a column", received=repr(key))
+        return cls(partition, columns)
+
+
+def typed(rows: Rows, layout: Layout) -> pa.Table:
+    """Return rows with the columns that a queue accepts, in exactly their types; see `headrace.rows.to_arrow`."""
+    return to_arrow(rows, layout.accepted, columns="all")
+
+
+def split(
+    rows: pa.Table, layout: Layout, route: Route, upper: Sequence[int]
+) -> list[tuple[int | None, pa.RecordBatch]]:
+    """Cut typed rows by partition, in their order within each; None is the partition with the fewest rows.
+
+    Args:
+        upper: for each partition the index of its next row.
+
+    Raises:
+        OptionError: no such partition, or two ways to choose one.
+    """
+    found: list[tuple[int | None, pa.RecordBatch]] = []
+    for batch in rows.combine_chunks().to_batches():
+        written = pa.RecordBatch.from_arrays(batch.columns[:-1], schema=layout.written)
+        numbers = _numbers(batch, route, upper)
+        if isinstance(numbers, np.ndarray):
+            found += _cut(written, numbers)
+        elif batch.num_rows:
+            found.append((numbers, written))
+    return found
+
+
+def _numbers(batch: pa.RecordBatch, route: Route, upper: Sequence[int]) -> npt.NDArray[np.int64] | int | None:
+    """Return the partition number of each row, one for all, or None for that with the fewest rows."""
+    given = batch.column(TABLET_INDEX)
+    if given.null_count < len(given):
+        if route != Route():
+            raise OptionError(
+                f"the rows choose their partitions by {TABLET_INDEX}", remedy="give no partition and no key"
+            )
+        fewest = min(range(len(upper)), key=upper.__getitem__)
+        numbers: npt.NDArray[np.int64] = given.fill_null(fewest).to_numpy()
+        for number in (int(numbers.min()), int(numbers.max())):
+            check_number(number, len(upper))
+        return numbers
+    if route.key is not None:
+        return partition_of_keys(batch, route.key, len(upper))
+    if route.partition is not None:
+        check_number(route.partition, len(upper))
+    return route.partition
+
+
+def check_number(number: int, partitions: int) -> None:
+    """Raise `OptionError` unless a queue has a partition of this number."""
+    if not 0 <= number < partitions:
+        raise OptionError("the queue has no such partition", received=number, valid=f"0 to {partitions - 1}")
+
+
+def _cut(rows: pa.RecordBatch, numbers: npt.NDArray[np.int64]) -> list[tuple[int | None, pa.RecordBatch]]:
+    order = np.argsort(numbers, kind="stable")
+    found, starts = np.unique(numbers[order], return_index=True)
+    if len(found) == 1:
+        return [(int(found[0]), rows)]
+    taken = rows.take(pa.array(order))
+    ends = [*starts[1:].tolist(), len(numbers)]
+    return [
+        (number, taken.slice(start, end - start))
+        for number, start, end in zip(found.tolist(), starts.tolist(), ends, strict=True)
+    ]
+
+
+def _columns(rows: pa.RecordBatch) -> dict[str, pa.Array]:
+    return dict(zip(rows.schema.names, rows.columns, strict=True))

@@ -1,0 +1,349 @@
+"""Queues of the embedded store inside of a caller's transaction: creating, appending, trimming, dropping.
+
+A queue is an object with numbered partitions, and the rows of each partition stand in chunks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import apsw
+import pyarrow as pa
+
+from headrace.errors import OptionError
+from headrace.ports import QueueOptions, QueuePartition, Registration, Rows
+from headrace.queues import Bounds, QueueSchema, RowRange, trim_target
+from headrace.stores.embedded import chunks, objects
+from headrace.stores.embedded.database import ROW_INDEX_BITS
+from headrace.stores.embedded.queue_rows import Layout, Part, Route, check_number, split, typed
+
+_SCHEMA_VERSION = 1
+_CHUNKS_PER_APPEND = 256
+_NO_NUMBER_OF_SQLITE = 1 << 63
+
+
+class State(NamedTuple):
+    """A queue as it is in a transaction; ``upper`` is the index of the next row of each partition, by number."""
+
+    id: int
+    name: str
+    layout: Layout
+    options: QueueOptions
+    upper: tuple[int, ...]
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """What prepared rows depend on: a queue made anew is another one, and so is one with more partitions."""
+        return self.id, len(self.upper)
+
+
+class Prepared(NamedTuple):
+    """Rows that are typed, cut by partition and serialised, which needs no lock."""
+
+    identity: tuple[int, int]
+    rows: pa.Table
+    route: Route
+    parts: tuple[Part, ...]
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.rows.num_rows)
+
+
+# -- creating, loading, dropping ------------------------------------------------------------------------
+
+
+def create(connection: apsw.Connection, name: str, schema: QueueSchema, options: QueueOptions, partitions: int) -> int:
+    """Create a queue inside the caller's write transaction and return its object id; the name must be free.
+
+    Raises:
+        OptionError: fewer than one partition.
+    """
+    _check_count(partitions)
+    connection.execute(
+        "INSERT INTO object (name, kind, options, schema_version) VALUES (?, 'queue', ?, ?)",
+        (name, options_to_json(options), _SCHEMA_VERSION),
+    )
+    queue_id = connection.last_insert_rowid()
+    connection.execute(
+        "INSERT INTO object_schema (object, version, schema, keys) VALUES (?, ?, ?, '[]')",
+        (queue_id, _SCHEMA_VERSION, schema.arrow.serialize().to_pybytes()),
+    )
+    add_partitions(connection, queue_id, partitions)
+    return queue_id
+
+
+def add_partitions(connection: apsw.Connection, queue_id: int, count: int) -> int:
+    """Add empty partitions behind the last one; return how many there are now."""
+    _check_count(count)
+    ((known,),) = connection.execute("SELECT count(*) FROM partition WHERE object = ?", (queue_id,))
+    connection.executemany(
+        "INSERT INTO partition (object, parents, open, number) VALUES (?, '[]', 1, ?)",
+        [(queue_id, number) for number in range(known, known + count)],
+    )
+    return int(known + count)
+
+
+def _check_count(count: int) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise OptionError("the number of partitions must be at least 1", received=repr(count))
+
+
+def load(connection: apsw.Connection, name: str) -> State:
+    """Return a queue as it is now, or raise `NotFoundError`."""
+    queue_id = objects.find(connection, name, "queue")
+    ((options, schema),) = connection.execute(
+        "SELECT o.options, s.schema FROM object o JOIN object_schema s ON s.object = o.id WHERE o.id = ?", (queue_id,)
+    )
+    upper = connection.execute("SELECT next FROM partition WHERE object = ? ORDER BY number", (queue_id,))
+    return State(queue_id, name, _layout(schema), _options(options), tuple(row[0] for row in upper))
+
+
+@functools.lru_cache(maxsize=256)
+def _layout(schema: bytes) -> Layout:
+    return Layout(QueueSchema.of(pa.ipc.read_schema(pa.py_buffer(schema))))
+
+
+def _options(text: str) -> QueueOptions:
+    return QueueOptions(**json.loads(text))
+
+
+def drop(connection: apsw.Connection, queue_id: int) -> None:
+    """Remove a queue, its rows, registrations, offsets and sessions inside the caller's write transaction."""
+    for (partition_id,) in list(connection.execute("SELECT id FROM partition WHERE object = ?", (queue_id,))):
+        chunks.delete(connection, *chunks.chunk_ids(partition_id))
+    for table in ("registration", "consumer_offset", "producer_session"):
+        connection.execute(f"DELETE FROM {table} WHERE queue = ?", (queue_id,))
+    connection.execute("DELETE FROM partition WHERE object = ?", (queue_id,))
+    connection.execute("DELETE FROM object_schema WHERE object = ?", (queue_id,))
+    connection.execute("DELETE FROM object WHERE id = ?", (queue_id,))
+
+
+def queue_options(options: QueueOptions, **changes: Any) -> QueueOptions:
+    """Return options with some changed.
+
+    Raises:
+        OptionError: an unknown option, or a value that is not of its kind.
+    """
+    known = [field.name for field in dataclasses.fields(QueueOptions)]
+    for name, value in changes.items():
+        if name not in known:
+            raise OptionError("unknown option of a queue", received=name, valid=known)
+        if name == "auto_trim":
+            if not isinstance(value, bool):
+                raise OptionError("option auto_trim is True or False", received=repr(value))
+        elif value is not None:
+            allowed = int if name == "retained_rows" else int | float
+            is_number = isinstance(value, allowed) and not isinstance(value, bool)
+            if not is_number or not 0 <= value < _NO_NUMBER_OF_SQLITE:
+                raise OptionError(f"option {name} is a number, or None for no limit", received=repr(value))
+    return dataclasses.replace(options, **changes)
+
+
+def set_options(connection: apsw.Connection, queue_id: int, options: QueueOptions) -> None:
+    """Record a queue's options inside the caller's write transaction."""
+    connection.execute("UPDATE object SET options = ? WHERE id = ?", (options_to_json(options), queue_id))
+
+
+def options_to_json(options: QueueOptions) -> str:
+    """Return options as they are recorded."""
+    return json.dumps(dataclasses.asdict(options))
+
+
+# -- what is there --------------------------------------------------------------------------------------
+
+
+def partitions(connection: apsw.Connection, state: State) -> list[QueuePartition]:
+    """Return all partitions of a queue as they stand, by number.
+
+    Where trimming left a part of the oldest chunk, the bytes of the rest are estimated.
+    """
+    found = connection.execute(
+        "SELECT number, first, next, log_bytes, weight, trimmed,"
+        " (SELECT id FROM chunk WHERE id >= p.id << ?2 AND id < (p.id + 1) << ?2 ORDER BY id LIMIT 1),"
+        " (SELECT ts FROM chunk WHERE id >= p.id << ?2 AND id < (p.id + 1) << ?2 ORDER BY id DESC LIMIT 1)"
+        " FROM partition p WHERE object = ?1 ORDER BY number",
+        (state.id, ROW_INDEX_BITS),
+    )
+    result = []
+    for number, first, next_row, size, weight, trimmed, oldest, newest_ts in found:
+        if oldest is not None:
+            size = size * (next_row - first) // (next_row - chunks.row_index(oldest))
+        ts = newest_ts or trimmed
+        result.append(
+            QueuePartition(
+                number=number,
+                bounds=Bounds(first, next_row, size),
+                weight=weight if state.layout.has_weight else None,
+                last_commit=ts / 1e6 if ts else None,
+            )
+        )
+    return result
+
+
+def partition(connection: apsw.Connection, state: State, number: int) -> tuple[int, Bounds]:
+    """Return the id of a partition, and its bounds without their bytes, or raise `OptionError`."""
+    check_number(number, len(state.upper))
+    ((partition_id, first, next_row),) = connection.execute(
+        "SELECT id, first, next FROM partition WHERE object = ? AND number = ?", (state.id, number)
+    )
+    return int(partition_id), Bounds(first, next_row)
+
+
+def registrations(connection: apsw.Connection, state: State) -> tuple[Registration, ...]:
+    """Return the consumers that are registered for a queue, by name."""
+    found = connection.execute(
+        "SELECT c.name, r.vital FROM registration r JOIN object c ON c.id = r.consumer WHERE r.queue = ?"
+        " ORDER BY c.name",
+        (state.id,),
+    )
+    return tuple(Registration(state.name, consumer, bool(vital)) for consumer, vital in found)
+
+
+# -- appending ------------------------------------------------------------------------------------------
+
+
+def prepare(state: State, rows: Rows, route: Route) -> Prepared:
+    """Type rows, cut them by partition and serialise them, as far as that can be done before their commit.
+
+    Raises:
+        SchemaError: the rows do not fit the queue.
+        OptionError: no such partition, or two ways to choose one.
+    """
+    table = typed(rows, state.layout)
+    cut = split(table, state.layout, route, state.upper)
+    parts = [
+        Part(number, batch if state.layout.has_weight else tuple(chunks.serialise(batch))) for number, batch in cut
+    ]
+    return Prepared(state.identity, table, route, tuple(parts))
+
+
+def append(
+    connection: apsw.Connection,
+    queue: str,
+    rows: Rows | Prepared,
+    version: int,
+    ts: int,
+    *,
+    partition: int | None = None,
+    key: str | Sequence[str] | None = None,
+) -> list[RowRange]:
+    """Append rows to a queue inside the caller's write transaction; see `headrace.ports.Queue.append`.
+
+    Args:
+        rows: rows, or what `prepare` made of them before the transaction (``partition`` and ``key`` then count for
+            nothing).
+        version: the commit's version, ``ts`` its timestamp (µs since 1970), both from `stamp`.
+    """
+    state = load(connection, queue)
+    if not isinstance(rows, Prepared):
+        rows = prepare(state, rows, Route.of(partition, key))
+    elif rows.identity != state.identity:
+        # Partitions were added, or the queue was made anew, since the rows were prepared.
+        rows = prepare(state, rows.rows, rows.route)
+    ranges = append_parts(connection, state, rows.parts, version, ts)
+    auto_trim(connection, state.id)
+    return ranges
+
+
+def append_parts(
+    connection: apsw.Connection, state: State, parts: Sequence[Part], version: int, ts: int
+) -> list[RowRange]:
+    """Append parts in their order, all those without a number to one partition; return where they are, by number."""
+    balanced = None
+    ranges: dict[int, RowRange] = {}
+    for part in parts:
+        number = part.number
+        if number is None:
+            balanced = number = fewest_rows(connection, state.id) if balanced is None else balanced
+        added = _append_part(connection, state, number, part, version, ts)
+        ranges[number] = RowRange(number, ranges.get(number, added).first, added.next)
+    return [ranges[number] for number in sorted(ranges)]
+
+
+def fewest_rows(connection: apsw.Connection, queue_id: int) -> int:
+    """Return the number of the partition that has had the fewest rows."""
+    ((number,),) = connection.execute(
+        "SELECT number FROM partition WHERE object = ? ORDER BY next, number LIMIT 1", (queue_id,)
+    )
+    return int(number)
+
+
+def _append_part(connection: apsw.Connection, state: State, number: int, part: Part, version: int, ts: int) -> RowRange:
+    ((partition_id, weight),) = connection.execute(
+        "SELECT id, weight FROM partition WHERE object = ? AND number = ?", (state.id, number)
+    )
+    messages: Sequence[chunks.Message]
+    if isinstance(part.content, pa.RecordBatch):
+        stored, weight = state.layout.weigh(part.content, weight)
+        messages = chunks.serialise(stored)
+        connection.execute("UPDATE partition SET weight = ? WHERE id = ?", (weight, partition_id))
+    else:
+        messages = part.content
+    first = chunks.append(connection, partition_id, messages, state.layout.stored, _SCHEMA_VERSION, version, ts)
+    return RowRange(number, first, first + sum(message.rows for message in messages))
+
+
+# -- trimming -------------------------------------------------------------------------------------------
+
+
+def auto_trim(connection: apsw.Connection, queue_id: int) -> int:
+    """Do a little of automatic trimming, if it is on, inside the caller's write transaction; return the rows removed.
+
+    Cheap when there is nothing to do: appends and advances of vital consumers end with it.
+    """
+    ((text,),) = connection.execute("SELECT options FROM object WHERE id = ?", (queue_id,))
+    options = _options(text)
+    return trim_consumed(connection, queue_id, options, _CHUNKS_PER_APPEND) if options.auto_trim else 0
+
+
+def trim_consumed(
+    connection: apsw.Connection, queue_id: int, options: QueueOptions, max_chunks: int | None = None
+) -> int:
+    """Remove the rows that all vital consumers have read and that the options do not retain; return how many.
+
+    Args:
+        max_chunks: so many chunks of each partition at most go; any number if None.
+    """
+    # A vital consumer that never set an offset counts as 0; without any, no partition is found.
+    found = connection.execute(
+        "SELECT p.id, p.first, p.next, min(ifnull(o.next, 0)) AS read FROM partition p"
+        " JOIN registration r ON r.queue = p.object AND r.vital"
+        " LEFT JOIN consumer_offset o ON o.queue = p.object AND o.consumer = r.consumer AND o.number = p.number"
+        " WHERE p.object = ? GROUP BY p.id HAVING read > p.first",
+        (queue_id,),
+    )
+    removed = 0
+    for partition_id, first, next_row, read in list(found):
+        oldest_kept = None
+        if options.retained_seconds is not None:
+            ts = int(max(0.0, time.time() - options.retained_seconds) * 1e6)
+            oldest_kept = chunks.row_at_time(connection, partition_id, ts)
+        target = trim_target(Bounds(first, next_row), [read], options.retained_rows, oldest_kept)
+        if max_chunks is not None:
+            target = min(target, _end_of_chunk(connection, partition_id, max_chunks))
+        if target > first:
+            chunks.remove(connection, partition_id, target)
+            removed += target - first
+    return int(removed)
+
+
+def _end_of_chunk(connection: apsw.Connection, partition_id: int, count: int) -> int:
+    """Return the row index behind a chunk, counted from 1 at the oldest; no limit if there are fewer."""
+    found = connection.execute(
+        "SELECT id + n FROM chunk WHERE id >= ? AND id < ? ORDER BY id LIMIT 1 OFFSET ?",
+        (*chunks.chunk_ids(partition_id), count - 1),
+    )
+    return next((chunks.row_index(end) for (end,) in found), _NO_NUMBER_OF_SQLITE)
+
+
+def trim_all(connection: apsw.Connection, state: State) -> None:
+    """Remove all rows that a queue has."""
+    found = connection.execute("SELECT id, next FROM partition WHERE object = ? AND first < next", (state.id,))
+    for partition_id, next_row in list(found):
+        chunks.remove(connection, partition_id, next_row)
