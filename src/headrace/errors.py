@@ -17,6 +17,9 @@
      +-- LostRaceError          (retry) another reader fixed the end of a batch first
      +-- PublicationError       staged rows cannot be published
      +-- TunnelTakenError       another query has begun to read the tunnel
+     +-- OffsetConflictError    a consumer is not where its reader left it
+     +-- SessionEpochError      a producer's session belongs to somebody else
+     +-- SequenceNumberError    rows of a producer are not numbered as they must be
 
 Whether trying again can help is a property of the type: ``retryable``.
 """
@@ -174,3 +177,37 @@ class PublicationError(HeadraceError):
 
 class TunnelTakenError(HeadraceError):
     """Another query has begun to read the tunnel since; a tunnel serves one query."""
+
+
+class OffsetConflictError(HeadraceError):
+    """A consumer's offset is not the expected one: somebody else moved it.
+
+    ``consumer``, ``queue``, ``partition``, ``expected`` and ``found`` tell which.
+    """
+
+    consumer: str
+    queue: str
+    partition: int
+    expected: int
+    found: int
+
+    @classmethod
+    def of(cls, consumer: str, queue: str, partition: int, expected: int, found: int) -> OffsetConflictError:
+        """Return the error for one partition."""
+        error = cls(
+            f"offset conflict at partition {partition} of queue {queue!r} for consumer {consumer!r}",
+            received=f"offset {found}",
+            valid=f"offset {expected}",
+            remedy="another reader uses this consumer: give each streaming query a consumer of its own",
+        )
+        error.consumer, error.queue = consumer, queue
+        error.partition, error.expected, error.found = partition, expected, found
+        return error
+
+
+class SessionEpochError(HeadraceError):
+    """A push with an epoch that is not the session's: a newer one was given out, or this one never was."""
+
+
+class SequenceNumberError(HeadraceError, ValueError):
+    """The rows of a push are not numbered, numbered twice over, or not in strictly rising order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import enum
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -19,14 +20,16 @@ Key: TypeAlias = tuple[KeyValue, ...]
 """The values of a row's key columns, in key order; a bound may be a prefix of a key."""
 
 MAX_KEY_COLUMNS = 4
+_NOT_NULL = re.compile(r"(.*\S)\s+not\s+null\s*", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its name (any text) and its Arrow type. Attribute columns may hold null, key columns not."""
+    """A column: its name (any text), its Arrow type, and whether it may hold null; key columns never may."""
 
     name: str
     type: pa.DataType
+    nullable: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -38,40 +41,16 @@ class Column:
 
 
 @dataclass(frozen=True)
-class TableSchema:
-    """The columns of a table, in order, and which of them are the primary key, in key order."""
+class RowSchema:
+    """The columns of rows, in order. What tables and queues share."""
 
     columns: tuple[Column, ...]
-    primary_key: tuple[str, ...]
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
             raise SchemaError("a column name stands twice", received=", ".join(repeated))
-        if not 1 <= len(self.primary_key) <= MAX_KEY_COLUMNS or len(set(self.primary_key)) != len(self.primary_key):
-            raise SchemaError(
-                "a table needs a primary key of 1 to 4 different columns", received=list(self.primary_key)
-            )
-        for name in self.primary_key:
-            if name not in names:
-                raise SchemaError("the primary key names a column that is not there", received=name, valid=names)
-            if self.column(name).type not in KEY_TYPES:
-                raise SchemaError(
-                    f"primary key column {name!r} has a type that a key cannot have",
-                    received=type_name(self.column(name).type),
-                    valid=[type_name(key_type) for key_type in KEY_TYPES],
-                )
-
-    @classmethod
-    def of(cls, columns: Mapping[str, str | pa.DataType] | pa.Schema, primary_key: str | Sequence[str]) -> TableSchema:
-        """Build a schema from ``{name: type name}`` or an Arrow schema."""
-        if isinstance(columns, pa.Schema):
-            pairs = [(arrow.name, arrow.type) for arrow in columns]
-        else:
-            pairs = list(columns.items())
-        key = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key)
-        return cls(tuple(Column(name, parse_type(kind)) for name, kind in pairs), key)
 
     def column(self, name: str) -> Column:
         """Return the column of that name, or raise `SchemaError`."""
@@ -85,18 +64,76 @@ class TableSchema:
         return tuple(column.name for column in self.columns)
 
     @property
+    def arrow(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        return pa.schema([pa.field(column.name, column.type, nullable=column.nullable) for column in self.columns])
+
+
+def parse_columns(columns: Mapping[str, str | pa.DataType] | pa.Schema) -> tuple[Column, ...]:
+    """Return the columns of ``{name: type name}`` or of an Arrow schema; a type name may end in ``not null``."""
+    if isinstance(columns, pa.Schema):
+        return tuple(Column(field.name, parse_type(field.type), field.nullable) for field in columns)
+    return tuple(_parse_column(name, kind) for name, kind in columns.items())
+
+
+def _parse_column(name: str, kind: str | pa.DataType) -> Column:
+    if isinstance(kind, str) and (found := _NOT_NULL.fullmatch(kind)):
+        return Column(name, parse_type(found[1]), nullable=False)
+    return Column(name, parse_type(kind))
+
+
+@dataclass(frozen=True)
+class TableSchema(RowSchema):
+    """The columns of a table, in order, and which of them are the primary key, in key order."""
+
+    primary_key: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= len(self.primary_key) <= MAX_KEY_COLUMNS or len(set(self.primary_key)) != len(self.primary_key):
+            raise SchemaError(
+                "a table needs a primary key of 1 to 4 different columns", received=list(self.primary_key)
+            )
+        for name in self.primary_key:
+            if name not in self.names:
+                raise SchemaError("the primary key names a column that is not there", received=name, valid=self.names)
+            if self.column(name).type not in KEY_TYPES:
+                raise SchemaError(
+                    f"primary key column {name!r} has a type that a key cannot have",
+                    received=type_name(self.column(name).type),
+                    valid=[type_name(key_type) for key_type in KEY_TYPES],
+                )
+        # A key column is never null, whether its definition says so or not: equal schemas have equal columns.
+        columns = tuple(
+            Column(column.name, column.type, nullable=False) if column.name in self.primary_key else column
+            for column in self.columns
+        )
+        object.__setattr__(self, "columns", columns)
+
+    @classmethod
+    def of(cls, columns: Mapping[str, str | pa.DataType] | pa.Schema, primary_key: str | Sequence[str]) -> TableSchema:
+        """Build a schema from ``{name: type name}`` or an Arrow schema."""
+        key = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key)
+        return cls(parse_columns(columns), key)
+
+    @property
     def attributes(self) -> tuple[Column, ...]:
         """The columns outside the primary key, in order."""
         return tuple(column for column in self.columns if column.name not in self.primary_key)
 
     @property
-    def arrow(self) -> pa.Schema:
-        """The Arrow schema of the table's rows; key columns are not nullable."""
+    def changes(self) -> pa.Schema:
+        """The Arrow schema of `Changes.rows`: every attribute is nullable, for a delete may have none."""
         return pa.schema([pa.field(c.name, c.type, nullable=c.name not in self.primary_key) for c in self.columns])
 
     def with_columns(self, added: Mapping[str, str | pa.DataType]) -> TableSchema:
-        """Return the schema with attribute columns added at the end."""
-        new = tuple(Column(name, parse_type(kind)) for name, kind in added.items())
+        """Return the schema with attribute columns added at the end; they are null in rows that are there."""
+        new = parse_columns(added)
+        for column in new:
+            if not column.nullable:
+                raise SchemaError(
+                    f"column {column.name!r} cannot be added as NOT NULL: it is null in the rows that are there"
+                )
         return TableSchema(self.columns + new, self.primary_key)
 
 

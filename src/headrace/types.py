@@ -1,17 +1,24 @@
 """Column types: their names, and the Arrow and Spark types they stand for.
 
-A type is written as Spark SQL writes it (``long`` or ``bigint``, ``decimal(10,2)``, …) and held as an
-Arrow type. Timestamps are instants: microseconds since 1970 in UTC.
+A type is written as Spark SQL writes it (``long`` or ``bigint``, ``decimal(10,2)``, ``array<string>``,
+``map<string,long>``, ``struct<id:long not null,note:string>``, nested to any depth) and held as the Arrow type that
+Spark itself has for it, down to names and nullability of inner fields. Elements of arrays and values of maps may be
+declared ``not null`` too, which Spark can have but not write; keys of maps never are null.
+
+A ``timestamp`` is an instant: microseconds since 1970 in UTC. A ``timestamp_ntz`` is a date and time without a place.
+An ``interval day to second``, or a part of one, is a number of microseconds.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import pyarrow as pa
 
 from headrace.errors import SchemaError
 
+_DAY_TIME_UNITS = ("day", "hour", "minute", "second")
 _NAMED: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
     "byte": pa.int8(),
@@ -24,6 +31,7 @@ _NAMED: dict[str, pa.DataType] = {
     "binary": pa.binary(),
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
 }
 _ALIASES = {
     "bool": "boolean",
@@ -34,10 +42,24 @@ _ALIASES = {
     "real": "float",
     "dec": "decimal",
     "numeric": "decimal",
+    "timestamp_ltz": "timestamp",
 }
-_DECIMAL = re.compile(r"decimal(?:\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
-VALID_TYPE_NAMES = (*_NAMED, "decimal(p,s)")
+_INTERVAL = pa.duration("us")
+_INTERVAL_NAME = "interval day to second"
+VALID_TYPE_NAMES = (
+    *_NAMED,
+    "decimal(p,s) of up to 38 digits",
+    _INTERVAL_NAME,
+    "array<type>",
+    "map<type,type>",
+    "struct<name:type,…>",
+)
 KEY_TYPES: tuple[pa.DataType, ...] = (pa.string(), pa.int64(), pa.binary())
+
+_TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|[<>(),:]|\S)")
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# What Spark hides in structs: their fields alone would be another type.
+_SPARK_OWN = (b"variant", b"geometry", b"geography")
 
 
 def parse_type(text: str | pa.DataType) -> pa.DataType:
@@ -48,43 +70,269 @@ def parse_type(text: str | pa.DataType) -> pa.DataType:
     """
     if isinstance(text, pa.DataType):
         return parse_type(type_name(text))
-    name = text.strip().lower()
-    head = re.match(r"[a-z]*", name)
-    word = head.group() if head else ""
-    name = _ALIASES.get(word, word) + name[len(word) :]
-    if name in _NAMED:
-        return _NAMED[name]
-    match = _DECIMAL.fullmatch(name)
-    if match:
-        precision, scale = int(match[1] or 10), int(match[2] or 0)
-        if 1 <= precision <= 38 and 0 <= scale <= precision:
-            return pa.decimal128(precision, scale)
-    raise SchemaError("unknown column type", received=repr(text), valid=VALID_TYPE_NAMES)
+    return _Parser(text).parse()
+
+
+class _Parser:
+    """Reads one type name."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = _TOKEN.findall(text)
+        self._at = 0
+
+    def parse(self) -> pa.DataType:
+        found = self._type()
+        if self._at < len(self._tokens):
+            raise self._error(self._tokens[self._at])
+        return found
+
+    def _type(self) -> pa.DataType:
+        word = self._next()
+        name = _ALIASES.get(word.lower(), word.lower())
+        if name in _NAMED:
+            return _NAMED[name]
+        match name:
+            case "decimal":
+                return self._decimal()
+            case "interval":
+                return self._interval()
+            case "array":
+                self._expect("<")
+                element = self._field("element")
+                self._expect(">")
+                return pa.list_(element)
+            case "map":
+                return self._map()
+            case "struct":
+                return self._struct()
+        raise self._error(word)
+
+    def _field(self, name: str) -> pa.Field:
+        """Return a field of the type that follows, with or without ``not null``."""
+        data_type = self._type()
+        if not self._take("not"):
+            return pa.field(name, data_type)
+        self._expect("null")
+        return pa.field(name, data_type, nullable=False)
+
+    def _decimal(self) -> pa.DataType:
+        precision, scale = 10, 0
+        if self._take("("):
+            precision = self._number()
+            scale = self._number() if self._take(",") else 0
+            self._expect(")")
+        if not 1 <= precision <= 38 or not 0 <= scale <= precision:
+            raise self._error(f"decimal({precision},{scale})")
+        return pa.decimal128(precision, scale)
+
+    def _interval(self) -> pa.DataType:
+        first = last = self._next().lower()
+        if self._take("to"):
+            last = self._next().lower()
+        if first in ("year", "month"):
+            raise _year_month(self._text)
+        units = _DAY_TIME_UNITS
+        if first not in units or last not in units or units.index(first) > units.index(last):
+            raise self._error(f"interval {first}")
+        return _INTERVAL
+
+    def _map(self) -> pa.DataType:
+        self._expect("<")
+        key = self._type()
+        if _has_map(key):
+            raise SchemaError("the key of a map cannot have a map in it", received=repr(self._text))
+        if self._take("not"):
+            self._expect("null")
+        self._expect(",")
+        value = self._field("value")
+        self._expect(">")
+        return pa.map_(pa.field("key", key, nullable=False), value)
+
+    def _struct(self) -> pa.DataType:
+        self._expect("<")
+        fields: list[pa.Field] = []
+        while not fields or self._take(","):
+            name = self._next()
+            if name.startswith("`"):
+                name = name[1:-1].replace("``", "`")
+            elif not re.fullmatch(r"\w+", name):
+                raise self._error(name)
+            self._take(":")
+            fields.append(self._field(name))
+        self._expect(">")
+        names = [field.name for field in fields]
+        if len(set(names)) < len(names):
+            raise SchemaError("a struct has two fields of one name", received=repr(self._text))
+        return pa.struct(fields)
+
+    def _number(self) -> int:
+        word = self._next()
+        if not (word.isascii() and word.isdigit()):
+            raise self._error(word)
+        return int(word)
+
+    def _next(self) -> str:
+        if self._at == len(self._tokens):
+            raise self._error("")
+        self._at += 1
+        return str(self._tokens[self._at - 1])
+
+    def _take(self, word: str) -> bool:
+        found = self._at < len(self._tokens) and self._tokens[self._at].lower() == word
+        self._at += found
+        return found
+
+    def _expect(self, word: str) -> None:
+        if not self._take(word):
+            raise self._error(self._tokens[self._at] if self._at < len(self._tokens) else "", f"; expected {word!r}")
+
+    def _error(self, found: str, expected: str = "") -> SchemaError:
+        where = f" at {found!r}" if found and found != self._text.strip() else ""
+        return SchemaError(f"unknown column type{where}{expected}", received=repr(self._text), valid=VALID_TYPE_NAMES)
 
 
 def type_name(data_type: pa.DataType) -> str:
     """Return the name of an Arrow type; the inverse of `parse_type`.
 
-    Arrow's other widths of the same thing (large strings, string views, other time units) take the
-    name of the type that they are stored as.
+    Arrow's other forms of the same thing (large strings, string and list views, other time units, other names of the
+    fields inside lists and maps) take the name of the type that they are stored as.
+
+    Raises:
+        SchemaError: a column cannot have the type.
     """
+    types = pa.types
     for name, known in _NAMED.items():
         if data_type.equals(known):
             return name
-    if pa.types.is_decimal(data_type) and data_type.precision <= 38:
+    if types.is_decimal(data_type) and data_type.precision <= 38 and data_type.scale >= 0:
         return f"decimal({data_type.precision},{data_type.scale})"
-    if pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type):
+    if is_text(data_type):
         return "string"
-    if (
-        pa.types.is_large_binary(data_type)
-        or pa.types.is_binary_view(data_type)
-        or pa.types.is_fixed_size_binary(data_type)
-    ):
+    if is_bytes(data_type):
         return "binary"
-    if pa.types.is_timestamp(data_type):
-        return "timestamp"
-    if pa.types.is_date(data_type):
+    if types.is_timestamp(data_type):
+        return "timestamp" if data_type.tz else "timestamp_ntz"
+    if types.is_date(data_type):
         return "date"
-    if pa.types.is_dictionary(data_type):
+    if types.is_duration(data_type):
+        return _INTERVAL_NAME
+    if types.is_dictionary(data_type):
         return type_name(data_type.value_type)
+    if is_array(data_type):
+        return f"array<{_inner_name(data_type.value_field)}>"
+    if types.is_map(data_type):
+        return f"map<{type_name(data_type.key_type)},{_inner_name(data_type.item_field)}>"
+    if types.is_struct(data_type) and data_type.num_fields:
+        return f"struct<{','.join(_struct_field_name(field) for field in data_type)}>"
+    if types.is_interval(data_type):
+        raise _year_month(str(data_type))
     raise SchemaError("a column cannot have this type", received=data_type, valid=VALID_TYPE_NAMES)
+
+
+def is_text(data_type: pa.DataType) -> bool:
+    """Tell whether an Arrow type is one of the forms of ``string``."""
+    types = pa.types
+    return bool(types.is_string(data_type) or types.is_large_string(data_type) or types.is_string_view(data_type))
+
+
+def is_bytes(data_type: pa.DataType) -> bool:
+    """Tell whether an Arrow type is one of the forms of ``binary``."""
+    types = pa.types
+    return bool(
+        types.is_binary(data_type)
+        or types.is_large_binary(data_type)
+        or types.is_binary_view(data_type)
+        or types.is_fixed_size_binary(data_type)
+    )
+
+
+def is_array(data_type: pa.DataType) -> bool:
+    """Tell whether an Arrow type is one of the forms of ``array<…>``."""
+    types = pa.types
+    return bool(
+        types.is_list(data_type)
+        or types.is_large_list(data_type)
+        or types.is_fixed_size_list(data_type)
+        or types.is_list_view(data_type)
+        or types.is_large_list_view(data_type)
+    )
+
+
+def can_hold(wanted: pa.DataType, given: pa.DataType) -> bool:
+    """Tell whether a column may be written with values of another type, as far as the types can tell.
+
+    True where every value is converted without loss or checked one by one: another width of the same kind of
+    number, a struct that leaves out fields, elements that may be null where the column has none.
+
+    Raises:
+        SchemaError: no column can have the type given.
+    """
+    types = pa.types
+    if types.is_null(given):
+        return True
+    if types.is_dictionary(given):
+        return can_hold(wanted, given.value_type)
+    if is_array(wanted):
+        return is_array(given) and can_hold(wanted.value_type, given.value_type)
+    if types.is_map(wanted):
+        return bool(
+            types.is_map(given)
+            and can_hold(wanted.key_type, given.key_type)
+            and can_hold(wanted.item_type, given.item_type)
+        )
+    if types.is_struct(wanted):
+        return bool(types.is_struct(given)) and _can_hold_fields(list(wanted), list(given))
+    whole, real, exact = types.is_integer, types.is_floating, types.is_decimal
+    if whole(given):
+        return bool(whole(wanted) or real(wanted) or exact(wanted))
+    if real(given):
+        return bool(real(wanted))
+    if exact(given):
+        return bool(exact(wanted))
+    if types.is_timestamp(given):
+        # A time without a time zone counts as UTC, but an instant is no time without a place.
+        return bool(types.is_timestamp(wanted) and (wanted.tz is not None or given.tz is None))
+    return bool(parse_type(given) == wanted)
+
+
+def _can_hold_fields(wanted: Sequence[pa.Field], given: Sequence[pa.Field]) -> bool:
+    found = {field.name: field.type for field in given}
+    names = {field.name for field in wanted}
+    return set(found) <= names and all(
+        can_hold(field.type, found[field.name]) if field.name in found else field.nullable for field in wanted
+    )
+
+
+def _inner_name(field: pa.Field) -> str:
+    return type_name(field.type) + ("" if field.nullable else " not null")
+
+
+def _struct_field_name(field: pa.Field) -> str:
+    if field.metadata and any(mark in field.metadata for mark in _SPARK_OWN):
+        raise SchemaError(
+            "a column cannot have Spark's variant, geometry or geography type",
+            received=f"a struct with such a field {field.name!r}",
+            valid=VALID_TYPE_NAMES,
+            remedy="write it as a string or binary",
+        )
+    if not field.name:
+        raise SchemaError("a field of a struct has no name", valid="a text that is not empty")
+    plain = _PLAIN_NAME.fullmatch(field.name)
+    name = field.name if plain else "`" + field.name.replace("`", "``") + "`"
+    return f"{name}:{_inner_name(field)}"
+
+
+def _has_map(data_type: pa.DataType) -> bool:
+    if pa.types.is_map(data_type):
+        return True
+    return any(_has_map(data_type.field(index).type) for index in range(data_type.num_fields))
+
+
+def _year_month(received: str) -> SchemaError:
+    return SchemaError(
+        "a column cannot have a type that counts months: Arrow carries none between Spark and Python",
+        received=repr(received),
+        valid=_INTERVAL_NAME,
+        remedy="write the number of months as an int",
+    )

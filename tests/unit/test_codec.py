@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.model import TableSchema
@@ -29,14 +29,23 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "binary": st.binary(),
     "date": st.dates(),
     "timestamp": st.datetimes(timezones=st.just(UTC)),
+    "timestamp_ntz": st.datetimes(),
+    "interval day to second": st.timedeltas(datetime.timedelta(-9999), datetime.timedelta(9999)),
     "decimal(38,10)": st.integers(-(10**38) + 1, 10**38 - 1).map(
         lambda number: decimal.Decimal(number).scaleb(-10, decimal.Context(prec=38))
     ),
 }
-SCHEMA = TableSchema.of({kind: kind for kind in VALUES} | {"k": "binary", "n": "long", "s": "string"}, ["s", "n", "k"])
+COMPOSITE: dict[str, st.SearchStrategy[Any]] = {
+    "array<string>": st.lists(st.none() | st.text()),
+    "struct<a:int,b:map<string,boolean>>": st.fixed_dictionaries(
+        {"a": st.none() | VALUES["int"], "b": st.none() | st.lists(st.tuples(st.text(), st.none() | st.booleans()))}
+    ),
+}
+KEY = {"k": "binary", "n": "long", "s": "string"}
+SCHEMA = TableSchema.of({kind: kind for kind in [*VALUES, *COMPOSITE]} | KEY, ["s", "n", "k"])
 ROWS = st.lists(
     st.fixed_dictionaries(
-        {kind: st.none() | values for kind, values in VALUES.items()}
+        {kind: st.none() | values for kind, values in (VALUES | COMPOSITE).items()}
         | {"k": st.binary(), "n": VALUES["long"], "s": st.text()}
     ),
     max_size=5,
@@ -60,6 +69,7 @@ def round_trip(schema: TableSchema, rows: pa.RecordBatch, columns: list[str] | N
     return codec.decode(*joined(codec, rows), columns or schema.names)
 
 
+@settings(deadline=None)
 @given(ROWS)
 def test_rows_come_back_as_they_were(rows: list[dict[str, Any]]) -> None:
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA.arrow)
@@ -69,6 +79,7 @@ def test_rows_come_back_as_they_were(rows: list[dict[str, Any]]) -> None:
     assert decoded.equals(batch)
 
 
+@settings(deadline=None)
 @given(ROWS, st.lists(st.sampled_from(SCHEMA.names), min_size=1, unique=True))
 def test_any_columns_come_back_in_the_order_asked_for(rows: list[dict[str, Any]], columns: list[str]) -> None:
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA.arrow)
@@ -76,6 +87,7 @@ def test_any_columns_come_back_in_the_order_asked_for(rows: list[dict[str, Any]]
     assert decoded.equals(batch.select(columns))
 
 
+@settings(deadline=None)
 @given(ROWS, st.integers(0, 5), st.integers(0, 5))
 def test_slices_of_batches_are_encoded_as_what_they_show(rows: list[dict[str, Any]], start: int, length: int) -> None:
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA.arrow).slice(start, length)
@@ -95,6 +107,7 @@ def test_floats_keep_every_bit(kind: str, code: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in VALUES if kind not in ("string", "binary")])
+@settings(deadline=None)
 @given(data=st.data())
 def test_packed_values_sort_as_values_do(kind: str, data: st.DataObject) -> None:
     left, right = data.draw(VALUES[kind]), data.draw(VALUES[kind])

@@ -10,7 +10,7 @@ import pytest
 import headrace
 
 SOURCE = Path(headrace.__file__).parent
-GROUND = {"errors", "types", "model", "channels", "ports", "rows"}
+GROUND = {"errors", "types", "model", "channels", "ports", "queues", "rows"}
 ALLOWED = {
     "stores": GROUND,
     "feeds": GROUND | {"feeds"},

@@ -133,3 +133,23 @@ def test_any_json_is_a_catalog_or_a_headrace_error(value: Any) -> None:
 def test_an_unreadable_catalog_shows_a_valid_one() -> None:
     with pytest.raises(OptionError, match=r'valid: \{"columns"'):
         parse_catalog("{columns}")
+
+
+def test_composite_and_not_null_columns_keep_their_values() -> None:
+    schema = TableSchema.of({"id": "long", "n": "int not null", "tags": "map<string,array<int not null>>"}, "id")
+    rows = [{"id": 1, "n": 1, "tags": [("a", [1])]}, {"id": 1, "n": 2, "tags": []}, {"id": 1, "n": None, "tags": None}]
+    ops = [ChangeOp.INSERT, ChangeOp.UPDATE, ChangeOp.DELETE]
+    entries = Changes(
+        pa.RecordBatch.from_pylist(rows, schema.changes),
+        pa.array(ops, pa.int8()),
+        pa.array([1, 2, 3], pa.int64()),
+        pa.array([1, 2, 3], pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+        {"n": pa.array([True, True, True]), "tags": pa.array([True, False, True])},
+    )
+    plain = ChangeShape(schema).rows(entries)
+    assert plain.select(["id", "n", "tags"]).to_pylist() == rows
+    assert all(field.nullable for field in plain.schema)
+    catalog = parse_catalog(json.dumps({"columns": {"tags": {"type": "map<string, array<int not null>>"}}}))
+    given = TablestoreShape(schema, catalog).rows(entries)
+    assert given["tags"].to_pylist() == [[("a", [1])], None, None]
+    assert given["__ots_column_type_tags"].to_pylist() == ["PUT", None, None]

@@ -42,7 +42,11 @@ class Append:
 
 @dataclass(frozen=True)
 class Advance:
-    """A consumer's progress over a queue, by partition number, made together with a publication."""
+    """A consumer's progress over a queue, by partition number, made together with a publication.
+
+    The query may read the batch once more, so an offset that is at its target already is no conflict, and automatic
+    trimming keeps the batch's rows, which begin at ``expected``, until the next advance.
+    """
 
     consumer: str
     queue: str

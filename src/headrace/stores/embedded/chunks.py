@@ -83,6 +83,11 @@ _SELECT = (
     "SELECT c.id, c.n, c.level, c.schema, c.version, c.ts, c.commits, ifnull(b.data, c.data)"
     " FROM chunk c LEFT JOIN blob b ON b.id = c.blob"
 )
+# The chunks before the first id, from that which holds the row of the second.
+_PAGE = (
+    f"{_SELECT} WHERE c.id < ?1 AND c.id >= (SELECT id FROM chunk WHERE id <= ?2 ORDER BY id DESC LIMIT 1)"
+    " ORDER BY c.id"
+)
 
 
 def chunk_ids(partition_id: int) -> tuple[int, int]:
@@ -198,11 +203,7 @@ def page(
     None begins at ``end`` or behind; ``first_row`` is there and before it. A chunk of ``alone_bytes`` comes alone.
     """
     low = chunk_ids(partition_id)[0]
-    found = connection.execute(
-        f"{_SELECT} WHERE c.id < ?1 AND c.id >= (SELECT id FROM chunk WHERE id <= ?2 ORDER BY id DESC LIMIT 1)"
-        " ORDER BY c.id",
-        (low | end, low | first_row),
-    )
+    found = connection.execute(_PAGE, (low | end, low | first_row))
     chunks: list[Chunk] = []
     size = 0
     for row in found:

@@ -55,11 +55,13 @@ def advance(
     offsets: Mapping[int, int],
     expected: Mapping[int, int],
     *,
-    target_is_fine: bool = False,
+    of_batch: bool = False,
 ) -> None:
     """Set a consumer's offsets inside the caller's write transaction; see `headrace.ports.Consumer.advance`.
 
-    With ``target_is_fine``, an offset that is the new one already is no conflict, whatever was expected.
+    ``of_batch`` tells that the advance is part of a batch's publication, and that a query may read the batch once more:
+    it may have other sinks, or be killed before it records the batch as done. So an offset that is the new one already
+    is no conflict, and automatic trimming keeps the rows of the batch until the consumer advances again.
     """
     queue_id, consumer_id = _ids(connection, queue, consumer)
     registered = connection.execute(
@@ -81,14 +83,18 @@ def advance(
                 f"an offset in partition {number} is no row index", received=offset, valid=f"0 to {_LARGEST_OFFSET}"
             )
     for number, offset in expected.items():
-        there_already = target_is_fine and found[number] == offsets.get(number)
+        there_already = of_batch and found[number] == offsets.get(number)
         if found[number] != offset and not there_already:
             raise OffsetConflictError.of(consumer, queue, number, offset, found[number])
+    kept = {number: min(expected.get(number, found[number]), offset) for number, offset in offsets.items()}
     now = time.time()
     connection.executemany(
-        "INSERT INTO consumer_offset (queue, consumer, number, next, consumed) VALUES (?, ?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET next = excluded.next, consumed = excluded.consumed",
-        [(queue_id, consumer_id, number, offset, now) for number, offset in offsets.items()],
+        "INSERT INTO consumer_offset (queue, consumer, number, next, consumed, kept) VALUES (?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET next = excluded.next, consumed = excluded.consumed, kept = excluded.kept",
+        [
+            (queue_id, consumer_id, number, offset, now, kept[number] if of_batch else offset)
+            for number, offset in offsets.items()
+        ],
     )
     if registered[0]:
         queues.auto_trim(connection, queue_id)

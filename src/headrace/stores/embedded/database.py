@@ -83,7 +83,8 @@ CREATE TABLE registration (queue INTEGER NOT NULL, consumer INTEGER NOT NULL, vi
     PRIMARY KEY (queue, consumer)) WITHOUT ROWID;
 CREATE INDEX registration_consumer ON registration (consumer);
 CREATE TABLE consumer_offset (queue INTEGER NOT NULL, consumer INTEGER NOT NULL, number INTEGER NOT NULL,
-    next INTEGER NOT NULL, consumed REAL NOT NULL, PRIMARY KEY (queue, consumer, number)) WITHOUT ROWID;
+    next INTEGER NOT NULL, consumed REAL NOT NULL, kept INTEGER NOT NULL,
+    PRIMARY KEY (queue, consumer, number)) WITHOUT ROWID;
 CREATE TABLE producer_session (queue INTEGER NOT NULL, producer INTEGER NOT NULL, session TEXT NOT NULL,
     epoch INTEGER NOT NULL, sequence INTEGER NOT NULL, meta TEXT NOT NULL,
     PRIMARY KEY (queue, producer, session)) WITHOUT ROWID;

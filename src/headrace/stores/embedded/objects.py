@@ -25,8 +25,24 @@ def find(connection: apsw.Connection, name: str, kind: Kind) -> int:
     found = connection.execute("SELECT id, kind FROM object WHERE name = ?", (name,)).fetchone()
     if found is not None and found[1] == kind:
         return int(found[0])
+    raise not_found(connection, name, kind)
+
+
+def not_found(connection: apsw.Connection, name: str, kind: Kind) -> NotFoundError:
+    """Return the error that nothing of this name and kind is there."""
+    found = connection.execute("SELECT id, kind FROM object WHERE name = ?", (name,)).fetchone()
     received = repr(name) if found is None else f"{name!r}, which is a {found[1]}"
-    raise NotFoundError(f"no such {kind}", received=received, valid=names(connection, kind))
+    return NotFoundError(f"no such {kind}", received=received, valid=names(connection, kind))
+
+
+def find_to_drop(connection: apsw.Connection, name: str, kind: Kind, *, missing_ok: bool) -> int | None:
+    """Return the id of an object as `find` does; None if it is not there and need not be."""
+    try:
+        return find(connection, name, kind)
+    except NotFoundError:
+        if missing_ok:
+            return None
+        raise
 
 
 def is_taken(connection: apsw.Connection, name: str, kind: Kind, *, exist_ok: bool) -> bool:

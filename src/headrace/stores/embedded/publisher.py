@@ -98,7 +98,7 @@ class EmbeddedPublisher(Publisher):
                     table.apply(connection, write.change, rows, version, ts)
             for advance in advances:
                 consumers.advance(
-                    connection, advance.consumer, advance.queue, advance.offsets, advance.expected, target_is_fine=True
+                    connection, advance.consumer, advance.queue, advance.offsets, advance.expected, of_batch=True
                 )
             now = time.time()
             if not last:

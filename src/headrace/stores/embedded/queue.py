@@ -70,8 +70,7 @@ class EmbeddedQueue(Queue):
                 received=f"first_row={first_row}, max_rows={max_rows}",
             )
         with self._database.read() as connection:
-            state = queues.load(connection, self.name)
-            partition_id, bounds = queues.partition(connection, state, partition)
+            partition_id, layout, bounds = queues.place(connection, self.name, partition)
             if first_row < bounds.lower:
                 raise DataLossError(
                     f"rows of queue {self.name!r} were trimmed before they were read",
@@ -87,16 +86,16 @@ class EmbeddedQueue(Queue):
             )
         if page:
             end = min(end, page[-1].first + page[-1].n)
-        return QueuePage(partition, first_row, state.layout.rows(page, first_row, end))
+        return QueuePage(partition, first_row, layout.rows(page, first_row, end))
 
     def row_at(self, partition: int, timestamp: float) -> int:
         with self._database.read() as connection:
-            partition_id, _ = queues.partition(connection, queues.load(connection, self.name), partition)
+            partition_id = queues.place(connection, self.name, partition).id
             return chunks.row_at_time(connection, partition_id, round(timestamp * 1e6))
 
     def commit_time(self, partition: int, row: int) -> float | None:
         with self._database.read() as connection:
-            partition_id, bounds = queues.partition(connection, queues.load(connection, self.name), partition)
+            partition_id, _, bounds = queues.place(connection, self.name, partition)
             if not bounds.lower <= row < bounds.upper:
                 return None
             return chunks.time_of_row(connection, partition_id, row) / 1e6
@@ -105,15 +104,15 @@ class EmbeddedQueue(Queue):
 
     def trim(self, partition: int | None = None, before: int | None = None) -> int:
         with self._database.write() as connection:
-            state = queues.load(connection, self.name)
             if partition is None and before is None:
+                state = queues.load(connection, self.name)
                 return queues.trim_consumed(connection, state.id, state.options)
             if partition is None or before is None:
                 raise OptionError(
                     "a trim takes a partition and a row index, or neither of them",
                     received=f"partition={partition}, before={before}",
                 )
-            partition_id, bounds = queues.partition(connection, state, partition)
+            partition_id, _, bounds = queues.place(connection, self.name, partition)
             if not 0 <= before <= bounds.upper:
                 raise OptionError(
                     f"partition {partition} of queue {self.name!r} cannot be trimmed there",

@@ -163,19 +163,23 @@ def _numbers(batch: pa.RecordBatch, route: Route, upper: Sequence[int]) -> npt.N
         fewest = min(range(len(upper)), key=upper.__getitem__)
         numbers: npt.NDArray[np.int64] = given.fill_null(fewest).to_numpy()
         for number in (int(numbers.min()), int(numbers.max())):
-            check_number(number, len(upper))
+            _check_number(number, len(upper))
         return numbers
     if route.key is not None:
         return partition_of_keys(batch, route.key, len(upper))
     if route.partition is not None:
-        check_number(route.partition, len(upper))
+        _check_number(route.partition, len(upper))
     return route.partition
 
 
-def check_number(number: int, partitions: int) -> None:
-    """Raise `OptionError` unless a queue has a partition of this number."""
+def _check_number(number: int, partitions: int) -> None:
     if not 0 <= number < partitions:
-        raise OptionError("the queue has no such partition", received=number, valid=f"0 to {partitions - 1}")
+        raise no_partition(number, partitions)
+
+
+def no_partition(number: int, partitions: int) -> OptionError:
+    """Return the error of naming a partition that a queue has not."""
+    return OptionError("the queue has no such partition", received=number, valid=f"0 to {partitions - 1}")
 
 
 def _cut(rows: pa.RecordBatch, numbers: npt.NDArray[np.int64]) -> list[tuple[int | None, pa.RecordBatch]]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import apsw
 import pyarrow as pa
 
-from headrace.errors import NotFoundError, SchemaError
+from headrace.errors import SchemaError
 from headrace.ports import Consumer, Producer, Queue, QueueOptions, Registration, Store
 from headrace.queues import QueueSchema
 from headrace.stores.embedded import consumers, objects, queues
@@ -58,7 +57,7 @@ class QueueStore(Store):
 
     def drop_queue(self, name: str, *, missing_ok: bool = False) -> None:
         with self._database.write() as connection:
-            queue_id = _to_drop(connection, name, "queue", missing_ok)
+            queue_id = objects.find_to_drop(connection, name, "queue", missing_ok=missing_ok)
             if queue_id is not None:
                 queues.drop(connection, queue_id)
 
@@ -128,20 +127,11 @@ class QueueStore(Store):
     def _drop_named(self, name: str, kind: Kind, missing_ok: bool, tables: tuple[str, ...]) -> None:
         """Remove an object that is nothing but its name, with its rows in some tables."""
         with self._database.write() as connection:
-            object_id = _to_drop(connection, name, kind, missing_ok)
+            object_id = objects.find_to_drop(connection, name, kind, missing_ok=missing_ok)
             if object_id is not None:
                 for table in tables:
                     connection.execute(f"DELETE FROM {table} WHERE {kind} = ?", (object_id,))
                 connection.execute("DELETE FROM object WHERE id = ?", (object_id,))
-
-
-def _to_drop(connection: apsw.Connection, name: str, kind: Kind, missing_ok: bool) -> int | None:
-    try:
-        return objects.find(connection, name, kind)
-    except NotFoundError:
-        if missing_ok:
-            return None
-        raise
 
 
 def _shown(schema: QueueSchema) -> str:

@@ -20,7 +20,7 @@ from headrace.ports import QueueOptions, QueuePartition, Registration, Rows
 from headrace.queues import Bounds, QueueSchema, RowRange, trim_target
 from headrace.stores.embedded import chunks, objects
 from headrace.stores.embedded.database import ROW_INDEX_BITS
-from headrace.stores.embedded.queue_rows import Layout, Part, Route, check_number, split, typed
+from headrace.stores.embedded.queue_rows import Layout, Part, Route, no_partition, split, typed
 
 _SCHEMA_VERSION = 1
 _CHUNKS_PER_APPEND = 256
@@ -96,12 +96,15 @@ def _check_count(count: int) -> None:
 
 def load(connection: apsw.Connection, name: str) -> State:
     """Return a queue as it is now, or raise `NotFoundError`."""
-    queue_id = objects.find(connection, name, "queue")
-    ((options, schema),) = connection.execute(
-        "SELECT o.options, s.schema FROM object o JOIN object_schema s ON s.object = o.id WHERE o.id = ?", (queue_id,)
+    found = connection.execute(
+        "SELECT o.id, o.options, s.schema FROM object o JOIN object_schema s ON s.object = o.id"
+        " WHERE o.name = ? AND o.kind = 'queue'",
+        (name,),
     )
-    upper = connection.execute("SELECT next FROM partition WHERE object = ? ORDER BY number", (queue_id,))
-    return State(queue_id, name, _layout(schema), _options(options), tuple(row[0] for row in upper))
+    for queue_id, options, schema in found:
+        upper = connection.execute("SELECT next FROM partition WHERE object = ? ORDER BY number", (queue_id,))
+        return State(queue_id, name, _layout(schema), _options(options), tuple(row[0] for row in upper))
+    raise objects.not_found(connection, name, "queue")
 
 
 @functools.lru_cache(maxsize=256)
@@ -186,13 +189,29 @@ def partitions(connection: apsw.Connection, state: State) -> list[QueuePartition
     return result
 
 
-def partition(connection: apsw.Connection, state: State, number: int) -> tuple[int, Bounds]:
-    """Return the id of a partition, and its bounds without their bytes, or raise `OptionError`."""
-    check_number(number, len(state.upper))
-    ((partition_id, first, next_row),) = connection.execute(
-        "SELECT id, first, next FROM partition WHERE object = ? AND number = ?", (state.id, number)
+class Place(NamedTuple):
+    """Where the rows of one partition are; ``bounds`` come without their bytes."""
+
+    id: int
+    layout: Layout
+    bounds: Bounds
+
+
+def place(connection: apsw.Connection, queue: str, number: int) -> Place:
+    """Return where the rows of a partition are.
+
+    Raises:
+        NotFoundError: there is no such queue.
+        OptionError: it has no such partition.
+    """
+    found = connection.execute(
+        "SELECT p.id, s.schema, p.first, p.next FROM object o JOIN object_schema s ON s.object = o.id"
+        " JOIN partition p ON p.object = o.id AND p.number = ? WHERE o.name = ? AND o.kind = 'queue'",
+        (number, queue),
     )
-    return int(partition_id), Bounds(first, next_row)
+    for partition_id, schema, first, next_row in found:
+        return Place(partition_id, _layout(schema), Bounds(first, next_row))
+    raise no_partition(number, len(load(connection, queue).upper))
 
 
 def registrations(connection: apsw.Connection, state: State) -> tuple[Registration, ...]:
@@ -312,7 +331,7 @@ def trim_consumed(
     """
     # A vital consumer that never set an offset counts as 0; without any, no partition is found.
     found = connection.execute(
-        "SELECT p.id, p.first, p.next, min(ifnull(o.next, 0)) AS read FROM partition p"
+        "SELECT p.id, p.first, p.next, min(ifnull(o.kept, 0)) AS read FROM partition p"
         " JOIN registration r ON r.queue = p.object AND r.vital"
         " LEFT JOIN consumer_offset o ON o.queue = p.object AND o.consumer = r.consumer AND o.number = p.number"
         " WHERE p.object = ? GROUP BY p.id HAVING read > p.first",

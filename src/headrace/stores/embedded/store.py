@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError
+from headrace.errors import NotFoundError, OptionError, SchemaError
 from headrace.model import OPERATORS, Start, TableSchema, TunnelKind
 from headrace.ports import Capabilities, Publisher, Table, TableOptions, Tunnel
-from headrace.stores.embedded import tables, tunnels
+from headrace.stores.embedded import objects, tables, tunnels
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.publisher import EmbeddedPublisher
 from headrace.stores.embedded.queue_store import QueueStore
@@ -52,7 +52,7 @@ class EmbeddedStore(QueueStore):
     # -- tables -------------------------------------------------------------------------------------
 
     def tables(self) -> list[str]:
-        return sorted(row[0] for row in self._database.query("SELECT name FROM object WHERE kind = 'table'"))
+        return self._names("table")
 
     def create_table(
         self,
@@ -63,47 +63,32 @@ class EmbeddedStore(QueueStore):
         exist_ok: bool = False,
         **options: Any,
     ) -> Table:
-        _check_name(name)
+        objects.check_name(name, "table")
         schema = TableSchema.of(columns, primary_key)
         settings = tables.table_options(TableOptions(), **options)
         with self._database.write() as connection:
-            taken = connection.execute("SELECT 1 FROM object WHERE name = ?", (name,)).fetchone()
-            if taken is None:
+            taken = objects.is_taken(connection, name, "table", exist_ok=exist_ok)
+            if not taken:
                 tables.create(connection, name, schema, settings)
         table = EmbeddedTable(self._database, name)
-        if taken is not None:
-            if not exist_ok:
-                raise AlreadyExistsError(
-                    "a table of this name is there", received=repr(name), remedy="pass exist_ok=True to use it as it is"
-                )
-            if table.schema != schema:
-                raise SchemaError(
-                    f"table {name!r} is there with other columns or another key",
-                    received=_shown(schema),
-                    valid=_shown(table.schema),
-                )
+        if taken and table.schema != schema:
+            raise SchemaError(
+                f"table {name!r} is there with other columns or another key",
+                received=_shown(schema),
+                valid=_shown(table.schema),
+            )
         return table
 
     def table(self, name: str) -> Table:
-        self._object_id(name)
+        self._find(name, "table")
         return EmbeddedTable(self._database, name)
 
     def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
         with self._database.write() as connection:
-            try:
-                object_id = self._object_id(name)
-            except NotFoundError:
-                if missing_ok:
-                    return
-                raise
-            tunnels.drop_all(connection, object_id)
-            tables.drop(connection, object_id)
-
-    def _object_id(self, name: str) -> int:
-        found = self._database.query("SELECT id FROM object WHERE name = ? AND kind = 'table'", (name,))
-        if not found:
-            raise NotFoundError("no such table", received=repr(name), valid=self.tables())
-        return int(found[0][0])
+            object_id = objects.find_to_drop(connection, name, "table", missing_ok=missing_ok)
+            if object_id is not None:
+                tunnels.drop_all(connection, object_id)
+                tables.drop(connection, object_id)
 
     # -- tunnels ------------------------------------------------------------------------------------
 
@@ -145,7 +130,7 @@ class EmbeddedStore(QueueStore):
 
     def tunnels(self, table: str | None = None) -> list[Tunnel]:
         if table is not None:
-            self._object_id(table)
+            self._find(table, "table")
         return list(self._tunnels(table))
 
     def _tunnels(self, table: str | None) -> list[EmbeddedTunnel]:
@@ -196,15 +181,8 @@ class EmbeddedStore(QueueStore):
         self._seen.__dict__.clear()
 
 
-def _check_name(name: str) -> None:
-    if not name:
-        raise OptionError("a table needs a name that is not empty", received=repr(name))
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise OptionError("a table name must be valid Unicode", received=ascii(name)) from None
-
-
 def _shown(schema: TableSchema) -> str:
-    columns = ", ".join(f"{column.name} {column.type}" for column in schema.columns)
+    columns = ", ".join(
+        f"{column.name} {column.type}{'' if column.nullable else ' not null'}" for column in schema.columns
+    )
     return f"{columns}; key {', '.join(schema.primary_key)}"

@@ -90,8 +90,18 @@ class Prepared:
 
 
 def one_batch(rows: pa.Table) -> pa.RecordBatch:
-    """Return a table's rows as one record batch."""
+    """Return a table's rows as one record batch.
+
+    Raises:
+        SchemaError: a column of them has more than the 2 GiB of text that Arrow can hold in one piece.
+    """
     batches = rows.combine_chunks().to_batches()
+    if len(batches) > 1:
+        raise SchemaError(
+            "these rows are too large to be written at once",
+            received=f"{rows.num_rows} rows of {rows.nbytes} bytes",
+            remedy="write fewer rows at a time",
+        )
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=rows.schema)
 
 

@@ -1,0 +1,134 @@
+"""Arrow values to exactly a column's type, without loss, on whole arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.rows.nested import Mask, build_lists, build_structs, elements, is_valid
+from headrace.rows.unfit import INVALID_UTF8, NULL, OUT_OF_RANGE, WRONG_TYPE, DoesNotFit
+from headrace.types import is_array, is_bytes, is_text
+
+
+def from_arrow(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Return an array of exactly the target type, at every level.
+
+    Raises:
+        DoesNotFit: a value cannot be held.
+    """
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if not _goes_into(array.type, target):
+        if array.null_count == len(array):
+            return pa.nulls(len(array), target)
+        raise DoesNotFit(f"{WRONG_TYPE} {array.type}")
+    if pa.types.is_nested(target):
+        return _to_struct(array, target) if pa.types.is_struct(target) else _to_list(array, target)
+    if pa.types.is_string(target):
+        _check_utf8(array)
+    if array.type == target:
+        return array
+    try:
+        if pa.types.is_decimal(target):
+            return _to_decimal(array, target)
+        converted = array.cast(target)
+    except pa.ArrowInvalid:
+        raise DoesNotFit(OUT_OF_RANGE) from None
+    if pa.types.is_floating(array.type) and pa.types.is_floating(target):
+        check_finite(array, converted)
+    return converted
+
+
+def check_finite(before: pa.Array, after: pa.Array) -> None:
+    """Raise `DoesNotFit` where a finite number became infinite."""
+    overflown = pc.and_(pc.is_finite(before), pc.invert(pc.is_finite(after)))
+    if pc.any(overflown, min_count=0).as_py():
+        raise DoesNotFit(OUT_OF_RANGE)
+
+
+def _goes_into(source: pa.DataType, target: pa.DataType) -> bool:
+    types = pa.types
+    if types.is_integer(target) or types.is_floating(target):
+        return bool(types.is_integer(source) or types.is_floating(source))
+    if types.is_decimal(target):
+        return bool(types.is_integer(source) or types.is_decimal(source))
+    if types.is_string(target):
+        return is_text(source)
+    if types.is_binary(target):
+        return is_bytes(source)
+    if types.is_timestamp(target):
+        # An instant has no date and time before somebody names a place.
+        return bool(types.is_date(source) or (types.is_timestamp(source) and (target.tz or not source.tz)))
+    if types.is_date(target):
+        return bool(types.is_date(source))
+    if types.is_duration(target):
+        return bool(types.is_duration(source))
+    if types.is_list(target):
+        return is_array(source)
+    if types.is_map(target):
+        return bool(types.is_map(source))
+    if types.is_struct(target):
+        return bool(types.is_struct(source))
+    return bool(source == target)
+
+
+def _to_list(array: pa.Array, target: pa.DataType) -> pa.Array:
+    sizes, columns = elements(array)
+    fields = [target.key_field, target.item_field] if pa.types.is_map(target) else [target.value_field]
+    steps = [".key", ".value"] if pa.types.is_map(target) else ["[]"]
+    inner = []
+    for column, field, step in zip(columns, fields, steps, strict=True):
+        converted = _inside(column, field.type, step)
+        if converted.null_count and not field.nullable:
+            raise DoesNotFit(NULL, step)
+        inner.append(converted)
+    return build_lists(target, sizes, is_valid(array) if array.null_count else None, inner)
+
+
+def _to_struct(array: pa.Array, target: pa.DataType) -> pa.Array:
+    given = [field.name for field in array.type]
+    names = [field.name for field in target]
+    for name in given:
+        if name not in names or given.count(name) > 1:
+            raise DoesNotFit("a field that the type has not, or twice", f".{name}")
+    valid = is_valid(array) if array.null_count else None
+    columns = dict(zip(given, array.flatten(), strict=True))
+    inner = []
+    for field in target:
+        step = f".{field.name}"
+        if field.name in columns:
+            converted = _inside(columns[field.name], field.type, step)
+        else:
+            converted = pa.nulls(len(array), field.type)
+        if converted.null_count and not field.nullable:
+            check_not_null(converted, valid, step)
+        inner.append(converted)
+    return build_structs(target, len(array), valid, inner)
+
+
+def check_not_null(values: pa.Array, valid: Mask | None, step: str) -> None:
+    """Raise `DoesNotFit` where a struct that is not null has null in a field."""
+    if np.any(~is_valid(values) if valid is None else valid & ~is_valid(values)):
+        raise DoesNotFit(NULL, step)
+
+
+def _inside(values: pa.Array, target: pa.DataType, step: str) -> pa.Array:
+    try:
+        return from_arrow(values, target)
+    except DoesNotFit as unfit:
+        raise unfit.inside(step) from None
+
+
+def _check_utf8(array: pa.Array) -> None:
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        raise DoesNotFit(INVALID_UTF8) from None
+
+
+def _to_decimal(array: pa.Array, target: pa.DataType) -> pa.Array:
+    if pa.types.is_integer(array.type):
+        array = array.cast(pa.decimal128(20, 0))
+    # By way of 256 bits: Arrow's 128-bit rescaling overflows silently.
+    return array.cast(pa.decimal256(76, target.scale)).cast(target)

@@ -1,0 +1,94 @@
+"""Taking apart and putting together arrays, maps and structs in Arrow's form, whole columns at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.errors import SchemaError
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+_MAX_ELEMENTS = 2**31 - 1
+
+
+def is_valid(array: pa.Array) -> Mask:
+    """Tell which values are not null."""
+    mask: Mask = array.is_valid().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def elements(array: pa.Array) -> tuple[Numbers, list[pa.Array]]:
+    """Take an array column of any form, or a map column, apart.
+
+    Returns:
+        How many elements each value has, 0 for null; and the elements of all values one after the other: one column
+        for arrays, keys and values for maps. What a null may have behind it is left out.
+    """
+    types = pa.types
+    valid = is_valid(array)
+    if types.is_fixed_size_list(array.type):
+        return valid * np.int64(array.type.list_size), [array.flatten()]
+    if types.is_list_view(array.type) or types.is_large_list_view(array.type):
+        starts, sizes = _numbers(array.offsets), _numbers(array.sizes) * valid
+    else:
+        offsets = _numbers(array.offsets) if len(array) else np.zeros(1, np.int64)
+        starts, sizes = offsets[:-1], np.diff(offsets) * valid
+    columns = [array.keys, array.items] if types.is_map(array.type) else [array.values]
+    return sizes, [_ranges(column, starts, sizes) for column in columns]
+
+
+def build_lists(data_type: pa.DataType, sizes: Numbers, valid: Mask | None, columns: Sequence[pa.Array]) -> pa.Array:
+    """Put arrays or maps together; the inverse of `elements`.
+
+    Args:
+        data_type: ``list`` or ``map``.
+        sizes: how many elements each value has, 0 for null.
+        valid: which values are not null; None if none is.
+        columns: the elements, in the types of the fields inside.
+    """
+    if int(sizes.sum()) > _MAX_ELEMENTS:
+        raise SchemaError(
+            "too many elements for one batch of rows", received=int(sizes.sum()), valid=f"at most {_MAX_ELEMENTS}"
+        )
+    offsets = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    child = columns[0]
+    if pa.types.is_map(data_type):
+        entries = pa.struct([data_type.key_field, data_type.item_field])
+        child = build_structs(entries, len(columns[0]), None, columns)
+    return pa.Array.from_buffers(data_type, len(sizes), [_bits(valid), pa.py_buffer(offsets)], children=[child])
+
+
+def build_structs(data_type: pa.DataType, count: int, valid: Mask | None, columns: Sequence[pa.Array]) -> pa.Array:
+    """Put structs together from their fields' columns, each with ``count`` values."""
+    return pa.Array.from_buffers(data_type, count, [_bits(valid)], children=list(columns))
+
+
+def _ranges(values: pa.Array, starts: Numbers, sizes: Numbers) -> pa.Array:
+    """Return the elements of ranges, one range after the other."""
+    used = np.flatnonzero(sizes)
+    if not len(used):
+        return values.slice(0, 0)
+    starts, sizes = starts[used], sizes[used]
+    ends = starts + sizes
+    if np.array_equal(starts[1:], ends[:-1]):
+        return values.slice(int(starts[0]), int(ends[-1] - starts[0]))
+    first = np.cumsum(sizes) - sizes
+    return values.take(pa.array(np.repeat(starts - first, sizes) + np.arange(int(sizes.sum()))))
+
+
+def _numbers(array: pa.Array) -> Numbers:
+    # The offsets of a view are arbitrary where it is null.
+    return np.asarray(array.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _bits(valid: Mask | None) -> pa.Buffer | None:
+    if valid is None or valid.all():
+        return None
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
