@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import DataLossError
 from headrace.model import ChangeOp, TableSchema
-from headrace.stores.embedded import log
+from headrace.stores.embedded import chunks, log
 from headrace.stores.embedded.database import Database
 
 SCHEMA = TableSchema.of({"id": "long", "name": "string", "price": "double"}, "id")
@@ -32,8 +32,11 @@ class Bench:
             connection.execute("INSERT INTO object VALUES (1, 'orders', 'table', '{}', 1)")
             connection.execute("INSERT INTO partition (id, object, parents, open) VALUES (1, 1, '[]', 1)")
             # The neighbours of the partition must never show.
-            connection.execute("INSERT INTO chunk VALUES (5, 1, 9, 1, 1, 1, NULL, x'00')")
-            connection.execute(f"INSERT INTO chunk VALUES ({2 << 40}, 1, 9, 1, 1, 1, NULL, x'00')")
+            for neighbour in (5, 2 << 40):
+                connection.execute(
+                    "INSERT INTO chunk (id, n, level, schema, version, ts, data) VALUES (?, 1, 9, 1, 1, 1, x'00')",
+                    (neighbour,),
+                )
         self.define(1, SCHEMA)
 
     def define(self, version: int, schema: TableSchema) -> None:
@@ -127,10 +130,10 @@ def test_a_time_finds_the_first_change_at_or_after_it(
     ts = data.draw(st.integers(0, (len(sizes) + 1) * 1000))
     times = np.repeat([c[2] for c in bench.commits], sizes)
     with bench.database.read() as connection:
-        found = log.row_at_time(connection, 1, ts)
+        found = chunks.row_at_time(connection, 1, ts)
         assert found == int(np.searchsorted(times, ts))
         if found < bench.rows:
-            assert log.time_of_row(connection, 1, found) == times[found]
+            assert chunks.time_of_row(connection, 1, found) == times[found]
 
 
 def test_small_appends_are_merged_until_few_chunks_are_left(bench: Bench) -> None:

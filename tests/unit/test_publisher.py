@@ -17,6 +17,7 @@ from headrace.errors import PublicationError
 from headrace.model import RowChange
 from headrace.ports import Publisher, Staged, Store, Table, Write
 from headrace.stores.embedded import publisher as publisher_module
+from headrace.stores.embedded import staging
 
 
 @pytest.fixture
@@ -154,8 +155,8 @@ def test_discarding_takes_some_or_everything_of_a_batch(store: Store, table: Tab
 def test_nothing_is_staged_when_the_input_fails(
     store: Store, table: Table, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, flush_bytes: int
 ) -> None:
-    monkeypatch.setattr(publisher_module, "STAGE_BYTES", 1)
-    monkeypatch.setattr(publisher_module, "_FLUSH_BYTES", flush_bytes)
+    monkeypatch.setattr(staging, "STAGE_BYTES", 1)
+    monkeypatch.setattr(staging, "FLUSH_BYTES", flush_bytes)
 
     def rows() -> Iterator[pa.RecordBatch]:
         yield batch_of(1, 2)
@@ -169,8 +170,8 @@ def test_nothing_is_staged_when_the_input_fails(
 def test_large_inputs_are_staged_and_applied_in_pieces(
     store: Store, table: Table, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publisher_module, "STAGE_BYTES", 1000)
-    monkeypatch.setattr(publisher_module, "_FLUSH_BYTES", 3000)
+    monkeypatch.setattr(staging, "STAGE_BYTES", 1000)
+    monkeypatch.setattr(staging, "FLUSH_BYTES", 3000)
     monkeypatch.setattr(publisher_module, "_APPLY_ROWS", 100)
     receipts = publisher.stage(0, [batch_of(*range(n, n + 250)) for n in range(0, 1000, 250)])
     assert len(receipts) > 10

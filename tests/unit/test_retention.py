@@ -191,7 +191,8 @@ def test_a_write_removes_at_most_256_chunks(store: Store) -> None:
     with store._database.write() as connection:  # type: ignore[attr-defined]
         connection.execute("DELETE FROM chunk")
         connection.executemany(
-            "INSERT INTO chunk VALUES (?, 1, 9, 1, 1, 1, NULL, x'00')", [((1 << 40) + n,) for n in range(300)]
+            "INSERT INTO chunk (id, n, level, schema, version, ts, data) VALUES (?, 1, 9, 1, 1, 1, x'00')",
+            [((1 << 40) + n,) for n in range(300)],
         )
     table.set_options(retention_seconds=1)
     put(table)

@@ -1,0 +1,73 @@
+"""The format of a store's database: new ones are made, older ones upgraded, newer ones refused."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import apsw
+import pyarrow as pa
+import pytest
+
+import headrace
+from headrace.errors import StoreDamagedError
+from headrace.ports import Append
+from headrace.stores.embedded import database
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> Path:
+    """A store of format 1 with a staged batch and the marker of another one."""
+    connection = apsw.Connection(str(tmp_path / "db"))
+    connection.pragma("journal_mode", "wal")
+    for statement in database._DDL.split(";\n"):
+        connection.execute(statement)
+    connection.execute("INSERT INTO stage (job, sink, batch, created, n, data) VALUES ('job', '', 5, 1e10, 1, x'00')")
+    connection.execute("INSERT INTO marker VALUES ('job', '', 4, '', 0)")
+    connection.pragma("user_version", 1)
+    connection.close()
+    return tmp_path
+
+
+def test_a_store_of_the_first_format_is_upgraded_when_it_is_opened(older: Path) -> None:
+    with headrace.open(older, synchronous="off") as store:
+        table = store.create_table("orders", {"id": "long", "price": "double"}, "id")
+        table.put({"id": 1, "price": 2.5})
+        queue = store.create_queue("clicks", {"user": "string"})
+        publisher = store.publisher("job")
+        assert publisher.published(4)
+        rows = [pa.RecordBatch.from_pydict({"user": ["u"] * 20_000})]
+        assert publisher.publish(5, [Append("clicks", tuple(publisher.stage_append(5, "clicks", rows)))])
+        assert queue.bounds()[0].upper == 20_000
+        assert table.get({"id": 1}) == {"id": 1, "price": 2.5}
+
+
+def test_many_that_open_an_older_store_at_once_upgrade_it_once(older: Path) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        stores = list(threads.map(lambda _: headrace.open(older, synchronous="off"), range(8)))
+    assert len({store.id for store in stores}) == 1
+    assert all(store.queues() == [] for store in stores)
+
+
+def test_an_upgraded_store_has_the_same_tables_as_a_new_one(
+    older: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    new = tmp_path_factory.mktemp("new")
+    definitions = "SELECT name, sql FROM sqlite_schema ORDER BY name"
+    stores = [database.Database(older), database.Database(new, create=True)]
+    upgraded, made = (store.query(definitions) for store in stores)
+    assert upgraded == made
+
+
+def test_stores_have_ids_of_their_own(tmp_path: Path) -> None:
+    first, second = (headrace.open(tmp_path / name, create=True) for name in "ab")
+    assert first.id != second.id
+    assert headrace.open(tmp_path / "a").id == first.id
+
+
+def test_a_store_of_a_later_format_is_refused(tmp_path: Path) -> None:
+    headrace.open(tmp_path, create=True).close()
+    with apsw.Connection(str(tmp_path / "db")) as connection:
+        connection.pragma("user_version", database.FORMAT_VERSION + 1)
+    with pytest.raises(StoreDamagedError, match=rf"another version.*format {database.FORMAT_VERSION + 1}"):
+        headrace.open(tmp_path)
