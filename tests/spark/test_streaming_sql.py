@@ -243,6 +243,8 @@ def test_the_older_dialect(session: StreamingSql, store: Store, tmp_path: Path) 
     )
     with pytest.raises(OptionError, match="CREATE STREAM name"):
         session.run(query)
+    with pytest.raises(SqlError, match="INSERT OVERWRITE cannot write a stream; use INSERT INTO"):
+        session.run(f"SET streaming.query.name=q; {query.replace('INTO', 'OVERWRITE', 1)}")
     session.run(
         f"SET streaming.query.name=q; SET spark.sql.streaming.query.options.q.checkpointLocation={tmp_path}/cp;"
         "SET spark.sql.streaming.query.outputMode.q=complete; SET spark.sql.streaming.query.trigger.q=AvailableNow;"
@@ -267,6 +269,14 @@ def test_a_running_stream_can_be_seen_stopped_and_started(session: StreamingSql,
         session.run(create)
     session.run("STOP STREAM job1")
     assert session.streams()[0].state == "stopped"
+    for table, by in (
+        ("order_stream_sink", "stream job1"),
+        ("ORDER_SOURCE", "scan order_source_stream_view, stream job1"),
+    ):
+        assert session.run(f"DROP TABLE {table}")[0].message == (
+            f"table {table} forgotten; its rows stay in their store; it is still needed by {by}"
+        )
+    session.run(script[: script.index("// Create a view")])
     put_orders(store, 30, 30)
     with pytest.raises(AlreadyExistsError, match="DROP STREAM job1 first"):
         session.run(create.replace("30 seconds", "60 seconds"))
@@ -469,6 +479,8 @@ def test_a_stream_ends_after_its_timeout(files: StreamingSql, tmp_path: Path) ->
         ("DROP SCAN nope", "click_stream, order_stream"),
         ("CREATE TUNNEL t ON orders", "cannot have tunnels"),
         ("CREATE TUNNEL t ON nope", "no such table"),
+        ("CREATE TABLE t USING headrace OPTIONS (store='x', tabel='y')", "did you mean table"),
+        ("CREATE TABLE t USING tablestore OPTIONS (endpoint='x', instance.name='i')", "table.name"),
         ("INSERT INTO result (a) SELECT 1, 2", "same number of columns"),
     ],
 )

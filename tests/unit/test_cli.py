@@ -269,6 +269,10 @@ def test_streams_of_a_workspace_are_seen_without_spark(tmp_path: Path, capsys: p
     assert main(["stream", "list", *workspace]) == 0
     (listed,) = json.loads(capsys.readouterr().out)
     assert (listed["name"], listed["state"], listed["target"]) == ("job1", "finished", "sink")
+    StreamRegistry(Workspace(tmp_path)).set_ended("job1", "failed", "SchemaError: no such column")
+    assert main(["stream", "list", "--workspace", str(tmp_path)]) == 0
+    assert "SchemaError: no such column" in capsys.readouterr().out
+    StreamRegistry(Workspace(tmp_path)).set_ended("job1", "finished")
     assert main(["stream", "describe", "JOB1", *workspace]) == 0
     assert json.loads(capsys.readouterr().out)["script"] == "CREATE STREAM …"
     assert main(["stream", "stop", "job1", *workspace]) == 0

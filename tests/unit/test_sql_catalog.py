@@ -16,6 +16,7 @@ from hypothesis import strategies as s
 
 from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, OptionError
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
+from headrace.streaming_sql.format_options import check_options
 from headrace.streaming_sql.jobs import StreamRegistry
 from headrace.streaming_sql.scripts import fingerprint, options_text, scan_text
 from headrace.streaming_sql.secrets import NOT_STORED, hide, is_secret_name
@@ -113,14 +114,36 @@ def test_a_scan_can_be_replaced_only_on_purpose(workspace: Workspace) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["access.key.secret", "access.key.id", "apiKey", "fs.s3a.secret.key", "password", "sas_token", "AWS-Credential"],
+    [
+        "access.key.secret",
+        "access.key.id",
+        "apiKey",
+        "fs.s3a.secret.key",
+        "password",
+        "sas_token",
+        "AWS-Credential",
+        "kafka.sasl.jaas.config",
+        "kafka.ssl.key.password",
+        "kafka.ssl.truststore.password",
+    ],
 )
 def test_secret_names(name: str) -> None:
     assert is_secret_name(name)
 
 
 @pytest.mark.parametrize(
-    "name", ["primaryKey", "primary.key", "keyColumns", "kafka.key.deserializer", "includeKey", "path", "tunnel.id"]
+    "name",
+    [
+        "primaryKey",
+        "primary.key",
+        "keyColumns",
+        "kafka.key.deserializer",
+        "includeKey",
+        "path",
+        "tunnel.id",
+        "kafka.ssl.keystore.location",
+        "kafka.sasl.oauthbearer.token.endpoint.url",
+    ],
 )
 def test_harmless_names(name: str) -> None:
     assert not is_secret_name(name)
@@ -139,6 +162,33 @@ def test_spaces_and_comments_make_no_other_text() -> None:
         "CREATE STREAM a INSERT INTO t SELECT 1 // y"
     )
     assert fingerprint("SELECT 'a b'") != fingerprint("SELECT 'a  b'")
+
+
+# -- options of headrace's formats ------------------------------------------------------------------------
+
+
+def test_options_of_a_definition_are_checked_where_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HEADRACE_STORE", raising=False)
+    check_options("Headrace", {"STORE": "shop", "table": "Orders", "splits": "4", "something.else": "x"})
+    check_options("headrace", {"store": "${env:SHOP}", "queue": "clicks", "failOnDataLoss": "${env:STRICT}"})
+
+
+@pytest.mark.parametrize(
+    ("provider", "options", "says"),
+    [
+        ("headrace", {"table": "Orders"}, "option store is missing"),
+        ("headrace", {"store": "shop", "tabel": "Orders"}, "did you mean table?"),
+        ("headrace", {"store": "shop", "table": "Orders", "splits": "many"}, "splits"),
+        ("tablestore", {"endpoint": "shop", "instance.name": "i"}, "table.name"),
+        ("yt", {"path": "//tmp/q", "max_rows_per_partitions": "1"}, "did you mean max_rows_per_partition?"),
+    ],
+)
+def test_wrong_options_of_a_definition(
+    provider: str, options: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HEADRACE_STORE", raising=False)
+    with pytest.raises(OptionError, match=re.escape(says)):
+        check_options(provider, options)
 
 
 # -- streams --------------------------------------------------------------------------------------------
@@ -175,6 +225,7 @@ def test_asking_to_stop_is_seen_and_forgotten_at_the_next_start(workspace: Works
 
 OTHER_PROCESS = """
 import sys
+from headrace.streaming_sql.format_options import check_options
 from headrace.streaming_sql.jobs import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
 registry = StreamRegistry(Workspace(sys.argv[1]))

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as s
 
 from headrace.errors import HeadraceError, SqlError, UnsupportedError
+from headrace.queues import QueueSchema
 from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.grammar import parse
 from headrace.streaming_sql.lexer import quote, string_value, tokenize
@@ -87,6 +88,19 @@ def test_the_vendors_script_parses_as_it_stands() -> None:
         ("DESCRIBE TUNNEL 4987845a-1321-4d36-9f4e-73d6db63bf0f", st.DescribeTunnel),
         ("DROP TUNNEL IF EXISTS x ON t", st.DropTunnel),
         ("DROP TUNNEL '4987845a-1321'", st.DropTunnel),
+        ("CREATE QUEUE IF NOT EXISTS q (a int)", st.CreateQueue),
+        ("SHOW QUEUES", st.ShowQueues),
+        ("DESCRIBE QUEUE '//tmp/q'", st.DescribeQueue),
+        ("desc queue `//tmp/q`", st.DescribeQueue),
+        ("DROP QUEUE IF EXISTS q", st.DropQueue),
+        ("CREATE CONSUMER IF NOT EXISTS '//c' OPTIONS (store='shop')", st.CreateConsumer),
+        ("SHOW CONSUMERS FOR QUEUE q", st.ShowConsumers),
+        ("DESCRIBE CONSUMER '//c'", st.DescribeConsumer),
+        ("DESC CONSUMER c FOR QUEUE q", st.DescribeConsumer),
+        ("DROP CONSUMER IF EXISTS c", st.DropConsumer),
+        ("REGISTER CONSUMER c FOR QUEUE q", st.RegisterConsumer),
+        ("UNREGISTER CONSUMER c FROM QUEUE q", st.UnregisterConsumer),
+        ("SHOW PRODUCERS", st.ShowProducers),
         ("CREATE TABLE t (a int, b decimal(10,2)) USING parquet LOCATION '/x' AS SELECT 1", st.CreateTable),
         ("CREATE TABLE t USING parquet OPTIONS (path '/x') (SELECT 1)", st.CreateTable),
         ("INSERT INTO TABLE t (a, `b`) SELECT 1, 2", st.Insert),
@@ -107,6 +121,32 @@ def test_the_vendors_script_parses_as_it_stands() -> None:
 )
 def test_each_statement_is_recognised(text: str, kind: type[st.Statement]) -> None:
     assert type(only(text)) is kind
+
+
+def test_a_queue_with_columns_of_any_type() -> None:
+    statement = only(
+        """CREATE QUEUE clicks (user STRING NOT NULL, `$timestamp` TIMESTAMP, -- when
+        price DECIMAL(10, 2), seen ARRAY<STRUCT<page: STRING NOT NULL, tags: MAP<STRING, ARRAY<INT>>>> NOT NULL,
+        stay INTERVAL DAY /* not year */ TO SECOND)
+        USING yt PARTITIONS 3 OPTIONS (proxy='shop', autoTrim=true)"""
+    )
+    assert isinstance(statement, st.CreateQueue)
+    assert statement.columns == {
+        "user": "STRING not null",
+        "$timestamp": "TIMESTAMP",
+        "price": "DECIMAL(10, 2)",
+        "seen": "ARRAY<STRUCT<page: STRING NOT NULL, tags: MAP<STRING, ARRAY<INT>>>> not null",
+        "stay": "INTERVAL DAY TO SECOND",
+    }
+    assert len(QueueSchema.of(statement.columns).columns) == 5
+    assert (statement.provider, statement.partitions) == ("yt", 3)
+    assert statement.options == {"proxy": "shop", "autoTrim": "true"}
+
+
+def test_a_registration() -> None:
+    statement = only("REGISTER CONSUMER '//home/it''s' FOR QUEUE `//tmp/q` VITAL")
+    assert isinstance(statement, st.RegisterConsumer)
+    assert (str(statement.name), str(statement.queue), statement.vital) == ("//home/it's", "//tmp/q", True)
 
 
 def test_options_keep_their_names_and_values() -> None:
@@ -184,6 +224,17 @@ def test_a_compound_statement_stays_whole() -> None:
         ("CREATE TABLE t USING headrace PARTITIONED BY (a)", 1, 31, "expected OPTIONS"),
         ("CREATE TUNNEL x ON t USING Base", 1, 28, "expected BaseData"),
         ("STOP STREAM s t", 1, 15, "the end of the statement"),
+        ("CREATE QUEUE q", 1, 15, r"expected ("),
+        ("CREATE QUEUE q (a int,\n  b strng)", 2, 5, "unknown column type"),
+        ("CREATE QUEUE q (a decimal(50, 2))", 1, 19, "38"),
+        ("CREATE QUEUE q (a int, a long)", 1, 24, "stands twice"),
+        ("CREATE QUEUE q (a array<int)", 1, 24, "not closed"),
+        ("CREATE QUEUE q (a int DEFAULT 1)", 1, 23, "expected NOT NULL, a comma or )"),
+        ("CREATE QUEUE q (a int) USING tablestore", 1, 30, "no queues"),
+        ("CREATE QUEUE q (a int) PARTITIONS 0", 1, 35, "a positive whole number"),
+        ("REGISTER CONSUMER c FOR q", 1, 21, "expected FOR QUEUE"),
+        ("REGISTER CONSUMER //c FOR QUEUE q", 1, 18, "the name of the consumer"),
+        ("DESCRIBE CONSUMER c ON q", 1, 21, "the end of the statement"),
         ("SELECT 'open", 1, 8, "no end"),
         ("SELECT 1 /* /* */", 1, 10, "no end"),
         ("SET spark.sql.streaming.query.outputMod.q=update", 1, 5, "unknown setting"),
@@ -221,9 +272,10 @@ def test_quoting_is_undone_by_reading(text: str) -> None:
 
 
 WORDS = (
-    "CREATE TABLE SCAN STREAM TUNNEL DROP SHOW DESCRIBE EXPLAIN START STOP IF NOT EXISTS ON USING OPTIONS INSERT INTO "
-    "SELECT FROM WHERE AS BEGIN END CASE SET MERGE LOCATION BATCH BaseData t s.a ( ) , = . ; - 'x' \"y\" `z` 1 1.5 "
-    "'\\ud800' // -- /* */ ' \" ` streaming.query.name spark.sql.streaming.query.options.q.a"
+    "CREATE TABLE SCAN STREAM TUNNEL QUEUE CONSUMER REGISTER PARTITIONS DROP SHOW DESCRIBE EXPLAIN START STOP IF NOT "
+    "EXISTS ON USING OPTIONS INSERT INTO SELECT FROM WHERE AS BEGIN END CASE SET MERGE LOCATION BATCH BaseData t s.a "
+    "int array < > ( ) , = . ; - 'x' \"y\" `z` 1 1.5 '\\ud800' // -- /* */ ' \" ` streaming.query.name "
+    "spark.sql.streaming.query.options.q.a"
 )
 
 

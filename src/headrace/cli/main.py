@@ -11,9 +11,11 @@ import click
 
 from headrace.cli.app import App, common_options, store_option
 from headrace.cli.bench import bench
+from headrace.cli.consumer import consumer
 from headrace.cli.demo import demo
 from headrace.cli.doctor import doctor
 from headrace.cli.output import ConsoleOutput, JsonOutput, Output
+from headrace.cli.queue import queue
 from headrace.cli.run import run
 from headrace.cli.sql import sql
 from headrace.cli.stream import stream
@@ -35,7 +37,7 @@ def headrace() -> None:
     """Stream the changes of tables through Spark and back into tables, exactly once."""
 
 
-for _command in (demo, run, sql, table, tunnel, stream, doctor, bench):
+for _command in (demo, run, sql, table, tunnel, queue, consumer, stream, doctor, bench):
     headrace.add_command(_command)
 
 

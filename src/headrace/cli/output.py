@@ -117,12 +117,14 @@ class ConsoleOutput(Output):
         self._out.print(console_table(columns, rows, lines=True))
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> int:
+        from headrace.cli.json_rows import with_objects
+
         count = 0
         for batch in batches:
             for start in range(0, batch.num_rows, _ROWS_PER_TABLE):
                 part = batch.slice(start, _ROWS_PER_TABLE)
-                columns = [column.to_pylist() for column in part.columns]
-                self._print_table(part.schema.names, [list(row) for row in zip(*columns, strict=True)])
+                rows = with_objects(part.to_pylist(), part.schema)
+                self._print_table(part.schema.names, [list(row.values()) for row in rows])
                 count += part.num_rows
         return count
 
@@ -207,9 +209,11 @@ class JsonOutput(Output):
         self._write({**facts, "rows": [dict(zip(columns, row, strict=True)) for row in rows]})
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> int:
+        from headrace.cli.json_rows import with_objects
+
         count = 0
         for batch in batches:
-            for row in batch.to_pylist():
+            for row in with_objects(batch.to_pylist(), batch.schema):
                 self._write(row)
             count += batch.num_rows
         return count
@@ -280,8 +284,8 @@ def console_table(
 def to_json(value: object) -> str:
     """Return a value as one line of JSON.
 
-    Instants and dates are ISO 8601 texts, decimals texts, binary base64; NaN and infinities, for which JSON
-    has no numbers, are the texts ``NaN``, ``Infinity`` and ``-Infinity``.
+    Instants and dates are ISO 8601 texts, intervals seconds, decimals texts, binary base64; NaN and infinities, for
+    which JSON has no numbers, are the texts ``NaN``, ``Infinity`` and ``-Infinity``.
     """
     return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
 
@@ -299,6 +303,8 @@ def _plain(value: Any) -> Any:
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, decimal.Decimal):
         return str(value)
+    if isinstance(value, datetime.timedelta):
+        return value.total_seconds()
     return value
 
 

@@ -1,7 +1,8 @@
 """Rows and values as files and texts hold them: CSV, JSON lines, Parquet and Arrow files, keys, conditions.
 
 In CSV, an empty field is null and ``""`` an empty text. In CSV and JSON, binary is base64, dates and
-timestamps are ISO 8601 (timestamps with their offset from UTC).
+timestamps are ISO 8601 (timestamps with their offset from UTC). In JSON, structs and maps are objects and
+intervals seconds; CSV has no form for these.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ import pyarrow.ipc
 import pyarrow.json
 import pyarrow.parquet
 
+from headrace.cli.json_rows import JsonRowError, needs_this_reader, read_nested_json_lines
 from headrace.errors import OptionError, SchemaError
-from headrace.model import OPERATORS, Predicate, TableSchema
+from headrace.model import OPERATORS, Predicate, RowSchema, TableSchema
 from headrace.types import type_name
 
 _BLOCK_BYTES = 8 << 20
 _ARROW_FILE_MAGIC = b"ARROW1"
 
 
-def read_rows(path: str, file_format: str | None, schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file, with the table's column types; columns that the file does not have are left out.
+def read_rows(path: str, file_format: str | None, schema: RowSchema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, with the column types of a table or queue; columns that it does not have are left out.
 
     Args:
         path: the file; ``-`` is standard input.
@@ -52,15 +54,15 @@ def read_rows(path: str, file_format: str | None, schema: TableSchema) -> Iterat
             yield from (batch for batch in FORMATS[chosen](file, schema) if batch.num_rows)
     except OSError as error:
         raise OptionError(f"cannot read the file: {error.strerror or error}", received=path) from error
-    except (pa.ArrowException, binascii.Error, UnicodeDecodeError) as error:
+    except (pa.ArrowException, binascii.Error, UnicodeDecodeError, JsonRowError) as error:
         raise SchemaError(
-            f"the file cannot be read as rows of this table: {error}",
+            f"the file cannot be read as such rows: {error}",
             received=f"{path} as {chosen}",
             valid=_columns_text(schema),
         ) from error
 
 
-def _read_csv(file: BinaryIO, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+def _read_csv(file: BinaryIO, schema: RowSchema) -> Iterator[pa.RecordBatch]:
     options = pyarrow.csv.ConvertOptions(
         column_types=_text_schema(schema),
         null_values=[""],
@@ -71,7 +73,10 @@ def _read_csv(file: BinaryIO, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         yield _typed(batch, schema)
 
 
-def _read_json_lines(file: BinaryIO, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+def _read_json_lines(file: BinaryIO, schema: RowSchema) -> Iterator[pa.RecordBatch]:
+    if needs_this_reader(schema):
+        yield from read_nested_json_lines(file, schema)
+        return
     options = pyarrow.json.ParseOptions(explicit_schema=_text_schema(schema), unexpected_field_behavior="error")
     while block := file.read(_BLOCK_BYTES):
         block += file.readline()
@@ -81,14 +86,14 @@ def _read_json_lines(file: BinaryIO, schema: TableSchema) -> Iterator[pa.RecordB
                 yield _typed(batch, schema)
 
 
-def _read_parquet(file: BinaryIO, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+def _read_parquet(file: BinaryIO, schema: RowSchema) -> Iterator[pa.RecordBatch]:
     # Parquet is read from its end, which standard input does not have yet.
     source = file if file.seekable() else pa.BufferReader(file.read())
     for batch in pyarrow.parquet.ParquetFile(source).iter_batches():
         yield _typed(batch, schema)
 
 
-def _read_arrow(file: BinaryIO, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+def _read_arrow(file: BinaryIO, schema: RowSchema) -> Iterator[pa.RecordBatch]:
     source = pa.BufferReader(file.read())
     if source.read(len(_ARROW_FILE_MAGIC)) == _ARROW_FILE_MAGIC:
         source.seek(0)
@@ -101,7 +106,7 @@ def _read_arrow(file: BinaryIO, schema: TableSchema) -> Iterator[pa.RecordBatch]
         yield _typed(batch, schema)
 
 
-FORMATS: dict[str, Callable[[BinaryIO, TableSchema], Iterator[pa.RecordBatch]]] = {
+FORMATS: dict[str, Callable[[BinaryIO, RowSchema], Iterator[pa.RecordBatch]]] = {
     "csv": _read_csv,
     "jsonl": _read_json_lines,
     "parquet": _read_parquet,
@@ -119,7 +124,7 @@ _SUFFIXES = {
 }
 
 
-def _text_schema(schema: TableSchema) -> pa.Schema:
+def _text_schema(schema: RowSchema) -> pa.Schema:
     """Return the types that the text formats are read as, before `_typed` makes the table's types of them."""
     as_text = (pa.date32(), pa.binary())
     return pa.schema(
@@ -127,7 +132,7 @@ def _text_schema(schema: TableSchema) -> pa.Schema:
     )
 
 
-def _typed(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
+def _typed(batch: pa.RecordBatch, schema: RowSchema) -> pa.RecordBatch:
     """Return the rows with the table's own column types."""
     columns = [_converted(batch.column(name), schema.column(name).type) for name in batch.schema.names]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
@@ -228,5 +233,5 @@ def _unquoted(text: str) -> str:
     return text
 
 
-def _columns_text(schema: TableSchema) -> str:
+def _columns_text(schema: RowSchema) -> str:
     return ", ".join(f"{column.name} {type_name(column.type)}" for column in schema.columns)

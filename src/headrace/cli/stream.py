@@ -33,7 +33,7 @@ def list_streams(app: App, workspace: Path) -> None:
     """List the streams that the workspace knows."""
     app.output.records(
         [status_facts(status) for status in _registry(workspace).all()],
-        columns=("name", "state", "target", "batch", "rows_per_second", "lag", "pid"),
+        columns=("name", "state", "target", "batch", "rows_per_second", "lag", "pid", "error"),
         nothing="The workspace has no streams.",
     )
 

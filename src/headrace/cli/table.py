@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.app import App, common_options, parse_pairs, pass_app, store_option
+from headrace.cli.values import TYPES_HELP, column_types, format_option, row_numbers
 from headrace.errors import OptionError
 
 if TYPE_CHECKING:
     from headrace.ports import TableDescription, TrimReport
-
-FORMAT_NAMES = ("csv", "jsonl", "parquet", "arrow")
 
 
 @click.group(no_args_is_help=False)
@@ -21,18 +20,13 @@ def table() -> None:
     """Make, look at and change tables and their rows."""
 
 
-def _command(name: str) -> Callable[[Callable[..., None]], click.Command]:
+def _command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click.Command]:
     """Return a decorator for a command of this group, with the options that all of them have."""
 
     def decorate(function: Callable[..., None]) -> click.Command:
-        return table.command(name)(store_option(common_options(pass_app(function))))
+        return table.command(name, **settings)(store_option(common_options(pass_app(function))))
 
     return decorate
-
-
-_format_option = click.option(
-    "-f", "--format", "file_format", type=click.Choice(FORMAT_NAMES), help="By the file's suffix if not given."
-)
 
 
 @_command("list")
@@ -45,7 +39,7 @@ def list_tables(app: App) -> None:
     )
 
 
-@_command("create")
+@_command("create", epilog=TYPES_HELP)
 @click.argument("name")
 @click.option("-c", "--column", "columns", multiple=True, required=True, metavar="NAME=TYPE", help="A column.")
 @click.option("-k", "--key", "keys", multiple=True, required=True, metavar="NAME", help="A key column, in order.")
@@ -56,13 +50,10 @@ def list_tables(app: App) -> None:
 def create_table(
     app: App, name: str, columns: tuple[str, ...], keys: tuple[str, ...], if_not_exists: bool, **options: Any
 ) -> None:
-    """Create a table, and the store if it is not there.
-
-    Types: boolean, byte, short, int, long, float, double, decimal(p,s), string, binary, date, timestamp.
-    """
+    """Create a table, and the store if it is not there."""
     given = {option: value for option, value in options.items() if value is not None}
     with app.store(create=True) as store:
-        store.create_table(name, _column_types(columns), list(keys), exist_ok=if_not_exists, **given)
+        store.create_table(name, column_types(columns), list(keys), exist_ok=if_not_exists, **given)
     app.output.done(f"Created table {name}.", table=name)
 
 
@@ -96,7 +87,7 @@ def scan(app: App, name: str, conditions: tuple[str, ...], columns: str | None, 
 @_command("put")
 @click.argument("name")
 @click.argument("file", default="-")
-@_format_option
+@format_option
 def put(app: App, name: str, file: str, file_format: str | None) -> None:
     """Write rows from a file, or JSON lines from standard input, replacing the rows of the same keys."""
     from headrace.cli.rows import read_rows
@@ -113,7 +104,7 @@ def put(app: App, name: str, file: str, file_format: str | None) -> None:
 @_command("delete")
 @click.argument("name")
 @click.argument("file", required=False)
-@_format_option
+@format_option
 @click.option("-k", "--key", "keys", multiple=True, metavar="NAME=VALUE", help="A key column of the row to delete.")
 def delete(app: App, name: str, file: str | None, file_format: str | None, keys: tuple[str, ...]) -> None:
     """Delete the row of one key (--key), or those whose keys stand in a file (- is standard input)."""
@@ -165,7 +156,7 @@ def merge(app: App, name: str, left: int, right: int) -> None:
 @click.argument("columns", nargs=-1, required=True, metavar="NAME=TYPE…")
 def add_column(app: App, name: str, columns: tuple[str, ...]) -> None:
     """Add columns, null in the rows that are there."""
-    types = _column_types(columns)
+    types = column_types(columns)
     with app.store() as store:
         store.table(name).add_columns(types)
     app.output.done(f"Added {', '.join(types)} to {name}.", table=name, columns=types)
@@ -192,10 +183,7 @@ def set_options(app: App, name: str, options: tuple[str, ...]) -> None:
 @click.option("--cut-tunnels", is_flag=True, help="Remove even what a tunnel has not read yet.")
 def trim(app: App, name: str, before: tuple[str, ...], cut_tunnels: bool) -> None:
     """Remove old changes now: by the table's retention, or below given rows of the change log."""
-    places = {
-        _whole_number(partition, "--before"): _whole_number(row, "--before")
-        for partition, row in parse_pairs(before, "--before").items()
-    }
+    places = row_numbers(before, "--before")
     with app.store() as store:
         report = store.table(name).trim(before=places or None, cut_tunnels=cut_tunnels)
     app.output.done(_trim_text(name, report), table=name, **vars(report))
@@ -268,18 +256,6 @@ def _trim_text(name: str, report: TrimReport) -> str:
     return text
 
 
-def _column_types(columns: tuple[str, ...]) -> dict[str, str]:
-    """Read ``NAME=TYPE`` texts; a name may hold an equals sign, a type cannot."""
-    types: dict[str, str] = {}
-    for text in columns:
-        name, equals, kind = text.rpartition("=")
-        if not equals or name in types:
-            problem = "a column is named twice" if equals else "a column is written NAME=TYPE"
-            raise OptionError(problem, received=repr(text))
-        types[name] = kind
-    return types
-
-
 def _option_value(text: str) -> bool | float | int | None:
     word = text.strip().lower()
     if word in ("true", "false"):
@@ -291,10 +267,3 @@ def _option_value(text: str) -> bool | float | int | None:
     except ValueError:
         raise OptionError("cannot read the value", received=repr(text), valid="true, false, none or a number") from None
     return int(number) if number.is_integer() else number
-
-
-def _whole_number(text: str, option: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise OptionError(f"option {option} takes whole numbers", received=repr(text)) from None

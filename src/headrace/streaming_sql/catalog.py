@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from headrace.errors import AlreadyExistsError, NotFoundError, StoreDamagedError
+from headrace.streaming_sql.providers import QUEUE_PROVIDERS
 from headrace.streaming_sql.secrets import masked, resolved
 from headrace.streaming_sql.workspace import Workspace
 
@@ -39,7 +40,13 @@ class TableDefinition:
         Raises:
             OptionError: a variable is not set, or a secret was not kept.
         """
-        return resolved(overlaid(self.options, over or {}), f"table {self.name}")
+        options = resolved(overlaid(self.options, over or {}), f"table {self.name}")
+        if self.provider.lower() not in QUEUE_PROVIDERS:
+            return options
+        from headrace.spark.options import with_default_store
+
+        # The processes in which Spark asks a data source have the environment that Spark was started with.
+        return with_default_store(self.provider, options)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,3 +34,10 @@ class Result:
             return list(self.rows[:limit])
         frame = self.dataframe if limit is None else self.dataframe.limit(limit)
         return [tuple(row) for row in frame.collect()]
+
+
+def instant(seconds: float | None) -> str | None:
+    """Return seconds since 1970 as ISO 8601; None stays None."""
+    if seconds is None:
+        return None
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="milliseconds")

@@ -14,7 +14,7 @@ NOT_STORED = "<secret, not stored>"
 _SECRET = re.compile(r"secret|token|passw(or)?d|passphrase|credential|key|jaas")
 _HARMLESS = re.compile(
     r"(primary|foreign|partition|row|sort|include|group)keys?|key(columns?|fields?|space|(de)?serializer)"
-    r"|keystore(location|type)"
+    r"|keystore(location|type)|tokenendpointurl"
 )
 _ENVIRONMENT = re.compile(r"\$\{env:([^}]*)\}")
 # Taking shorter ones out of a text would make it unreadable and hide nothing.
@@ -28,9 +28,14 @@ def is_secret_name(name: str) -> bool:
     return bool(_SECRET.search(_HARMLESS.sub("", plain)))
 
 
+def names_environment(value: str) -> bool:
+    """Tell whether a value has ``${env:NAME}`` in it."""
+    return bool(_ENVIRONMENT.search(value))
+
+
 def is_clear_secret(name: str, value: str) -> bool:
     """Tell whether a secret stands in this option in clear, and not as ``${env:NAME}``."""
-    if not value or _ENVIRONMENT.search(value):
+    if not value or names_environment(value):
         return False
     return is_secret_name(name) or bool(_PASSWORD_IN_URL.match(value))
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlError
 from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog
+from headrace.streaming_sql.consumers import Consumers
 from headrace.streaming_sql.grammar import parse
 from headrace.streaming_sql.jobs import StreamRegistry, StreamStatus
 from headrace.streaming_sql.lexer import hide_secrets
+from headrace.streaming_sql.queues import Queues
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.streams import Streams, create_stream_of, into_table, scan_definition
 from headrace.streaming_sql.tables import Tables, show_scans
@@ -39,6 +42,8 @@ class StreamingSql:
         self._tables = Tables(spark, self._catalog)
         self._streams = Streams(spark, self._catalog, self._tables, StreamRegistry(self._workspace))
         self._tunnels = Tunnels(self._catalog)
+        self._queues = Queues(self._catalog, self._tables)
+        self._consumers = Consumers(self._catalog)
         self._available_now = False
         self._next_query: str | None = None
         self._query_options: dict[str, dict[str, str]] = {}
@@ -62,6 +67,17 @@ class StreamingSql:
             st.ShowTunnels: self._tunnels.show,
             st.DescribeTunnel: self._tunnels.describe,
             st.DropTunnel: self._tunnels.drop,
+            st.CreateQueue: self._queues.create,
+            st.ShowQueues: self._queues.show,
+            st.DescribeQueue: self._queues.describe,
+            st.DropQueue: self._drop_queue,
+            st.CreateConsumer: self._consumers.create,
+            st.ShowConsumers: self._consumers.show,
+            st.DescribeConsumer: self._consumers.describe,
+            st.DropConsumer: self._consumers.drop,
+            st.RegisterConsumer: self._consumers.register,
+            st.UnregisterConsumer: self._consumers.unregister,
+            st.ShowProducers: self._consumers.show_producers,
             st.SetQueryName: self._set_query_name,
             st.SetQueryOption: self._set_query_option,
         }
@@ -160,9 +176,16 @@ class StreamingSql:
 
     def _drop_table(self, statement: st.DropTable) -> Result:
         name = str(statement.name)
+        standing = self._streams.standing_on(name)
         if self._tables.drop(name):
-            return Result(statement.part.text, message=f"table {name} forgotten; its rows stay in their store")
+            message = f"table {name} forgotten; its rows stay in their store"
+            return Result(statement.part.text, message=message + still_needed(standing))
         return self._spark_statement(statement)
+
+    def _drop_queue(self, statement: st.DropQueue) -> Result:
+        standing = self._streams.standing_on(str(statement.name))
+        result = self._queues.drop(statement)
+        return replace(result, message=f"{result.message}{still_needed(standing)}")
 
     def _insert(self, statement: st.Insert) -> Result:
         name = str(statement.target)
@@ -173,6 +196,11 @@ class StreamingSql:
             return self._spark_statement(statement)
         frame = self._tables.query(statement)
         if frame.isStreaming:
+            if statement.overwrite:
+                raise SqlError(
+                    "INSERT OVERWRITE cannot write a stream",
+                    remedy="use INSERT INTO; with outputMode 'complete' each batch replaces what the table holds",
+                )
             return self._named_stream(statement)
         if table is None:
             return self._spark_statement(statement)
@@ -229,6 +257,11 @@ class StreamingSql:
         options = {**self._options_of_all, **self._query_options.get(name.lower(), {})}
         named = st.Name((name,), insert.part)
         return self._streams.create(create_stream_of(named, options, insert), available_now=self._available_now)
+
+
+def still_needed(standing: Sequence[str]) -> str:
+    """Return the end of a message about something dropped, on which other things stand."""
+    return f"; it is still needed by {', '.join(standing)}" if standing else ""
 
 
 def sql(spark: SparkSession, workspace: str | Path = ".") -> StreamingSql:

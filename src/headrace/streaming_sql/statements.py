@@ -165,6 +165,76 @@ class DropTunnel(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CreateQueue(Statement):
+    """``CREATE QUEUE``; ``columns`` are names and types, as a store's `create_queue` takes them."""
+
+    name: Name
+    if_not_exists: bool
+    columns: Mapping[str, str]
+    provider: str
+    partitions: int | None
+    options: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowQueues(Statement):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribeQueue(Statement):
+    name: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropQueue(Statement):
+    name: Name
+    if_exists: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateConsumer(Statement):
+    name: Name
+    if_not_exists: bool
+    options: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowConsumers(Statement):
+    queue: Name | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribeConsumer(Statement):
+    name: Name
+    queue: Name | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropConsumer(Statement):
+    name: Name
+    if_exists: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegisterConsumer(Statement):
+    name: Name
+    queue: Name
+    vital: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnregisterConsumer(Statement):
+    name: Name
+    queue: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowProducers(Statement):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
 class SetQueryName(Statement):
     """``SET streaming.query.name=q``: the name of the next streaming query."""
 

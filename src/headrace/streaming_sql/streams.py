@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.errors import SqlError
 from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition, overlaid
-from headrace.streaming_sql.grammar import HEADRACE_PROVIDERS, parse
+from headrace.streaming_sql.grammar import parse
+from headrace.streaming_sql.guarantees import guarantee
 from headrace.streaming_sql.jobs import RunningStreams, StreamRegistry, StreamStatus
 from headrace.streaming_sql.lexer import quote_name
+from headrace.streaming_sql.providers import is_headrace, is_of_files
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.scripts import fingerprint, options_text, script_of, stream_text
 from headrace.streaming_sql.secrets import hide, resolved, secret_values
@@ -21,8 +23,6 @@ from headrace.streaming_sql.tables import Tables
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-_EXACTLY_ONCE_SINKS = ("avro", "csv", "delta", "json", "orc", "parquet", "text", "xml")
 
 
 class Streams:
@@ -90,7 +90,7 @@ class Streams:
     def _into(
         self, frame: DataFrame, provider: str, options: Mapping[str, str], name: str, stream: StreamOptions
     ) -> StreamingQuery:
-        if provider.lower() in HEADRACE_PROVIDERS:
+        if is_headrace(provider):
             from headrace.spark.publication import write_stream
 
             return write_stream(
@@ -169,6 +169,24 @@ class Streams:
     def stop_all(self) -> None:
         self._running.stop_all()
 
+    def standing_on(self, table: str) -> list[str]:
+        """Return what is defined on a table of the catalog, in words: scans of this session, and streams."""
+        wanted = table.lower()
+        found = [f"scan {scan.name}" for scan in self._catalog.scans() if scan.table.lower() == wanted]
+        for status in self._registry.all():
+            for statement in parse(status.script):
+                if isinstance(statement, st.CreateScan):
+                    names = {str(statement.table).lower()}
+                elif isinstance(statement, st.CreateStream):
+                    _, tables = self._tables.named_in(statement.insert.query)
+                    names = {str(statement.insert.target).lower(), *(each.name.lower() for each in tables)}
+                else:
+                    continue
+                if wanted in names:
+                    found.append(f"stream {status.name}")
+                    break
+        return found
+
     # -- asking -------------------------------------------------------------------------------------------
 
     def show(self, statement: st.ShowStreams) -> Result:
@@ -203,22 +221,19 @@ class Streams:
             ("output mode", options.output_mode),
             ("trigger", options.trigger_text),
             ("checkpoint", options.checkpoint),
-            ("guarantee", self._guarantee(target, options)),
+            ("guarantee", self._guarantee(target, options, scans)),
             ("plan", self._plan(created)),
         ]
         return Result(statement.part.text, ("property", "value"), tuple(rows))
 
-    def _guarantee(self, target: TableDefinition | None, options: StreamOptions) -> str:
+    def _guarantee(
+        self, target: TableDefinition | None, options: StreamOptions, scans: Sequence[ScanDefinition]
+    ) -> str:
         if target is None:
             return "as Spark's own table promises"
-        provider = target.provider.lower()
-        if provider in HEADRACE_PROVIDERS:
-            from headrace.opening import open as open_store
-            from headrace.spark.options import locate
-
-            with open_store(locate(provider, target.resolved_options(options.sink)).store_url) as store:
-                return store.capabilities.guarantee
-        if provider in _EXACTLY_ONCE_SINKS:
+        if is_headrace(target.provider):
+            return guarantee(target, options.sink, self._catalog, scans)
+        if is_of_files(target.provider):
             return "exactly once (Spark's sink keeps a log of its batches)"
         return f"as the sink of format {target.provider} promises; at least once for most"
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from headrace.errors import SqlError
 from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
-from headrace.streaming_sql.grammar import HEADRACE_PROVIDERS
+from headrace.streaming_sql.format_options import check_options
 from headrace.streaming_sql.lexer import quote_name, tokenize
+from headrace.streaming_sql.providers import is_headrace, is_of_files
 from headrace.streaming_sql.queries import QueryShape
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.rewriting import rewrite
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.readwriter import DataFrameReader
     from pyspark.sql.streaming.readwriter import DataStreamReader
-
-_FILE_PROVIDERS = ("avro", "csv", "delta", "json", "orc", "parquet", "text", "xml")
 
 
 class Tables:
@@ -95,7 +94,7 @@ class Tables:
         reader = reader.format(table.provider).options(**options)
         if table.columns:
             reader = reader.schema(table.columns)
-        elif streaming and table.provider.lower() in _FILE_PROVIDERS:
+        elif streaming and is_of_files(table.provider):
             # Spark finds out the columns of files for batch reads only.
             reader = reader.schema(self._spark.read.format(table.provider).options(**options).load().schema)
         reader.load().createOrReplaceTempView(quote_name(name))
@@ -111,13 +110,15 @@ class Tables:
     def belongs_to_spark(self, statement: st.CreateTable) -> bool:
         """Tell whether Spark keeps the table: one of files, at a place of Spark's choice."""
         has_path = any(name.lower() == "path" for name in statement.options)
-        return statement.provider.lower() in _FILE_PROVIDERS and not has_path
+        return is_of_files(statement.provider) and not has_path
 
     def define(self, statement: st.CreateTable) -> tuple[TableDefinition, bool]:
         """Keep a table's definition; return it, and whether it is new."""
         definition = TableDefinition(
             str(statement.name), statement.provider, dict(statement.options), statement.columns
         )
+        if is_headrace(definition.provider):
+            check_options(definition.provider, definition.options)
         if self._catalog.find_scan(definition.name) is not None:
             raise SqlError(f"{definition.name} is the name of a scan", remedy=f"DROP SCAN {definition.name} first")
         is_new = self._catalog.add_table(definition, if_not_exists=statement.if_not_exists)
@@ -136,7 +137,7 @@ class Tables:
         if insert.columns is None:
             unnamed = [f"col{number}" for number in range(1, len(frame.columns) + 1)]
             table = self._catalog.find_table(str(insert.target))
-            if frame.columns == unnamed and table is not None and table.provider.lower() in HEADRACE_PROVIDERS:
+            if frame.columns == unnamed and table is not None and is_headrace(table.provider):
                 raise SqlError(
                     "these values have no names, and columns are matched by name",
                     remedy=f"name the columns: INSERT INTO {table.name} (…) …",

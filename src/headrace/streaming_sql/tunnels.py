@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, UnsupportedError
 from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
-from headrace.streaming_sql.grammar import HEADRACE_PROVIDERS
+from headrace.streaming_sql.places import location_of, locations, open_store
+from headrace.streaming_sql.providers import HEADRACE_PROVIDERS, is_headrace
 from headrace.streaming_sql.results import Result
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Tunnels:
         name = str(statement.name)
         start, base_channels = _tunnel_options(statement.options)
         location = self._location(self._catalog.table(str(statement.table)))
-        with _open(location) as store:
+        with open_store(location.store_url) as store:
             try:
                 tunnel = store.create_tunnel(
                     str(location.table),
@@ -48,7 +49,7 @@ class Tunnels:
     def show(self, statement: st.ShowTunnels) -> Result:
         rows: list[tuple[object, ...]] = []
         for location in self._locations(statement.table):
-            with _open(location) as store:
+            with open_store(location.store_url) as store:
                 for tunnel in store.tunnels(location.table if statement.table is not None else None):
                     described = tunnel.describe()
                     rows.append((
@@ -86,7 +87,7 @@ class Tunnels:
     def _find(self, name: st.Name, table: st.Name | None) -> tuple[Store, Tunnel]:
         """Return a tunnel by id or name, and its store, searching the stores of all tables unless one is named."""
         for location in self._locations(table):
-            store = _open(location)
+            store = open_store(location.store_url)
             try:
                 return store, store.tunnel(str(name), location.table if table is not None else None)
             except NotFoundError:
@@ -97,26 +98,19 @@ class Tunnels:
         """Return the place of one table, or one place for each store of the catalog's tables."""
         if table is not None:
             return [self._location(self._catalog.table(str(table)))]
-        tables = [table for table in self._catalog.tables() if table.provider.lower() in HEADRACE_PROVIDERS]
-        locations = [self._location(table) for table in tables]
-        return list({location.store_url: location for location in locations}.values())
+        return locations(self._catalog, HEADRACE_PROVIDERS)
 
     def _location(self, table: TableDefinition) -> Location:
-        from headrace.spark.options import locate
-
-        if table.provider.lower() not in HEADRACE_PROVIDERS:
+        if not is_headrace(table.provider):
             raise UnsupportedError(
                 f"table {table.name} cannot have tunnels",
                 received=f"USING {table.provider}",
                 valid=[f"USING {provider}" for provider in HEADRACE_PROVIDERS],
             )
-        return locate(table.provider, table.resolved_options())
-
-
-def _open(location: Location) -> Store:
-    from headrace.opening import open as open_store
-
-    return open_store(location.store_url)
+        location = location_of(table)
+        if location.queue is not None:
+            raise UnsupportedError(f"{table.name} is a queue, and queues have consumers", remedy="CREATE CONSUMER")
+        return location
 
 
 def _tunnel_options(options: Mapping[str, str]) -> tuple[str, int | None]:

@@ -1,0 +1,179 @@
+"""``headrace consumer``: consumers of queues, and how far they are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.app import App, common_options, pass_app, store_option
+from headrace.cli.output import console_table
+from headrace.cli.values import row_numbers
+from headrace.streaming_sql.results import instant
+
+if TYPE_CHECKING:
+    from headrace.ports import Consumer, Store
+
+_COLUMNS = (
+    "queue", "partition", "offset", "lower", "upper", "disposition", "unread_rows", "unread_weight", "lag_seconds",
+    "last_consumed",
+)  # fmt: skip
+
+
+@click.group(short_help="Named read offsets over queues.", no_args_is_help=False)
+def consumer() -> None:
+    """Make and look at consumers: named read offsets over the partitions of queues."""
+
+
+def _command(name: str) -> Callable[[Callable[..., None]], click.Command]:
+    def decorate(function: Callable[..., None]) -> click.Command:
+        return consumer.command(name)(store_option(common_options(pass_app(function))))
+
+    return decorate
+
+
+@_command("list")
+@click.option("-q", "--queue", metavar="NAME", help="Only the consumers of this queue.")
+def list_consumers(app: App, queue: str | None) -> None:
+    """List the consumers of the store with the queues that they are registered for."""
+    with app.store() as store:
+        records = registered(store, queue)
+    app.output.records(
+        records,
+        columns=("name", "queue", "vital", "unread_rows", "lag_seconds"),
+        nothing="The store has no consumers." if queue is None else f"Queue {queue} has no consumers.",
+    )
+
+
+@_command("create")
+@click.argument("name")
+@click.option("--if-not-exists", is_flag=True, help="Leave a consumer that is there as it is.")
+def create_consumer(app: App, name: str, if_not_exists: bool) -> None:
+    """Create a consumer, which reads nothing until it is registered for a queue."""
+    with app.store() as store:
+        store.create_consumer(name, exist_ok=if_not_exists)
+    app.output.done(f"Created consumer {name}.", consumer=name)
+
+
+@_command("register")
+@click.argument("name")
+@click.argument("queue")
+@click.option("--vital", is_flag=True, help="Keep rows that it has not read from automatic trimming.")
+def register(app: App, name: str, queue: str, vital: bool) -> None:
+    """Let a consumer read a queue, or change whether it is vital for it."""
+    with app.store() as store:
+        store.register_consumer(queue, name, vital=vital)
+    how = "as vital " if vital else ""
+    app.output.done(f"Registered consumer {name} {how}for queue {queue}.", consumer=name, queue=queue, vital=vital)
+
+
+@_command("unregister")
+@click.argument("name")
+@click.argument("queue")
+def unregister(app: App, name: str, queue: str) -> None:
+    """Take the registration for a queue back; offsets stay."""
+    with app.store() as store:
+        store.unregister_consumer(queue, name)
+    app.output.done(f"Consumer {name} is not registered for queue {queue} any more.", consumer=name, queue=queue)
+
+
+@_command("status")
+@click.argument("name")
+@click.option("-q", "--queue", metavar="NAME", help="Only this queue; else all that it is registered for.")
+@click.option("--watch", is_flag=True, help="Look again and again, until interrupted.")
+def status(app: App, name: str, queue: str | None, watch: bool) -> None:
+    """Show how far a consumer is in each partition, and what it has not read yet."""
+    with app.store() as store:
+        found = store.consumer(name)
+        if not watch:
+            app.output.record(_facts(name, _status(found, queue)))
+            return
+        with app.output.live() as view:
+            while True:
+                partitions = _status(found, queue)
+                picture = console_table(_COLUMNS, [list(partition.values()) for partition in partitions], title=name)
+                view.show(_line(name, partitions), picture, **_facts(name, partitions))
+                # Not until something changes: the lag of a consumer that stands still grows by itself.
+                time.sleep(view.seconds_between)
+
+
+@_command("advance")
+@click.argument("name")
+@click.argument("queue")
+@click.argument("offsets", nargs=-1, required=True, metavar="PARTITION=ROW…")
+@click.option("--expect", multiple=True, metavar="PARTITION=ROW", help="Change nothing unless the offset is this.")
+def advance(app: App, name: str, queue: str, offsets: tuple[str, ...], expect: tuple[str, ...]) -> None:
+    """Set the first unread row of partitions, forwards or backwards; all or none.
+
+    A streaming query goes by its own checkpoint: stop it first, and give it a new checkpoint location afterwards.
+    """
+    places = row_numbers(offsets, "PARTITION=ROW")
+    with app.store() as store:
+        store.consumer(name).advance(queue, places, row_numbers(expect, "--expect") or None)
+    app.output.done(f"Consumer {name} stands at {places} in queue {queue}.", consumer=name, queue=queue, offsets=places)
+
+
+@_command("drop")
+@click.argument("name")
+@click.option("--if-exists", is_flag=True, help="Do nothing if there is no such consumer.")
+def drop_consumer(app: App, name: str, if_exists: bool) -> None:
+    """Remove a consumer with its registrations and offsets."""
+    with app.store() as store:
+        store.drop_consumer(name, missing_ok=if_exists)
+    app.output.done(f"Dropped consumer {name}.", consumer=name)
+
+
+def registered(store: Store, queue: str | None) -> list[dict[str, Any]]:
+    """Return one record for each registration, and for each consumer that has none, unless of one queue only."""
+    records: list[dict[str, Any]] = []
+    for name in store.consumers():
+        found = store.consumer(name)
+        registrations = [item for item in found.registrations() if queue in (None, item.queue)]
+        for registration in registrations:
+            partitions = _status(found, registration.queue)
+            records.append(
+                {"name": name, "queue": registration.queue, "vital": registration.vital, **_totals(partitions)}
+            )
+        if not registrations and queue is None:
+            records.append({"name": name, "queue": None, "vital": None, "unread_rows": None, "lag_seconds": None})
+    return records
+
+
+def _status(found: Consumer, queue: str | None) -> list[dict[str, Any]]:
+    """Return one record for each partition of one queue, or of all that the consumer is registered for."""
+    queues = [registration.queue for registration in found.registrations()] if queue is None else [queue]
+    return [
+        {
+            "queue": name,
+            "partition": partition.partition,
+            "offset": partition.offset,
+            "lower": partition.bounds.lower,
+            "upper": partition.bounds.upper,
+            "disposition": str(partition.disposition),
+            "unread_rows": partition.unread_rows,
+            "unread_weight": partition.unread_weight,
+            "lag_seconds": round(partition.lag_seconds, 3),
+            "last_consumed": instant(partition.last_consumed),
+        }
+        for name in queues
+        for partition in found.status(name)
+    ]
+
+
+def _totals(partitions: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        # A partition that is ahead of its queue does not make up for another one's unread rows.
+        "unread_rows": sum(max(partition["unread_rows"], 0) for partition in partitions),
+        "lag_seconds": max((partition["lag_seconds"] for partition in partitions), default=0.0),
+    }
+
+
+def _facts(name: str, partitions: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"consumer": name, **_totals(partitions), "partitions": partitions}
+
+
+def _line(name: str, partitions: list[dict[str, Any]]) -> str:
+    totals = _totals(partitions)
+    return f"{name}: {totals['unread_rows']} unread rows, {totals['lag_seconds']} s behind"

@@ -1,0 +1,213 @@
+"""``headrace queue``: queues and their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.app import App, common_options, pass_app, store_option
+from headrace.cli.values import TYPES_HELP, column_types, format_option, row_numbers
+from headrace.errors import OptionError
+from headrace.streaming_sql.results import instant
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.ports import Queue, QueueDescription
+
+_PAGE_ROWS = 4096
+
+
+@click.group(short_help="Queues and their rows.", no_args_is_help=False)
+def queue() -> None:
+    """Make, look at, fill and trim queues: append-only tables whose rows have an address."""
+
+
+def _command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click.Command]:
+    def decorate(function: Callable[..., None]) -> click.Command:
+        return queue.command(name, **settings)(store_option(common_options(pass_app(function))))
+
+    return decorate
+
+
+@_command("list")
+def list_queues(app: App) -> None:
+    """List the queues of the store."""
+    with app.store() as store:
+        records = [_summary(store.queue(name).describe()) for name in store.queues()]
+    app.output.records(
+        records,
+        columns=("name", "columns", "partitions", "rows", "bytes", "consumers"),
+        nothing="The store has no queues.",
+    )
+
+
+@_command("create", epilog=TYPES_HELP)
+@click.argument("name")
+@click.option("-c", "--column", "columns", multiple=True, required=True, metavar="NAME=TYPE", help="A column.")
+@click.option("-p", "--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="How many.")
+@click.option("--auto-trim", is_flag=True, help="Remove rows that all vital consumers have read.")
+@click.option("--retained-rows", type=click.IntRange(min=0), metavar="ROWS", help="Keep so many of each partition.")
+@click.option("--retained-seconds", type=float, metavar="SECONDS", help="Keep rows so long.")
+@click.option("--if-not-exists", is_flag=True, help="Leave a queue of the same columns as it is.")
+def create_queue(
+    app: App, name: str, columns: tuple[str, ...], partitions: int, if_not_exists: bool, **options: Any
+) -> None:
+    """Create a queue, and the store if it is not there.
+
+    The columns $timestamp (timestamp) and $cumulative_data_weight (long) are filled by the store.
+    """
+    given = {option: value for option, value in options.items() if value is not None}
+    with app.store(create=True) as store:
+        store.create_queue(name, column_types(columns), partitions=partitions, exist_ok=if_not_exists, **given)
+    app.output.done(f"Created queue {name}.", queue=name)
+
+
+@_command("show")
+@click.argument("name")
+def show_queue(app: App, name: str) -> None:
+    """Show a queue's columns, options, partitions and consumers."""
+    with app.store() as store:
+        description = store.queue(name).describe()
+    app.output.record(_details(description), title=name if not app.json else None)
+
+
+@_command("append")
+@click.argument("name")
+@click.argument("file", default="-")
+@format_option
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="The partition; the store's choice if not given.")
+@click.option("-k", "--key", "keys", multiple=True, metavar="NAME", help="Rows of one key go to one partition.")
+def append(
+    app: App, name: str, file: str, file_format: str | None, partition: int | None, keys: tuple[str, ...]
+) -> None:
+    """Append rows from a file, or JSON lines from standard input.
+
+    Rows become visible in portions; those of one portion at once.
+    """
+    from headrace.cli.rows import read_rows
+
+    rows = 0
+    ends: dict[int, int] = {}
+    with app.store() as store, app.output.status(f"Appending to {name}"):
+        target = store.queue(name)
+        for batch in read_rows(file, file_format, target.schema.written):
+            for appended in target.append(batch, partition=partition, key=list(keys) or None):
+                ends[appended.partition] = appended.next
+            rows += batch.num_rows
+    app.output.done(f"Appended {rows} rows to {name}.", queue=name, rows=rows, ends=ends)
+
+
+@_command("read")
+@click.argument("name")
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="Only this partition.")
+@click.option("--from", "first_row", type=click.IntRange(min=0), metavar="ROW", help="Begin with this row index.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="At most so many rows.")
+def read(app: App, name: str, partition: int | None, first_row: int | None, limit: int | None) -> None:
+    """Show the rows of a queue with their addresses, one partition after the other; with --json, one line each."""
+    from headrace.cli.rows import first_rows
+
+    if first_row is not None and partition is None:
+        raise OptionError("a row index belongs to a partition", remedy="give --partition, too")
+    with app.store() as store:
+        if not app.output.rows(first_rows(_rows(store.queue(name), partition, first_row), limit)):
+            app.output.note("No rows.")
+
+
+@_command("trim")
+@click.argument("name")
+@click.option("--before", multiple=True, metavar="PARTITION=ROW", help="Remove the rows below this row index.")
+def trim(app: App, name: str, before: tuple[str, ...]) -> None:
+    """Remove old rows now: those that vital consumers have read, or those below given rows."""
+    places = row_numbers(before, "--before")
+    with app.store() as store:
+        target = store.queue(name)
+        if places:
+            rows = sum(target.trim(partition, row) for partition, row in places.items())
+        else:
+            rows = target.trim()
+    app.output.done(f"Removed {rows} rows from {name}.", queue=name, rows=rows)
+
+
+@_command("add-partitions")
+@click.argument("name")
+@click.argument("count", type=click.IntRange(min=1))
+def add_partitions(app: App, name: str, count: int) -> None:
+    """Add empty partitions at the end."""
+    with app.store() as store:
+        partitions = store.queue(name).add_partitions(count)
+    app.output.done(f"Queue {name} has {partitions} partitions now.", queue=name, partitions=partitions)
+
+
+@_command("drop")
+@click.argument("name")
+@click.option("--if-exists", is_flag=True, help="Do nothing if there is no such queue.")
+def drop_queue(app: App, name: str, if_exists: bool) -> None:
+    """Remove a queue with its rows, and what consumers and producers know of it."""
+    with app.store() as store:
+        store.drop_queue(name, missing_ok=if_exists)
+    app.output.done(f"Dropped queue {name}.", queue=name)
+
+
+def _rows(source: Queue, partition: int | None, first_row: int | None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that are there, with their addresses in front."""
+    import numpy as np
+    import pyarrow as pa
+
+    from headrace.queues import ROW_INDEX, TABLET_INDEX
+
+    bounds = source.bounds()
+    if partition is not None and partition not in bounds:
+        raise OptionError(f"queue {source.name} has no such partition", received=partition, valid=bounds)
+    for number in bounds if partition is None else [partition]:
+        row = bounds[number].lower if first_row is None else first_row
+        while row < bounds[number].upper:
+            page = source.read(number, row, _PAGE_ROWS, until=bounds[number].upper)
+            count = page.rows.num_rows
+            address = [pa.array(np.full(count, number)), pa.array(np.arange(page.first, page.next))]
+            yield pa.RecordBatch.from_arrays(
+                [*address, *page.rows.columns], [TABLET_INDEX, ROW_INDEX, *page.rows.schema.names]
+            )
+            row = page.next
+
+
+def _summary(description: QueueDescription) -> dict[str, Any]:
+    return {
+        "name": description.name,
+        "columns": list(description.schema.names),
+        "partitions": len(description.partitions),
+        "rows": sum(partition.bounds.rows for partition in description.partitions),
+        "bytes": sum(partition.bounds.bytes for partition in description.partitions),
+        "consumers": [registration.consumer for registration in description.registrations],
+    }
+
+
+def _details(description: QueueDescription) -> dict[str, Any]:
+    from headrace.types import type_name
+
+    return {
+        **_summary(description),
+        **vars(description.options),
+        "columns": [
+            {"column": column.name, "type": type_name(column.type), "nullable": column.nullable}
+            for column in description.schema.columns
+        ],
+        "partitions": [
+            {
+                "partition": partition.number,
+                "lower": partition.bounds.lower,
+                "upper": partition.bounds.upper,
+                "rows": partition.bounds.rows,
+                "bytes": partition.bounds.bytes,
+                "weight": partition.weight,
+                "last_commit": instant(partition.last_commit),
+            }
+            for partition in description.partitions
+        ],
+        "consumers": [
+            {"consumer": registration.consumer, "vital": registration.vital}
+            for registration in description.registrations
+        ],
+    }

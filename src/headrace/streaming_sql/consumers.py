@@ -1,0 +1,134 @@
+"""``CREATE CONSUMER`` and its kin, and what can be asked about producers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.errors import AlreadyExistsError, NotFoundError, OptionError
+from headrace.ports import Consumer
+from headrace.streaming_sql import statements as st
+from headrace.streaming_sql.catalog import Catalog
+from headrace.streaming_sql.places import QueuePlaces, open_store
+from headrace.streaming_sql.results import Result
+from headrace.streaming_sql.secrets import resolved
+
+
+class Consumers:
+    """Consumers of the queues in the workspace's stores."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._places = QueuePlaces(catalog)
+
+    def create(self, statement: st.CreateConsumer) -> Result:
+        """Create a consumer in the store that the options name, or in the workspace's only one."""
+        name = str(statement.name)
+        url = _store_option(statement.options, f"consumer {name}") or self._places.the_store_url()
+        with open_store(url) as store:
+            is_there = name in store.consumers()
+            if is_there and not statement.if_not_exists:
+                raise AlreadyExistsError(
+                    "a consumer of this name is there", received=name, remedy="use CREATE CONSUMER IF NOT EXISTS"
+                )
+            store.create_consumer(name, exist_ok=statement.if_not_exists)
+        message = f"consumer {name} {'is there already' if is_there else 'created'}"
+        return Result(statement.part.text, message=message)
+
+    def register(self, statement: st.RegisterConsumer) -> Result:
+        """Let a consumer read a queue of the same store, or change whether it is vital."""
+        with self._places.queue(statement.queue) as (store, queue):
+            store.register_consumer(queue.name, str(statement.name), vital=statement.vital)
+        how = "as vital " if statement.vital else ""
+        message = f"consumer {statement.name} registered {how}for queue {statement.queue}"
+        return Result(statement.part.text, message=message)
+
+    def unregister(self, statement: st.UnregisterConsumer) -> Result:
+        """Take a registration back; offsets stay."""
+        with self._places.queue(statement.queue) as (store, queue):
+            store.unregister_consumer(queue.name, str(statement.name))
+        message = f"consumer {statement.name} is not registered for queue {statement.queue} any more"
+        return Result(statement.part.text, message=message)
+
+    def show(self, statement: st.ShowConsumers) -> Result:
+        """One row for each registration, and for each consumer that has none unless one queue is asked for."""
+        columns = ("name", "queue", "vital", "unread_rows", "lag_seconds")
+        rows: list[tuple[object, ...]] = []
+        if statement.queue is not None:
+            with self._places.queue(statement.queue) as (store, queue):
+                for name in store.consumers():
+                    rows += _registrations(store.consumer(name), queue.name)
+            return Result(statement.part.text, columns, tuple(rows))
+        for url in self._places.store_urls():
+            with open_store(url) as store:
+                for name in store.consumers():
+                    rows += _registrations(store.consumer(name)) or [(name, None, None, None, None)]
+        return Result(statement.part.text, columns, tuple(rows))
+
+    def describe(self, statement: st.DescribeConsumer) -> Result:
+        """One row for each partition of the consumer's queues, or of one queue."""
+        columns = (
+            "consumer", "queue", "partition", "offset", "lower", "upper", "disposition", "unread_rows", "lag_seconds",
+        )  # fmt: skip
+        with self._places.consumer(statement.name, statement.queue) as (_, consumer):
+            if statement.queue is None:
+                queues = [registration.queue for registration in consumer.registrations()]
+            else:
+                with self._places.queue(statement.queue) as (_, queue):
+                    queues = [queue.name]
+            rows = tuple(
+                (
+                    consumer.name, queue_name, at.partition, at.offset, at.bounds.lower, at.bounds.upper,
+                    str(at.disposition), at.unread_rows, at.lag_seconds,
+                )
+                for queue_name in queues
+                for at in consumer.status(queue_name)
+            )  # fmt: skip
+        return Result(statement.part.text, columns, rows)
+
+    def drop(self, statement: st.DropConsumer) -> Result:
+        """Remove a consumer with its registrations and offsets."""
+        try:
+            with self._places.consumer(statement.name) as (store, consumer):
+                store.drop_consumer(consumer.name)
+        except NotFoundError:
+            if not statement.if_exists:
+                raise
+            return Result(statement.part.text, message=f"there is no consumer {statement.name}")
+        return Result(statement.part.text, message=f"consumer {statement.name} dropped")
+
+    def show_producers(self, statement: st.ShowProducers) -> Result:
+        """One row for each session of a producer, and for each producer that has none."""
+        columns = ("name", "queue", "session", "epoch", "sequence_number")
+        rows: list[tuple[object, ...]] = []
+        for url in self._places.store_urls():
+            with open_store(url) as store:
+                for name in store.producers():
+                    sessions = store.producer(name).sessions()
+                    rows += [
+                        (name, session.queue, session.session, session.epoch, session.sequence_number)
+                        for session in sessions
+                    ] or [(name, None, None, None, None)]
+        return Result(statement.part.text, columns, tuple(rows))
+
+
+def _registrations(consumer: Consumer, queue: str | None = None) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = []
+    for registration in consumer.registrations():
+        if queue in (None, registration.queue):
+            partitions = consumer.status(registration.queue)
+            # A partition that is ahead of its queue does not make up for another one's unread rows.
+            unread = sum(max(at.unread_rows, 0) for at in partitions)
+            lag = max((at.lag_seconds for at in partitions), default=0.0)
+            rows.append((consumer.name, registration.queue, registration.vital, unread, lag))
+    return rows
+
+
+def _store_option(options: Mapping[str, str], where: str) -> str | None:
+    """Return the store that options name, which may name nothing else.
+
+    Raises:
+        OptionError: there is another option.
+    """
+    for name in options:
+        if name.lower() != "store":
+            raise OptionError(f"unknown option of {where}", received=name, valid="store")
+    return next(iter(resolved(options, where).values()), None)

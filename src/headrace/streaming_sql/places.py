@@ -1,0 +1,141 @@
+"""The stores that the definitions of a workspace point to, and what lies there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from headrace.errors import NotFoundError, OptionError, UnsupportedError
+from headrace.streaming_sql import statements as st
+from headrace.streaming_sql.catalog import Catalog, TableDefinition
+from headrace.streaming_sql.providers import QUEUE_PROVIDERS, is_headrace
+
+if TYPE_CHECKING:
+    from headrace.ports import Consumer, Queue, Store
+    from headrace.spark.options import Location
+
+
+def open_store(url: str, *, create: bool = False) -> Store:
+    """Open the store of a location."""
+    from headrace.opening import open as open_any
+
+    return open_any(url, create=create)
+
+
+def location_of(table: TableDefinition, over: Mapping[str, str] | None = None) -> Location:
+    """Return where a definition of one of headrace's formats points to, other options laid over its own.
+
+    Raises:
+        UnsupportedError: it is of another format.
+        OptionError: an option is missing.
+    """
+    from headrace.spark.options import locate
+
+    if not is_headrace(table.provider):
+        raise UnsupportedError(
+            f"table {table.name} is in no store", received=f"USING {table.provider}", valid="a format of headrace"
+        )
+    return locate(table.provider, table.resolved_options(over))
+
+
+def locations(catalog: Catalog, providers: Iterable[str]) -> list[Location]:
+    """Return one location for each store that the catalog's tables of these providers are in."""
+    tables = [table for table in catalog.tables() if table.provider.lower() in providers]
+    found = [location_of(table) for table in tables]
+    return list({location.store_url: location for location in found}.values())
+
+
+class QueuePlaces:
+    """Finds queues and consumers by the names of the catalog's tables, or by their own in the catalog's stores."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def store_urls(self) -> list[str]:
+        """Return the stores that can hold queues; that of the environment if the catalog names none."""
+        urls = [location.store_url for location in locations(self._catalog, QUEUE_PROVIDERS)]
+        default = os.environ.get("HEADRACE_STORE")
+        if not urls and default:
+            urls = [default]
+        by_id: dict[str, str] = {}
+        for url in urls:
+            # Two addresses can be those of one store.
+            with open_store(url) as store:
+                by_id[store.id] = url
+        return list(by_id.values())
+
+    def the_store_url(self) -> str:
+        """Return the store where there is but one.
+
+        Raises:
+            OptionError: there is none, or there are several.
+        """
+        urls = self.store_urls()
+        if len(urls) != 1:
+            raise OptionError(
+                "this workspace's tables are in several stores" if urls else "this workspace names no store yet",
+                remedy="name one: OPTIONS (store = '…')",
+            )
+        return urls[0]
+
+    @contextlib.contextmanager
+    def queue(self, name: st.Name) -> Iterator[tuple[Store, Queue]]:
+        """Open the store of a queue.
+
+        Raises:
+            NotFoundError: there is no such queue.
+            UnsupportedError: the name is that of a table.
+        """
+        from headrace.ports import Queue
+
+        table = self._catalog.find_table(str(name))
+        if table is None:
+            with self._holding(str(name), "queue") as store:
+                yield store, store.queue(str(name))
+            return
+        location = location_of(table)
+        with open_store(location.store_url) as store:
+            found = location.open(store)
+            if not isinstance(found, Queue):
+                raise UnsupportedError(f"{table.name} is a table, not a queue", remedy="SHOW QUEUES lists the queues")
+            yield store, found
+
+    @contextlib.contextmanager
+    def consumer(self, name: st.Name, queue: st.Name | None = None) -> Iterator[tuple[Store, Consumer]]:
+        """Open the store of a consumer: that of a queue if one is named.
+
+        Raises:
+            NotFoundError: there is no such consumer, or queue.
+            OptionError: several stores have a consumer of this name.
+        """
+        holding = self._holding(str(name), "consumer") if queue is None else self._store_of(queue)
+        with holding as store:
+            yield store, store.consumer(str(name))
+
+    @contextlib.contextmanager
+    def _store_of(self, queue: st.Name) -> Iterator[Store]:
+        with self.queue(queue) as (store, _):
+            yield store
+
+    @contextlib.contextmanager
+    def _holding(self, name: str, kind: str) -> Iterator[Store]:
+        """Open the one store that has something of a name."""
+        urls, known = [], []
+        for url in self.store_urls():
+            with open_store(url) as store:
+                names = store.queues() if kind == "queue" else store.consumers()
+            known += names
+            if name in names:
+                urls.append(url)
+        if not urls:
+            raise NotFoundError(f"no such {kind} in the stores of this workspace", received=name, valid=known)
+        if len(urls) > 1:
+            raise OptionError(
+                f"several stores of this workspace have a {kind} of this name",
+                received=name,
+                remedy=f"use `headrace {kind} --store …`, or define a queue by CREATE TABLE and name that",
+            )
+        with open_store(urls[0]) as store:
+            yield store

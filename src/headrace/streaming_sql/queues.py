@@ -1,0 +1,162 @@
+"""``CREATE QUEUE`` and its kin: queues of a store, and their names in the workspace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlError
+from headrace.streaming_sql import statements as st
+from headrace.streaming_sql.catalog import Catalog, TableDefinition
+from headrace.streaming_sql.format_options import check_options, options_of
+from headrace.streaming_sql.places import QueuePlaces, location_of, open_store
+from headrace.streaming_sql.providers import QUEUE_PROVIDERS
+from headrace.streaming_sql.results import Result, instant
+from headrace.streaming_sql.secrets import resolved
+from headrace.streaming_sql.tables import Tables
+
+# Which option of a format says the queue's name.
+_NAME_OPTION = {"headrace": "queue", "yt": "path"}
+_QUEUE_OPTIONS = {"autotrim": "auto_trim", "retainedrows": "retained_rows", "retainedseconds": "retained_seconds"}
+_SHOWN_OPTIONS = ("autoTrim", "retainedRows", "retainedSeconds")
+
+
+class Queues:
+    """Queues, by the names of the catalog or by their own."""
+
+    def __init__(self, catalog: Catalog, tables: Tables) -> None:
+        self._catalog = catalog
+        self._tables = tables
+        self._places = QueuePlaces(catalog)
+
+    def create(self, statement: st.CreateQueue) -> Result:
+        """Create a queue, and its store if that is not there, and give the queue its name in the workspace."""
+        name = str(statement.name)
+        options, settings = _parted(statement)
+        definition = TableDefinition(name, statement.provider, options)
+        check_options(definition.provider, definition.options)
+        if self._catalog.find_scan(name) is not None:
+            raise SqlError(f"{name} is the name of a scan", remedy=f"DROP SCAN {name} first")
+        is_new = self._catalog.add_table(definition)
+        try:
+            message = self._create(statement, definition, settings)
+        except Exception:
+            if is_new:
+                self._catalog.drop_table(name)
+            raise
+        return Result(statement.part.text, message=message)
+
+    def _create(self, statement: st.CreateQueue, definition: TableDefinition, settings: dict[str, Any]) -> str:
+        location = location_of(definition)
+        queue = str(location.queue or location.table)
+        with open_store(location.store_url, create=True) as store:
+            is_there = queue in store.queues()
+            if is_there and not statement.if_not_exists:
+                raise AlreadyExistsError(
+                    "a queue of this name is there",
+                    received=queue,
+                    remedy="use CREATE QUEUE IF NOT EXISTS, or give it a name by CREATE TABLE … USING",
+                )
+            store.create_queue(
+                queue,
+                statement.columns,
+                partitions=statement.partitions or 1,
+                exist_ok=statement.if_not_exists,
+                **settings,
+            )
+        return f"queue {definition.name} {'is there already' if is_there else 'created'}"
+
+    def show(self, statement: st.ShowQueues) -> Result:
+        """One row for each queue of the workspace's stores; ``name`` is what this workspace calls it."""
+        columns = ("name", "queue", "partitions", "rows", "bytes", "auto_trim", "consumers")
+        rows: list[tuple[object, ...]] = []
+        for url in self._places.store_urls():
+            with open_store(url) as store:
+                names = self._names(store.id)
+                for queue in store.queues():
+                    described = store.queue(queue).describe()
+                    bounds = [partition.bounds for partition in described.partitions]
+                    rows.append((
+                        names.get(queue), queue, len(bounds), sum(each.rows for each in bounds),
+                        sum(each.bytes for each in bounds), described.options.auto_trim,
+                        ", ".join(registration.consumer for registration in described.registrations),
+                    ))  # fmt: skip
+        return Result(statement.part.text, columns, tuple(rows))
+
+    def _names(self, store_id: str) -> dict[str, str]:
+        """Return the workspace's names for what is in a store, by the names that the store has."""
+        names: dict[str, str] = {}
+        for table in self._catalog.tables():
+            if table.provider.lower() in QUEUE_PROVIDERS:
+                location = location_of(table)
+                with open_store(location.store_url) as store:
+                    if store.id == store_id:
+                        names[str(location.queue or location.table)] = table.name
+        return names
+
+    def describe(self, statement: st.DescribeQueue) -> Result:
+        """One row for each partition of a queue."""
+        columns = ("queue", "partition", "lower", "upper", "rows", "bytes", "weight", "last_commit")
+        with self._places.queue(statement.name) as (_, queue):
+            described = queue.describe()
+        rows = tuple(
+            (
+                described.name, partition.number, partition.bounds.lower, partition.bounds.upper, partition.bounds.rows,
+                partition.bounds.bytes, partition.weight, instant(partition.last_commit),
+            )
+            for partition in described.partitions
+        )  # fmt: skip
+        return Result(statement.part.text, columns, rows)
+
+    def drop(self, statement: st.DropQueue) -> Result:
+        """Remove a queue with its rows, and its name from the workspace."""
+        try:
+            with self._places.queue(statement.name) as (store, queue):
+                store.drop_queue(queue.name)
+            message = f"queue {queue.name} dropped with its rows"
+        except NotFoundError:
+            if not statement.if_exists:
+                raise
+            message = f"there is no queue {statement.name}"
+        self._tables.drop(str(statement.name))
+        return Result(statement.part.text, message=message)
+
+
+def _parted(statement: st.CreateQueue) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the options of the format, the queue's name among them, and those of the queue, as the store takes them.
+
+    Raises:
+        OptionError: an option is unknown, or its value cannot be read.
+    """
+    provider = statement.provider.lower()
+    known = {option.name.lower() for option in options_of(provider)}
+    of_format: dict[str, str] = {}
+    of_queue: dict[str, str] = {}
+    for name, value in statement.options.items():
+        if name.lower() in _QUEUE_OPTIONS:
+            of_queue[name] = value
+        elif name.lower() in known:
+            of_format[name] = value
+        else:
+            raise OptionError(
+                "unknown option of a queue",
+                received=name,
+                valid=f"{', '.join(_SHOWN_OPTIONS)} and the options of format {provider}",
+            )
+    name_option = _NAME_OPTION[provider]
+    if name_option not in (name.lower() for name in of_format):
+        of_format[name_option] = str(statement.name)
+    where = f"queue {statement.name}"
+    return of_format, {
+        _QUEUE_OPTIONS[name.lower()]: _value(name, value) for name, value in resolved(of_queue, where).items()
+    }
+
+
+def _value(name: str, text: str) -> Any:
+    from headrace.spark.option_values import boolean, duration, natural
+
+    read = {"autotrim": boolean, "retainedrows": natural, "retainedseconds": duration}[name.lower()]
+    try:
+        return read(text)
+    except ValueError as error:
+        valid = str(error) if "invalid literal" not in str(error) else "a whole number"
+        raise OptionError(f"option {name} cannot be read", received=repr(text), valid=valid) from None

@@ -1,0 +1,176 @@
+"""``headrace queue`` and ``headrace consumer``: what they do to a store, and what they print."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace
+from headrace.cli.main import main
+from headrace.ports import Queue
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return str(tmp_path / "shop")
+
+
+@pytest.fixture
+def run(store: str, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command with --json on the store; return its result, or its lines if there are several."""
+
+    def run_command(*arguments: str, code: int = 0) -> Any:
+        assert main(["-s", store, "--json", *arguments]) == code, capsys.readouterr().err
+        printed = capsys.readouterr()
+        lines = [json.loads(line) for line in (printed.err if code else printed.out).splitlines()]
+        return lines[0] if len(lines) == 1 else lines
+
+    return run_command
+
+
+@pytest.fixture
+def clicks(run: Run, store: str) -> Queue:
+    """A queue with two partitions; two rows are in the first."""
+    run("queue", "create", "clicks", "-c", "user=string not null", "-c", "tags=array<string>", "-p", "2")
+    queue = headrace.open(store, synchronous="off").queue("clicks")
+    queue.append([{"user": "u1", "tags": ["a"]}, {"user": "u2"}], partition=0)
+    return queue
+
+
+def test_queues_are_created_listed_shown_and_dropped(run: Run, clicks: Queue) -> None:
+    (listed,) = run("queue", "list")
+    assert (listed["name"], listed["columns"], listed["partitions"], listed["rows"]) == (
+        "clicks", ["user", "tags"], 2, 2,
+    )  # fmt: skip
+    shown = run("queue", "show", "clicks")
+    assert shown["columns"] == [
+        {"column": "user", "type": "string", "nullable": False},
+        {"column": "tags", "type": "array<string>", "nullable": True},
+    ]
+    assert [(part["lower"], part["upper"], part["rows"]) for part in shown["partitions"]] == [(0, 2, 2), (0, 0, 0)]
+    assert (shown["auto_trim"], shown["retained_rows"], shown["consumers"]) == (False, None, [])
+    assert run("queue", "create", "clicks", "-c", "user=string", code=1)["error"]["type"] == "AlreadyExistsError"
+    run("queue", "create", "clicks", "-c", "user=string not null", "-c", "tags=array<string>", "--if-not-exists")
+    assert run("queue", "drop", "clicks") == {"queue": "clicks"}
+    assert run("queue", "list") == []
+    assert run("queue", "drop", "clicks", code=1)["error"]["type"] == "NotFoundError"
+    assert run("queue", "drop", "clicks", "--if-exists") == {"queue": "clicks"}
+
+
+def test_the_options_of_a_queue_are_given_when_it_is_created(run: Run) -> None:
+    run("queue", "create", "q", "-c", "a=int", "--auto-trim", "--retained-rows", "10", "--retained-seconds", "60")
+    shown = run("queue", "show", "q")
+    assert (shown["auto_trim"], shown["retained_rows"], shown["retained_seconds"]) == (True, 10, 60.0)
+
+
+def test_rows_are_appended_and_read_with_their_addresses(
+    run: Run, clicks: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "more.csv").write_text("user\nu3\nu4\n")
+    appended = run("queue", "append", "clicks", str(tmp_path / "more.csv"), "--partition", "1")
+    assert appended == {"queue": "clicks", "rows": 2, "ends": {"1": 2}}
+    line = b'{"user": "u5", "tags": ["x", "y"]}\n'
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(line)))
+    run("queue", "append", "clicks", "-p", "1")
+    assert run("queue", "read", "clicks", "-p", "1", "--from", "1") == [
+        {"$tablet_index": 1, "$row_index": 1, "user": "u4", "tags": None},
+        {"$tablet_index": 1, "$row_index": 2, "user": "u5", "tags": ["x", "y"]},
+    ]
+    assert [row["user"] for row in run("queue", "read", "clicks")] == ["u1", "u2", "u3", "u4", "u5"]
+    assert [row["user"] for row in run("queue", "read", "clicks", "--limit", "3")] == ["u1", "u2", "u3"]
+    assert "--partition" in run("queue", "read", "clicks", "--from", "1", code=1)["error"]["remedy"]
+    assert run("queue", "read", "clicks", "-p", "7", code=1)["error"]["received"] == "7"
+
+
+def test_rows_of_one_key_go_to_one_partition(run: Run, clicks: Queue, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps({"user": f"k{n % 5}"}) + "\n" for n in range(50)))
+    run("queue", "append", "clicks", str(file), "--key", "user")
+    found: dict[str, set[int]] = {}
+    for row in run("queue", "read", "clicks"):
+        found.setdefault(row["user"], set()).add(row["$tablet_index"])
+    assert all(len(found[f"k{n}"]) == 1 for n in range(5))
+
+
+def test_a_file_that_does_not_fit_changes_nothing(run: Run, clicks: Queue, tmp_path: Path) -> None:
+    (tmp_path / "wrong.jsonl").write_text('{"user": "u3"}\n{"user": "u4", "tags": "x"}\n')
+    assert "line 2" in run("queue", "append", "clicks", str(tmp_path / "wrong.jsonl"), code=1)["error"]["message"]
+    assert clicks.bounds()[0].upper == 2
+
+
+def test_queues_are_trimmed_and_get_partitions(run: Run, clicks: Queue) -> None:
+    assert run("queue", "trim", "clicks", "--before", "0=1") == {"queue": "clicks", "rows": 1}
+    assert [row["user"] for row in [run("queue", "read", "clicks")]] == ["u2"]
+    assert run("queue", "read", "clicks", "-p", "0", "--from", "0", code=1)["error"]["type"] == "DataLossError"
+    assert run("queue", "trim", "clicks")["rows"] == 0
+    assert run("queue", "add-partitions", "clicks", "2") == {"queue": "clicks", "partitions": 4}
+
+
+def test_consumers_are_registered_and_advanced(run: Run, clicks: Queue) -> None:
+    run("consumer", "create", "//c")
+    run("consumer", "create", "//c", "--if-not-exists")
+    assert run("consumer", "list") == [
+        {"name": "//c", "queue": None, "vital": None, "unread_rows": None, "lag_seconds": None}
+    ]
+    assert run("consumer", "register", "//c", "clicks", "--vital")["vital"] is True
+    (listed,) = run("consumer", "list", "--queue", "clicks")
+    assert (listed["name"], listed["queue"], listed["vital"], listed["unread_rows"]) == ("//c", "clicks", True, 2)
+    run("consumer", "advance", "//c", "clicks", "0=1", "--expect", "0=0")
+    conflict = run("consumer", "advance", "//c", "clicks", "0=2", "1=0", "--expect", "0=0", code=1)
+    assert conflict["error"]["type"] == "OffsetConflictError"
+    status = run("consumer", "status", "//c")
+    assert (status["consumer"], status["unread_rows"]) == ("//c", 1)
+    first, second = status["partitions"]
+    assert (first["offset"], first["disposition"], first["unread_rows"]) == (1, "pending_consumption", 1)
+    assert (second["disposition"], second["lag_seconds"]) == ("up_to_date", 0.0)
+    assert run("consumer", "status", "//c", "--queue", "clicks")["partitions"][0]["offset"] == 1
+    run("consumer", "unregister", "//c", "clicks")
+    assert run("consumer", "list", "--queue", "clicks") == []
+    run("consumer", "drop", "//c")
+    assert run("consumer", "status", "//c", code=1)["error"]["type"] == "NotFoundError"
+    run("consumer", "drop", "//c", "--if-exists")
+
+
+def test_people_see_tables(run: Run, clicks: Queue, store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run("consumer", "create", "//c")
+    run("consumer", "register", "//c", "clicks")
+    for arguments in (
+        ["queue", "list"],
+        ["queue", "show", "clicks"],
+        ["consumer", "list"],
+        ["consumer", "status", "//c"],
+    ):
+        assert main([*arguments, "-s", store]) == 0
+        assert "clicks" in capsys.readouterr().out
+    assert main(["queue", "read", "clicks", "-s", store]) == 0
+    assert "u1" in capsys.readouterr().out
+
+
+def test_watching_a_consumer_prints_a_line_for_each_look_until_it_is_interrupted(
+    run: Run, clicks: Queue, store: str
+) -> None:
+    run("consumer", "create", "//c")
+    run("consumer", "register", "//c", "clicks")
+    command = [sys.executable, "-m", "headrace.cli.main", "consumer", "status", "//c", "--watch", "--json", "-s", store]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline())["unread_rows"] == 2
+            run("consumer", "advance", "//c", "clicks", "0=2")
+            assert any(json.loads(line)["unread_rows"] == 0 for line in iter(process.stdout.readline, ""))
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=60) == 130
+            assert process.stderr is not None
+            assert process.stderr.read().strip() == ""
+        finally:
+            process.kill()
