@@ -11,7 +11,7 @@ ARGS ?=
 KILLS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types bench chaos clean check-python check-java
+.PHONY: help setup demo test lint format types bench chaos soak clean check-python check-java
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -48,6 +48,9 @@ bench: $(READY) check-java ## Run the benchmarks, each beside what it is measure
 
 chaos: $(READY) check-java ## Kill drivers, workers and writers for a long time; the sums must still be right
 	HEADRACE_CHAOS_KILLS=$(KILLS) $(BIN)/python -m pytest tests/chaos --timeout=0 $(ARGS)
+
+soak: $(READY) check-java ## Run streams of queues for ten minutes; memory stays flat, files stay bounded
+	$(BIN)/python -m pytest -m soak --log-cli-level=INFO $(ARGS)
 
 clean: ## Remove what building and testing left, .venv too
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log

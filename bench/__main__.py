@@ -14,7 +14,7 @@ import apsw
 import pyarrow as pa
 import pyspark
 
-from bench import latency, streams, tables
+from bench import latency, queues, streams, tables
 from bench.measure import Result
 
 BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
@@ -25,6 +25,11 @@ BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
     "idle": latency.idle,
     "small_batch": latency.small_batch,
     "history": latency.history,
+    "queue_append": queues.queue_append,
+    "queue_source": queues.queue_source,
+    "queue_to_queue": queues.queue_to_queue,
+    "queue_length": queues.queue_length,
+    "queue_width": queues.queue_width,
 }
 
 

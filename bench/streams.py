@@ -3,79 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 import headrace
 from bench.measure import COLUMNS, Ratio, Result, drain, median_of, orders, orders_table, rate, spark_session
+from bench.memory import MemorySource
 from bench.tables import bare_put_rate
-from headrace.feeds.shapes import CHANGE_COLUMNS
-from headrace.model import TableSchema
-
-_BATCH_ROWS = 65_536
-_CHANNELS = 2
-
-
-def _change_schema() -> pa.Schema:
-    table = TableSchema.of(COLUMNS, ["UserId", "OrderId"])
-    return pa.schema([pa.field(column.name, column.type) for column in table.columns] + list(CHANGE_COLUMNS))
-
-
-def _change_batch(rows: int) -> pa.RecordBatch:
-    """A batch of the rows that the tunnel gives, ready made."""
-    data = orders(0, rows).combine_chunks()
-    changes = [pa.array(["insert"] * rows), pa.array(np.arange(rows)), pa.array(np.arange(rows)).cast("timestamp[us]")]
-    arrays = [column.combine_chunks() for column in data.columns] + changes
-    return pa.RecordBatch.from_arrays([a.cast(f.type) for a, f in zip(arrays, _change_schema(), strict=True)],
-                                      schema=_change_schema())  # fmt: skip
-
-
-class _MemoryReader(DataSourceStreamReader):
-    def __init__(self, rows: int, *, tuples: bool) -> None:
-        self.rows, self.tuples = rows, tuples
-
-    def initialOffset(self) -> dict[str, int]:
-        return {"rows": 0}
-
-    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
-        return {"rows": self.rows}
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        return [InputPartition((end["rows"] - start["rows"]) // _CHANNELS) for _ in range(_CHANNELS)]
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        batch = _change_batch(_BATCH_ROWS)
-        left = partition.value
-        while left > 0:
-            part = batch.slice(0, left)
-            left -= part.num_rows
-            if self.tuples:
-                yield from zip(*(column.to_pylist() for column in part.columns), strict=True)
-            else:
-                yield part
-
-
-class MemorySource(DataSource):
-    """Rows from memory, as Arrow batches or, with option ``tuples``, as Python tuples."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "bench_memory"
-
-    def schema(self) -> StructType:
-        return from_arrow_schema(_change_schema())
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _MemoryReader(int(self.options["rows"]), tuples=self.options.get("tuples") == "true")
 
 
 def source(directory: Path, scale: float) -> Result:
@@ -103,7 +41,12 @@ def source(directory: Path, scale: float) -> Result:
             return per_row(stream.option("tunnel", tunnel.id).option("startingPosition", "earliest").load(), rows)
 
         def memory(count: int, tuples: str) -> float:
-            stream = spark.readStream.format("bench_memory").option("rows", count).option("tuples", tuples)
+            stream = (
+                spark.readStream.format("bench_memory")
+                .option("rows", count)
+                .option("tuples", tuples)
+                .option("changes", "true")
+            )
             return per_row(stream.load(), count)
 
         ours()

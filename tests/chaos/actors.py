@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import time
@@ -50,7 +51,8 @@ def write(directory: Path, seed: int) -> None:
 
     At a rate that a driver can follow on two busy cores: the test ends when it has caught up.
     """
-    chance = random.Random(seed)
+    # A writer that was killed does something else when it is back.
+    chance = random.Random(seed + os.getpid())
     reshapes = 3
     table = headrace.open(directory / "store").table("orders")
     while not (directory / "stop").exists():

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import random
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import headrace
@@ -25,111 +17,17 @@ from headrace.model import INITIAL_BATCH, ChangeOp
 from headrace.ports import Store
 from headrace.stores.embedded.database import Database
 from tests.chaos import actors
-
-KILLS = int(os.environ.get("HEADRACE_CHAOS_KILLS", "24"))
-SEED = int(os.environ.get("HEADRACE_CHAOS_SEED", str(random.SystemRandom().randrange(10**6))))
-# A driver takes seconds to come back, a worker none: so many kills of each in ten.
-VICTIMS = ["driver"] * 3 + ["worker"] * 4 + ["writer"] * 3
-
-
-class Actor:
-    """A process group that is started again whenever it is dead."""
-
-    def __init__(self, directory: Path, *arguments: str) -> None:
-        self.command = [sys.executable, "-m", "tests.chaos.actors", arguments[0], str(directory), *arguments[1:]]
-        self.log = (directory / f"{'-'.join(arguments)}.log").open("ab")
-        self.process = self.start()
-
-    def start(self) -> subprocess.Popen[bytes]:
-        self.process = subprocess.Popen(
-            self.command,
-            stdout=self.log,
-            stderr=self.log,
-            start_new_session=True,
-            cwd=Path(__file__).parents[2],
-        )
-        return self.process
-
-    def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def workers(self) -> list[psutil.Process]:
-        """The Python worker processes of a driver."""
-        try:
-            return [
-                process
-                for process in psutil.Process(self.process.pid).children(recursive=True)
-                if "pyspark.daemon" in " ".join(process.cmdline()) and "pyspark.daemon" in " ".join(_parent(process))
-            ]
-        except psutil.NoSuchProcess:
-            return []
-
-
-def _parent(process: psutil.Process) -> list[str]:
-    parent = process.parent()
-    return parent.cmdline() if parent else []
-
-
-@pytest.fixture
-def actors_of(tmp_path: Path) -> Iterator[list[Actor]]:
-    running: list[Actor] = []
-    yield running
-    for actor in running:
-        actor.kill()
-        actor.log.close()
+from tests.chaos.storm import KILLS, SEED, Actor, storm
 
 
 @pytest.mark.timeout(3600)
 def test_kills_at_any_moment_lose_nothing_and_double_nothing(tmp_path: Path, actors_of: list[Actor]) -> None:
-    chance = random.Random(SEED)
     store = actors.create(tmp_path)
-    driver = Actor(tmp_path, "driver")
-    writers = [Actor(tmp_path, "writer", str(SEED + number)) for number in range(2)]
+    driver = Actor("actors", tmp_path, "driver")
+    writers = [Actor("actors", tmp_path, "writer", str(SEED + number)) for number in range(2)]
     actors_of += [driver, *writers]
-    killed: Counter[str] = Counter()
-    while killed.total() < KILLS:
-        _wait_for(lambda: (tmp_path / "running").exists() or driver.process.poll() is not None, 120)
-        time.sleep(chance.uniform(0.1, 2.5))
-        victim = chance.choice(VICTIMS)
-        if victim == "driver":
-            driver.kill()
-            (tmp_path / "running").unlink(missing_ok=True)
-            driver.start()
-        elif victim == "writer":
-            writer = chance.choice(writers)
-            writer.kill()
-            writer.command[-1] = str(chance.randrange(10**6))
-            writer.start()
-        else:
-            workers = driver.workers()
-            if not workers:
-                continue
-            with contextlib.suppress(psutil.NoSuchProcess):
-                chance.choice(workers).kill()
-        killed[victim] += 1
-        if driver.process.poll() is not None:
-            # A query may give up when its workers die too often; its restart is part of the promise.
-            (tmp_path / "running").unlink(missing_ok=True)
-            driver.start()
-    (tmp_path / "stop").touch()
-    for writer in writers:
-        writer.process.wait(60)
-    deadline = time.monotonic() + 300
-    while not (tmp_path / "done").exists():
-        assert time.monotonic() < deadline, f"the driver did not catch up (seed {SEED}, kills {killed})"
-        if driver.process.poll() is not None and not (tmp_path / "done").exists():
-            driver.start()
-        time.sleep(0.2)
+    killed = storm(tmp_path, driver, writers, random.Random(SEED), KILLS)
     _check(store, f"seed {SEED}, kills {dict(killed)}")
-
-
-def _wait_for(condition: Any, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the driver did not come up"
-        time.sleep(0.05)
 
 
 def _changes(store: Store, tunnel: str) -> list[tuple[dict[str, Any], ChangeOp, int]]:

@@ -40,6 +40,9 @@ class EmbeddedQueue(Queue):
     ) -> list[RowRange]:
         prepared = self.prepare(rows, partition=partition, key=key)
         if prepared.num_rows == 0:
+            if partition is not None:
+                with self._database.read() as connection:
+                    queues.place(connection, self.name, partition)
             return []
         with self._database.write() as connection:
             return self.apply(connection, prepared, *stamp(connection))

@@ -1,0 +1,110 @@
+"""Processes that are killed and started again, and a storm of kills over a driver and its writers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+KILLS = int(os.environ.get("HEADRACE_CHAOS_KILLS", "24"))
+SEED = int(os.environ.get("HEADRACE_CHAOS_SEED", str(random.SystemRandom().randrange(10**6))))
+# A driver takes seconds to come back, a worker none: so many kills of each in ten.
+VICTIMS = ["driver"] * 3 + ["worker"] * 4 + ["writer"] * 3
+
+
+class Actor:
+    """A process group that is started again whenever it is dead."""
+
+    def __init__(self, module: str, directory: Path, *arguments: str) -> None:
+        self.command = [sys.executable, "-m", f"tests.chaos.{module}", arguments[0], str(directory), *arguments[1:]]
+        self.log = (directory / f"{'-'.join(arguments)}.log").open("ab")
+        self.process = self.start()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        self.process = subprocess.Popen(
+            self.command,
+            stdout=self.log,
+            stderr=self.log,
+            start_new_session=True,
+            cwd=Path(__file__).parents[2],
+        )
+        return self.process
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def workers(self) -> list[psutil.Process]:
+        """The Python worker processes of a driver."""
+        try:
+            return [
+                process
+                for process in psutil.Process(self.process.pid).children(recursive=True)
+                if "pyspark.daemon" in " ".join(process.cmdline()) and "pyspark.daemon" in " ".join(_parent(process))
+            ]
+        except psutil.NoSuchProcess:
+            return []
+
+
+def _parent(process: psutil.Process) -> list[str]:
+    parent = process.parent()
+    return parent.cmdline() if parent else []
+
+
+def storm(directory: Path, driver: Actor, writers: list[Actor], chance: random.Random, kills: int) -> Counter[str]:
+    """Kill at random moments, then let the driver catch up; return how often each kind was killed.
+
+    The actors end by themselves when there is a file ``stop``; the driver makes ``running`` when it has come up and
+    ``done`` when it has read everything.
+    """
+    killed: Counter[str] = Counter()
+    while killed.total() < kills:
+        _wait_for(lambda: (directory / "running").exists() or driver.process.poll() is not None, 120)
+        time.sleep(chance.uniform(0.1, 2.5))
+        victim = chance.choice(VICTIMS)
+        if victim == "driver":
+            driver.kill()
+            (directory / "running").unlink(missing_ok=True)
+            driver.start()
+        elif victim == "writer":
+            writer = chance.choice(writers)
+            writer.kill()
+            writer.start()
+        else:
+            workers = driver.workers()
+            if not workers:
+                continue
+            with contextlib.suppress(psutil.NoSuchProcess):
+                chance.choice(workers).kill()
+        killed[victim] += 1
+        if driver.process.poll() is not None:
+            # A query may give up when its workers die too often; its restart is part of the promise.
+            (directory / "running").unlink(missing_ok=True)
+            driver.start()
+    (directory / "stop").touch()
+    for writer in writers:
+        writer.process.wait(60)
+    deadline = time.monotonic() + 300
+    while not (directory / "done").exists():
+        assert time.monotonic() < deadline, f"the driver did not catch up (seed {SEED}, kills {killed})"
+        if driver.process.poll() is not None and not (directory / "done").exists():
+            driver.start()
+        time.sleep(0.2)
+    return killed
+
+
+def _wait_for(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the driver did not come up"
+        time.sleep(0.05)
