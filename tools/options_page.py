@@ -5,19 +5,23 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from headrace.spark.options import EVERYWHERE, HEADRACE_OPTIONS, TABLESTORE_OPTIONS, Option
+from headrace.spark.options import EVERYWHERE, HEADRACE_OPTIONS, TABLESTORE_OPTIONS, YT_OPTIONS, Option
 
 PAGE = Path(__file__).parent.parent / "docs" / "options.md"
 _HEAD = """# Options of the data source formats
 
 Made from `src/headrace/spark/options.py` by `tools/options_page.py`. Names are compared without regard to case. An
 option that is almost the name of another is refused; others are left to Spark.
+
+Spark does not tell a Python source which columns a query uses. Where a table or queue has many, name those that you
+need with `.schema("id long, price double")`: only these are then converted and sent to Spark.
 """
 
 
 def page() -> str:
     """Return the page's text."""
-    return "\n".join([_HEAD, *_section("headrace", HEADRACE_OPTIONS), *_section("tablestore", TABLESTORE_OPTIONS)])
+    formats = (("headrace", HEADRACE_OPTIONS), ("tablestore", TABLESTORE_OPTIONS), ("yt", YT_OPTIONS))
+    return "\n".join([_HEAD, *(line for name, options in formats for line in _section(name, options))])
 
 
 def _section(name: str, options: tuple[Option, ...]) -> list[str]:

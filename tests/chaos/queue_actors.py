@@ -17,7 +17,7 @@ from typing import Any
 
 import headrace
 
-QUEUES, PARTITIONS, KEYS = ("left", "right"), 3, 20
+QUEUES, PARTITIONS, KEYS, BATCH_ROWS = ("left", "right"), 3, 20, 5_000
 COLUMNS = {"writer": "string", "n": "long", "key": "long", "price": "double", "tags": "array<string>"}
 ADDRESSED = {"queue": "string", "partition": "int", "row": "long", **COLUMNS}
 COPIER, SUMMER = "//consumers/copier", "//consumers/summer"
@@ -110,7 +110,7 @@ def drive(directory: Path) -> None:
         stream = spark.readStream.format("headrace").option("store", store).option("queues", ",".join(QUEUES))
         return (
             stream.option("consumer", consumer)
-            .option("maxRowsPerTrigger", 5_000)
+            .option("maxRowsPerTrigger", BATCH_ROWS)
             .option("includeRowAddress", True)
             .load()
         )

@@ -58,13 +58,13 @@ def _check(store: Store, context: str) -> None:
         cell[1] += row["price"]
     assert {row["key"]: [row["count"], row["total"]] for row in _rows(store, "sums")} == sums, context
 
-    # The consumers stand at the end, and what both have read is gone.
+    # The consumers stand at the end, and what both have read is gone, but for a last batch that could run again.
     for queue in actors.QUEUES:
         store.queue(queue).trim()
         ends = {number: bounds.upper for number, bounds in store.queue(queue).bounds().items()}
         for consumer in (actors.COPIER, actors.SUMMER):
             assert store.consumer(consumer).offsets(queue) == ends, (queue, consumer, context)
-        assert all(bounds.rows == 0 for bounds in store.queue(queue).bounds().values()), context
+        assert sum(bounds.rows for bounds in store.queue(queue).bounds().values()) <= actors.BATCH_ROWS, context
     database = Database(Path(store.url.removeprefix("file://")))
     assert database.query("SELECT count(*) FROM stage") == [(0,)], context
     # Every blob belongs to a row that is there.

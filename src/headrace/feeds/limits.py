@@ -1,13 +1,16 @@
-"""Sharing a batch's limits over its channels. Pure functions."""
+"""Sharing a batch's limits over its channels, or over the partitions of its queues. Pure functions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
 
 from headrace.model import Backlog, Limits
 
+Channel = TypeVar("Channel", bound=Hashable)
 
-def row_budget(backlogs: Mapping[str, Backlog], limits: Limits) -> int | None:
+
+def row_budget(backlogs: Mapping[Channel, Backlog], limits: Limits) -> int | None:
     """Return how many rows a batch may have in all, from its row and byte limits; None is no limit.
 
     The byte limit becomes rows by the average size of what is waiting; it always allows one row.
@@ -22,16 +25,16 @@ def row_budget(backlogs: Mapping[str, Backlog], limits: Limits) -> int | None:
     return budget
 
 
-def share_rows(backlogs: Mapping[str, Backlog], limits: Limits) -> dict[str, int | None]:
+def share_rows(backlogs: Mapping[Channel, Backlog], limits: Limits) -> dict[Channel, int | None]:
     """Return for each channel how many rows it may give to a batch; None is no limit, 0 leaves it out.
 
-    Every channel that has rows gets a share in proportion to them, never more than it has; where there is
-    less than a row for each, those with the oldest rows come first. A channel of unknown size counts as the
-    largest known one.
+    Every channel that has rows gets one, and then a share in proportion to them, never more than it has; where
+    there is less than a row for each, those with the oldest rows come first. A channel of unknown size counts as
+    the largest known one.
     """
     budget = row_budget(backlogs, limits)
     waiting = {channel: backlog for channel, backlog in backlogs.items() if not backlog.empty}
-    shares: dict[str, int | None] = {channel: 0 for channel in backlogs if channel not in waiting}
+    shares: dict[Channel, int | None] = {channel: 0 for channel in backlogs if channel not in waiting}
     if budget is None:
         shares.update(dict.fromkeys(waiting, limits.rows_per_channel))
         return shares
@@ -43,10 +46,12 @@ def share_rows(backlogs: Mapping[str, Backlog], limits: Limits) -> dict[str, int
     if total <= budget:
         shares.update(wanted)
         return shares
-    granted = {channel: rows * budget // total for channel, rows in wanted.items()}
+    first = 1 if budget >= len(wanted) else 0
+    # Both are above 0: there are more rows wanted than the budget has.
+    rest, further = budget - first * len(wanted), total - first * len(wanted)
+    granted = {channel: first + (rows - first) * rest // further for channel, rows in wanted.items()}
     spare = budget - sum(granted.values())
-    oldest_first = sorted(wanted, key=lambda channel: (granted[channel] > 0, -(waiting[channel].seconds or 0.0)))
-    for channel in oldest_first:
+    for channel in sorted(wanted, key=lambda channel: -(waiting[channel].seconds or 0.0)):
         if spare == 0:
             break
         if granted[channel] < wanted[channel]:
@@ -56,7 +61,7 @@ def share_rows(backlogs: Mapping[str, Backlog], limits: Limits) -> dict[str, int
     return shares
 
 
-def enough_rows(backlogs: Mapping[str, Backlog], limits: Limits) -> bool:
+def enough_rows(backlogs: Mapping[Channel, Backlog], limits: Limits) -> bool:
     """Tell whether a batch is due: the minimum of rows is there, or the oldest has waited long enough.
 
     A channel that cannot tell its rows or their age counts as due.
@@ -65,3 +70,10 @@ def enough_rows(backlogs: Mapping[str, Backlog], limits: Limits) -> bool:
     if sum(backlog.rows or limits.min_rows for backlog in waiting) >= limits.min_rows:
         return True
     return any(backlog.seconds is None or backlog.seconds >= limits.max_delay for backlog in waiting)
+
+
+def ages_matter(backlogs: Mapping[Channel, Backlog], limits: Limits) -> bool:
+    """Tell whether `share_rows` or `enough_rows` would look at the ages of these backlogs, all of known size."""
+    rows = [backlog.rows or 0 for backlog in backlogs.values() if not backlog.empty]
+    budget = row_budget(backlogs, limits)
+    return bool(rows) and (sum(rows) < limits.min_rows or (budget is not None and budget < len(rows)))

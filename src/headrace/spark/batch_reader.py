@@ -25,6 +25,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.errors import SchemaError
+from headrace.feeds.queue_shapes import fitted
 from headrace.model import KeyRange, Predicate, TableSchema
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class TableReader(DataSourceReader):
             there = [name for name in arrow.names if name in table.schema.names]
             for batch in table.scan(there, self._predicates, keys=partition.keys):
                 columns = [
-                    batch.column(field.name).cast(field.type)
+                    fitted(batch.column(field.name), field)
                     if field.name in there
                     else pa.nulls(batch.num_rows, field.type)
                     for field in arrow
@@ -81,7 +82,7 @@ class TableReader(DataSourceReader):
 
     def _check(self, schema: TableSchema) -> None:
         for name in self._schema.fieldNames():
-            if name not in schema.names and self._source.name() == "headrace":
+            if name not in schema.names and self._source.name() != "tablestore":
                 raise SchemaError("no such column in the table", received=repr(name), valid=schema.names)
 
 
@@ -94,10 +95,20 @@ class FilteringTableReader(TableReader):
             operators, schema = store.capabilities.predicates, table.schema
         for given in filters:
             predicate = predicate_of(given)
-            if predicate is None or predicate.operator not in operators or predicate.column not in schema.names:
+            if predicate is None or predicate.operator not in operators or not _can_evaluate(schema, predicate):
                 yield given
             else:
                 self._predicates.append(predicate)
+
+
+def _can_evaluate(schema: TableSchema, predicate: Predicate) -> bool:
+    """Tell whether the table has the column, and values of it can be compared; composite ones cannot."""
+    import pyarrow as pa
+
+    if predicate.column not in schema.names:
+        return False
+    only_null = predicate.operator in ("is null", "is not null")
+    return only_null or not pa.types.is_nested(schema.column(predicate.column).type)
 
 
 def predicate_of(given: Filter) -> Predicate | None:

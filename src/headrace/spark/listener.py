@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import (
@@ -20,12 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SourceLag:
-    """How many rows the channels of one source have behind the batch that a progress report is about."""
+    """How many rows one source has behind the batch that a progress report is about.
+
+    ``rows_by_partition`` has them for each channel of a tunnel, by its id, or each partition of a queue, as
+    ``<queue>[<number>]``; the other numbers are over these.
+    """
 
     min_offsets_behind_latest: int
     max_offsets_behind_latest: int
     avg_offsets_behind_latest: float
     total_rows_behind: int
+    rows_by_partition: Mapping[str, int] = field(default_factory=dict)
 
     def as_metrics(self) -> dict[str, str]:
         """Return the lag under Spark's metric names, as texts, as Spark's sources give it."""
@@ -51,8 +56,9 @@ def _lag_of_source(latest: Any) -> SourceLag | None:
     behind = latest.get("rowsBehindLatest") if isinstance(latest, dict) else None
     if not isinstance(behind, dict):
         return None
-    rows = [int(count) for count in behind.values()] or [0]
-    return SourceLag(min(rows), max(rows), sum(rows) / len(rows), sum(rows))
+    by_partition = {name: int(count) for name, count in behind.items()}
+    rows = list(by_partition.values()) or [0]
+    return SourceLag(min(rows), max(rows), sum(rows) / len(rows), sum(rows), by_partition)
 
 
 class LagListener(StreamingQueryListener):

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from headrace.errors import OptionError
+from headrace.feeds.queue_positions import parse_position
 from headrace.model import Limits, RowChange, Start
+from headrace.spark.option_values import boolean, duration, limit, names, natural, positive, size, ypath
+
+if TYPE_CHECKING:
+    from headrace.ports import Queue, Store, Table
 
 SOURCE, SINK, BATCH_READ, BATCH_WRITE = "stream read", "stream write", "batch read", "batch write"
 EVERYWHERE = (SOURCE, SINK, BATCH_READ, BATCH_WRITE)
@@ -32,87 +36,93 @@ class Option:
     used_by: tuple[str, ...] = EVERYWHERE
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value <= 0:
-        raise ValueError("a positive whole number")
-    return value
-
-
-def _natural(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise ValueError("a whole number, not negative")
-    return value
-
-
-def _limit(text: str) -> int | None:
-    """A row limit in the connector's manner: below 0 means none."""
-    value = int(text)
-    if value == 0:
-        raise ValueError("a whole number other than 0; below 0 means no limit")
-    return value if value > 0 else None
-
-
-def _boolean(text: str) -> bool:
-    words = {"true": True, "false": False, "1": True, "0": False}
-    if text.strip().lower() not in words:
-        raise ValueError("true or false")
-    return words[text.strip().lower()]
-
-
-_DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def _duration(text: str) -> float:
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?\s*", text.lower())
-    if not match:
-        raise ValueError("a duration such as 500ms, 30s, 15m or 1h (a bare number is seconds)")
-    return float(match[1]) * _DURATION_UNITS[match[2] or "s"]
-
-
-_BYTE_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-
-
-def _bytes(text: str) -> int:
-    match = re.fullmatch(r"\s*(\d+)\s*([kmg]?)b?\s*", text.lower())
-    if not match or int(match[1]) == 0:
-        raise ValueError("a size such as 1048576, 512k, 64m or 1g")
-    return int(match[1]) * _BYTE_UNITS[match[2]]
-
-
-STREAM_OPTIONS = (
-    Option("startingPosition", "where a new query begins: `committed` (the tunnel's checkpoints), "
-           "`earliest`, `latest` or a timestamp; a query with a checkpoint goes on from there", Start.parse,
-           "committed", (SOURCE,)),
-    Option("maxRowsPerChannel", "most rows of one channel in a batch; below 0 no limit", _limit, None, (SOURCE,)),
-    Option("maxRowsPerTrigger", "most rows in a batch, shared over the channels", _limit, None, (SOURCE,)),
-    Option("maxBytesPerTrigger", "about how many bytes a batch may have (`64m`); base data is of unknown size, only "
-           "rows limit it", _bytes, None, (SOURCE,)),
-    Option("minRowsPerTrigger", "wait for so many rows before a batch is made …", _natural, "0", (SOURCE,)),
-    Option("maxTriggerDelay", "… unless a row has waited so long", _duration, "15m", (SOURCE,)),
-    Option("failOnDataLoss", "fail when changes that were to be read are gone; `false` skips and reports them",
-           _boolean, "true", (SOURCE,)),
-    Option("retainBatches", "how many batches back a query can be restarted from; at least "
-           "`spark.sql.streaming.minBatchesToRetain`", _positive, "100", (SOURCE,)),
+_STREAM = (
+    Option("maxRowsPerTrigger", "most rows in a batch, shared over the channels or partitions", limit, None, (SOURCE,)),
+    Option(
+        "maxBytesPerTrigger",
+        "about how many bytes a batch may have (`64m`); base data is of unknown size, only rows limit it",
+        size,
+        None,
+        (SOURCE,),
+    ),
+    Option("minRowsPerTrigger", "wait for so many rows before a batch is made …", natural, "0", (SOURCE,)),
+    Option("maxTriggerDelay", "… unless a row has waited so long", duration, "15m", (SOURCE,)),
+)
+_QUEUE = (
+    Option("startingPosition", "where a new query begins: `committed` (the checkpoints of the tunnel, the offsets of "
+           "the consumer), `earliest`, `latest`, a timestamp, or for queues row indexes (`{\"clicks\": {\"0\": 5}}`, "
+           "`{\"0\": 5}`); a query with a checkpoint goes on from there. A batch read of a queue begins at "
+           "`earliest` if not told otherwise", parse_position, "committed", (SOURCE, BATCH_READ)),
+    Option("endingPosition", "where a batch read of a queue ends, written as `startingPosition`", parse_position,
+           "latest", (BATCH_READ,)),
+    *_STREAM,
+    Option("failOnDataLoss", "fail when rows that were to be read are gone; `false` skips and reports them",
+           boolean, "true", (SOURCE, BATCH_READ)),
+    Option("minPartitions", "queues: cut a batch into at least so many tasks; without it small partitions share a "
+           "task and large ones are not cut", positive, None, (SOURCE,)),
+    Option("sourcePathColumn", "queues: add a column of this name that holds the name of the row's queue", str, None,
+           (SOURCE, BATCH_READ)),
+    Option("splits", "into how many tasks a batch read is cut; by the number of rows if not set", positive, None,
+           (BATCH_READ,)),
+    Option("pushDownFilters", "evaluate filters in the store: of a table on all columns, of a queue on the columns of "
+           "the row's address. Spark 4.3 keeps the filters of a DataFrame's first use for its later ones: set it on "
+           "a DataFrame that is used once. Needs the setting `spark.sql.python.filterPushdown.enabled`, which "
+           "`headrace.session()` makes", boolean, "false", (BATCH_READ,)),
+    Option("keyColumns", "sink queue: rows with the same values in these columns, named with commas between, go to "
+           "the same partition", names, None, (SINK, BATCH_WRITE)),
+    Option("rowChange", "sink table: `put` replaces rows, `update` sets the cells that are not null, `delete` removes "
+           "rows", RowChange.parse, "put", (SINK, BATCH_WRITE)),
+    Option("synchronous", "embedded store: `full`, `normal` or `off`; see docs/embedded-store.md", str, "full"),
+)  # fmt: skip
+_TUNNEL_RETENTION = Option(
+    "retainBatches", "tunnel: how many batches back a query can be restarted from; at least "
+    "`spark.sql.streaming.minBatchesToRetain`", positive, "100", (SOURCE,)
 )  # fmt: skip
 
 HEADRACE_OPTIONS = (
-    Option("store", "the store: a directory or a URL"),
-    Option("table", "the table; `load(\"name\")` and `path` mean the same", str, None, EVERYWHERE),
-    Option("path", "see `table`", str, None, EVERYWHERE),
+    Option("store", "the store: a directory or a URL; the environment's HEADRACE_STORE if not set"),
+    Option("table", "the table"),
+    Option("queue", "the queue"),
+    Option("queues", "queues with the same columns that are read as one, named with commas between", names, None,
+           (SOURCE, BATCH_READ)),
+    Option("path", "what `load(\"name\")` and `save(\"name\")` set: a table, or a queue"),
     Option("tunnel", "the tunnel, by id or by name", str, None, (SOURCE,)),
-    *STREAM_OPTIONS,
-    Option("preImages", "give `update_preimage` rows, where the table keeps them", _boolean, "true", (SOURCE,)),
-    Option("splits", "into how many tasks a batch read is cut; by the table's size if not set", _positive, None,
-           (BATCH_READ,)),
-    Option("pushDownFilters", "evaluate filters in the store. Spark 4.3 keeps the filters of a DataFrame's first use "
-           "for its later ones: set it on a DataFrame that is used once. Needs the setting "
-           "`spark.sql.python.filterPushdown.enabled`, which `headrace.session()` makes", _boolean, "false",
-           (BATCH_READ,)),
-    Option("rowChange", "`put` replaces rows, `update` sets the cells that are not null, `delete` removes rows",
-           RowChange.parse, "put", (SINK, BATCH_WRITE)),
-    Option("synchronous", "embedded store: `full`, `normal` or `off`; see docs/embedded-store.md", str, "full"),
+    Option("consumer", "the consumer whose offsets follow the query; registered for the queues", str, None,
+           (SOURCE, BATCH_READ)),
+    Option("maxRowsPerChannel", "most rows of one channel of a tunnel in a batch; below 0 no limit", limit, None,
+           (SOURCE,)),
+    Option("maxRowsPerPartition", "most rows of one partition of a queue in a batch; below 0 no limit", limit, None,
+           (SOURCE,)),
+    *_QUEUE,
+    _TUNNEL_RETENTION,
+    Option("preImages", "tunnel: give `update_preimage` rows, where the table keeps them", boolean, "true",
+           (SOURCE,)),
+    Option("includeRowAddress", "queues: add the columns `_queue`, `_partition` and `_row_index` at the end", boolean,
+           "false", (SOURCE, BATCH_READ)),
+)  # fmt: skip
+
+YT_OPTIONS = (
+    Option("path", "the queue or table, as `load` and `save` set it; attributes in front (`<append=%true>//…`) are "
+           "dropped", ypath),
+    Option("store", "the store: a directory or a URL"),
+    Option("proxy", "see `store`; the environment's YT_PROXY, then HEADRACE_STORE, if neither is set. What is neither "
+           "a path nor a URL is the address of a cluster"),
+    Option("consumer_path", "the consumer, registered for the queue; a stream must name one", ypath, None,
+           (SOURCE, BATCH_READ)),
+    Option("max_rows_per_partition", "most rows of one partition of a queue in a batch; everything if not set",
+           limit, None, (SOURCE,)),
+    Option("include_service_columns", "put the columns `__spyt_streaming_src_tablet_index` and "
+           "`__spyt_streaming_src_row_index` in front of a queue's own", boolean, "false", (SOURCE, BATCH_READ)),
+    Option("parsing_type_v3", "give arrays, maps and structs as such; with `false` they are binary columns that hold "
+           "JSON, a map as a list of its pairs", boolean, "true", (SOURCE, BATCH_READ)),
+    Option("write_type_v3", "accepted; composite values are written in the types of the table or queue", boolean,
+           "true", (SINK, BATCH_WRITE)),
+    Option("null_type_allowed", "accepted; a column of nulls only can be written into any column", boolean, "false"),
+    Option("string_to_utf8", "accepted; texts are UTF-8 here", boolean, "false", (SINK, BATCH_WRITE)),
+    Option("source_path_column", "see `sourcePathColumn`", str, None, (SOURCE, BATCH_READ)),
+    Option("dynBatchSize", "most rows that a task writes at once; the session's setting `spark.yt.write.dynBatchSize` "
+           "if not set", positive, None, (SINK, BATCH_WRITE)),
+    *_QUEUE,
 )  # fmt: skip
 
 _WRITER_NOTE = "accepted; one writer serves both versions and takes care of this itself"
@@ -124,9 +134,14 @@ TABLESTORE_OPTIONS = (
     Option("table.name", "the table"),
     Option("catalog", "the columns as JSON: `{\"columns\": {\"UserId\": {\"type\": \"string\"}, …}}`"),
     Option("tunnel.id", "the tunnel's id; an embedded store also takes its name", str, None, (SOURCE,)),
-    Option("maxoffsetsperchannel", "most rows of one channel in a batch; below 0 no limit", _limit, "10000", (SOURCE,)),
-    Option("maxoffsetspertrigger", "most rows in a batch, shared over the channels", _limit, None, (SOURCE,)),
-    *(option for option in STREAM_OPTIONS if option.name not in ("maxRowsPerChannel", "maxRowsPerTrigger")),
+    Option("maxoffsetsperchannel", "most rows of one channel in a batch; below 0 no limit", limit, "10000", (SOURCE,)),
+    Option("maxoffsetspertrigger", "most rows in a batch, shared over the channels", limit, None, (SOURCE,)),
+    Option("startingPosition", "where a new query begins: `committed` (the tunnel's checkpoints), `earliest`, "
+           "`latest` or a timestamp; a query with a checkpoint goes on from there", Start.parse, "committed",
+           (SOURCE,)),
+    *(option for option in _STREAM if option.name != "maxRowsPerTrigger"),
+    Option("failOnDataLoss", "as in format `headrace`", boolean, "true", (SOURCE,)),
+    _TUNNEL_RETENTION,
     Option("checkpoint.table", "the meta table; an embedded store keeps batches in a place of its own", str,
            "__spark_meta_checkpoint__", (SOURCE,)),
     Option("ots.client", "client name", str, "spark-client", (SOURCE,)),
@@ -134,12 +149,12 @@ TABLESTORE_OPTIONS = (
            RowChange.parse, "put", (SINK, BATCH_WRITE)),
     Option("compute.mode", "`KV` or `Auto`; `Search` needs a search index", str, "KV", (BATCH_READ,)),
     Option("search.index.name", "a search index; an embedded store has none", str, "", (BATCH_READ,)),
-    Option("max.split.count", "most tasks of a batch read", _positive, "1000", (BATCH_READ,)),
-    Option("split.size.mbs", "MiB of a task of a batch read", _positive, "100", (BATCH_READ,)),
-    Option("pushDownFilters", "as in format `headrace`", _boolean, "false", (BATCH_READ,)),
-    Option("push.down.range.long", "accepted; ranges are pushed down wherever filters are", _boolean, "true",
+    Option("max.split.count", "most tasks of a batch read", positive, "1000", (BATCH_READ,)),
+    Option("split.size.mbs", "MiB of a task of a batch read", positive, "100", (BATCH_READ,)),
+    Option("pushDownFilters", "as in format `headrace`", boolean, "false", (BATCH_READ,)),
+    Option("push.down.range.long", "accepted; ranges are pushed down wherever filters are", boolean, "true",
            (BATCH_READ,)),
-    Option("push.down.range.string", "accepted; ranges are pushed down wherever filters are", _boolean, "true",
+    Option("push.down.range.string", "accepted; ranges are pushed down wherever filters are", boolean, "true",
            (BATCH_READ,)),
     *(Option(name, _WRITER_NOTE, str, None, (SINK, BATCH_WRITE)) for name in (
         "batch.update.size", "version", "writer.batch.request.type", "writer.batch.order.guaranteed",
@@ -150,6 +165,10 @@ TABLESTORE_OPTIONS = (
         "client.retry.time.s", "client.retry.count", "client.retry.pause.ms", "spark.ignore.on-failure.enabled")),
     Option("synchronous", "as in format `headrace`", str, "full"),
 )  # fmt: skip
+
+
+_CHANNEL_LIMITS = ("maxRowsPerPartition", "max_rows_per_partition", "maxRowsPerChannel", "maxoffsetsperchannel")
+_TRIGGER_LIMITS = ("maxRowsPerTrigger", "maxoffsetspertrigger")
 
 
 class Settings:
@@ -195,40 +214,97 @@ class Settings:
             raise OptionError(f"option {option.name} is missing{why}", valid=option.meaning)
         return value
 
+    def given(self, name: str) -> bool:
+        """Tell whether the user set an option."""
+        return name.lower() in self._given
+
     def limits(self) -> Limits:
         """Return the limits of a stream read."""
-        channel = "maxRowsPerChannel" if "maxrowsperchannel" in self._table else "maxoffsetsperchannel"
-        trigger = "maxRowsPerTrigger" if "maxrowspertrigger" in self._table else "maxoffsetspertrigger"
         return Limits(
-            rows_per_channel=self.get(channel),
-            rows_per_batch=self.get(trigger),
+            rows_per_channel=self._first(_CHANNEL_LIMITS),
+            rows_per_batch=self._first(_TRIGGER_LIMITS),
             bytes_per_batch=self.get("maxBytesPerTrigger"),
             min_rows=self.get("minRowsPerTrigger"),
             max_delay=self.get("maxTriggerDelay"),
         )
 
+    def _first(self, names: tuple[str, ...]) -> Any:
+        """Return the value of the first of these options that the format has and that has one."""
+        values = (self.get(name) for name in names if name.lower() in self._table)
+        return next((value for value in values if value is not None), None)
+
 
 @dataclass(frozen=True)
 class Location:
-    """Where a data source's rows are: a store's URL and a table in it."""
+    """Where a data source's rows are: a store's URL, and the name of a table there, or of a queue.
+
+    ``table`` may name a queue as well, where the user did not say which it is; ``queue`` is what they said is one.
+    """
 
     store_url: str
     table: str | None
+    queue: str | None = None
+
+    def open(self, store: Store) -> Table | Queue:
+        """Return the table or queue of this location.
+
+        Raises:
+            NotFoundError: there is neither a table nor a queue of that name.
+            OptionError: the location names nothing.
+        """
+        if self.queue is not None:
+            return store.queue(self.queue)
+        if self.table is None:
+            raise OptionError("option table or queue is missing", valid=store.tables() + _queues(store))
+        return store.queue(self.table) if self.table in _queues(store) else store.table(self.table)
+
+
+def _queues(store: Store) -> list[str]:
+    return store.queues() if store.capabilities.queues else []
+
+
+def with_default_store(provider: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options with the store that the environment names, where they name none.
+
+    Done where the options are given, because tasks may run in another environment.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    store, proxy = os.environ.get("HEADRACE_STORE"), os.environ.get("YT_PROXY")
+    if provider.lower() not in ("headrace", "yt") or given.get("store") or given.get("proxy"):
+        return given
+    if provider.lower() == "yt" and proxy:
+        return given | {"proxy": proxy}
+    return given | {"store": store} if store else given
 
 
 def locate(provider: str, options: Mapping[str, str]) -> Location:
-    """Return where a definition of format ``headrace`` or ``tablestore`` points to.
+    """Return where a definition of format ``headrace``, ``tablestore`` or ``yt`` points to.
 
     Raises:
         OptionError: an option that is needed for that is missing.
     """
-    if provider.lower() == "tablestore":
-        return _locate_tablestore(Settings(TABLESTORE_OPTIONS, options))
-    if provider.lower() == "headrace":
-        settings = Settings(HEADRACE_OPTIONS, options)
-        table = settings.get("table") or settings.get("path")
-        return Location(settings.need("store"), table)
-    raise OptionError("not a format of headrace", received=provider, valid="headrace, tablestore")
+    options = with_default_store(provider, options)
+    match provider.lower():
+        case "tablestore":
+            return _locate_tablestore(Settings(TABLESTORE_OPTIONS, options))
+        case "headrace":
+            settings = Settings(HEADRACE_OPTIONS, options)
+            named = [name for name in ("queue", "queues", "table", "path") if settings.get(name)]
+            if len(named) > 1 and named[0] in ("queue", "queues"):
+                raise OptionError(f"options {named[0]} and {named[1]} are both set", valid="one of them")
+            table = settings.get("table") or settings.get("path")
+            return Location(settings.need("store"), table, settings.get("queue"))
+        case "yt":
+            settings = Settings(YT_OPTIONS, options)
+            store = settings.get("store") or _proxy_url(settings.need("proxy"))
+            settings.need("path")
+            return Location(store, settings.get("path"))
+    raise OptionError("not a format of headrace", received=provider, valid="headrace, tablestore, yt")
+
+
+def _proxy_url(proxy: str) -> str:
+    is_path = proxy.startswith(("/", ".", "file:")) or "://" in proxy or Path(proxy).is_dir()
+    return proxy if is_path else f"yt://{proxy}"
 
 
 def _locate_tablestore(settings: Settings) -> Location:

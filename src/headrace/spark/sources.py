@@ -1,4 +1,4 @@
-"""The data source formats `headrace` and `tablestore`: options in, readers and writers out.
+"""The data source formats `headrace` and `tablestore`: options in, readers and writers out (`yt`: see yt_source).
 
 Spark pickles these objects to its workers and makes new ones as it likes, so they hold options and nothing
 else; parameter names (`schema`, `overwrite`) are part of Spark's interface.
@@ -16,31 +16,40 @@ from pyspark.sql.datasource import DataSourceWriter as BatchWriter
 
 from headrace.errors import OptionError, SchemaError, UnsupportedError
 from headrace.model import RowChange
-from headrace.spark.options import HEADRACE_OPTIONS, TABLESTORE_OPTIONS, Location, Settings, locate
+from headrace.spark.options import (
+    HEADRACE_OPTIONS,
+    TABLESTORE_OPTIONS,
+    Location,
+    Settings,
+    locate,
+    with_default_store,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from headrace.feeds.queue_shapes import AddressColumns, QueueShape
     from headrace.feeds.shapes import Shape
-    from headrace.ports import Store, Table, Tunnel
+    from headrace.ports import Consumer, Queue, Store, Table, Tunnel
 
 
 class _StoreDataSource(DataSource):
-    """What both formats share: everything but the names of options and the columns of a stream."""
+    """What the formats share: tables, tunnels, and sinks. What they differ in is the names of options and columns."""
 
     settings: Settings
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
-        self.settings = self.make_settings(dict(options))
+        super().__init__(with_default_store(self.name(), options))
+        self.settings = self.make_settings(self.options)
 
     @classmethod
     @abstractmethod
     def make_settings(cls, options: Mapping[str, str]) -> Settings: ...
 
     @abstractmethod
-    def tunnel_name(self) -> str: ...
+    def tunnel_name(self) -> str:
+        """Return the tunnel's name or id, or raise `OptionError`."""
 
     @abstractmethod
     def row_change(self) -> RowChange: ...
@@ -51,10 +60,14 @@ class _StoreDataSource(DataSource):
 
     @abstractmethod
     def shape(self, table: Table, wanted: StructType | None) -> Shape:
-        """Return the rows of a stream, reduced to the wanted columns."""
+        """Return the rows of a tunnel's stream, reduced to the wanted columns."""
 
     @abstractmethod
-    def splits(self, table: Table) -> int: ...
+    def splits(self, table: Table) -> int:
+        """Return into how many tasks a batch read of a table is cut."""
+
+    @abstractmethod
+    def names_tunnel(self) -> bool: ...
 
     def __getstate__(self) -> dict[str, Any]:
         # The cached location needs no trip; nothing here holds a connection.
@@ -83,17 +96,26 @@ class _StoreDataSource(DataSource):
     def open_tunnel(self, store: Store) -> Tunnel:
         return store.tunnel(self.tunnel_name(), self.location.table)
 
+    def open_sink(self, store: Store) -> Table | Queue:
+        """Return what the format writes to.
+
+        Raises:
+            NotFoundError: there is neither a table nor a queue of that name.
+        """
+        return self.location.open(store)
+
+    def key_columns(self) -> tuple[str, ...] | None:
+        """Return the columns whose values choose the partition of a sink queue; None if the store chooses."""
+        return None
+
     def schema(self) -> StructType:
         # Spark asks the same for streams and batches; a tunnel tells that a stream is meant.
         from pyspark.sql.pandas.types import from_arrow_schema
 
         with self.open_store() as store:
-            if self.is_stream():
+            if self.names_tunnel():
                 return from_arrow_schema(self.shape(self.open_tunnel(store).table, None).schema)
             return from_arrow_schema(self.table_columns(self.open_table(store)))
-
-    @abstractmethod
-    def is_stream(self) -> bool: ...
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from headrace.spark.stream_reader import TunnelStreamReader
@@ -106,23 +128,97 @@ class _StoreDataSource(DataSource):
         return FilteringTableReader(self, schema) if self.settings.get("pushDownFilters") else TableReader(self, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        from headrace.spark.writers import TableBatchWriter
+        from headrace.spark.writers import BatchSinkWriter
 
-        return TableBatchWriter(self, schema, overwrite=overwrite)
+        return BatchSinkWriter(self, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from headrace.spark.writers import TableStreamWriter
+        from headrace.spark.writers import StreamSinkWriter
 
         if overwrite:
             raise UnsupportedError(
                 "Spark cannot write in complete mode to a Python sink",
                 remedy='use headrace.write_stream(df, …, mode="complete")',
             )
-        return TableStreamWriter(self, schema)
+        return StreamSinkWriter(self, schema)
 
 
-class HeadraceDataSource(_StoreDataSource):
-    """Format ``headrace``: tables and tunnels of any store, in headrace's own words (docs/options.md)."""
+class QueueDataSource(_StoreDataSource):
+    """A format that reads queues as well."""
+
+    @abstractmethod
+    def queue_names(self) -> tuple[str, ...]:
+        """Return the names that the options give as those of queues."""
+
+    @abstractmethod
+    def consumer_name(self) -> str | None: ...
+
+    @abstractmethod
+    def address_columns(self) -> AddressColumns:
+        """Return the columns that stand beside those of a queue."""
+
+    def opaque_composites(self) -> bool:
+        """Tell whether composite columns are given as binary ones."""
+        return False
+
+    def key_columns(self) -> tuple[str, ...] | None:
+        columns: tuple[str, ...] | None = self.settings.get("keyColumns")
+        return columns
+
+    def open_queues(self, store: Store) -> list[Queue]:
+        """Return the queues that are to be read; none if a table or a tunnel is meant."""
+        names, name = self.queue_names(), self.location.table
+        if not names and name is not None and not self.names_tunnel():
+            # Only queues have consumers.
+            meant = self.consumer_name() is not None or (store.capabilities.queues and name in store.queues())
+            names = (name,) if meant else ()
+        return [store.queue(name) for name in names]
+
+    def open_consumer(self, store: Store) -> Consumer | None:
+        name = self.consumer_name()
+        return None if name is None else store.consumer(name)
+
+    def queue_shape(self, queues: list[Queue], wanted: StructType | None) -> QueueShape:
+        """Return the rows of queues, reduced to the wanted columns."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from headrace.feeds.queue_feed import common_schema
+        from headrace.feeds.queue_shapes import QueueShape
+
+        return QueueShape(
+            common_schema(queues).arrow,
+            self.address_columns(),
+            opaque=self.opaque_composites(),
+            wanted=None if wanted is None else to_arrow_schema(wanted, timezone="UTC"),
+        )
+
+    def schema(self) -> StructType:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        with self.open_store() as store:
+            queues = self.open_queues(store)
+            return from_arrow_schema(self.queue_shape(queues, None).schema) if queues else super().schema()
+
+    def reads_queues(self) -> bool:
+        """Tell whether the options mean queues."""
+        with self.open_store() as store:
+            return bool(self.open_queues(store))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from headrace.spark.queue_reader import QueueStreamReader
+
+        return QueueStreamReader(self, schema) if self.reads_queues() else super().streamReader(schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from headrace.spark.queue_batch import FilteringQueueReader, QueueReader
+
+        if not self.reads_queues():
+            return super().reader(schema)
+        return FilteringQueueReader(self, schema) if self.settings.get("pushDownFilters") else QueueReader(self, schema)
+
+
+class HeadraceDataSource(QueueDataSource):
+    """Format ``headrace``: tables, tunnels and queues of any store, in headrace's own words (docs/options.md)."""
 
     @classmethod
     def name(cls) -> str:
@@ -132,11 +228,28 @@ class HeadraceDataSource(_StoreDataSource):
     def make_settings(cls, options: Mapping[str, str]) -> Settings:
         return Settings(HEADRACE_OPTIONS, options)
 
-    def is_stream(self) -> bool:
+    def names_tunnel(self) -> bool:
         return bool(self.settings.get("tunnel"))
 
     def tunnel_name(self) -> str:
         return self.settings.need("tunnel", " for a stream")
+
+    def queue_names(self) -> tuple[str, ...]:
+        named, several = self.settings.get("queue"), self.settings.get("queues")
+        return several or ((named,) if named else ())
+
+    def consumer_name(self) -> str | None:
+        name: str | None = self.settings.get("consumer")
+        return name
+
+    def address_columns(self) -> AddressColumns:
+        from headrace.feeds.queue_shapes import PARTITION, QUEUE_NAME, ROW_INDEX, AddressColumns
+
+        address = {"_queue": QUEUE_NAME, "_partition": PARTITION, "_row_index": ROW_INDEX}
+        path = self.settings.get("sourcePathColumn")
+        return AddressColumns(
+            {}, (address if self.settings.get("includeRowAddress") else {}) | ({path: QUEUE_NAME} if path else {})
+        )
 
     def row_change(self) -> RowChange:
         change: RowChange = self.settings.get("rowChange")
@@ -153,7 +266,7 @@ class HeadraceDataSource(_StoreDataSource):
 
     def splits(self, table: Table) -> int:
         count: int | None = self.settings.get("splits")
-        return count or _default_splits(table)
+        return count or default_splits(table)
 
 
 class TablestoreDataSource(_StoreDataSource):
@@ -167,7 +280,7 @@ class TablestoreDataSource(_StoreDataSource):
     def make_settings(cls, options: Mapping[str, str]) -> Settings:
         return Settings(TABLESTORE_OPTIONS, options)
 
-    def is_stream(self) -> bool:
+    def names_tunnel(self) -> bool:
         return bool(self.settings.get("tunnel.id"))
 
     def tunnel_name(self) -> str:
@@ -208,7 +321,7 @@ class TablestoreDataSource(_StoreDataSource):
         by_size = sum(partition.log_bytes for partition in described.partitions) // (
             int(self.settings.get("split.size.mbs")) << 20
         )
-        return max(1, min(int(self.settings.get("max.split.count")), max(by_size, _default_splits(table))))
+        return max(1, min(int(self.settings.get("max.split.count")), max(by_size, default_splits(table))))
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
@@ -218,8 +331,9 @@ def nullable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(field.name, field.type) for field in schema])
 
 
-_ROWS_PER_SPLIT = 500_000
+ROWS_PER_SPLIT = 500_000
 
 
-def _default_splits(table: Table) -> int:
-    return 1 + table.describe().rows // _ROWS_PER_SPLIT
+def default_splits(table: Table) -> int:
+    """Return into how many tasks a table is cut by its size."""
+    return 1 + table.describe().rows // ROWS_PER_SPLIT

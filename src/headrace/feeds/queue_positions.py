@@ -1,0 +1,110 @@
+"""Where reading a queue begins or ends: earliest, latest, committed, a moment, or row indexes. No state is kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.errors import OptionError
+from headrace.model import Start, StartKind
+from headrace.ports import Consumer, Queue
+from headrace.queues import Bounds
+
+_VALID = 'row indexes such as {"clicks": {"0": 5, "1": 7}}, or {"0": 5} for one queue'
+
+
+@dataclass(frozen=True)
+class RowStart:
+    """Row indexes by queue name and partition number; those of the only queue stand under the name None."""
+
+    rows: Mapping[str | None, Mapping[int, int]]
+
+    @classmethod
+    def parse(cls, text: str) -> RowStart:
+        """Read JSON of the form ``{"<queue>": {"0": 5}}`` or ``{"0": 5}``."""
+        try:
+            given = json.loads(text)
+            if not isinstance(given, dict) or not given:
+                raise ValueError
+            nested = given if isinstance(next(iter(given.values())), dict) else {None: given}
+            rows = {name: {int(number): _row(row) for number, row in part.items()} for name, part in nested.items()}
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            raise OptionError("row indexes cannot be read", received=repr(text[:200]), valid=_VALID) from None
+        return cls(rows)
+
+
+def _row(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError("a row index is a whole number, not negative")
+    return value
+
+
+QueueStart = Start | RowStart
+
+
+def parse_position(text: str) -> QueueStart:
+    """Read ``committed``, ``earliest``, ``latest``, an ISO 8601 timestamp, or row indexes as JSON."""
+    if text.lstrip().startswith("{"):
+        return RowStart.parse(text)
+    try:
+        return Start.parse(text)
+    except OptionError as error:
+        valid = f"{error.valid}; for queues also {_VALID}"
+        raise OptionError(error.problem, received=error.received, valid=valid) from None
+
+
+def check_positions(position: QueueStart, queues: list[str]) -> None:
+    """Raise `OptionError` for row indexes that do not go with the queues that are read."""
+    if not isinstance(position, RowStart):
+        return
+    for name in position.rows:
+        if name is None and len(queues) > 1:
+            raise OptionError("row indexes of several queues must name the queue of each", valid=_VALID)
+        if name is not None and name not in queues:
+            raise OptionError("row indexes of a queue that is not read", received=repr(name), valid=queues)
+
+
+def resolve_position(
+    position: QueueStart, queue: Queue, bounds: Mapping[int, Bounds], consumer: Consumer | None = None
+) -> dict[int, int]:
+    """Return the row index that a position means in each partition.
+
+    ``committed`` is the consumer's offset; where it never consumed anything, or without a consumer, it is the
+    earliest row. Row indexes that are given for some partitions leave the others at their earliest row.
+
+    Raises:
+        OptionError: a row index behind the end, or of a partition that is not there.
+    """
+    if isinstance(position, RowStart):
+        return _given_rows(position, queue.name, bounds)
+    match position.kind:
+        case StartKind.LATEST:
+            return {number: rows.upper for number, rows in bounds.items()}
+        case StartKind.TIMESTAMP:
+            assert position.timestamp is not None
+            moment = position.timestamp.timestamp()
+            return {number: queue.row_at(number, moment) for number in bounds}
+        case StartKind.COMMITTED if consumer is not None:
+            consumed = {
+                status.partition: status.offset
+                for status in consumer.status(queue.name)
+                if status.offset > 0 or status.last_consumed is not None
+            }
+            return {number: consumed.get(number, rows.lower) for number, rows in bounds.items()}
+        case _:
+            return {number: rows.lower for number, rows in bounds.items()}
+
+
+def _given_rows(position: RowStart, queue: str, bounds: Mapping[int, Bounds]) -> dict[int, int]:
+    given = position.rows.get(queue, position.rows.get(None, {}))
+    for number, row in given.items():
+        if number not in bounds:
+            raise OptionError(f"queue {queue!r} has no such partition", received=number, valid=list(bounds))
+        if row > bounds[number].upper:
+            raise OptionError(
+                f"partition {number} of queue {queue!r} has no such row yet",
+                received=row,
+                valid=f"{bounds[number].lower} to {bounds[number].upper}",
+            )
+    return {number: given.get(number, rows.lower) for number, rows in bounds.items()}

@@ -1,0 +1,461 @@
+"""The queue feed: where batches begin and end, what limits them, and how a consumer follows."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import (
+    DataLossError,
+    NotFoundError,
+    OffsetConflictError,
+    OptionError,
+    SchemaError,
+)
+from headrace.feeds.queue_feed import QueueFeed, QueueOffset, is_queue_offset
+from headrace.feeds.queue_positions import parse_position
+from headrace.feeds.queue_reading import QueueRange, read_rows
+from headrace.model import Limits, Start, StartKind
+from tests.unit.memory_queues import MemoryConsumer, MemoryQueue, a_store, as_consumer, as_queue
+
+EARLIEST, LATEST = Start(StartKind.EARLIEST), Start(StartKind.LATEST)
+
+
+def feed_of(*queues: MemoryQueue, consumer: MemoryConsumer | None = None, **options: Any) -> QueueFeed:
+    return QueueFeed(
+        a_store(),
+        [as_queue(queue) for queue in queues],
+        None if consumer is None else as_consumer(consumer),
+        **options,
+    )
+
+
+def begun(feed: QueueFeed) -> QueueOffset:
+    """Return the offset of the first batch, which only fixes the start."""
+    start = feed.latest(feed.initial())
+    assert feed.ranges(feed.initial(), start) == []
+    return start
+
+
+def values(feed: QueueFeed, queue: MemoryQueue, start: QueueOffset, end: QueueOffset) -> list[int]:
+    return [
+        value
+        for part in feed.ranges(start, end)
+        for page in read_rows(as_queue(queue), part, fail_on_data_loss=feed.fail_on_data_loss)
+        for value in page.rows.column(0).to_pylist()
+    ]
+
+
+def rows(offset: QueueOffset, queue: str = "q") -> dict[int, int]:
+    return dict(offset.queues[queue])
+
+
+# -- offsets ---------------------------------------------------------------------------------------------
+
+
+def test_an_offset_is_the_same_after_a_trip_through_json() -> None:
+    offset = QueueOffset("id", "//c", {"//tmp/q": {0: 5, 10: 3}, "r": {}})
+    assert offset.to_json() == {"store": "id", "consumer": "//c", "queues": {"//tmp/q": {"0": 5, "10": 3}, "r": {}}}
+    assert QueueOffset.of_json(offset.to_json()) == offset
+    assert is_queue_offset(offset.to_json())
+
+
+@pytest.mark.parametrize(
+    "other", [{"batch": "b"}, None, 5, {"store": "s", "consumer": None, "queues": {"q": {"x": 1}}}]
+)
+def test_the_offset_of_another_source_is_refused(other: Any) -> None:
+    with pytest.raises(OptionError, match="new one"):
+        QueueOffset.of_json(other)
+
+
+def test_the_offset_of_another_store_is_refused() -> None:
+    feed = feed_of(MemoryQueue("q"))
+    with pytest.raises(OptionError, match="another store"):
+        feed.latest(QueueOffset("there", None, {}))
+
+
+# -- starts ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("earliest", {0: 2, 1: 0}),
+        ("latest", {0: 10, 1: 4}),
+        ("committed", {0: 2, 1: 0}),
+        ("1970-01-01T00:00:03", {0: 3, 1: 3}),
+        ('{"0": 5, "1": 1}', {0: 5, 1: 1}),
+        ('{"q": {"1": 4}}', {0: 2, 1: 4}),
+    ],
+)
+def test_a_new_query_begins_where_it_is_told(text: str, expected: dict[int, int]) -> None:
+    queue = MemoryQueue("q", 2)
+    queue.append(10, 0)
+    queue.append(4, 1)
+    queue.trim(0, 2)
+    assert rows(begun(feed_of(queue, start=parse_position(text)))) == expected
+
+
+def test_committed_is_where_the_consumer_stands_and_the_earliest_row_where_it_never_was() -> None:
+    queue = MemoryQueue("q", 3)
+    for partition in range(3):
+        queue.append(10, partition)
+    queue.trim(1, 4)
+    consumer = MemoryConsumer("c", [queue])
+    consumer.at["q"] = {0: 7, 2: 0}
+    assert rows(begun(feed_of(queue, consumer=consumer))) == {0: 7, 1: 4, 2: 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"0": 11}', "no such row yet"),
+        ('{"2": 0}', "no such partition"),
+        ('{"r": {"0": 1}}', "not read"),
+        ('{"0": -1}', "cannot be read"),
+        ('{"0": "x"}', "cannot be read"),
+        ("{", "cannot be read"),
+        ("somewhere", "unknown start position"),
+    ],
+)
+def test_a_start_that_cannot_be_is_refused(text: str, problem: str) -> None:
+    queue = MemoryQueue("q")
+    queue.append(10)
+    with pytest.raises(OptionError, match=problem):
+        begun(feed_of(queue, start=parse_position(text)))
+
+
+def test_row_indexes_without_a_queue_are_refused_where_there_are_several() -> None:
+    with pytest.raises(OptionError, match="must name the queue"):
+        feed_of(MemoryQueue("q"), MemoryQueue("r"), start=parse_position('{"0": 1}'))
+
+
+# -- batches ---------------------------------------------------------------------------------------------
+
+
+def test_without_new_rows_there_is_no_batch() -> None:
+    queue = MemoryQueue("q")
+    feed = feed_of(queue)
+    start = begun(feed)
+    assert feed.latest(start) is start
+    queue.append(1)
+    end = feed.latest(start)
+    assert rows(end) == {0: 1}
+    assert feed.latest(end) is end
+
+
+def test_a_batch_is_the_same_whenever_it_is_read() -> None:
+    queue = MemoryQueue("q", 2)
+    queue.append(5, 0)
+    feed = feed_of(queue)
+    start = begun(feed)
+    end = feed.latest(start)
+    queue.append(5, 0)
+    queue.append(5, 1)
+    fresh = feed_of(queue)
+    assert values(fresh, queue, start, end) == [0, 1, 2, 3, 4]
+
+
+def test_one_batch_with_everything_says_itself_where_it_starts() -> None:
+    queue = MemoryQueue("q")
+    queue.append(5)
+    queue.trim(0, 2)
+    feed = feed_of(queue, limits=Limits(rows_per_batch=1))
+    end = feed.latest(feed.initial(), unlimited=True)
+    queue.append(5)
+    assert values(feed_of(queue), queue, feed.initial(), QueueOffset.of_json(end.to_json())) == [2, 3, 4]
+
+
+def test_partitions_that_are_added_are_read_from_their_first_row() -> None:
+    queue = MemoryQueue("q")
+    queue.append(2)
+    feed = feed_of(queue, start=LATEST)
+    start = begun(feed)
+    queue.add_partitions(1)
+    assert feed.latest(start) is start
+    queue.append(2, 1)
+    end = feed.latest(start)
+    assert values(feed, queue, start, end) == [1000, 1001]
+
+
+def test_a_queue_that_is_added_begins_at_the_start_position() -> None:
+    first, second = MemoryQueue("q"), MemoryQueue("r")
+    second.append(5)
+    start = begun(feed_of(first))
+    feed = feed_of(first, second, start=LATEST)
+    fixed = feed.latest(start)
+    assert (rows(fixed), rows(fixed, "r")) == ({0: 0}, {0: 5})
+    assert feed.ranges(start, fixed) == []
+
+
+def test_a_queue_that_is_left_out_is_an_error() -> None:
+    first, second = MemoryQueue("q"), MemoryQueue("r")
+    start = begun(feed_of(first, second))
+    with pytest.raises(OptionError, match="does not read"):
+        feed_of(first).latest(start)
+
+
+def test_queues_of_one_stream_have_equal_columns() -> None:
+    with pytest.raises(SchemaError, match="different columns"):
+        feed_of(MemoryQueue("q"), MemoryQueue("r", columns={"value": "string"}))
+
+
+# -- limits ----------------------------------------------------------------------------------------------
+
+
+def test_limits_are_shared_over_the_partitions_of_all_queues() -> None:
+    first, second = MemoryQueue("q", 2), MemoryQueue("r")
+    first.append(300, 0)
+    first.append(100, 1)
+    second.append(600)
+    feed = feed_of(first, second, limits=Limits(rows_per_batch=103))
+    end = feed.latest(begun(feed))
+    taken = {**{("q", n): row for n, row in rows(end).items()}, ("r", 0): rows(end, "r")[0]}
+    assert sum(taken.values()) == 103
+    assert taken["q", 1] in (10, 11, 12)
+    assert taken["r", 0] in (60, 61, 62)
+    assert feed.behind() == {"q[0]": 300 - taken["q", 0], "q[1]": 100 - taken["q", 1], "r[0]": 600 - taken["r", 0]}
+
+
+def test_a_byte_limit_is_met_and_always_allows_a_row() -> None:
+    queue = MemoryQueue("q")
+    queue.append(100)
+    feed = feed_of(queue, limits=Limits(bytes_per_batch=75))
+    assert rows(feed.latest(begun(feed))) == {0: 7}
+    feed = feed_of(queue, limits=Limits(bytes_per_batch=1))
+    assert rows(feed.latest(begun(feed))) == {0: 1}
+
+
+def test_partitions_that_get_no_row_wait_until_they_have_the_oldest() -> None:
+    queue = MemoryQueue("q", 4)
+    for partition in range(4):
+        queue.append(1000, partition)
+    feed = feed_of(queue, limits=Limits(rows_per_batch=2))
+    offset = begun(feed)
+    for _ in range(20):
+        offset = feed.latest(offset)
+    assert rows(offset) == dict.fromkeys(range(4), 10)
+
+
+def test_a_minimum_of_rows_is_waited_for_and_the_oldest_row_only_so_long() -> None:
+    queue = MemoryQueue("q")
+    now = datetime.datetime.now(datetime.UTC).timestamp()
+    queue.append(int(now) - 100)
+    feed = feed_of(queue, start=LATEST, limits=Limits(min_rows=10, max_delay=10_000.0))
+    start = begun(feed)
+    queue.append(9)
+    assert feed.latest(start) is start
+    assert feed.behind() == {"q[0]": 9}
+    queue.append(1)
+    assert feed.latest(start) != start
+    impatient = feed_of(queue, limits=Limits(min_rows=10**12, max_delay=1.0))
+    assert impatient.latest(start) != start
+
+
+def test_a_look_asks_each_queue_once_and_for_no_ages() -> None:
+    queue = MemoryQueue("q", 64)
+    for partition in range(64):
+        queue.append(100, partition)
+    feed = feed_of(queue, limits=Limits(rows_per_batch=1000, rows_per_channel=50))
+    start = begun(feed)
+    queue.asked.clear()
+    feed.latest(start)
+    assert queue.asked == {"bounds": 1}
+
+
+def test_available_now_stops_at_what_was_there() -> None:
+    queue = MemoryQueue("q")
+    queue.append(5)
+    feed = feed_of(queue, limits=Limits(rows_per_batch=3, min_rows=1000))
+    feed.pin()
+    queue.append(5)
+    queue.add_partitions(1)
+    queue.append(5, 1)
+    offset = begun(feed)
+    seen = []
+    while (end := feed.latest(offset)) is not offset:
+        seen += values(feed, queue, offset, end)
+        offset = end
+    assert seen == [0, 1, 2, 3, 4]
+
+
+# -- loss ------------------------------------------------------------------------------------------------
+
+
+def test_rows_that_were_trimmed_unread_fail_the_query() -> None:
+    queue = MemoryQueue("q")
+    queue.append(10)
+    feed = feed_of(queue)
+    start = begun(feed)
+    queue.trim(0, 4)
+    with pytest.raises(DataLossError, match=r"rows 0 to 3 of partition 0 .*failOnDataLoss"):
+        feed.latest(start)
+
+
+def test_with_accepted_loss_trimmed_rows_are_skipped_by_index_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    queue = MemoryQueue("q")
+    queue.append(10)
+    feed = feed_of(queue, limits=Limits(rows_per_batch=3), fail_on_data_loss=False)
+    start = begun(feed)
+    queue.trim(0, 4)
+    end = feed.latest(start)
+    with caplog.at_level(logging.WARNING, "headrace"):
+        assert values(feed, queue, start, end) == [4, 5, 6]
+    assert "rows 0 to 3 of partition 0 of queue 'q' are trimmed; 4 rows are skipped" in caplog.text
+
+
+def test_a_queue_that_was_made_anew_is_found_out() -> None:
+    queue = MemoryQueue("q")
+    queue.append(10)
+    feed = feed_of(queue)
+    end = feed.latest(start := begun(feed))
+    queue.make_anew()
+    queue.append(3)
+    with pytest.raises(DataLossError, match="made anew"):
+        feed.latest(end)
+    with pytest.raises(DataLossError, match="made anew"):
+        feed.ranges(start, end)
+    careless = feed_of(queue, fail_on_data_loss=False)
+    again = careless.latest(end)
+    assert values(careless, queue, end, again) == [0, 1, 2]
+
+
+# -- consumers -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def queue() -> MemoryQueue:
+    queue = MemoryQueue("q")
+    queue.append(10)
+    return queue
+
+
+@pytest.fixture
+def consumer(queue: MemoryQueue) -> MemoryConsumer:
+    return MemoryConsumer("c", [queue])
+
+
+def test_a_consumer_must_be_registered(queue: MemoryQueue, consumer: MemoryConsumer) -> None:
+    with pytest.raises(NotFoundError, match="not registered for queue 'other'"):
+        feed_of(queue, MemoryQueue("other"), consumer=consumer)
+
+
+def test_the_consumer_is_where_the_last_batch_ended_when_the_next_is_asked_for(
+    queue: MemoryQueue, consumer: MemoryConsumer
+) -> None:
+    feed = feed_of(queue, consumer=consumer)
+    end = feed.latest(begun(feed))
+    assert consumer.at["q"] == {}
+    assert feed.latest(end) is end
+    assert consumer.at["q"] == {0: 10}
+
+
+def test_a_start_of_the_users_moves_the_consumer_in_silence(
+    queue: MemoryQueue, consumer: MemoryConsumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer.at["q"] = {0: 7}
+    feed = feed_of(queue, consumer=consumer, start=EARLIEST)
+    feed.latest(begun(feed))
+    assert consumer.at["q"] == {0: 0}
+    assert not caplog.records
+
+
+def test_the_checkpoint_wins_and_the_difference_is_logged(
+    queue: MemoryQueue, consumer: MemoryConsumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer.at["q"] = {0: 9}
+    feed = feed_of(queue, consumer=consumer)
+    with caplog.at_level(logging.WARNING, "headrace"):
+        feed.latest(QueueOffset("here", "c", {"q": {0: 4}}))
+    assert consumer.at["q"] == {0: 4}
+    assert "from {0: 9} to {0: 4}" in caplog.text
+
+
+@pytest.mark.parametrize("at", [2, 6])
+def test_a_consumer_at_either_end_of_a_repeated_batch_is_where_it_should_be(
+    queue: MemoryQueue, consumer: MemoryConsumer, caplog: pytest.LogCaptureFixture, at: int
+) -> None:
+    consumer.at["q"] = {0: at}
+    start, end = QueueOffset("here", "c", {"q": {0: 2}}), QueueOffset("here", "c", {"q": {0: 6}})
+    feed = feed_of(queue, consumer=consumer)
+    assert feed.ranges(start, end) == [QueueRange("q", 0, 2, 6)]
+    assert consumer.at["q"] == {0: at}
+    feed.latest(end)
+    assert consumer.at["q"] == {0: 6}
+    assert not caplog.records
+
+
+def test_an_advance_made_by_a_publication_is_no_conflict(queue: MemoryQueue, consumer: MemoryConsumer) -> None:
+    feed = feed_of(queue, consumer=consumer)
+    end = feed.latest(begun(feed))
+    consumer.advance("q", {0: 10}, {0: 0})
+    assert feed.latest(end) is end
+
+
+def test_two_readers_of_one_consumer_are_found_out(queue: MemoryQueue, consumer: MemoryConsumer) -> None:
+    limits = Limits(rows_per_batch=4)
+    first = feed_of(queue, consumer=consumer, limits=limits)
+    offset = first.latest(begun(first))
+    second = feed_of(queue, consumer=consumer, limits=Limits(rows_per_batch=3))
+    second.latest(second.latest(begun(second)))
+    with pytest.raises(OffsetConflictError, match="consumer of its own"):
+        first.latest(offset)
+    assert consumer.at["q"] == {0: 3}
+
+
+# -- all together ----------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("append"), st.integers(0, 2), st.integers(1, 9)),
+            st.tuples(st.just("batch"), st.just(0), st.just(0)),
+            st.tuples(st.just("restart"), st.just(0), st.just(0)),
+            st.tuples(st.just("trim read"), st.integers(0, 2), st.integers(0, 9)),
+            st.tuples(st.just("add"), st.just(0), st.just(0)),
+        ),
+        max_size=40,
+    ),
+    st.integers(1, 12),
+)
+def test_every_row_comes_once_and_in_order(steps: list[tuple[str, int, int]], limit: int) -> None:
+    queue = MemoryQueue("q", 3)
+    consumer = MemoryConsumer("c", [queue])
+    feed = feed_of(queue, consumer=consumer, limits=Limits(rows_per_batch=limit))
+    offset = begun(feed)
+    seen: dict[int, list[int]] = {}
+
+    def batch() -> bool:
+        nonlocal offset
+        end = feed.latest(offset)
+        found = values(feed, queue, offset, end)
+        assert len(found) <= limit
+        assert bool(found) == (end is not offset)
+        assert found == values(feed_of(queue), queue, offset, end)
+        for value in found:
+            seen.setdefault(value // 1000, []).append(value % 1000)
+        offset = end
+        return bool(found)
+
+    for step, partition, number in steps:
+        match step:
+            case "append":
+                queue.append(number, partition)
+            case "batch":
+                batch()
+            case "restart":
+                feed = feed_of(queue, consumer=consumer, limits=Limits(rows_per_batch=limit))
+            case "trim read":
+                queue.trim(partition, min(consumer.offsets("q")[partition], number))
+            case "add" if len(queue.upper) < 6:
+                queue.add_partitions(1)
+    while batch():
+        pass
+    assert seen == {number: list(range(end)) for number, end in enumerate(queue.upper) if end}
+    assert consumer.offsets("q") == dict(enumerate(queue.upper))
