@@ -1,4 +1,4 @@
-"""headrace streams the changes of tables through Spark and back into tables, from Python, exactly once."""
+"""headrace streams tables' changes and queues through Spark, and back into tables and queues, exactly once."""
 
 from __future__ import annotations
 
@@ -8,25 +8,32 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headrace.errors import HeadraceError
     from headrace.opening import open
-    from headrace.ports import Store, Table, Tunnel
+    from headrace.ports import Consumer, Producer, Queue, Store, Table, Tunnel
     from headrace.spark.listener import LagListener, lag_of
+    from headrace.spark.outputs import Output
     from headrace.spark.publication import write_stream
     from headrace.spark.session import session
     from headrace.spark.sources import HeadraceDataSource, TablestoreDataSource
+    from headrace.spark.yt_source import YtDataSource
     from headrace.streaming_sql.session import StreamingSql, sql
 
 __version__ = "0.1.0"
 
 # Spark imports this package in every worker: each name loads what it needs, and no more, when it is used.
 _HOMES = {
+    "Consumer": "headrace.ports",
     "HeadraceDataSource": "headrace.spark.sources",
     "HeadraceError": "headrace.errors",
     "LagListener": "headrace.spark.listener",
+    "Output": "headrace.spark.outputs",
+    "Producer": "headrace.ports",
+    "Queue": "headrace.ports",
     "Store": "headrace.ports",
     "StreamingSql": "headrace.streaming_sql.session",
     "Table": "headrace.ports",
     "TablestoreDataSource": "headrace.spark.sources",
     "Tunnel": "headrace.ports",
+    "YtDataSource": "headrace.spark.yt_source",
     "lag_of": "headrace.spark.listener",
     "open": "headrace.opening",
     "session": "headrace.spark.session",
@@ -35,14 +42,19 @@ _HOMES = {
 }
 
 __all__ = [
+    "Consumer",
     "HeadraceDataSource",
     "HeadraceError",
     "LagListener",
+    "Output",
+    "Producer",
+    "Queue",
     "Store",
     "StreamingSql",
     "Table",
     "TablestoreDataSource",
     "Tunnel",
+    "YtDataSource",
     "lag_of",
     "open",
     "session",

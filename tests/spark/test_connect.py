@@ -34,6 +34,19 @@ query = headrace.write_stream(
 ).trigger(availableNow=True).start()
 query.awaitTermination()
 print(sums.scan().read_all().to_pylist())
+clicks = store.create_queue("clicks", {"id": "long"})
+store.create_queue("copy", {"id": "long"})
+store.create_consumer("c")
+store.register_consumer("clicks", "c")
+clicks.append([{"id": n} for n in range(10)])
+rows = spark.readStream.format("headrace").options(store=store.url, consumer="c").load("clicks")
+outputs = [
+    headrace.Output(table="items", select=lambda df: df.where("id > 7").withColumn("price", F.lit(0.0))),
+    headrace.Output(queue="copy"),
+]
+query = headrace.write_stream(rows, store=store.url, outputs=outputs, checkpoint=directory / "d")
+query.trigger(availableNow=True).start().awaitTermination()
+print(store.queue("copy").bounds()[0].rows, store.consumer("c").offsets("clicks"), items.get({"id": 8}))
 copied = spark.read.format("headrace").option("store", store.url).load("items")
 print(copied.count(), copied.where("id >= 90").count())
 spark.stop()
@@ -49,5 +62,6 @@ def test_streams_and_batches_over_connect(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
     lines = done.stdout.strip().splitlines()
     even, odd = sum(n / 4 for n in range(0, 100, 2)), sum(n / 4 for n in range(1, 100, 2))
-    assert lines[-2] == str([{"bucket": 0, "count": 50, "total": even}, {"bucket": 1, "count": 50, "total": odd}])
+    assert lines[-3] == str([{"bucket": 0, "count": 50, "total": even}, {"bucket": 1, "count": 50, "total": odd}])
+    assert lines[-2] == "10 {0: 10} {'id': 8, 'price': 0.0}"
     assert lines[-1] == "100 10"

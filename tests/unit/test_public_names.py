@@ -10,14 +10,19 @@ import headrace
 
 def test_the_public_names_are_these() -> None:
     assert headrace.__all__ == [
+        "Consumer",
         "HeadraceDataSource",
         "HeadraceError",
         "LagListener",
+        "Output",
+        "Producer",
+        "Queue",
         "Store",
         "StreamingSql",
         "Table",
         "TablestoreDataSource",
         "Tunnel",
+        "YtDataSource",
         "lag_of",
         "open",
         "session",
@@ -36,9 +41,10 @@ def test_importing_headrace_imports_nothing_heavy() -> None:
 
 def test_the_modules_that_spark_discovers_load_no_store() -> None:
     code = (
-        "import sys, pyspark_headrace, pyspark_tablestore; "
+        "import sys, pyspark_headrace, pyspark_tablestore, pyspark_yt; "
         "assert pyspark_headrace.DefaultSource.name() == 'headrace'; "
         "assert pyspark_tablestore.DefaultSource.name() == 'tablestore'; "
+        "assert pyspark_yt.DefaultSource.name() == 'yt'; "
         "print('apsw' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)

@@ -1,22 +1,29 @@
 """What a query's checkpoint tells about the query and its batches.
 
 The checkpoint belongs to Spark; it is only read here. Its ``metadata`` file holds the query's id, and the file
-``offsets/<batch>``, written before the batch runs, holds what the batch reads, and when it was planned.
+``offsets/<batch>``, written before the batch runs, holds what the batch reads, and when it was planned: a line with
+the version, a line of JSON about the batch, and a line for each source with the offset where the batch ends.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
+
+from headrace.feeds.queue_feed import QueueOffset, is_queue_offset
+from headrace.ports import Advance
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Spark tells the jobs of a batch, and their tasks, which query and which batch they work for.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+_log = logging.getLogger("headrace")
 
 
 def query_id(spark: SparkSession, checkpoint: str) -> str:
@@ -37,6 +44,66 @@ def batch_content(checkpoint: str, batch: int, spark: SparkSession | None = None
     """
     text = _read(checkpoint, f"offsets/{batch}", spark)
     return "" if text is None else hashlib.sha256(text.encode()).hexdigest()
+
+
+def queue_progress(
+    checkpoint: str, batch: int, store_id: str, spark: SparkSession | None = None
+) -> tuple[Advance, ...]:
+    """Return how far a batch takes the consumers, in one store, of the queues that it reads.
+
+    Empty where the checkpoint cannot be read: then the source moves its consumer when the next batch is planned.
+    So it does for a batch that fixes where a queue's stream begins, which has no rows.
+    """
+    if batch == 0:
+        return ()
+    try:
+        ends = _queue_offsets(checkpoint, batch, store_id, spark)
+        starts = _queue_offsets(checkpoint, batch - 1, store_id, spark) if ends else {}
+    except Exception:
+        # Whatever file system it is on: the rows are staged, and can be published without this.
+        _log.warning("the offsets of batch %d cannot be read; its consumers follow later", batch, exc_info=True)
+        return ()
+    return tuple(
+        advance for source, end in ends.items() if source in starts for advance in _advances(starts[source], end)
+    )
+
+
+def _advances(start: QueueOffset, end: QueueOffset) -> Iterator[Advance]:
+    if end.consumer is None:
+        return
+    for queue, ends in end.queues.items():
+        if queue not in start.queues:
+            continue
+        # A partition that was added since is read from its first row.
+        expected = {partition: start.queues[queue].get(partition, 0) for partition in ends}
+        moved = {partition: row for partition, row in ends.items() if row != expected[partition]}
+        if moved:
+            yield Advance(end.consumer, queue, moved, {partition: expected[partition] for partition in moved})
+
+
+def _queue_offsets(checkpoint: str, batch: int, store_id: str, spark: SparkSession | None) -> Mapping[str, QueueOffset]:
+    """Return the offsets, by source, where a batch ends in queues of a store."""
+    text = _read(checkpoint, f"offsets/{batch}", spark)
+    offsets = {}
+    for source, line in _source_lines(text or ""):
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if is_queue_offset(value) and value["store"] == store_id:
+            offsets[source] = QueueOffset.of_json(value)
+    return offsets
+
+
+def _source_lines(text: str) -> Iterator[tuple[str, str]]:
+    """Yield (source, its line) of an offsets file; a source that has no offset yet has the line ``-``."""
+    version, *lines = text.split("\n")
+    for number, line in enumerate(lines[1:]):
+        if version == "v1":
+            yield str(number), line
+        elif version == "v2":
+            source, _, offset = line.partition(":")
+            yield source, offset
 
 
 def _read(checkpoint: str, name: str, spark: SparkSession | None) -> str | None:

@@ -1,24 +1,29 @@
-"""`write_stream`: any streaming query, in any output mode, into a table, exactly once.
+"""`write_stream`: any streaming query, in any output mode, into tables and queues of a store, exactly once.
 
 Spark's Python sinks take append mode only, so this goes through ``foreachBatch``: the batch's tasks stage their
-rows in the store, and the driver publishes them in one transaction with the marker (job, batch id). A batch that
-runs again, after whatever crash, finds the marker and changes nothing.
+rows in the store, and the driver publishes them in one transaction with the marker (job, batch id) and with the
+progress of the consumers whose queues the batch read. A batch that runs again, after whatever crash, finds the
+marker and changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import LongType, StructField, StructType
 
-from headrace.errors import OptionError, SchemaError
-from headrace.model import RowChange, TableSchema
+from headrace.errors import OptionError
+from headrace.model import RowChange
 from headrace.opening import open as open_store
-from headrace.spark.checkpoint import batch_content, query_id
-from headrace.spark.options import HEADRACE_OPTIONS, TABLESTORE_OPTIONS, Location, Settings, locate
+from headrace.ports import Queue, Staged
+from headrace.spark.checkpoint import batch_content, query_id, queue_progress
+from headrace.spark.options import HEADRACE_OPTIONS, TABLESTORE_OPTIONS, YT_OPTIONS, Location, Settings, locate
+from headrace.spark.outputs import ROWS_PER_WRITE, Output, Target, rows_per_write, stage
+from headrace.spark.workers import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 OUTPUT_MODES = ("append", "update", "complete")
+_OPTION_TABLES = {"headrace": HEADRACE_OPTIONS, "tablestore": TABLESTORE_OPTIONS, "yt": YT_OPTIONS}
 # Not a text: parsing one is a trip to the JVM in every batch.
 _RECEIPT = StructType([StructField("id", LongType()), StructField("rows", LongType())])
 
@@ -36,28 +42,30 @@ class StreamWriter:
     """A stream that is ready to start; `start` starts it."""
 
     df: DataFrame
-    location: Location
-    row_change: RowChange
+    store_url: str
+    outputs: tuple[Output, ...]
     mode: str
     checkpoint: str
     name: str | None = None
     trigger_options: Mapping[str, Any] | None = None
-    store_options: Mapping[str, Any] | None = None
+    store_options: Mapping[str, Any] = field(default_factory=dict)
+    rows_per_write: int | None = None
 
     def trigger(self, **options: Any) -> StreamWriter:
         """Return the same stream with a trigger: ``processingTime="5 seconds"`` or ``availableNow=True``."""
         return replace(self, trigger_options=options)
 
     def start(self) -> StreamingQuery:
-        """Check the query's columns against the table, and start it.
+        """Check the columns of each output against its table or queue, and start the query.
 
         Raises:
-            NotFoundError: no such store or table.
-            SchemaError: the columns do not fit the table.
+            NotFoundError: no such store, table or queue.
+            SchemaError: the columns do not fit.
         """
-        assert self.location.table is not None
-        with open_store(self.location.store_url, **(self.store_options or {})) as store:
-            check_columns(self.df, store.table(self.location.table).schema, self.row_change)
+        targets = [output.target(complete=self.mode == "complete") for output in self.outputs]
+        with open_store(self.store_url, **self.store_options) as store:
+            for output, target in zip(self.outputs, targets, strict=True):
+                target.check(store, _columns(self.df, output))
             # Absolute: the tasks may have another working directory.
             url = store.url
         stream: DataStreamWriter = self.df.writeStream.outputMode(self.mode)
@@ -66,39 +74,76 @@ class StreamWriter:
             stream = stream.queryName(self.name)
         if self.trigger_options:
             stream = stream.trigger(**self.trigger_options)
-        return stream.foreachBatch(self._publish_batch(url)).start()
+        return stream.foreachBatch(self._publish_batch(url, targets)).start()
 
-    def _publish_batch(self, url: str) -> Callable[[DataFrame, int], None]:
-        table, change, checkpoint = str(self.location.table), self.row_change, self.checkpoint
-        options: dict[str, Any] = dict(self.store_options or {})
+    def _publish_batch(self, url: str, targets: Sequence[Target]) -> Callable[[DataFrame, int], None]:
+        outputs, checkpoint, most_rows = self.outputs, self.checkpoint, self.rows_per_write
+        options = dict(self.store_options)
+        sink = "+".join(sorted(target.name for target in targets))
         job: str | None = None
 
         def publish_batch(batch_df: DataFrame, batch: int) -> None:
-            from headrace.ports import Staged
-            from headrace.spark.writers import StagedRows, publish
-
             nonlocal job
             spark = batch_df.sparkSession
             job = current = job or query_id(spark, checkpoint)
 
-            def stage_rows(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-                import pyarrow as pa
+            def staged(rows: DataFrame, target: Target) -> list[Staged]:
+                def stage_rows(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+                    import pyarrow as pa
 
-                from headrace.spark.writers import stage
+                    with open_store(url, **options) as store:
+                        receipts = stage(store, target, store.publisher(current, sink), batch, given, most_rows)
+                    settle()
+                    ids, counts = [receipt.id for receipt in receipts], [receipt.rows for receipt in receipts]
+                    yield pa.RecordBatch.from_arrays(
+                        [pa.array(ids, pa.int64()), pa.array(counts, pa.int64())], ["id", "rows"]
+                    )
 
-                with open_store(url, **options) as store:
-                    receipts = stage(store, store.table(table), change, current, batch, rows).staged
-                ids, counts = [receipt.id for receipt in receipts], [receipt.rows for receipt in receipts]
-                yield pa.RecordBatch.from_arrays(
-                    [pa.array(ids, pa.int64()), pa.array(counts, pa.int64())], ["id", "rows"]
-                )
+                receipts = rows.mapInArrow(stage_rows, _RECEIPT).collect()
+                return [Staged(receipt.id, receipt.rows) for receipt in receipts]
 
-            receipts = batch_df.mapInArrow(stage_rows, _RECEIPT).collect()
-            staged = StagedRows(current, batch, [Staged(receipt.id, receipt.rows) for receipt in receipts])
             with open_store(url, **options) as store:
-                publish(store, table, change, [staged], content=batch_content(checkpoint, batch, spark))
+                publisher = store.publisher(current, sink)
+                try:
+                    with _computed_once(batch_df, len(outputs)) as given:
+                        writes = [
+                            target.write(staged(output.rows(given), target))
+                            for output, target in zip(outputs, targets, strict=True)
+                        ]
+                    publisher.publish(
+                        batch,
+                        writes,
+                        advances=queue_progress(checkpoint, batch, store.id, spark),
+                        content=batch_content(checkpoint, batch, spark),
+                    )
+                except Exception:
+                    publisher.discard(batch)
+                    raise
 
         return publish_batch
+
+
+@contextmanager
+def _computed_once(batch: DataFrame, uses: int) -> Iterator[DataFrame]:
+    """Keep a batch's rows while they are used more than once."""
+    if uses == 1:
+        yield batch
+        return
+    batch.persist()
+    try:
+        yield batch
+    finally:
+        batch.unpersist()
+
+
+def _columns(df: DataFrame, output: Output) -> pa.Schema:
+    """Return the columns that an output will have."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    if output.select is None:
+        return to_arrow_schema(df.schema, timezone="UTC")
+    # What selects from a batch need not work on a stream.
+    return to_arrow_schema(output.rows(df.sparkSession.createDataFrame([], df.schema)).schema, timezone="UTC")
 
 
 def write_stream(
@@ -107,6 +152,9 @@ def write_stream(
     checkpoint: str | Path,
     store: str | Path | None = None,
     table: str | None = None,
+    queue: str | None = None,
+    key: str | Sequence[str] | None = None,
+    outputs: Sequence[Output] | None = None,
     mode: str = "append",
     name: str | None = None,
     row_change: str | RowChange | None = None,
@@ -114,32 +162,42 @@ def write_stream(
     format: str = "headrace",
     options: Mapping[str, str] | None = None,
 ) -> StreamWriter:
-    """Write a streaming DataFrame into a table, each batch at once and once.
+    """Write a streaming DataFrame into a table, a queue, or several of them, each batch at once and once.
+
+    Where the DataFrame reads a queue of the same store by a consumer, the consumer stands at a batch's end from the
+    moment on when the batch's rows are visible.
 
     Args:
-        df: the query; its columns are matched to the table's by name.
+        df: the query; its columns are matched to the table's or queue's by name. In rows for a queue, a column
+            ``$tablet_index`` says which partition each row goes to.
         checkpoint: the checkpoint location, a directory or any URL that Spark can write.
-        store: the store's path or URL; ``table`` the table in it.
-        mode: ``append``, ``update`` or ``complete``. In complete mode each batch replaces the table's content.
+        store: the store's path or URL; ``table`` or ``queue`` names the table or queue in it.
+        key: for a queue: the columns by whose values rows are spread over its partitions.
+        outputs: several tables and queues of the store, written in one transaction for each batch, instead of
+            ``table`` or ``queue``. Change them only where the last batch is complete: a batch that has to be
+            repeated counts as published for the same outputs only.
+        mode: ``append``, ``update`` or ``complete``. In complete mode each batch replaces a table's content; to a
+            queue, which is a log, it appends the whole result once more.
         name: the query's name.
         row_change: ``put`` (default) replaces rows by key, ``update`` sets the cells that are not null, ``delete``
             removes the rows of the given keys.
         trigger: as for Spark's ``trigger``: ``{"processingTime": "5 seconds"}``, ``{"availableNow": True}``.
-        format: ``headrace``, or ``tablestore`` to give store and table in that format's ``options``.
+        format: ``headrace``; or ``tablestore`` or ``yt`` to give store and table in that format's ``options``.
         options: further options of the format.
 
     Returns:
         A `StreamWriter`; its ``start()`` gives Spark's ``StreamingQuery``.
+
+    Raises:
+        NotFoundError: no such store, table or queue.
+        OptionError: an option is missing or wrong.
     """
     given = dict(options or {})
-    if store is not None:
-        given["store"] = str(store)
-    if table is not None:
-        given["table"] = table
+    given |= {
+        name: str(value) for name, value in (("store", store), ("table", table), ("queue", queue)) if value is not None
+    }
     location = locate(format, given)
-    if location.table is None:
-        raise OptionError("option table is missing", remedy='write_stream(df, store=…, table="…")')
-    settings = Settings(TABLESTORE_OPTIONS if format.lower() == "tablestore" else HEADRACE_OPTIONS, given)
+    settings = Settings(_OPTION_TABLES[format.lower()], given)
     mode = mode.lower()
     if mode not in OUTPUT_MODES:
         raise OptionError("unknown output mode", received=repr(mode), valid=OUTPUT_MODES)
@@ -148,64 +206,46 @@ def write_stream(
             "the DataFrame is not a stream",
             remedy=f'use df.write.format("{format}") for a batch, or read with readStream',
         )
-    if row_change is None:
-        row_change = settings.get("writer.row.change.type" if format.lower() == "tablestore" else "rowChange")
-    change = RowChange.REPLACE_ALL if mode == "complete" else RowChange.parse(str(row_change))
+    store_options = {"synchronous": settings.get("synchronous")}
+    if outputs is None:
+        outputs = [_output(location, format.lower(), settings, store_options, key, row_change)]
+    elif not outputs or location.table or location.queue or key is not None or row_change is not None:
+        raise OptionError(
+            "outputs take the place of table, queue, key and row_change",
+            remedy='write_stream(df, store=…, outputs=[headrace.Output(table="…"), headrace.Output(queue="…")])',
+        )
     return StreamWriter(
         df,
-        location,
-        change,
+        location.store_url,
+        tuple(outputs),
         mode,
         str(checkpoint),
         name,
         trigger,
-        {"synchronous": settings.get("synchronous")},
+        store_options,
+        rows_per_write(format, settings, df.sparkSession.conf.get(ROWS_PER_WRITE, None)),
     )
 
 
-def check_columns(df: DataFrame, schema: TableSchema, change: RowChange) -> None:
-    """Raise `SchemaError` unless rows of the DataFrame can be written to a table."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    from headrace.types import parse_type, type_name
-
-    given = to_arrow_schema(df.schema)
-    for name in schema.primary_key:
-        if name not in given.names:
-            raise SchemaError(
-                "the query has no column for a key column of the table",
-                received=given.names,
-                valid=f"a column {name!r}",
-            )
-    for field in given:
-        if field.name not in schema.names:
-            if change is RowChange.DELETE:
-                continue
-            raise SchemaError(
-                "the query has a column that the table lacks",
-                received=repr(field.name),
-                valid=schema.names,
-                remedy="select the table's columns only, or add the column to the table",
-            )
-        wanted = schema.column(field.name).type
-        if not _can_hold(wanted, parse_type(field.type)):
-            raise SchemaError(
-                f"column {field.name!r} has another type than the table's",
-                received=type_name(field.type),
-                valid=type_name(wanted),
-                remedy=f"CAST({field.name} AS {type_name(wanted)})",
-            )
-
-
-def _can_hold(wanted: pa.DataType, given: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    if wanted == given or pa.types.is_null(given):
-        return True
-    whole, real, exact = pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal
-    # Values of another width are checked one by one when they are written.
-    return bool(
-        (whole(wanted) and whole(given))
-        or (real(wanted) and (real(given) or whole(given)))
-        or (exact(wanted) and (exact(given) or whole(given)))
-    )
+def _output(
+    location: Location,
+    provider: str,
+    settings: Settings,
+    store_options: Mapping[str, Any],
+    key: str | Sequence[str] | None,
+    row_change: str | RowChange | None,
+) -> Output:
+    """Return the one output that a location names, with what arguments and options say about it."""
+    if location.table and location.queue:
+        raise OptionError(
+            "a stream with one output goes to a table or to a queue",
+            received=f"table {location.table!r}, queue {location.queue!r}",
+            remedy="name both in outputs=[headrace.Output(table=…), headrace.Output(queue=…)]",
+        )
+    with open_store(location.store_url, **store_options) as store:
+        sink = location.open(store)
+    ours = provider != "tablestore"
+    if isinstance(sink, Queue):
+        return Output(queue=sink.name, key=key or (settings.get("keyColumns") if ours else None), row_change=row_change)
+    row_change = row_change or settings.get("rowChange" if ours else "writer.row.change.type")
+    return Output(table=sink.name, key=key, row_change=row_change)

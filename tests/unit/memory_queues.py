@@ -1,0 +1,109 @@
+"""Queues and consumers in memory, as far as a feed looks at them; they count what they are asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import cast
+
+import pyarrow as pa
+
+from headrace.errors import DataLossError, OffsetConflictError
+from headrace.ports import Consumer, Queue, Registration, Store
+from headrace.queues import Bounds, ConsumerPartition, Disposition, QueuePage, QueueSchema
+
+ROW_BYTES = 10
+
+
+class MemoryQueue:
+    """Row ``i`` of partition ``p`` has the value ``1000 p + i``; commits are a second apart, from second 0 on."""
+
+    def __init__(self, name: str, partitions: int = 1, columns: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self.schema = QueueSchema.of(columns or {"value": "long"})
+        self.lower = [0] * partitions
+        self.upper = [0] * partitions
+        self.page_rows = 3
+        self.asked: Counter[str] = Counter()
+
+    def append(self, rows: int, partition: int = 0) -> None:
+        self.upper[partition] += rows
+
+    def trim(self, partition: int, before: int) -> None:
+        self.lower[partition] = max(self.lower[partition], before)
+
+    def add_partitions(self, count: int) -> None:
+        self.lower += [0] * count
+        self.upper += [0] * count
+
+    def make_anew(self) -> None:
+        self.lower, self.upper = [0] * len(self.lower), [0] * len(self.upper)
+
+    def bounds(self) -> dict[int, Bounds]:
+        self.asked["bounds"] += 1
+        pairs = zip(self.lower, self.upper, strict=True)
+        return {number: Bounds(low, high, (high - low) * ROW_BYTES) for number, (low, high) in enumerate(pairs)}
+
+    def read(self, partition: int, first_row: int, max_rows: int = 1000, *, until: int | None = None) -> QueuePage:
+        if first_row < self.lower[partition]:
+            raise DataLossError("trimmed")
+        end = min(first_row + min(max_rows, self.page_rows), self.upper[partition], until or self.upper[partition])
+        values = [1000 * partition + row for row in range(first_row, end)]
+        return QueuePage(partition, first_row, pa.record_batch({"value": pa.array(values, pa.int64())}))
+
+    def row_at(self, partition: int, timestamp: float) -> int:
+        return max(self.lower[partition], min(int(timestamp), self.upper[partition]))
+
+    def commit_time(self, partition: int, row: int) -> float | None:
+        self.asked["commit_time"] += 1
+        return float(row)
+
+
+class MemoryConsumer:
+    """Offsets in a dict; registered for the given queues."""
+
+    def __init__(self, name: str, queues: Sequence[MemoryQueue]) -> None:
+        self.name = name
+        self.queues = {queue.name: queue for queue in queues}
+        self.at: dict[str, dict[int, int]] = {queue.name: {} for queue in queues}
+
+    def registrations(self) -> list[Registration]:
+        return [Registration(queue, self.name, False) for queue in self.queues]
+
+    def offsets(self, queue: str) -> dict[int, int]:
+        return {number: self.at[queue].get(number, 0) for number in range(len(self.queues[queue].upper))}
+
+    def advance(self, queue: str, offsets: Mapping[int, int], expected: Mapping[int, int] | None = None) -> None:
+        for number, row in (expected or {}).items():
+            if self.at[queue].get(number, 0) != row:
+                raise OffsetConflictError.of(self.name, queue, number, row, self.at[queue].get(number, 0))
+        self.at[queue].update(offsets)
+
+    def status(self, queue: str) -> list[ConsumerPartition]:
+        return [
+            ConsumerPartition(
+                number,
+                row,
+                Bounds(0, 0),
+                Disposition.UP_TO_DATE,
+                0,
+                None,
+                0.0,
+                1.0 if number in self.at[queue] else None,
+            )
+            for number, row in self.offsets(queue).items()
+        ]
+
+
+def a_store(name: str = "here") -> Store:
+    """Return something with the id of a store."""
+    return cast(Store, SimpleNamespace(id=name))
+
+
+def as_queue(queue: MemoryQueue) -> Queue:
+    return cast(Queue, queue)
+
+
+def as_consumer(consumer: MemoryConsumer) -> Consumer:
+    return cast(Consumer, consumer)

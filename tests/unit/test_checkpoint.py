@@ -1,0 +1,110 @@
+"""A query's checkpoint, as Spark writes it, tells what its batches read."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.ports import Advance
+from headrace.spark.checkpoint import batch_content, queue_progress
+
+STORE = "store-1"
+METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1795259869171,"conf":{"spark.sql.shuffle.partitions":"2"}}'
+
+
+def offset(rows: dict[str, int], *, queue: str = "clicks", store: str = STORE, consumer: str | None = "c") -> str:
+    """Return an offset as the queue source writes it."""
+    return json.dumps({"store": store, "consumer": consumer, "queues": {queue: rows} if rows else {}})
+
+
+def checkpoint(directory: Path, *batches: list[str], version: str = "v1") -> str:
+    """Write the offsets files of batches 0, 1, …, of which each gives the lines of its sources."""
+    (directory / "offsets").mkdir()
+    for number, lines in enumerate(batches):
+        text = "\n".join([version, METADATA, *lines])
+        (directory / "offsets" / str(number)).write_text(text)
+    return str(directory)
+
+
+def test_a_batch_moves_the_consumer_of_the_queue_that_it_reads(tmp_path: Path) -> None:
+    at = checkpoint(tmp_path, [offset({"0": 5, "1": 2})], [offset({"0": 9, "1": 2})])
+    assert queue_progress(at, 1, STORE) == (Advance("c", "clicks", {0: 9}, {0: 5}),)
+    assert queue_progress(f"file://{at}", 1, STORE) == queue_progress(at, 1, STORE)
+
+
+def test_a_partition_that_was_added_since_is_read_from_its_first_row(tmp_path: Path) -> None:
+    at = checkpoint(tmp_path, [offset({"0": 5})], [offset({"0": 5, "1": 3})])
+    assert queue_progress(at, 1, STORE) == (Advance("c", "clicks", {1: 3}, {1: 0}),)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("-", offset({"0": 5})),
+        (offset({}), offset({"0": 5})),
+        (offset({"0": 5}), offset({"0": 5})),
+        (offset({"0": 5}, consumer=None), offset({"0": 9}, consumer=None)),
+        (offset({"0": 5}, store="another"), offset({"0": 9}, store="another")),
+        ("17", "18"),
+        ('{"logOffset":0}', '{"logOffset":1}'),
+        ('{"batch":"x"}', '{"batch":"y"}'),
+        ("not JSON", "still not"),
+    ],
+    ids=["no offset", "start fixed", "no rows", "no consumer", "other store", "rate", "files", "tunnel", "broken"],
+)
+def test_nothing_else_moves_a_consumer(tmp_path: Path, before: str, after: str) -> None:
+    assert queue_progress(checkpoint(tmp_path, [before], [after]), 1, STORE) == ()
+
+
+def test_each_source_is_compared_with_itself(tmp_path: Path) -> None:
+    first, second = offset({"0": 1}), offset({"0": 10}, queue="views")
+    at = checkpoint(tmp_path, [first, "7", second], [offset({"0": 2}), "8", offset({"0": 20}, queue="views")])
+    assert queue_progress(at, 1, STORE) == (
+        Advance("c", "clicks", {0: 2}, {0: 1}),
+        Advance("c", "views", {0: 20}, {0: 10}),
+    )
+
+
+def test_the_second_version_of_the_file_names_its_sources(tmp_path: Path) -> None:
+    before = ["1:" + offset({"0": 1}), "0:" + offset({"0": 10}, queue="views")]
+    after = ["0:" + offset({"0": 20}, queue="views"), "1:" + offset({"0": 2}), "2:-"]
+    assert queue_progress(checkpoint(tmp_path, before, after, version="v2"), 1, STORE) == (
+        Advance("c", "views", {0: 20}, {0: 10}),
+        Advance("c", "clicks", {0: 2}, {0: 1}),
+    )
+
+
+@pytest.mark.parametrize("version", ["v3", "", "{}"])
+def test_a_file_of_an_unknown_kind_tells_nothing(tmp_path: Path, version: str) -> None:
+    at = checkpoint(tmp_path, [offset({"0": 5})], [offset({"0": 9})], version=version)
+    assert queue_progress(at, 1, STORE) == ()
+
+
+def test_a_checkpoint_that_is_not_there_or_not_local_tells_nothing(tmp_path: Path) -> None:
+    assert queue_progress(str(tmp_path), 3, STORE) == ()
+    assert queue_progress("hdfs://host/checkpoint", 3, STORE) == ()
+    assert batch_content("hdfs://host/checkpoint", 3) == ""
+
+
+def test_a_checkpoint_that_cannot_be_read_is_reported_and_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Session:
+        @property
+        def read(self) -> Any:
+            raise OSError("no route to host")
+
+    with caplog.at_level(logging.WARNING, "headrace"):
+        assert queue_progress("hdfs://host/checkpoint", 3, STORE, Session()) == ()  # type: ignore[arg-type]
+    assert "batch 3" in caplog.text
+
+
+def test_a_batch_is_told_from_any_other_under_its_number(tmp_path: Path) -> None:
+    at = checkpoint(tmp_path, [offset({"0": 5})], [offset({"0": 9})])
+    contents = {batch_content(at, 0), batch_content(at, 1)}
+    assert len(contents - {""}) == 2
+    assert batch_content(at, 2) == ""

@@ -1,0 +1,170 @@
+"""What Spark writes into: rows are checked, staged in writes of a bounded size, and all of them or none."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pyarrow as pa
+import pytest
+
+import headrace
+from headrace import Output
+from headrace.errors import OptionError, SchemaError
+from headrace.model import RowChange
+from headrace.ports import Append, Store, Write
+from headrace.spark.options import HEADRACE_OPTIONS, YT_OPTIONS, Settings
+from headrace.spark.outputs import QueueTarget, TableTarget, Target, rows_per_write, stage
+
+TARGETS = [TableTarget("orders"), QueueTarget("clicks")]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = headrace.open(tmp_path / "shop", create=True, synchronous="off")
+    store.create_table("orders", {"id": "long", "price": "double", "note": "string not null"}, "id")
+    store.create_queue("clicks", {"id": "long", "price": "double", "$timestamp": "timestamp"}, partitions=2)
+    return store
+
+
+def batches(*sizes: int, **columns: pa.Array) -> Iterator[pa.RecordBatch]:
+    first = 0
+    for size in sizes:
+        yield pa.record_batch({"id": pa.array(range(first, first + size), pa.int64()), **columns})
+        first += size
+
+
+def staged_rows(store: Store) -> int:
+    connection = apsw.Connection(str(Path(store.url.removeprefix("file://")) / "db"))
+    try:
+        return sum(rows for (rows,) in connection.execute("SELECT n FROM stage"))
+    finally:
+        connection.close()
+
+
+def described(*columns: tuple[str, Any]) -> pa.Schema:
+    return pa.schema(list(columns))
+
+
+# -- outputs --------------------------------------------------------------------------------------------
+
+
+def test_an_output_is_a_table_or_a_queue() -> None:
+    assert Output(table="t").target() == TableTarget("t", RowChange.PUT)
+    assert Output(table="t", row_change="delete").target() == TableTarget("t", RowChange.DELETE)
+    assert Output(table="t").target(complete=True) == TableTarget("t", RowChange.REPLACE_ALL)
+    assert Output(queue="q", key="id").target(complete=True) == QueueTarget("q", ("id",))
+    assert Output(queue="q", key=["a", "b"]).target() == QueueTarget("q", ("a", "b"))
+    for wrong in ({}, {"table": "t", "queue": "q"}, {"table": "t", "key": "id"}, {"queue": "q", "row_change": "put"}):
+        with pytest.raises(OptionError):
+            Output(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_target_goes_to_the_tasks(target: Target) -> None:
+    assert pickle.loads(pickle.dumps(target)) == target
+
+
+def test_a_target_says_what_is_to_be_published() -> None:
+    assert TableTarget("t", RowChange.UPDATE).write(iter(())) == Write("t", RowChange.UPDATE, ())
+    assert QueueTarget("q", replace=True).write(iter(())) == Append("q", (), replace=True)
+
+
+# -- columns --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "columns", "error"),
+    [
+        (RowChange.PUT, described(("id", pa.int32()), ("note", pa.string())), None),
+        (RowChange.PUT, described(("id", pa.int64())), "'note', which is NOT NULL"),
+        (RowChange.UPDATE, described(("id", pa.int64())), None),
+        (RowChange.UPDATE, described(("note", pa.string())), "key column"),
+        (RowChange.DELETE, described(("id", pa.int64()), ("anything", pa.string())), None),
+        (RowChange.UPDATE, described(("id", pa.int64()), ("anything", pa.string())), "'anything'"),
+        (RowChange.UPDATE, described(("id", pa.int64()), ("price", pa.string())), "CAST"),
+    ],
+)
+def test_columns_are_checked_against_a_table(
+    store: Store, change: RowChange, columns: pa.Schema, error: str | None
+) -> None:
+    if error is None:
+        return TableTarget("orders", change).check(store, columns)
+    with pytest.raises(SchemaError, match=error):
+        TableTarget("orders", change).check(store, columns)
+
+
+def test_a_queue_may_get_fewer_columns_and_the_partition_of_each_row(store: Store) -> None:
+    QueueTarget("clicks").check(store, described(("id", pa.int8())))
+    QueueTarget("clicks").check(store, described(("price", pa.int64()), ("$tablet_index", pa.int32())))
+    QueueTarget("clicks", ("id",)).check(store, described(("id", pa.int64()), ("price", pa.null())))
+
+
+# -- staging --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_writes_have_at_most_so_many_rows(store: Store, target: Target) -> None:
+    publisher = store.publisher("job", "sink")
+    note = {} if target.name == "clicks" else {"note": pa.array(["n"] * 7)}
+    receipts = stage(store, target, publisher, 0, batches(7, 7, 7, **note), most_rows=5)
+    assert [receipt.rows for receipt in receipts] == [5, 5, 5, 5, 1]
+    assert publisher.publish(0, [target.write(receipts)])
+
+
+@pytest.mark.parametrize("most_rows", [None, 3])
+@pytest.mark.parametrize("target", TARGETS)
+def test_without_rows_nothing_is_written(store: Store, target: Target, most_rows: int | None) -> None:
+    assert stage(store, target, store.publisher("job", "sink"), 0, batches(0, 0), most_rows) == []
+
+
+@pytest.mark.parametrize("most_rows", [None, 3])
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_task_that_fails_leaves_nothing_staged(store: Store, target: Target, most_rows: int | None) -> None:
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield from batches(10, **({} if target.name == "clicks" else {"note": pa.array(["n"] * 10)}))
+        raise OSError("the rows end here")
+
+    with pytest.raises(OSError, match="the rows end here"):
+        stage(store, target, store.publisher("job", "sink"), 0, failing(), most_rows)
+    assert staged_rows(store) == 0
+
+
+@pytest.mark.parametrize("most_rows", [None, 3])
+def test_a_published_batch_is_read_to_its_end_and_stages_nothing(store: Store, most_rows: int | None) -> None:
+    publisher = store.publisher("job", "sink")
+    target = QueueTarget("clicks")
+    publisher.publish(0, [target.write(stage(store, target, publisher, 0, batches(2)))])
+    rows = batches(1, 1)
+    assert stage(store, target, publisher, 0, rows, most_rows) == []
+    assert next(rows, None) is None
+    assert staged_rows(store) == 0
+
+
+def test_rows_go_to_the_partition_that_they_name(store: Store) -> None:
+    publisher, target = store.publisher("job", "sink"), QueueTarget("clicks")
+    chosen = pa.array([1, 1, 0, 1], pa.int16())
+    receipts = stage(store, target, publisher, 0, batches(4, **{"$tablet_index": chosen}))
+    publisher.publish(0, [target.write(receipts)])
+    queue = store.queue("clicks")
+    assert [queue.read(number, 0).rows.column("id").to_pylist() for number in (0, 1)] == [[2], [0, 1, 3]]
+
+
+# -- the size of writes ---------------------------------------------------------------------------------
+
+
+def test_format_yt_bounds_its_writes() -> None:
+    plain, given = Settings(YT_OPTIONS, {}), Settings(YT_OPTIONS, {"dynbatchsize": "7"})
+    assert rows_per_write("headrace", Settings(HEADRACE_OPTIONS, {}), "100") is None
+    assert rows_per_write("yt", plain, None) == 50_000
+    assert rows_per_write("YT", plain, "100") == 100
+    assert rows_per_write("yt", given, "100") == 7
+
+
+@pytest.mark.parametrize("text", ["0", "-5", "many", "", "1e3", "2.5"])
+def test_a_size_of_writes_must_be_a_positive_number(text: str) -> None:
+    with pytest.raises(OptionError, match=r"spark\.yt\.write\.dynBatchSize.*positive"):
+        rows_per_write("yt", Settings(YT_OPTIONS, {}), text)
