@@ -37,6 +37,20 @@ print([(row["UserId"], row["orders"], row["spent"]) for row in totals])
     assert done.stdout.strip().endswith("[('u1', 2, 12.5), ('u2', 1, 5.0)]")
 
 
+def test_the_page_on_queues(tmp_path: Path) -> None:
+    script = "\n".join(blocks("docs/queues.md", "python"))
+    script += """
+print(sorted(row["user"] for row in store.queue("slow").read(0, 0).rows.to_pylist()))
+print(store.consumer("//home/stats").offsets("clicks") == {n: b.upper for n, b in clicks.bounds().items()})
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    # The first click was read by hand before the stream began.
+    assert done.stdout.strip().endswith("['u1', 'u2']\nTrue")
+
+
 def test_the_page_of_options_is_made_from_the_code() -> None:
     subprocess.run([sys.executable, str(ROOT / "tools" / "options_page.py"), "--check"], check=True)
 
