@@ -1,0 +1,79 @@
+"""Deduplication: payments that a sender repeats are taken once.
+
+``ever``: an id is taken once for all time; the state grows with the ids.
+``exact``: id and event time are the key; the state forgets what is older than the watermark.
+``within``: an id is taken once within the watermark's delay, even if its repetition has another time.
+With a watermark, rows older than it are dropped, whether they are repetitions or not.
+
+Run it with ``python examples/event_time/deduplicate.py``, or with ``exact`` or ``within`` behind it.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import headrace
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.spark.publication import StreamWriter
+
+
+def at(time: str) -> datetime:
+    """Return a time of the example's day."""
+    return datetime.fromisoformat(f"2026-05-01T{time}+00:00")
+
+
+ARRIVALS = [
+    [{"id": 1, "time": at("12:00"), "amount": 5.0}, {"id": 1, "time": at("12:00"), "amount": 5.0}],
+    # The same again, and once more with a new time.
+    [{"id": 1, "time": at("12:00"), "amount": 5.0}, {"id": 1, "time": at("12:02"), "amount": 5.0}],
+    [{"id": 2, "time": at("12:09"), "amount": 7.0}],
+    # The watermark is at 11:59, and goes to 12:11.
+    [{"id": 3, "time": at("12:21"), "amount": 1.0}, {"id": 2, "time": at("12:10"), "amount": 7.0}],
+    # 12:08 is too late; 1 was forgotten at 12:10, ten minutes after it came.
+    [{"id": 4, "time": at("12:08"), "amount": 2.0}, {"id": 1, "time": at("12:22"), "amount": 5.0}],
+]
+
+
+def create(store: headrace.Store) -> None:
+    """Create the queue that has repetitions and the queue that has none."""
+    payment = {"id": "long", "time": "timestamp", "amount": "double"}
+    store.create_queue("received", payment)
+    store.create_queue("payments", payment)
+
+
+def once(received: DataFrame, how: str) -> DataFrame:
+    """Drop repetitions; see the top of this file for the three ways."""
+    if how == "ever":
+        return received.dropDuplicates(["id"])
+    timed = received.withWatermark("time", "10 minutes")
+    return timed.dropDuplicates(["id", "time"]) if how == "exact" else timed.dropDuplicatesWithinWatermark(["id"])
+
+
+def build(spark: SparkSession, store: headrace.Store, checkpoint: Path, how: str = "ever") -> StreamWriter:
+    """Return the query."""
+    received = spark.readStream.format("headrace").option("store", store.url).option("queue", "received").load()
+    return headrace.write_stream(once(received, how), store=store.url, queue="payments", checkpoint=checkpoint)
+
+
+def main(directory: Path, how: str = "ever") -> None:
+    """Let the rows arrive; each run goes on where the last one stopped."""
+    spark = headrace.session("deduplication")
+    with headrace.open(directory / "store", create=True) as store:
+        create(store)
+        for rows in ARRIVALS:
+            store.queue("received").append(rows)
+            query = build(spark, store, directory / "checkpoint", how).trigger(availableNow=True).start()
+            query.awaitTermination()
+        print(store.queue("payments").read(0, 0).rows.to_pandas().to_string(index=False))
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="headrace-") as temporary:
+        main(Path(temporary), *sys.argv[1:])

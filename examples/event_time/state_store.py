@@ -1,0 +1,63 @@
+"""The state store: counts for all time, kept in RocksDB, and what a restart finds there.
+
+`headrace.session` sets RocksDB with changelog checkpoints: each batch saves only what it changed. The state lives in
+the checkpoint, beside the offsets of the rows that made it; a restart loads it and reads on from exactly those offsets.
+
+Run it with ``python examples/event_time/state_store.py``.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import headrace
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.spark.publication import StreamWriter
+
+ARRIVALS = [
+    [{"word": "water"}, {"word": "wheel"}, {"word": "water"}],
+    [{"word": "water"}],
+    [{"word": "mill"}, {"word": "wheel"}],
+]
+
+
+def create(store: headrace.Store) -> None:
+    """Create the queue of words and the table of counts."""
+    store.create_queue("words", {"word": "string"})
+    store.create_table("counts", {"word": "string", "count": "long"}, "word")
+
+
+def count(words: DataFrame) -> DataFrame:
+    """Count each word."""
+    return words.groupBy("word").count()
+
+
+def build(spark: SparkSession, store: headrace.Store, checkpoint: Path) -> StreamWriter:
+    """Return the query."""
+    words = spark.readStream.format("headrace").option("store", store.url).option("queue", "words").load()
+    return headrace.write_stream(count(words), store=store.url, table="counts", checkpoint=checkpoint, mode="update")
+
+
+def main(directory: Path) -> None:
+    """Run the query anew for every arrival, and say how many keys it found in its state and wrote into it."""
+    spark = headrace.session("state store")
+    with headrace.open(directory / "store", create=True) as store:
+        create(store)
+        for rows in ARRIVALS:
+            store.queue("words").append(rows)
+            query = build(spark, store, directory / "checkpoint").trigger(availableNow=True).start()
+            query.awaitTermination()
+            assert query.lastProgress is not None
+            state = query.lastProgress.stateOperators[0]
+            print(f"{state.numRowsTotal} words in the state, {state.numRowsUpdated} of them new or changed")
+        print(store.table("counts").scan().read_all().to_pandas().to_string(index=False))
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="headrace-") as temporary:
+        main(Path(temporary))
