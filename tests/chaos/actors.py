@@ -15,6 +15,7 @@ from typing import Any
 
 import headrace
 from headrace.errors import HeadraceError
+from tests.chaos.driving import driver_session, run_until_told
 
 COLUMNS = {"UserId": "string", "OrderId": "long", "price": "double", "timestamp": "long"}
 WINDOWS = {"begin": "string", "end": "string", "count": "long", "totalPrice": "double"}
@@ -88,16 +89,7 @@ def _reshape(table: headrace.Table, chance: random.Random) -> None:
 
 def drive(directory: Path) -> None:
     """Run the three queries until told to stop; end when they have caught up."""
-    spark = headrace.session(
-        "chaos",
-        master="local[2,8]",
-        conf={
-            "spark.ui.enabled": "false",
-            "spark.sql.shuffle.partitions": 2,
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        },
-    )
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = driver_session()
     store = str(directory / "store")
 
     def changes(tunnel: str) -> Any:
@@ -139,15 +131,7 @@ def drive(directory: Path) -> None:
         .options(store=store, table="copy", checkpointLocation=str(checkpoints / "copy"))
         .start(),
     ]
-    (directory / "running").touch()
-    while not (directory / "stop").exists():
-        for query in queries:
-            query.awaitTermination(0.2)
-    for query in queries:
-        query.processAllAvailable()
-        query.stop()
-    (directory / "done").touch()
-    spark.stop()
+    run_until_told(directory, spark, queries)
 
 
 if __name__ == "__main__":

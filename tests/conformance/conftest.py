@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.ports import Store, Table
-from tests.conformance.stores import STORES, Place
+from headrace.ports import Queue, Store, Table
+from tests.conformance.stores import STORES, Place, require
 
 
 @pytest.fixture(params=sorted(STORES))
@@ -28,3 +28,15 @@ def store(place: Place) -> Iterator[Store]:
 def orders(store: Store) -> Table:
     """An empty table with a text key and two attributes."""
     return store.create_table("orders", {"id": "string", "price": "long", "note": "string"}, "id")
+
+
+@pytest.fixture
+def needs_queues(store: Store) -> None:
+    """Skip the test where the store has no queues."""
+    require(store, "queues")
+
+
+@pytest.fixture
+def queue(store: Store) -> Queue:
+    """An empty queue of one column and three partitions."""
+    return store.create_queue("clicks", {"data": "string"}, partitions=3)

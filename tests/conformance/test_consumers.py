@@ -14,14 +14,12 @@ from headrace.ports import Consumer, Queue, Registration, Store
 from headrace.queues import Bounds, Disposition
 from tests.conformance import queue_workers
 from tests.conformance.queue_reading import consumer_of, values
-from tests.conformance.stores import Place, require
+from tests.conformance.stores import Place
 
 _context = multiprocessing.get_context("spawn")
 
 
-@pytest.fixture(autouse=True)
-def _has_queues(store: Store) -> None:
-    require(store, "queues")
+pytestmark = pytest.mark.usefixtures("needs_queues")
 
 
 @pytest.fixture

@@ -23,19 +23,12 @@ from headrace.ports import Producer, Queue, Store
 from headrace.queues import ProducerSession, Pushed
 from tests.conformance import queue_workers
 from tests.conformance.queue_reading import data_in, edges, values
-from tests.conformance.stores import Place, require
+from tests.conformance.stores import Place
 
 _context = multiprocessing.get_context("spawn")
 
 
-@pytest.fixture(autouse=True)
-def _has_queues(store: Store) -> None:
-    require(store, "queues")
-
-
-@pytest.fixture
-def queue(store: Store) -> Queue:
-    return store.create_queue("clicks", {"data": "string"}, partitions=3)
+pytestmark = pytest.mark.usefixtures("needs_queues")
 
 
 @pytest.fixture

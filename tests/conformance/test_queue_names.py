@@ -10,18 +10,9 @@ from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, Sche
 from headrace.ports import Queue, Store, Table
 from headrace.queues import RowRange
 from tests.conformance.queue_reading import consumer_of, data_in, edges, rows_in, values
-from tests.conformance.stores import Place, require
+from tests.conformance.stores import Place
 
-
-@pytest.fixture(autouse=True)
-def _has_queues(store: Store) -> None:
-    require(store, "queues")
-
-
-@pytest.fixture
-def queue(store: Store) -> Queue:
-    """An empty queue of one column and three partitions."""
-    return store.create_queue("clicks", {"data": "string"}, partitions=3)
+pytestmark = pytest.mark.usefixtures("needs_queues")
 
 
 def test_a_queue_is_found_by_its_name(place: Place, store: Store, queue: Queue) -> None:

@@ -12,14 +12,12 @@ from headrace.ports import Consumer, Queue, Store
 from headrace.queues import Bounds
 from tests.conformance import queue_workers
 from tests.conformance.queue_reading import consumer_of, data_in, edges, values, wait_until
-from tests.conformance.stores import Place, require
+from tests.conformance.stores import Place
 
 _context = multiprocessing.get_context("spawn")
 
 
-@pytest.fixture(autouse=True)
-def _has_queues(store: Store) -> None:
-    require(store, "queues")
+pytestmark = pytest.mark.usefixtures("needs_queues")
 
 
 @pytest.fixture

@@ -19,21 +19,13 @@ from headrace.ports import Queue, QueueOptions, Store
 from headrace.queues import Bounds, RowRange, partition_of_keys
 from tests.conformance import queue_workers
 from tests.conformance.queue_reading import consumer_of, data_in, edges, rows_in, values
-from tests.conformance.stores import Place, require
+from tests.conformance.stores import Place
 
 _context = multiprocessing.get_context("spawn")
 FULL = {"data": "string", "$timestamp": "timestamp", "$cumulative_data_weight": "long"}
 
 
-@pytest.fixture(autouse=True)
-def _has_queues(store: Store) -> None:
-    require(store, "queues")
-
-
-@pytest.fixture
-def queue(store: Store) -> Queue:
-    """An empty queue of one column and three partitions."""
-    return store.create_queue("clicks", {"data": "string"}, partitions=3)
+pytestmark = pytest.mark.usefixtures("needs_queues")
 
 
 # -- appending --------------------------------------------------------------------------------------------

@@ -41,6 +41,11 @@ def test_a_partition_that_was_added_since_is_read_from_its_first_row(tmp_path: P
     assert queue_progress(at, 1, STORE) == (Advance("c", "clicks", {1: 3}, {1: 0}),)
 
 
+def test_in_a_queue_that_was_made_anew_the_consumer_began_anew_too(tmp_path: Path) -> None:
+    at = checkpoint(tmp_path, [offset({"0": 50, "1": 2})], [offset({"0": 4, "1": 3})])
+    assert queue_progress(at, 1, STORE) == (Advance("c", "clicks", {0: 4, 1: 3}, {0: 0, 1: 2}),)
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -22,25 +22,6 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> str:
-    """The address of a store that is not there yet."""
-    return str(tmp_path / "shop")
-
-
-@pytest.fixture
-def run(store: str, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command with --json on the store; return its result, or its lines if there are several."""
-
-    def run_command(*arguments: str, code: int = 0) -> Any:
-        assert main(["-s", store, "--json", *arguments]) == code, capsys.readouterr().err
-        printed = capsys.readouterr()
-        lines = [json.loads(line) for line in (printed.err if code else printed.out).splitlines()]
-        return lines[0] if len(lines) == 1 else lines
-
-    return run_command
-
-
-@pytest.fixture
 def orders(run: Run, tmp_path: Path) -> str:
     """A table with three rows."""
     run("table", "create", "orders", "-c", "UserId=string", "-c", "OrderId=long", "-c", "price=double",

@@ -21,24 +21,6 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> str:
-    return str(tmp_path / "shop")
-
-
-@pytest.fixture
-def run(store: str, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command with --json on the store; return its result, or its lines if there are several."""
-
-    def run_command(*arguments: str, code: int = 0) -> Any:
-        assert main(["-s", store, "--json", *arguments]) == code, capsys.readouterr().err
-        printed = capsys.readouterr()
-        lines = [json.loads(line) for line in (printed.err if code else printed.out).splitlines()]
-        return lines[0] if len(lines) == 1 else lines
-
-    return run_command
-
-
-@pytest.fixture
 def clicks(run: Run, store: str) -> Queue:
     """A queue with two partitions; two rows are in the first."""
     run("queue", "create", "clicks", "-c", "user=string not null", "-c", "tags=array<string>", "-p", "2")

@@ -16,6 +16,7 @@ from headrace.ports import Append, Publisher, Queue, Store
 from headrace.queues import RowRange
 from headrace.stores.embedded import chunks, queues, staging
 from headrace.stores.embedded.database import Database, stamp
+from headrace.stores.embedded.publisher import EmbeddedPublisher
 
 LARGE = 20_000
 
@@ -146,6 +147,19 @@ def test_rows_for_many_partitions_are_staged_in_bounded_memory(
     found = [numbers_in(queue, partition) for partition in (0, 1)]
     assert sorted(found[0] + found[1]) == list(range(1000))
     assert all(numbers == sorted(numbers) for numbers in found)
+
+
+def test_staging_looks_at_each_part_once_however_many_wait(store: Store) -> None:
+    looks: list[int] = []
+
+    class Counting(bytes):
+        def __len__(self) -> int:
+            looks.append(1)
+            return super().__len__()
+
+    publisher = EmbeddedPublisher(store._database, "job", "sink")  # type: ignore[attr-defined]
+    assert len(publisher._stage(0, (staging.StagePart(1, Counting(b"x")) for _ in range(1000)))) == 1000
+    assert len(looks) < 5000
 
 
 # -- bytes that go --------------------------------------------------------------------------------------

@@ -390,6 +390,33 @@ def test_a_consumer_at_either_end_of_a_repeated_batch_is_where_it_should_be(
     assert not caplog.records
 
 
+@pytest.mark.parametrize("restarted", [True, False])
+def test_rows_of_a_queue_that_was_made_anew_do_not_count_as_read(restarted: bool) -> None:
+    queue = MemoryQueue("q", 2)
+    queue.append(10)
+    queue.append(10, 1)
+    consumer = MemoryConsumer("c", [queue])
+    feed = feed_of(queue, consumer=consumer, fail_on_data_loss=False)
+    end = feed.latest(begun(feed))
+    feed.latest(end)
+    assert consumer.at["q"] == {0: 10, 1: 10}
+    queue.lower, queue.upper, consumer.at["q"] = [0], [3], {}
+    if restarted:
+        with pytest.raises(DataLossError, match="made anew"):
+            feed_of(queue, consumer=consumer).latest(end)
+        assert consumer.offsets("q") == {0: 0}
+        feed = feed_of(queue, consumer=consumer, fail_on_data_loss=False)
+    again = feed.latest(end)
+    assert consumer.offsets("q") == {0: 0}
+    assert values(feed, queue, end, again) == [0, 1, 2]
+    queue.append(20)
+    repeated = feed_of(queue, consumer=consumer, fail_on_data_loss=False)
+    assert values(repeated, queue, end, again) == [0, 1, 2]
+    assert consumer.offsets("q") == {0: 0}
+    repeated.latest(again)
+    assert consumer.at["q"] == {0: 3}
+
+
 def test_an_advance_made_by_a_publication_is_no_conflict(queue: MemoryQueue, consumer: MemoryConsumer) -> None:
     feed = feed_of(queue, consumer=consumer)
     end = feed.latest(begun(feed))

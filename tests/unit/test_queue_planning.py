@@ -52,6 +52,18 @@ def test_sixty_four_small_partitions_are_few_tasks() -> None:
     assert len(plan_tasks([QueueRange("q", number, 0, 100) for number in range(64)])) == 2
 
 
+def test_each_range_is_looked_at_a_few_times_however_many_share_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[QueueRange] = []
+
+    def rows(part: QueueRange) -> int:
+        looks.append(part)
+        return part.next - part.first
+
+    monkeypatch.setattr(QueueRange, "rows", property(rows))
+    assert len(plan_tasks([QueueRange("q", number, 0, 1) for number in range(1000)])) == 1
+    assert len(looks) < 5000
+
+
 def test_one_fat_partition_is_cut_into_equal_tasks() -> None:
     tasks = plan_tasks([QueueRange("q", 0, 10, 1010)], 4)
     assert [task[0].rows for task in tasks] == [250] * 4

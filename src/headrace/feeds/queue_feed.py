@@ -227,8 +227,10 @@ class QueueFeed:
                 continue
             # A publication may have made the advance already, together with the batch's rows.
             if not _agree(self._consumer.offsets(name), target):
+                target, left = self._in_place(name, target), self._in_place(name, left)
                 moved = {number: row for number, row in target.items() if left.get(number, 0) != row}
-                self._consumer.advance(name, moved, {number: left.get(number, 0) for number in moved})
+                if moved:
+                    self._consumer.advance(name, moved, {number: left.get(number, 0) for number in moved})
             self._consumed[name] = dict(target)
 
     def pin(self) -> None:
@@ -312,9 +314,10 @@ class QueueFeed:
             return
         for name in self._queues.keys() - self._consumed.keys():
             found = self._consumer.offsets(name)
-            expected = start.queues.get(name)
+            ends = None if end is None else end.queues.get(name)
+            expected = self._in_place(name, start.queues[name], ends) if name in start.queues else None
             # Before the last batch is committed, or after its publication committed it.
-            accepted = [expected, start.since.get(name), end.queues.get(name) if end is not None else None]
+            accepted = [expected, start.since.get(name), ends]
             if expected is not None and not any(_agree(found, place) for place in accepted if place is not None):
                 moved = {number: row for number, row in expected.items() if found.get(number, 0) != row}
                 before = {number: found.get(number, 0) for number in moved}
@@ -325,6 +328,19 @@ class QueueFeed:
                 )
                 found = {**found, **moved}
             self._consumed[name] = found
+
+    def _in_place(self, name: str, offsets: Mapping[int, int], ends: Mapping[int, int] | None = None) -> dict[int, int]:
+        """Return where the consumer is of a reader that is at these offsets, and reads a batch up to ``ends`` next.
+
+        In a queue that was made anew since, that is row 0: behind the end, its consumer would let unread rows be
+        trimmed.
+        """
+        bounds = self._queues[name].bounds()
+        return {
+            number: row if row <= min(bounds[number].upper, (ends or {}).get(number, row)) else 0
+            for number, row in offsets.items()
+            if number in bounds
+        }
 
 
 def check_registered(consumer: Consumer, queues: Sequence[str]) -> None:

@@ -62,11 +62,13 @@ def plan_tasks(ranges: Iterable[QueueRange], min_tasks: int | None = None) -> li
         return [(piece,) for piece in _cut(waiting, min_tasks)]
     tasks: list[tuple[QueueRange, ...]] = []
     group: list[QueueRange] = []
+    rows = 0
     for part in waiting:
         group.append(part)
-        if sum(member.rows for member in group) >= TASK_ROWS:
+        rows += part.rows
+        if rows >= TASK_ROWS:
             tasks.append(tuple(group))
-            group = []
+            group, rows = [], 0
     if group:
         tasks.append(tuple(group))
     return tasks

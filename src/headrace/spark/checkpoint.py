@@ -78,7 +78,11 @@ def _advances(start: QueueOffset, end: QueueOffset) -> Iterator[Advance]:
         expected = {partition: start.queues[queue].get(partition, 0) for partition in ends}
         moved = {partition: row for partition, row in ends.items() if row != expected[partition]}
         if moved:
-            yield Advance(end.consumer, queue, moved, {partition: expected[partition] for partition in moved})
+            # An end before the start: the queue was made anew, and the consumer's offset with it.
+            found = {
+                partition: expected[partition] if expected[partition] <= row else 0 for partition, row in moved.items()
+            }
+            yield Advance(end.consumer, queue, moved, found)
 
 
 def _queue_offsets(checkpoint: str, batch: int, store_id: str, spark: SparkSession | None) -> Mapping[str, QueueOffset]:

@@ -256,9 +256,7 @@ class Database:
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
-                # A full disk may have rolled back already.
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+                _roll_back(connection)
                 raise
 
     @contextlib.contextmanager
@@ -276,8 +274,7 @@ class Database:
             try:
                 yield connection
             finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+                _roll_back(connection)
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:
@@ -313,6 +310,13 @@ class Database:
             if version != seen or remaining <= 0:
                 return version
             time.sleep(min(0.02, remaining))
+
+
+def _roll_back(connection: apsw.Connection) -> None:
+    """End a transaction that is not committed, unless a full disk or the end of the connection has ended it."""
+    with contextlib.suppress(apsw.ConnectionClosedError):
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def stamp(connection: apsw.Connection) -> tuple[int, int]:

@@ -53,12 +53,14 @@ class EmbeddedPublisher(Publisher):
     def _stage(self, batch: int, parts: Iterable[StagePart]) -> list[Staged]:
         staged: list[Staged] = []
         waiting: list[StagePart] = []
+        size = 0
         try:
             for part in parts:
                 waiting.append(part)
-                if sum(len(each.data) for each in waiting) >= staging.FLUSH_BYTES:
+                size += len(part.data)
+                if size >= staging.FLUSH_BYTES:
                     staged += self._insert(batch, waiting)
-                    waiting = []
+                    waiting, size = [], 0
             if waiting:
                 staged += self._insert(batch, waiting)
         except BaseException:

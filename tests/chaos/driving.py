@@ -1,0 +1,39 @@
+"""What the drivers that are killed have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import headrace
+
+
+def driver_session() -> SparkSession:
+    """A session that comes up quickly and forgives the deaths of its workers."""
+    spark = headrace.session(
+        "chaos",
+        master="local[2,8]",
+        conf={
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": 2,
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def run_until_told(directory: Path, spark: SparkSession, queries: Sequence[StreamingQuery]) -> None:
+    """Run queries until there is a file ``stop``, then let them catch up, stop them, and make the file ``done``."""
+    (directory / "running").touch()
+    while not (directory / "stop").exists():
+        for query in queries:
+            query.awaitTermination(1)
+    for query in queries:
+        query.processAllAvailable()
+        query.stop()
+    (directory / "done").touch()
+    spark.stop()
