@@ -115,3 +115,11 @@ def test_a_store_is_told_from_others_by_its_id(place: Place, store: Store) -> No
     with place.open() as again, Place(place.kind, place.directory / "other").open() as other:
         assert again.id == store.id
         assert other.id != store.id
+
+
+def test_a_queue_made_anew_has_another_id(place: Place, store: Store, queue: Queue) -> None:
+    before = queue.id
+    with place.open() as other:
+        assert other.queue("clicks").id == before
+    store.drop_queue("clicks")
+    assert store.create_queue("clicks", {"data": "string"}).id != before

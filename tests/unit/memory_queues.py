@@ -21,6 +21,7 @@ class MemoryQueue:
 
     def __init__(self, name: str, partitions: int = 1, columns: Mapping[str, str] | None = None) -> None:
         self.name = name
+        self.id = f"{name} 1"
         self.schema = QueueSchema.of(columns or {"value": "long"})
         self.lower = [0] * partitions
         self.upper = [0] * partitions
@@ -37,8 +38,9 @@ class MemoryQueue:
         self.lower += [0] * count
         self.upper += [0] * count
 
-    def make_anew(self) -> None:
-        self.lower, self.upper = [0] * len(self.lower), [0] * len(self.upper)
+    def make_anew(self, partitions: int = 1) -> None:
+        self.id = f"{self.name} {int(self.id.split()[-1]) + 1}"
+        self.lower, self.upper = [0] * partitions, [0] * partitions
 
     def bounds(self) -> dict[int, Bounds]:
         self.asked["bounds"] += 1

@@ -16,9 +16,17 @@ STORE = "store-1"
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1795259869171,"conf":{"spark.sql.shuffle.partitions":"2"}}'
 
 
-def offset(rows: dict[str, int], *, queue: str = "clicks", store: str = STORE, consumer: str | None = "c") -> str:
+def offset(
+    rows: dict[str, int],
+    *,
+    queue: str = "clicks",
+    store: str = STORE,
+    consumer: str | None = "c",
+    queue_id: str = "7",
+) -> str:
     """Return an offset as the queue source writes it."""
-    return json.dumps({"store": store, "consumer": consumer, "queues": {queue: rows} if rows else {}})
+    ids = {queue: queue_id} if rows else {}
+    return json.dumps({"store": store, "consumer": consumer, "queues": {queue: rows} if rows else {}, "ids": ids})
 
 
 def checkpoint(directory: Path, *batches: list[str], version: str = "v1") -> str:
@@ -42,8 +50,8 @@ def test_a_partition_that_was_added_since_is_read_from_its_first_row(tmp_path: P
 
 
 def test_in_a_queue_that_was_made_anew_the_consumer_began_anew_too(tmp_path: Path) -> None:
-    at = checkpoint(tmp_path, [offset({"0": 50, "1": 2})], [offset({"0": 4, "1": 3})])
-    assert queue_progress(at, 1, STORE) == (Advance("c", "clicks", {0: 4, 1: 3}, {0: 0, 1: 2}),)
+    at = checkpoint(tmp_path, [offset({"0": 3, "1": 2})], [offset({"0": 4, "1": 3}, queue_id="8")])
+    assert queue_progress(at, 1, STORE) == (Advance("c", "clicks", {0: 4, 1: 3}, {0: 0, 1: 0}),)
 
 
 @pytest.mark.parametrize(

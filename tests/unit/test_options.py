@@ -9,6 +9,7 @@ import pytest
 from headrace.errors import OptionError
 from headrace.feeds.queue_positions import RowStart
 from headrace.model import Limits, Start, StartKind
+from headrace.spark.option_values import names
 from headrace.spark.options import HEADRACE_OPTIONS, TABLESTORE_OPTIONS, YT_OPTIONS, Location, Settings, locate
 
 ORDERS = {"endpoint": "/data", "instance.name": "vehicle-test", "table.name": "OrderSource"}
@@ -176,3 +177,11 @@ def test_a_location_says_what_the_user_called_a_queue() -> None:
 def test_two_names_for_what_is_meant_are_refused(other: str) -> None:
     with pytest.raises(OptionError, match=f"queue and {other} are both set"):
         locate("headrace", {"store": "s", "queue": "q", other: "x"})
+
+
+def test_names_with_commas_in_them_are_given_as_a_list() -> None:
+    assert names("clicks, taps") == ("clicks", "taps")
+    assert names('["clicks, taps", "more"]') == ("clicks, taps", "more")
+    for wrong in ("clicks,", "[1]", "[clicks"):
+        with pytest.raises(ValueError, match="JSON list"):
+            names(wrong)

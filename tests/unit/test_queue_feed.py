@@ -309,20 +309,23 @@ def test_with_accepted_loss_trimmed_rows_are_skipped_by_index_and_named(caplog: 
     assert "rows 0 to 3 of partition 0 of queue 'q' are trimmed; 4 rows are skipped" in caplog.text
 
 
-def test_a_queue_that_was_made_anew_is_found_out() -> None:
+@pytest.mark.parametrize("rows", [0, 3, 30])
+def test_a_queue_that_was_made_anew_is_found_out_however_long_it_is(rows: int) -> None:
     queue = MemoryQueue("q")
     queue.append(10)
     feed = feed_of(queue)
     end = feed.latest(start := begun(feed))
     queue.make_anew()
-    queue.append(3)
+    queue.append(rows)
     with pytest.raises(DataLossError, match="made anew"):
         feed.latest(end)
     with pytest.raises(DataLossError, match="made anew"):
         feed.ranges(start, end)
     careless = feed_of(queue, fail_on_data_loss=False)
+    assert careless.ranges(start, end) == []
     again = careless.latest(end)
-    assert values(careless, queue, end, again) == [0, 1, 2]
+    assert values(careless, queue, end, again) == list(range(rows))
+    assert careless.latest(again) is again
 
 
 # -- consumers -------------------------------------------------------------------------------------------
@@ -400,7 +403,9 @@ def test_rows_of_a_queue_that_was_made_anew_do_not_count_as_read(restarted: bool
     end = feed.latest(begun(feed))
     feed.latest(end)
     assert consumer.at["q"] == {0: 10, 1: 10}
-    queue.lower, queue.upper, consumer.at["q"] = [0], [3], {}
+    queue.make_anew()
+    queue.append(3)
+    consumer.at["q"] = {}
     if restarted:
         with pytest.raises(DataLossError, match="made anew"):
             feed_of(queue, consumer=consumer).latest(end)

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headrace.errors import NotFoundError, OptionError, SchemaError
+from headrace.errors import DataLossError, NotFoundError, OptionError, SchemaError
 from headrace.feeds.limits import ages_matter, enough_rows, share_rows
 from headrace.feeds.queue_positions import QueueStart, check_positions, resolve_position
 from headrace.feeds.queue_reading import QueueRange, rows_left
@@ -37,18 +37,28 @@ class QueueOffset:
     """Where a query stands: in ``queues``, per queue and partition number, the index of the first unread row.
 
     ``store`` is the `Store.id` that the queues belong to, ``consumer`` the name of the consumer that follows.
-    ``since`` is where the batch that ends here starts in queues that the offset before it does not have.
+    ``since`` is where the batch that ends here starts in queues that the offset before it does not have. ``ids`` has
+    the `Queue.id` of each queue: one that was dropped and made anew begins at row 0 again.
     """
 
     store: str
     consumer: str | None
     queues: Mapping[str, Mapping[int, int]]
     since: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    ids: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the offset as values that JSON can hold; ``since`` stands there only if it has something."""
-        value = {"store": self.store, "consumer": self.consumer, "queues": _with_text_keys(self.queues)}
-        return value | ({"since": _with_text_keys(self.since)} if self.since else {})
+        """Return the offset as values that JSON can hold; ``since`` and ``ids`` only if they have something."""
+        value: dict[str, Any] = {
+            "store": self.store,
+            "consumer": self.consumer,
+            "queues": _with_text_keys(self.queues),
+        }
+        if self.since:
+            value["since"] = _with_text_keys(self.since)
+        if self.ids:
+            value["ids"] = dict(self.ids)
+        return value
 
     @classmethod
     def of_json(cls, value: Any) -> QueueOffset:
@@ -64,6 +74,7 @@ class QueueOffset:
                 {name: {int(number): int(row) for number, row in rows.items()} for name, rows in part.items()}
                 for part in (value["queues"], value.get("since", {}))
             )
+            ids = {name: str(queue_id) for name, queue_id in value.get("ids", {}).items()}
         except (ValueError, TypeError, AttributeError):
             raise OptionError(
                 "the checkpoint's offset is not one of a queue",
@@ -71,7 +82,7 @@ class QueueOffset:
                 valid='{"store": "<id>", "consumer": null, "queues": {"<queue>": {"0": 5}}}',
                 remedy="the checkpoint location was used by another source; choose a new one",
             ) from None
-        return cls(value["store"], value["consumer"], queues, since)
+        return cls(value["store"], value["consumer"], queues, since, ids)
 
 
 def _with_text_keys(queues: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
@@ -82,7 +93,7 @@ def is_queue_offset(value: Any) -> bool:
     """Tell whether parsed JSON is what `QueueOffset.to_json` returns."""
     return (
         isinstance(value, dict)
-        and value.keys() - {"since"} == {"store", "consumer", "queues"}
+        and value.keys() - {"since", "ids"} == {"store", "consumer", "queues"}
         and isinstance(value["store"], str)
         and isinstance(value["consumer"], str | None)
         and isinstance(value["queues"], dict)
@@ -169,6 +180,7 @@ class QueueFeed:
             DataLossError: rows from ``previous`` on are gone.
         """
         self._check_store(previous)
+        previous = self._without_dropped(previous, {name: queue.id for name, queue in self._queues.items()})
         self._meet_consumer(previous)
         self.commit(previous)
         bounds = {name: queue.bounds() for name, queue in self._queues.items()}
@@ -187,7 +199,8 @@ class QueueFeed:
         }
         if ends.keys() == previous.queues.keys() and all(_agree(previous.queues[name], ends[name]) for name in ends):
             return previous
-        return replace(self.initial(), queues=ends, since=since if unlimited else {})
+        ids = {name: self._queues[name].id for name in ends}
+        return replace(self.initial(), queues=ends, since=since if unlimited else {}, ids=ids)
 
     def ranges(self, start: QueueOffset, end: QueueOffset) -> list[QueueRange]:
         """Return what the batch between two offsets reads, by queue and partition; the same each time.
@@ -196,6 +209,8 @@ class QueueFeed:
             DataLossError: rows of the batch are gone.
         """
         self._check_store(end)
+        end = self._without_dropped(end, {name: queue.id for name, queue in self._queues.items()})
+        start = self._without_dropped(start, end.ids)
         self._meet_consumer(start, end)
         found: list[QueueRange] = []
         for name in self._queues:
@@ -227,10 +242,8 @@ class QueueFeed:
                 continue
             # A publication may have made the advance already, together with the batch's rows.
             if not _agree(self._consumer.offsets(name), target):
-                target, left = self._in_place(name, target), self._in_place(name, left)
                 moved = {number: row for number, row in target.items() if left.get(number, 0) != row}
-                if moved:
-                    self._consumer.advance(name, moved, {number: left.get(number, 0) for number in moved})
+                self._consumer.advance(name, moved, {number: left.get(number, 0) for number in moved})
             self._consumed[name] = dict(target)
 
     def pin(self) -> None:
@@ -308,6 +321,29 @@ class QueueFeed:
                     remedy="name the queue again, or start with a new checkpoint location",
                 )
 
+    def _without_dropped(self, offset: QueueOffset, ids: Mapping[str, str]) -> QueueOffset:
+        """Return an offset that begins at row 0 in queues with other ids: they were dropped and made anew since.
+
+        Raises:
+            DataLossError: there is one, and rows that are lost are not accepted.
+        """
+        anew = [name for name, queue_id in offset.ids.items() if ids.get(name, queue_id) != queue_id]
+        if not anew:
+            return offset
+        for name in anew:
+            if self.fail_on_data_loss:
+                raise DataLossError(
+                    f"queue {name!r} was dropped and made anew since the query has read it",
+                    received=f"offsets {dict(offset.queues[name])} in the one that is gone",
+                    remedy="set option failOnDataLoss=false to begin at row 0 of the new one, or start with a new "
+                    "checkpoint location",
+                )
+            # What was consumed of the old one went with it.
+            self._consumed.pop(name, None)
+            _log.warning("failOnDataLoss=false: queue %r was made anew; its rows are read from the first on", name)
+        renewed: dict[str, Mapping[int, int]] = {name: {} for name in anew}
+        return replace(offset, queues={**offset.queues, **renewed}, ids={**offset.ids, **{n: ids[n] for n in anew}})
+
     def _meet_consumer(self, start: QueueOffset, end: QueueOffset | None = None) -> None:
         """At the first look at each queue, bring the consumer to where the checkpoint says that its reader is."""
         if self._consumer is None:
@@ -315,7 +351,7 @@ class QueueFeed:
         for name in self._queues.keys() - self._consumed.keys():
             found = self._consumer.offsets(name)
             ends = None if end is None else end.queues.get(name)
-            expected = self._in_place(name, start.queues[name], ends) if name in start.queues else None
+            expected = start.queues.get(name)
             # Before the last batch is committed, or after its publication committed it.
             accepted = [expected, start.since.get(name), ends]
             if expected is not None and not any(_agree(found, place) for place in accepted if place is not None):
@@ -328,19 +364,6 @@ class QueueFeed:
                 )
                 found = {**found, **moved}
             self._consumed[name] = found
-
-    def _in_place(self, name: str, offsets: Mapping[int, int], ends: Mapping[int, int] | None = None) -> dict[int, int]:
-        """Return where the consumer is of a reader that is at these offsets, and reads a batch up to ``ends`` next.
-
-        In a queue that was made anew since, that is row 0: behind the end, its consumer would let unread rows be
-        trimmed.
-        """
-        bounds = self._queues[name].bounds()
-        return {
-            number: row if row <= min(bounds[number].upper, (ends or {}).get(number, row)) else 0
-            for number, row in offsets.items()
-            if number in bounds
-        }
 
 
 def check_registered(consumer: Consumer, queues: Sequence[str]) -> None:
@@ -361,7 +384,7 @@ def _agree(offsets: Mapping[int, int], target: Mapping[int, int]) -> bool:
 
 
 def _between(name: str, number: int, first: int, end: int) -> QueueRange:
-    # An end before the start: the queue was made anew, and everything in it is new.
+    # An end before the start: the store is an older copy, and loss is accepted; everything in it counts as new.
     return QueueRange(name, number, first if first <= end else 0, end)
 
 

@@ -66,6 +66,11 @@ class Queue(ABC):
 
     @property
     @abstractmethod
+    def id(self) -> str:
+        """Tells this queue from any other, one of the same name included that is made when this one is dropped."""
+
+    @property
+    @abstractmethod
     def schema(self) -> QueueSchema: ...
 
     @abstractmethod

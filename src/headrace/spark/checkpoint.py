@@ -74,15 +74,12 @@ def _advances(start: QueueOffset, end: QueueOffset) -> Iterator[Advance]:
     for queue, ends in end.queues.items():
         if queue not in start.queues:
             continue
-        # A partition that was added since is read from its first row.
-        expected = {partition: start.queues[queue].get(partition, 0) for partition in ends}
-        moved = {partition: row for partition, row in ends.items() if row != expected[partition]}
+        # A partition that was added since is read from its first row, and so is a queue that was made anew.
+        same = start.ids.get(queue) == end.ids.get(queue)
+        begun = start.queues[queue] if same else {}
+        moved = {partition: row for partition, row in ends.items() if row != begun.get(partition, 0)}
         if moved:
-            # An end before the start: the queue was made anew, and the consumer's offset with it.
-            found = {
-                partition: expected[partition] if expected[partition] <= row else 0 for partition, row in moved.items()
-            }
-            yield Advance(end.consumer, queue, moved, found)
+            yield Advance(end.consumer, queue, moved, {partition: begun.get(partition, 0) for partition in moved})
 
 
 def _queue_offsets(checkpoint: str, batch: int, store_id: str, spark: SparkSession | None) -> Mapping[str, QueueOffset]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Read names with commas between."""
-    given = tuple(name.strip() for name in text.split(","))
-    if not all(given):
-        raise ValueError("names with commas between")
-    return given
+    """Read names with commas between, or a JSON list of names that have commas themselves."""
+    valid = "names with commas between, or a JSON list of names"
+    try:
+        listed = json.loads(text) if text.lstrip().startswith("[") else [name.strip() for name in text.split(",")]
+    except ValueError:
+        raise ValueError(valid) from None
+    if not all(isinstance(name, str) and name for name in listed):
+        raise ValueError(valid)
+    return tuple(listed)
 
 
 def positive(text: str) -> int:

@@ -29,6 +29,11 @@ class EmbeddedQueue(Queue):
         return f"EmbeddedQueue({self.name!r})"
 
     @property
+    def id(self) -> str:
+        with self._database.read() as connection:
+            return str(queues.load(connection, self.name).id)
+
+    @property
     def schema(self) -> QueueSchema:
         with self._database.read() as connection:
             return queues.load(connection, self.name).layout.schema
