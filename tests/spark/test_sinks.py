@@ -122,6 +122,17 @@ def test_a_checkpoint_that_went_back_is_an_error_and_no_loss(
         copy()
 
 
+def test_a_stateful_query_killed_before_its_first_batch_starts_again(
+    spark: SparkSession, store: Store, orders: Table, totals: Table, checkpoint: str
+) -> None:
+    orders.put(some(0, 30))
+    half_written = Path(checkpoint) / "offsets" / ".0.0f009dcf-e139.tmp"
+    half_written.parent.mkdir(parents=True)
+    half_written.write_text("v1")
+    run(per_user(stream(spark, store)), store, checkpoint, "totals", "update")
+    assert [row["count"] for row in content(totals)] == [10, 10, 10]
+
+
 def test_a_new_checkpoint_is_a_new_job(
     spark: SparkSession, store: Store, orders: Table, totals: Table, tmp_path: Path
 ) -> None:

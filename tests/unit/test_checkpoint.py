@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.ports import Advance
-from headrace.spark.checkpoint import batch_content, queue_progress
+from headrace.spark.checkpoint import batch_content, clear_unfinished_start, queue_progress
 
 STORE = "store-1"
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1795259869171,"conf":{"spark.sql.shuffle.partitions":"2"}}'
@@ -121,3 +121,27 @@ def test_a_batch_is_told_from_any_other_under_its_number(tmp_path: Path) -> None
     contents = {batch_content(at, 0), batch_content(at, 1)}
     assert len(contents - {""}) == 2
     assert batch_content(at, 2) == ""
+
+
+def test_what_was_half_written_before_the_first_batch_is_removed(tmp_path: Path) -> None:
+    location = checkpoint(tmp_path)
+    (tmp_path / "metadata").write_text("{}")
+    (tmp_path / "offsets" / ".0.f009dcfe.tmp").write_text("v1")
+    (tmp_path / "offsets" / "..0.f009dcfe.tmp.crc").write_bytes(b"crc")
+    clear_unfinished_start(f"file://{location}")
+    assert list((tmp_path / "offsets").iterdir()) == []
+    assert (tmp_path / "metadata").exists()
+
+
+def test_a_checkpoint_with_a_batch_is_left_alone(tmp_path: Path) -> None:
+    location = checkpoint(tmp_path, [offset({"0": 3})])
+    unfinished = tmp_path / "offsets" / ".1.f009dcfe.tmp"
+    unfinished.write_text("v1")
+    clear_unfinished_start(location)
+    assert unfinished.exists()
+
+
+def test_nothing_is_looked_for_where_there_is_no_checkpoint_yet(tmp_path: Path) -> None:
+    clear_unfinished_start(str(tmp_path / "none"))
+    clear_unfinished_start("hdfs://namenode/none")
+    assert not (tmp_path / "none").exists()

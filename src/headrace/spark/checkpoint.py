@@ -1,8 +1,9 @@
 """What a query's checkpoint tells about the query and its batches.
 
-The checkpoint belongs to Spark; it is only read here. Its ``metadata`` file holds the query's id, and the file
-``offsets/<batch>``, written before the batch runs, holds what the batch reads, and when it was planned: a line with
-the version, a line of JSON about the batch, and a line for each source with the offset where the batch ends.
+The checkpoint belongs to Spark; it is only read here, but for what a killed process left half-written. Its ``metadata``
+file holds the query's id, and the file ``offsets/<batch>``, written before the batch runs, holds what the batch reads,
+and when it was planned: a line with the version, a line of JSON about the batch, and a line for each source with the
+offset where the batch ends.
 """
 
 from __future__ import annotations
@@ -68,6 +69,22 @@ def queue_progress(
     )
 
 
+def clear_unfinished_start(checkpoint: str) -> None:
+    """Remove what a process left that was killed while it wrote the offsets of a query's first batch.
+
+    Spark 4.3 refuses to start a stateful query without a batch whose checkpoint has any file under ``offsets``
+    (``STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY``), be it the hidden file that it had not renamed yet: that query
+    could never start again. Only a checkpoint in a local directory is looked after.
+    """
+    directory = _local(checkpoint)
+    if directory is None:
+        return
+    files = [*directory.glob("offsets/*"), *directory.glob("commits/*")]
+    if all(file.name.startswith(".") for file in files):
+        for file in files:
+            file.unlink(missing_ok=True)
+
+
 def _advances(start: QueueOffset, end: QueueOffset) -> Iterator[Advance]:
     if end.consumer is None:
         return
@@ -108,14 +125,22 @@ def _source_lines(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _read(checkpoint: str, name: str, spark: SparkSession | None) -> str | None:
-    parts = urlsplit(checkpoint)
-    if parts.scheme in ("", "file"):
-        path = Path(unquote(parts.path) if parts.scheme else checkpoint) / name
+    directory = _local(checkpoint)
+    if directory is not None:
+        path = directory / name
         return path.read_text() if path.is_file() else None
     if spark is None:
         return None
     lines = spark.read.text(f"{checkpoint.rstrip('/')}/{name}").collect()
     return "\n".join(row.value for row in lines)
+
+
+def _local(checkpoint: str) -> Path | None:
+    """Return the directory of a checkpoint; None if it is not in a local one."""
+    parts = urlsplit(checkpoint)
+    if parts.scheme not in ("", "file"):
+        return None
+    return Path(unquote(parts.path) if parts.scheme else checkpoint)
 
 
 def _is_connect(spark: SparkSession) -> bool:

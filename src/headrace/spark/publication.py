@@ -20,7 +20,7 @@ from headrace.errors import OptionError
 from headrace.model import RowChange
 from headrace.opening import open as open_store
 from headrace.ports import Queue, Staged
-from headrace.spark.checkpoint import batch_content, query_id, queue_progress
+from headrace.spark.checkpoint import batch_content, clear_unfinished_start, query_id, queue_progress
 from headrace.spark.options import HEADRACE_OPTIONS, TABLESTORE_OPTIONS, YT_OPTIONS, Location, Settings, locate
 from headrace.spark.outputs import ROWS_PER_WRITE, Output, Target, rows_per_write, stage
 from headrace.spark.workers import settle
@@ -68,6 +68,7 @@ class StreamWriter:
                 target.check(store, _columns(self.df, output))
             # Absolute: the tasks may have another working directory.
             url = store.url
+        clear_unfinished_start(self.checkpoint)
         stream: DataStreamWriter = self.df.writeStream.outputMode(self.mode)
         stream = stream.option("checkpointLocation", self.checkpoint)
         if self.name:

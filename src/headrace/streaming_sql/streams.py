@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.errors import SqlError
+from headrace.spark.checkpoint import clear_unfinished_start
 from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition, overlaid
 from headrace.streaming_sql.grammar import parse
@@ -73,6 +74,7 @@ class Streams:
         )
 
         def start() -> StreamingQuery:
+            clear_unfinished_start(options.checkpoint)
             if target is None:
                 return self._into_spark_table(frame, str(statement.insert.target), name, options)
             return self._into(frame, target.provider, sink_options, name, options)
