@@ -1,0 +1,279 @@
+"""The cells at one place of many rows, read by numpy all at once.
+
+Rows are looked at through arrays of offsets: one gather fetches eight bytes of every row. Every offset is checked
+against the end of its row before it is used; the padding behind the message is for the few bytes that a gather takes
+beyond what was checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.wire.plainbuffer.checksum import Bytes, crc8, crc8_numbers, crc8_shifted, crc8_texts
+from headrace.wire.plainbuffer.values import FIXED_LENGTHS, CellOp, PlainBufferError, Tag, ValueType
+
+Offsets: TypeAlias = npt.NDArray[np.int64]
+Words: TypeAlias = npt.NDArray[np.uint64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+NO_VALUE: Final = 0xFF
+"""What stands in `Cells.types` for a cell without a value; the wire has no such type."""
+
+_PADDING: Final = bytes(64)
+_MAX_SIZE: Final = 2**31 - 1 - len(_PADDING)
+_LOW_HALF: Final = 0xFFFFFFFF
+_CELL_START: Final = Tag.CELL | Tag.CELL_NAME << 8
+_TEXT_TYPES: Final = (ValueType.STRING, ValueType.BINARY)
+# Length of a value by its type; of texts, what comes before the text itself; -1 for what is no type.
+_LENGTHS = np.full(256, -1, dtype=np.int64)
+for _type, _length in FIXED_LENGTHS.items():
+    _LENGTHS[_type] = _length
+_LENGTHS[list(_TEXT_TYPES)] = 5
+
+
+class Message:
+    """Bytes that hold rows, and where each of them begins and ends.
+
+    ``starts`` point behind the header, where there is one, and ``limits`` behind the row.
+    """
+
+    def __init__(self, parts: Sequence[bytes]) -> None:
+        data = b"".join((*parts, _PADDING))
+        self.size = len(data) - len(_PADDING)
+        if self.size > _MAX_SIZE:
+            raise PlainBufferError("rows of 2 GiB and more at once", received=f"{self.size} bytes")
+        lengths = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
+        self.limits: Offsets = np.cumsum(lengths)
+        self.starts: Offsets = self.limits - lengths
+        self._parts = self.starts
+        self.data = data
+        self.bytes: Bytes = np.frombuffer(data, dtype=np.uint8)
+        self._buffer = pa.py_buffer(data)
+        # Eight bytes from any offset on. The elements overlap, and are no numbers, for those would have to be aligned.
+        self._words = np.ndarray((len(data) - 7,), dtype="V8", buffer=data, strides=(1,))
+
+    @property
+    def rows(self) -> int:
+        return len(self.starts)
+
+    def words(self, at: Offsets) -> Words:
+        """Return eight bytes from each offset on, the first of them lowest."""
+        return self._words[at].view("<u8")
+
+    def tags(self, at: Offsets) -> Bytes:
+        return self.bytes.take(at)
+
+    def texts(self, at: Offsets, lengths: Offsets) -> pa.BinaryArray:
+        """Copy texts out, whose offsets must rise."""
+        # An array of the texts and of the gaps between them needs no copy; then every second element is taken.
+        offsets = np.zeros(2 * len(at) + 1, dtype=np.int32)
+        offsets[:-1:2] = at
+        offsets[1::2] = at + lengths
+        offsets[-1] = offsets[-2:].max()
+        both = pa.BinaryArray.from_buffers(
+            pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), self._buffer], null_count=0
+        )
+        return both.take(pa.array(np.arange(0, 2 * len(at), 2, dtype=np.int32)))
+
+    def all_equal(self, at: Offsets, lengths: Offsets, text: bytes) -> bool:
+        """Tell whether ``text`` stands at each offset, with its length."""
+        return bool((lengths == len(text)).all()) and all(
+            bool(((self.words(at + place) & mask) == word).all()) for place, mask, word in _as_words(text)
+        )
+
+    def equal(self, at: Offsets, text: bytes) -> Mask:
+        """Tell for each offset whether ``text`` stands there; the message must reach so far."""
+        found = np.ones(len(at), dtype=np.bool_)
+        for place, mask, word in _as_words(text):
+            found &= (self.words(at + place) & mask) == word
+        return found
+
+    def require(self, holds: Mask, at: Offsets, problem: str) -> None:
+        """Raise an error that names the first place where a condition does not hold."""
+        if not holds.all():
+            raise self.error(problem, int(at[int(holds.argmin())]))
+
+    def error(self, problem: str, at: int) -> PlainBufferError:
+        part = int(np.searchsorted(self._parts, at, side="right")) - 1
+        where = f"byte {at - int(self._parts[part])}"
+        if len(self._parts) > 1:
+            where += f" of record {part}"
+        return PlainBufferError(f"broken PlainBuffer at {where}: {problem}")
+
+
+def _as_words(text: bytes) -> list[tuple[int, int, int]]:
+    """Return a text as words of eight bytes: where each is, which of its bits count, and what they are."""
+    pieces = [(place, text[place : place + 8]) for place in range(0, len(text), 8)]
+    return [(place, (1 << 8 * len(piece)) - 1, int.from_bytes(piece, "little")) for place, piece in pieces]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Many cells; arrays have an entry for each.
+
+    Attributes:
+        rows: the rows that they belong to, rising, and often one cell of each; None for one of every row.
+        begin: where the cells begin.
+        ends: where they end.
+        name: the name that all have, or None where they differ.
+        names: the names where they differ.
+        types: `ValueType` codes, or `NO_VALUE`.
+        payloads: the bits of numbers; the lengths of texts.
+        values_at: where the values are; the text of a text is 5 bytes further.
+        texts: the texts, where every value is one and all are of one type.
+        ops: `CellOp` codes or 0, or None where no cell has one.
+        timestamped: some cell has a timestamp.
+        checksums: found right.
+    """
+
+    rows: Offsets | None
+    begin: Offsets
+    ends: Offsets
+    name: bytes | None
+    names: pa.BinaryArray | None
+    types: Bytes
+    payloads: Words
+    values_at: Offsets
+    texts: pa.BinaryArray | None
+    ops: Bytes | None
+    timestamped: bool
+    checksums: Bytes
+
+
+def every_cell(message: Message, rows: Offsets, begin: Offsets) -> tuple[Offsets, Offsets]:
+    """Return the row and the begin of every cell from the offsets on, one after the other; `read_cells` checks them.
+
+    Worth it where so few rows are left that a step over all of them costs more than a loop over their cells.
+    """
+    data, found, begins = message.data, [], []
+    for row, start, limit in zip(rows.tolist(), begin.tolist(), message.limits[rows].tolist(), strict=True):
+        at = start
+        while at < limit and data[at] == Tag.CELL:
+            found.append(row)
+            begins.append(at)
+            at += 6 + int.from_bytes(data[at + 2 : at + 6], "little")
+            if at < limit and data[at] == Tag.CELL_VALUE:
+                at += 5 + int.from_bytes(data[at + 1 : at + 5], "little")
+            if at < limit and data[at] == Tag.CELL_OP:
+                at += 2
+            if at < limit and data[at] == Tag.CELL_TIMESTAMP:
+                at += 9
+            at += 2
+    return np.array(found, dtype=np.int64), np.array(begins, dtype=np.int64)
+
+
+def read_cells(message: Message, rows: Offsets | None, begin: Offsets) -> Cells:
+    """Read the cells that begin at the offsets, and check them.
+
+    Raises:
+        PlainBufferError: one is broken, or its checksum does not fit.
+    """
+    limits = message.limits if rows is None else message.limits[rows]
+    head = message.words(begin)
+    message.require((head & 0xFFFF) == _CELL_START, begin, "no cell, or a cell without a name")
+    name_lengths = (head >> 16 & _LOW_HALF).view(np.int64)
+    names_at = begin + 6
+    ends = names_at + name_lengths
+    message.require(ends < limits, begin, "a cell's name reaches beyond its row")
+    name, names, checksums = _names(message, names_at, name_lengths)
+
+    lead = message.words(ends)
+    values_at = ends + 5
+    lengths = (lead >> 8 & _LOW_HALF).view(np.int64)
+    types = (lead >> 40 & 0xFF).astype(np.uint8)
+    payloads = message.words(values_at + 1)
+    valued = (lead & 0xFF) == Tag.CELL_VALUE
+    message.require(~valued | (types != NO_VALUE), values_at, f"no value: type {NO_VALUE}")
+    if valued.all():
+        ends = values_at + lengths
+    else:
+        lengths = np.where(valued, lengths, 0)
+        types = np.where(valued, types, np.uint8(NO_VALUE))
+        ends = np.where(valued, values_at + lengths, ends)
+    message.require(ends < limits, begin, "a cell's value reaches beyond its row")
+    one_type = int(types[0]) if (types == types[0]).all() else None
+    texts = None
+    if one_type is None:
+        value_checksums = np.zeros(len(types), dtype=np.uint8)
+        for value_type in np.flatnonzero(np.bincount(types)).tolist():
+            members = np.flatnonzero(types == value_type)
+            value_checksums[members], _ = _values(
+                message, value_type, payloads[members], values_at[members], lengths[members]
+            )
+        checksums = crc8_shifted(checksums, lengths) ^ value_checksums
+    elif one_type != NO_VALUE:
+        value_checksums, texts = _values(message, one_type, payloads, values_at, lengths)
+        checksums = crc8_shifted(checksums, FIXED_LENGTHS.get(one_type, lengths)) ^ value_checksums
+
+    tail = message.words(ends)
+    tags = tail & 0xFF
+    ops = None
+    if (operated := tags == Tag.CELL_OP).any():
+        ops = np.where(operated, tail >> 8 & 0xFF, 0).astype(np.uint8)
+        message.require(np.isin(ops, (0, *CellOp)) & (operated == (ops > 0)), begin, "no operation on a cell")
+        ends = ends + 2 * operated
+        tail = message.words(ends)
+        tags = tail & 0xFF
+    if timestamped := bool((stamped := tags == Tag.CELL_TIMESTAMP).any()):
+        with_timestamp = crc8_shifted(checksums, 8) ^ crc8_numbers(message.words(ends + 1))
+        if stamped.all():
+            checksums, ends = with_timestamp, ends + 9
+        else:
+            checksums, ends = np.where(stamped, with_timestamp, checksums), ends + 9 * stamped
+        tail = message.words(ends)
+        tags = tail & 0xFF
+    if ops is not None:
+        # The checksum takes the timestamp before the op, unlike the wire.
+        checksums = np.where(operated, crc8_numbers(checksums ^ ops), checksums)
+    message.require(tags == Tag.CELL_CHECKSUM, ends, "no checksum where a cell should end")
+    ends = ends + 2
+    message.require(ends <= limits, begin, "a cell reaches beyond its row")
+    message.require((tail >> 8 & 0xFF) == checksums, ends - 1, "the checksum of a cell does not fit")
+    checksums = (tail >> 8 & 0xFF).astype(np.uint8)
+    return Cells(rows, begin, ends, name, names, types, payloads, values_at, texts, ops, timestamped, checksums)
+
+
+def _names(message: Message, at: Offsets, lengths: Offsets) -> tuple[bytes | None, pa.BinaryArray | None, Bytes]:
+    """Return the one name of cells, or their different names, and the checksums (one for the one name)."""
+    first = message.bytes[int(at[0]) : int(at[0] + lengths[0])].tobytes()
+    if message.all_equal(at, lengths, first):
+        return first, None, np.array([crc8(first)], dtype=np.uint8)
+    names = message.texts(at, lengths)
+    return None, names, crc8_texts(*text_buffers(names))
+
+
+def _values(
+    message: Message, value_type: int, payloads: Words, at: Offsets, lengths: Offsets
+) -> tuple[Bytes, pa.BinaryArray | None]:
+    """Check values of one type; return their checksums, the type bytes included, and texts if they are."""
+    known = int(_LENGTHS[value_type])
+    if value_type in _TEXT_TYPES:
+        sizes = (payloads & _LOW_HALF).view(np.int64)
+        message.require(lengths == known + sizes, at, "a text whose length does not fit the value's")
+        texts = message.texts(at + known, sizes)
+        heads = crc8_numbers(sizes.astype("<u4")) ^ np.uint8(crc8(bytes([value_type, 0, 0, 0, 0])))
+        return crc8_shifted(heads, sizes) ^ crc8_texts(*text_buffers(texts)), texts
+    if value_type == NO_VALUE:
+        return np.zeros(len(at), dtype=np.uint8), None
+    message.require(lengths == known, at, f"no value: type {value_type}, or a length that does not fit it")
+    if known == 1:
+        return np.full(len(at), crc8(bytes([value_type])), dtype=np.uint8), None
+    if value_type == ValueType.BOOLEAN:
+        message.require((payloads & 0xFF) <= 1, at + 1, "a boolean that is neither 0 nor 1")
+        payloads = (payloads & 0xFF).astype(np.uint8)
+    return crc8_numbers(payloads) ^ np.uint8(crc8(bytes([value_type]) + bytes(known - 1))), None
+
+
+def text_buffers(texts: pa.Array) -> tuple[Bytes, Offsets]:
+    """Return the bytes and offsets of an Arrow array of (large) strings or binaries."""
+    wide = pa.types.is_large_binary(texts.type) or pa.types.is_large_string(texts.type)
+    _, offsets, data = texts.buffers()
+    numbers = np.frombuffer(offsets, dtype=np.int64 if wide else np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    content = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, dtype=np.uint8)
+    return content, numbers.astype(np.int64, copy=False)

@@ -1,0 +1,131 @@
+"""PlainBuffer as values: rows of cells, and the numbers that stand for their parts on the wire.
+
+A row is a key (cells with a value only), attribute cells, perhaps a mark that deletes the whole row, and, in a record
+of a change, its place in the order of changes.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from headrace.errors import HeadraceError
+
+HEADER: Final = (0x75).to_bytes(4, "little")
+
+
+class Tag:
+    """The byte before each part of a row. No enum: numpy compares arrays with plain numbers several times faster."""
+
+    KEY: Final = 0x01
+    ATTRIBUTES: Final = 0x02
+    CELL: Final = 0x03
+    CELL_NAME: Final = 0x04
+    CELL_VALUE: Final = 0x05
+    CELL_OP: Final = 0x06
+    CELL_TIMESTAMP: Final = 0x07
+    DELETE_ROW: Final = 0x08
+    ROW_CHECKSUM: Final = 0x09
+    CELL_CHECKSUM: Final = 0x0A
+    EXTENSION: Final = 0x0B
+    SEQUENCE: Final = 0x0C
+    SEQUENCE_EPOCH: Final = 0x0D
+    SEQUENCE_TIMESTAMP: Final = 0x0E
+    SEQUENCE_INDEX: Final = 0x0F
+
+
+class ValueType:
+    """The first byte of a value."""
+
+    INTEGER: Final = 0x00
+    DOUBLE: Final = 0x01
+    BOOLEAN: Final = 0x02
+    STRING: Final = 0x03
+    NULL: Final = 0x06
+    BINARY: Final = 0x07
+    INF_MIN: Final = 0x09
+    INF_MAX: Final = 0x0A
+    AUTO_INCREMENT: Final = 0x0B
+
+
+FIXED_LENGTHS: Final[Mapping[int, int]] = {
+    ValueType.INTEGER: 9,
+    ValueType.DOUBLE: 9,
+    ValueType.BOOLEAN: 2,
+    ValueType.NULL: 1,
+    ValueType.INF_MIN: 1,
+    ValueType.INF_MAX: 1,
+    ValueType.AUTO_INCREMENT: 1,
+}
+"""The bytes of a value, its type byte included, for the types that are no texts."""
+
+
+class Marker(enum.Enum):
+    """What stands in a key's place of a value: the ends of a range, or a number that the server is to give."""
+
+    INF_MIN = "INF_MIN"
+    INF_MAX = "INF_MAX"
+    AUTO_INCREMENT = "AUTO_INCREMENT"
+
+
+Value: TypeAlias = int | float | bool | str | bytes | Marker | None
+"""What a cell holds. The Python type decides the type on the wire, so True is a BOOLEAN and never the INTEGER 1."""
+
+
+class CellOp(enum.IntEnum):
+    """What a cell of an update does, other than setting a value."""
+
+    DELETE_ALL = 1
+    """Remove all versions of the cell."""
+    DELETE_ONE = 3
+    """Remove the version of the cell's timestamp."""
+    INCREMENT = 4
+    """Add the value to the one that is there."""
+
+
+class CellKind(enum.IntEnum):
+    """What a decoded row says about one attribute."""
+
+    ABSENT = 0
+    PUT = 1
+    DELETE_ONE = 2
+    DELETE_ALL = 3
+    MISFIT = 4
+    """It was put, and its value does not fit the column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """An attribute cell; ``timestamp`` is in milliseconds."""
+
+    name: str
+    value: Value = None
+    op: CellOp | None = None
+    timestamp: int | None = None
+
+
+class SequenceInfo(NamedTuple):
+    """A change's place in the order of changes, which is the order of these tuples; ``timestamp`` is in microseconds.
+
+    ``index`` tells changes of the same timestamp apart.
+    """
+
+    epoch: int
+    timestamp: int
+    index: int  # type: ignore[assignment]  # tuple has a method of that name
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row, or a change of one. ``key`` is ``((name, value), …)`` in key order; ``delete`` removes the row."""
+
+    key: tuple[tuple[str, Value], ...]
+    cells: tuple[Cell, ...] = ()
+    delete: bool = False
+    sequence: SequenceInfo | None = None
+
+
+class PlainBufferError(HeadraceError):
+    """Bytes that are no PlainBuffer, or a value that PlainBuffer cannot hold."""
