@@ -13,13 +13,15 @@
      +-- DataLossError          rows that were asked for are gone
      +-- StoreError             the store failed
      |    +-- StoreBusyError    (retry) another process held it for too long
+     |    +-- RowsNotWrittenError  some rows of a write were refused
      |    +-- StoreDamagedError the files are not what they should be
      +-- LostRaceError          (retry) another reader fixed the end of a batch first
      +-- PublicationError       staged rows cannot be published
-     +-- TunnelTakenError       another query has begun to read the tunnel
+     +-- TunnelTakenError       another query, or clients, have begun to read the tunnel
+     +-- ClientGoneError        a client of a tunnel was silent for too long
      +-- OffsetConflictError    a consumer is not where its reader left it
      +-- SessionEpochError      a producer's session belongs to somebody else
-     +-- SequenceNumberError    rows of a producer are not numbered as they must be
+     +-- SequenceNumberError    rows of a producer, or saves of a client, are not numbered as they must be
 
 Whether trying again can help is a property of the type: ``retryable``.
 """
@@ -81,7 +83,7 @@ def _rebuild(kind: type[HeadraceError], args: tuple[Any, ...], state: dict[str, 
     return error
 
 
-_OWN_ERROR = re.compile(r"^headrace\.errors\.\w+: (.+)$", re.MULTILINE)
+_OWN_ERROR = re.compile(r"^headrace\.[\w.]+Error: (.+)$", re.MULTILINE)
 
 
 def own_message(text: str) -> str | None:
@@ -161,6 +163,10 @@ class StoreBusyError(StoreError):
     retryable = True
 
 
+class RowsNotWrittenError(StoreError):
+    """The store did not take some rows of a write; the message has their keys. Other rows may have been written."""
+
+
 class StoreDamagedError(StoreError):
     """The files of a store are not what they should be."""
 
@@ -176,7 +182,11 @@ class PublicationError(HeadraceError):
 
 
 class TunnelTakenError(HeadraceError):
-    """Another query has begun to read the tunnel since; a tunnel serves one query."""
+    """Another query, or a client, has begun to read the tunnel since; a tunnel serves one query, or clients."""
+
+
+class ClientGoneError(HeadraceError):
+    """A client of a tunnel let its time-out pass without a heartbeat, or was closed; connect again."""
 
 
 class OffsetConflictError(HeadraceError):
@@ -195,10 +205,10 @@ class OffsetConflictError(HeadraceError):
     def of(cls, consumer: str, queue: str, partition: int, expected: int, found: int) -> OffsetConflictError:
         """Return the error for one partition."""
         error = cls(
-            f"offset conflict at partition {partition} of queue {queue!r} for consumer {consumer!r}",
-            received=f"offset {found}",
-            valid=f"offset {expected}",
-            remedy="another reader uses this consumer: give each streaming query a consumer of its own",
+            f"consumer {consumer!r} stands at row {found} in partition {partition} of queue {queue!r}",
+            received=f"expected row {expected}",
+            remedy="somebody else moved it: read its offsets again before the next advance, and give each streaming "
+            "query a consumer of its own",
         )
         error.consumer, error.queue = consumer, queue
         error.partition, error.expected, error.found = partition, expected, found
@@ -210,4 +220,4 @@ class SessionEpochError(HeadraceError):
 
 
 class SequenceNumberError(HeadraceError, ValueError):
-    """The rows of a push are not numbered, numbered twice over, or not in strictly rising order."""
+    """The rows of a push are not numbered, numbered twice over, or not in strictly rising order; or a save is not."""

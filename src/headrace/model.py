@@ -70,9 +70,16 @@ class RowSchema:
 
 
 def parse_columns(columns: Mapping[str, str | pa.DataType] | pa.Schema) -> tuple[Column, ...]:
-    """Return the columns of ``{name: type name}`` or of an Arrow schema; a type name may end in ``not null``."""
+    """Return the columns of ``{name: type name}`` or of an Arrow schema; a type name may end in ``not null``.
+
+    Raises:
+        SchemaError: the columns are given in another form, or a type is not known.
+    """
     if isinstance(columns, pa.Schema):
         return tuple(Column(field.name, parse_type(field.type), field.nullable) for field in columns)
+    if not isinstance(columns, Mapping):
+        valid = 'a mapping of names to types, {"user": "string", "ms": "long not null"}, or an Arrow schema'
+        raise SchemaError("columns are given in another form", received=f"a {type(columns).__name__}", valid=valid)
     return tuple(_parse_column(name, kind) for name, kind in columns.items())
 
 
@@ -265,6 +272,12 @@ class Changes:
             None if self.written is None else {k: v.filter(mask) for k, v in self.written.items()},
         )
 
+    def whole_pairs(self, rows: int) -> int:
+        """Return where to cut the run near ``rows``: a pre-image stays with the change that follows it."""
+        if self.ops[rows - 1].as_py() != ChangeOp.PREIMAGE:
+            return rows
+        return rows - 1 if rows > 1 else rows + 1
+
     def without_preimages(self) -> Changes:
         """Return the run without its PREIMAGE entries."""
         keep = pc.not_equal(self.ops, pa.scalar(int(ChangeOp.PREIMAGE), pa.int8()))
@@ -330,15 +343,22 @@ class Backlog:
 
     Attributes:
         rows: rows that can be read now; None where the store cannot tell, which counts as some.
-        bytes: their size in bytes, estimated.
+        bytes: their size in bytes, estimated; where ``rows`` is None, the size of ``at_least`` rows.
         seconds: age of the oldest of them, from its commit until now; 0.0 when there is none.
         ends: the channel will have nothing after them.
+        at_least: so many rows have been seen, where the store cannot tell how many there are.
     """
 
     rows: int | None
     bytes: int | None = None
     seconds: float | None = None
     ends: bool = False
+    at_least: int = 0
+
+    @property
+    def known(self) -> int:
+        """The rows that are certain to be there."""
+        return self.at_least if self.rows is None else self.rows
 
     @property
     def empty(self) -> bool:
@@ -358,21 +378,31 @@ class StartKind(enum.StrEnum):
     EARLIEST = "earliest"
     LATEST = "latest"
     TIMESTAMP = "timestamp"
+    BATCH = "batch"
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where a new query begins: the tunnel's own checkpoints, its beginning, now, or an instant."""
+    """Where a new query begins: the tunnel's own checkpoints, its beginning, now, an instant, or behind a batch.
+
+    A batch is one that another query, or the EMR connector, left in the meta table of the tunnel's store.
+    """
 
     kind: StartKind = StartKind.COMMITTED
     timestamp: datetime.datetime | None = None
+    batch: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> Start:
-        """Read ``committed``, ``earliest``, ``latest`` or an ISO 8601 timestamp (UTC unless it says otherwise)."""
+        """Read ``committed``, ``earliest``, ``latest``, ``batch:<uuid>`` or an ISO 8601 timestamp.
+
+        A timestamp is in UTC unless it says otherwise.
+        """
         word = text.strip().lower()
         if word in (StartKind.COMMITTED, StartKind.EARLIEST, StartKind.LATEST):
             return cls(StartKind(word))
+        if word.startswith("batch:") and word != "batch:":
+            return cls(StartKind.BATCH, batch=text.strip()[len("batch:") :])
         try:
             instant = datetime.datetime.fromisoformat(text.strip())
         except ValueError:

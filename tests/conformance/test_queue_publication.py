@@ -258,10 +258,28 @@ def test_a_batch_that_cannot_be_written_advances_nothing(store: Store, reader: C
     assert (seen(store), reader.offsets("in")) == (([], [], []), {0: 0})
 
 
-def test_an_offset_that_is_at_its_target_is_no_conflict(reader: Consumer, publisher: Publisher) -> None:
-    reader.advance("in", {0: 4})
-    assert publisher.publish(0, [], advances=[Advance("reader", "in", {0: 4}, {0: 0})])
+def test_an_offset_that_the_job_has_brought_to_its_target_is_no_conflict(store: Store, reader: Consumer) -> None:
+    advance = Advance("reader", "in", {0: 4}, {0: 0})
+    for sink in ("one", "two"):
+        assert store.publisher("job", sink).publish(0, [], advances=[advance])
+    reader.advance("in", {0: 4}, {0: 0}, or_published=True)
     assert reader.offsets("in") == {0: 4}
+
+
+@pytest.mark.parametrize("by", ["another job", "hand"])
+def test_an_offset_that_somebody_else_brought_to_its_target_is_a_conflict(
+    store: Store, reader: Consumer, publisher: Publisher, by: str
+) -> None:
+    advance = Advance("reader", "in", {0: 4}, {0: 0})
+    if by == "hand":
+        reader.advance("in", {0: 4})
+        with pytest.raises(OffsetConflictError):
+            reader.advance("in", {0: 4}, {0: 0}, or_published=True)
+    else:
+        store.publisher(by).publish(0, [], advances=[advance])
+    with pytest.raises(OffsetConflictError):
+        publisher.publish(0, [], advances=[advance])
+    assert not publisher.published(0)
 
 
 def test_a_consumer_that_is_not_registered_is_not_advanced(

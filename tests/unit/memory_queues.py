@@ -69,6 +69,7 @@ class MemoryConsumer:
         self.name = name
         self.queues = {queue.name: queue for queue in queues}
         self.at: dict[str, dict[int, int]] = {queue.name: {} for queue in queues}
+        self.published: dict[str, dict[int, int]] = {}
 
     def registrations(self) -> list[Registration]:
         return [Registration(queue, self.name, False) for queue in self.queues]
@@ -76,9 +77,22 @@ class MemoryConsumer:
     def offsets(self, queue: str) -> dict[int, int]:
         return {number: self.at[queue].get(number, 0) for number in range(len(self.queues[queue].upper))}
 
-    def advance(self, queue: str, offsets: Mapping[int, int], expected: Mapping[int, int] | None = None) -> None:
+    def publish(self, queue: str, offsets: Mapping[int, int]) -> None:
+        """Advance as a publication does."""
+        self.at[queue].update(offsets)
+        self.published[queue] = dict(offsets)
+
+    def advance(
+        self,
+        queue: str,
+        offsets: Mapping[int, int],
+        expected: Mapping[int, int] | None = None,
+        *,
+        or_published: bool = False,
+    ) -> None:
         for number, row in (expected or {}).items():
-            if self.at[queue].get(number, 0) != row:
+            there = or_published and self.published.get(queue, {}).get(number) == offsets.get(number)
+            if self.at[queue].get(number, 0) != row and not there:
                 raise OffsetConflictError.of(self.name, queue, number, row, self.at[queue].get(number, 0))
         self.at[queue].update(offsets)
 

@@ -422,13 +422,6 @@ def test_rows_of_a_queue_that_was_made_anew_do_not_count_as_read(restarted: bool
     assert consumer.at["q"] == {0: 3}
 
 
-def test_an_advance_made_by_a_publication_is_no_conflict(queue: MemoryQueue, consumer: MemoryConsumer) -> None:
-    feed = feed_of(queue, consumer=consumer)
-    end = feed.latest(begun(feed))
-    consumer.advance("q", {0: 10}, {0: 0})
-    assert feed.latest(end) is end
-
-
 def test_two_readers_of_one_consumer_are_found_out(queue: MemoryQueue, consumer: MemoryConsumer) -> None:
     limits = Limits(rows_per_batch=4)
     first = feed_of(queue, consumer=consumer, limits=limits)
@@ -438,6 +431,22 @@ def test_two_readers_of_one_consumer_are_found_out(queue: MemoryQueue, consumer:
     with pytest.raises(OffsetConflictError, match="consumer of its own"):
         first.latest(offset)
     assert consumer.at["q"] == {0: 3}
+
+
+def test_two_readers_in_lock_step_are_found_out(queue: MemoryQueue, consumer: MemoryConsumer) -> None:
+    first, second = feed_of(queue, consumer=consumer), feed_of(queue, consumer=consumer)
+    offsets = first.latest(begun(first)), second.latest(begun(second))
+    assert offsets[0] == offsets[1]
+    first.latest(offsets[0])
+    with pytest.raises(OffsetConflictError):
+        second.latest(offsets[1])
+
+
+def test_an_advance_made_by_a_publication_is_no_conflict(queue: MemoryQueue, consumer: MemoryConsumer) -> None:
+    feed = feed_of(queue, consumer=consumer)
+    end = feed.latest(begun(feed))
+    consumer.publish("q", end.queues["q"])
+    assert feed.latest(end) is end
 
 
 # -- all together ----------------------------------------------------------------------------------------

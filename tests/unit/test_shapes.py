@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError, OptionError, SchemaError
-from headrace.feeds.shapes import ChangeShape, TablestoreShape, parse_catalog
 from headrace.model import ChangeOp, Changes, TableSchema
+from headrace.shapes import ChangeShape, TablestoreShape, parse_catalog
 
 SCHEMA = TableSchema.of({"id": "long", "name": "string", "price": "double"}, "id")
 CATALOG = parse_catalog(

@@ -17,7 +17,7 @@ def row_budget(backlogs: Mapping[Channel, Backlog], limits: Limits) -> int | Non
     """
     budget = limits.rows_per_batch
     if limits.bytes_per_batch is not None:
-        sized = [(b.rows, b.bytes) for b in backlogs.values() if b.rows and b.bytes]
+        sized = [(b.known, b.bytes) for b in backlogs.values() if b.known and b.bytes]
         rows, size = sum(rows for rows, _ in sized), sum(size for _, size in sized)
         if size:
             by_bytes = max(1, rows * limits.bytes_per_batch // size)

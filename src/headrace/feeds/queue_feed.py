@@ -240,10 +240,10 @@ class QueueFeed:
             target, left = end.queues[name], self._consumed[name]
             if _agree(left, target):
                 continue
+            moved = {number: row for number, row in target.items() if left.get(number, 0) != row}
+            before = {number: left.get(number, 0) for number in moved}
             # A publication may have made the advance already, together with the batch's rows.
-            if not _agree(self._consumer.offsets(name), target):
-                moved = {number: row for number, row in target.items() if left.get(number, 0) != row}
-                self._consumer.advance(name, moved, {number: left.get(number, 0) for number in moved})
+            self._consumer.advance(name, moved, before, or_published=True)
             self._consumed[name] = dict(target)
 
     def pin(self) -> None:

@@ -55,8 +55,14 @@ def parse_position(text: str) -> QueueStart:
 
 
 def check_positions(position: QueueStart, queues: list[str]) -> None:
-    """Raise `OptionError` for row indexes that do not go with the queues that are read."""
+    """Raise `OptionError` for row indexes that do not go with the queues that are read, and for a tunnel's batch."""
     if not isinstance(position, RowStart):
+        if position.kind is StartKind.BATCH:
+            raise OptionError(
+                "only a tunnel can be read from behind a batch",
+                received=f"batch:{position.batch}",
+                valid=f"committed, earliest, latest, a timestamp, or {_VALID}",
+            )
         return
     for name in position.rows:
         if name is None and len(queues) > 1:

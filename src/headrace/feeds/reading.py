@@ -35,7 +35,7 @@ def read_channel(tunnel: Tunnel, batch: str, part: ChannelPlan, *, fail_on_data_
         start, page = _read_page(tunnel, part.channel, position, wanted, part.until, fail_on_data_loss)
         changes, position = page.changes, page.next
         if room is not None and changes.num_rows > room:
-            kept = _whole_pairs(changes, room)
+            kept = changes.whole_pairs(room)
             changes, position = changes.slice(0, kept), tunnel.advance(part.channel, start, kept)
             rows += kept
             yield changes
@@ -90,13 +90,9 @@ def _read_page(
             raise
         found, lost = tunnel.skip_lost(channel, position)
         _log.warning(
-            "failOnDataLoss=false: %d changes of tunnel %s, channel %s are lost and skipped", lost, tunnel.name, channel
+            "failOnDataLoss=false: %s changes of tunnel %s, channel %s are lost and skipped",
+            "an unknown number of" if lost is None else lost,
+            tunnel.name,
+            channel,
         )
         return found, tunnel.read(channel, found, rows, until)
-
-
-def _whole_pairs(changes: Changes, rows: int) -> int:
-    """Return where to cut a page near ``rows``, keeping a pre-image with the change that follows it."""
-    if changes.ops[rows - 1].as_py() != ChangeOp.PREIMAGE:
-        return rows
-    return rows - 1 if rows > 1 else rows + 1

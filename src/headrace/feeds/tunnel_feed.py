@@ -92,7 +92,7 @@ class TunnelFeed:
             finished |= exhausted
             channels = self._known_channels(positions, finished)
             backlogs = self._backlogs(channels, positions, finished)
-        self._behind = {channel: backlog.rows or 0 for channel, backlog in backlogs.items()}
+        self._behind = {channel: backlog.known for channel, backlog in backlogs.items()}
         # A start of its own is fixed by a first batch, empty if need be: Spark records no start, only ends.
         starts_here = previous == INITIAL_BATCH and self.start.kind is not StartKind.COMMITTED
         if not starts_here:
@@ -160,7 +160,7 @@ class TunnelFeed:
 
     def _known_channels(self, positions: dict[str, Position], finished: set[str]) -> list[Channel]:
         """Return the tunnel's channels; those not read so far add their checkpoints to ``positions``."""
-        channels = self.tunnel.channels()
+        channels = self.tunnel.channels(positions)
         for channel in channels:
             if channel.id not in positions:
                 positions[channel.id] = channel.checkpoint
@@ -173,16 +173,14 @@ class TunnelFeed:
     ) -> dict[str, Backlog]:
         """Return what the readable channels have to give."""
         states = channel_states({channel.id: channel.parents for channel in channels}, finished)
-        backlogs: dict[str, Backlog] = {}
+        wanted: dict[str, Position] = {}
         for channel in channels:
             # A service opens its channels itself: where it says "waiting", the rule alone is not enough.
             if states[channel.id] is not ChannelState.OPEN or channel.state is ChannelState.WAITING:
                 continue
-            if self._pinned is None:
-                backlogs[channel.id] = self.tunnel.backlog(channel.id, positions[channel.id])
-            elif channel.id in self._pinned:
-                backlogs[channel.id] = self.tunnel.backlog(channel.id, positions[channel.id], self._pinned[channel.id])
-        return backlogs
+            if self._pinned is None or channel.id in self._pinned:
+                wanted[channel.id] = positions[channel.id]
+        return self.tunnel.backlogs(wanted, self._pinned)
 
     def _parts(
         self,
@@ -203,7 +201,6 @@ class TunnelFeed:
             if channel.id in backlogs and shares[channel.id] != 0:
                 share = shares[channel.id]
                 part = replace(part, max_rows=share, until=bounds.get(channel.id))
-                known = backlogs[channel.id].rows or 0
-                self._behind[channel.id] = 0 if share is None else max(0, known - share)
+                self._behind[channel.id] = 0 if share is None else max(0, backlogs[channel.id].known - share)
             parts.append(part)
         return tuple(parts)

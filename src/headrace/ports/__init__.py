@@ -16,7 +16,7 @@ from headrace.ports.queues import (
 )
 from headrace.ports.store import Capabilities, Store
 from headrace.ports.tables import Partition, Rows, Table, TableDescription, TableOptions, TrimReport
-from headrace.ports.tunnels import ChannelDescription, Tunnel, TunnelDescription
+from headrace.ports.tunnels import ChannelDescription, Tunnel, TunnelClient, TunnelDescription
 
 __all__ = [
     "Advance",
@@ -40,6 +40,7 @@ __all__ = [
     "TableOptions",
     "TrimReport",
     "Tunnel",
+    "TunnelClient",
     "TunnelDescription",
     "Write",
 ]

@@ -44,8 +44,8 @@ class Append:
 class Advance:
     """A consumer's progress over a queue, by partition number, made together with a publication.
 
-    The query may read the batch once more, so an offset that is at its target already is no conflict, and automatic
-    trimming keeps the batch's rows, which begin at ``expected``, until the next advance.
+    The query may read the batch once more, so an offset that its job has brought to its target already is no conflict,
+    and automatic trimming keeps the batch's rows, which begin at ``expected``, until the next advance.
     """
 
     consumer: str
@@ -68,8 +68,23 @@ class Publisher(ABC):
         """Tell whether this batch, or a later one, is published."""
 
     @abstractmethod
-    def stage(self, batch: int, rows: Iterable[pa.RecordBatch]) -> list[Staged]:
-        """Put rows aside, invisible to readers, from any process. Nothing is staged when the input fails."""
+    def stage(
+        self,
+        batch: int,
+        rows: Iterable[pa.RecordBatch],
+        *,
+        table: str | None = None,
+        change: RowChange | None = None,
+    ) -> list[Staged]:
+        """Put rows aside, invisible to readers, from any process. Nothing is staged when the input fails.
+
+        A store without transactions writes rows into their table there and then, if it is told where they will go;
+        the batch's next attempt writes the same rows again.
+
+        Args:
+            table: the table of the `Write` that the receipts will be in.
+            change: the row change of that `Write`.
+        """
 
     @abstractmethod
     def stage_append(

@@ -147,12 +147,20 @@ class Consumer(ABC):
         """Return the offset in every partition of a queue; 0 where nothing was ever consumed."""
 
     @abstractmethod
-    def advance(self, queue: str, offsets: Mapping[int, int], expected: Mapping[int, int] | None = None) -> None:
+    def advance(
+        self,
+        queue: str,
+        offsets: Mapping[int, int],
+        expected: Mapping[int, int] | None = None,
+        *,
+        or_published: bool = False,
+    ) -> None:
         """Set offsets of a queue's partitions, all or none.
 
         Args:
             offsets: the new offset by partition; may lie anywhere, also behind the queue's end or further back.
             expected: what the offsets must be now, for some or all of these partitions; unchecked where absent.
+            or_published: an offset that a publication has brought to its new place already is no conflict.
 
         Raises:
             OffsetConflictError: an offset is not the expected one; nothing is changed.

@@ -23,13 +23,22 @@ class Capabilities:
 
     Attributes:
         transactions: rows of any number of tables and a job's marker are published in one transaction:
-            publication is exactly once. Otherwise publication repeats an identical batch after a crash.
+            publication is exactly once. Otherwise publication repeats an identical batch after a crash. Also, each
+            write of many rows becomes visible at once or not at all, and a scan sees one state of its table.
         whole_rows: a change holds the whole row as it became, not only the cells that were set.
         pre_images: tables can keep the row before each change.
         add_columns: columns can be added to a table that has rows.
         split_partitions: a user can split and merge partitions.
         queues: the store has queues, consumers and producers.
         predicates: the operators that the store itself evaluates in `Table.scan`.
+        column_types: the names of the types that columns can have; None is every type that headrace has.
+        any_names: tables and columns may have any name that is not empty.
+        not_null: columns besides the key can be NOT NULL.
+        tells_changes: `Store.wait_for_change` can tell that nothing was committed.
+        tells_rows: a change tells whether its row was there before. Otherwise every put is an INSERT, and whatever sets
+            cells is an UPDATE.
+        rewinds: a new reader can begin before the checkpoints of a tunnel.
+        trims: changes can be removed from the log of a table, and partitions tell what it has.
     """
 
     transactions: bool
@@ -39,6 +48,13 @@ class Capabilities:
     split_partitions: bool
     queues: bool
     predicates: frozenset[str]
+    column_types: tuple[str, ...] | None = None
+    any_names: bool = True
+    not_null: bool = True
+    tells_changes: bool = True
+    tells_rows: bool = True
+    rewinds: bool = True
+    trims: bool = True
 
     @property
     def guarantee(self) -> str:
@@ -70,12 +86,17 @@ class Store(ABC):
     ) -> Table:
         """Create a table; ``options`` are the fields of `TableOptions`.
 
-        With ``exist_ok``, a table of the same columns and key is returned as it is.
+        With ``exist_ok``, a table of the same columns and key is returned as it is, with the options that it has.
         """
 
     @abstractmethod
-    def table(self, name: str) -> Table:
-        """Return a table, or raise `NotFoundError`."""
+    def table(self, name: str, columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None) -> Table:
+        """Return a table, or raise `NotFoundError`.
+
+        Args:
+            columns: columns that the caller knows of, for stores that do not keep a table's schema; others keep to
+                the schema that they have.
+        """
 
     @abstractmethod
     def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
@@ -101,8 +122,17 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def tunnel(self, id_or_name: str, table: str | None = None) -> Tunnel:
-        """Return a tunnel by id, or by name where the name is unique (name the table if it is not)."""
+    def tunnel(
+        self,
+        id_or_name: str,
+        table: str | None = None,
+        columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None,
+    ) -> Tunnel:
+        """Return a tunnel by id, or by name where the name is unique (name the table if it is not).
+
+        Args:
+            columns: columns of the table that the caller knows of, see `table`.
+        """
 
     @abstractmethod
     def tunnels(self, table: str | None = None) -> list[Tunnel]: ...
@@ -125,7 +155,8 @@ class Store(ABC):
         """Create a queue; ``options`` are the fields of `QueueOptions`.
 
         The system columns `$timestamp` (timestamp or long, µs) and `$cumulative_data_weight` (long) are filled
-        by the store where they are declared. With ``exist_ok``, a queue of the same columns is returned as it is.
+        by the store where they are declared. With ``exist_ok``, a queue of the same columns is returned as it is: with
+        the partitions and options that it has, whatever is given here.
         """
 
     @abstractmethod

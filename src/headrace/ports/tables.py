@@ -55,12 +55,15 @@ class Partition:
 
 @dataclass(frozen=True)
 class TableDescription:
-    """A table as it stands; ``held_by`` names the tunnels that keep retention from removing changes."""
+    """A table as it stands; ``held_by`` names the tunnels that keep retention from removing changes.
+
+    ``rows`` is None, and there are no ``partitions``, where the store does not tell.
+    """
 
     name: str
     schema: TableSchema
     options: TableOptions
-    rows: int
+    rows: int | None
     partitions: tuple[Partition, ...]
     held_by: tuple[str, ...] = ()
 
@@ -128,8 +131,12 @@ class Table(ABC):
         """
 
     @abstractmethod
-    def splits(self, count: int) -> list[KeyRange]:
-        """Return at most ``count`` key ranges of about equal size that cover the table without overlap."""
+    def splits(self, count: int, *, size: int | None = None) -> list[KeyRange]:
+        """Return at most ``count`` key ranges of about equal size that cover the table without overlap.
+
+        Args:
+            size: about how many bytes a range should have, for stores that cut by size; others only look at ``count``.
+        """
 
     @abstractmethod
     def split(self, partition: int | None = None, at: Mapping[str, KeyValue] | None = None) -> tuple[int, int]:

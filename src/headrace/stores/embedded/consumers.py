@@ -32,9 +32,16 @@ class EmbeddedConsumer(Consumer):
             states = _states(connection, *_ids(connection, queue, self.name))
         return {number: offset for number, (offset, _) in states.items()}
 
-    def advance(self, queue: str, offsets: Mapping[int, int], expected: Mapping[int, int] | None = None) -> None:
+    def advance(
+        self,
+        queue: str,
+        offsets: Mapping[int, int],
+        expected: Mapping[int, int] | None = None,
+        *,
+        or_published: bool = False,
+    ) -> None:
         with self._database.write() as connection:
-            advance(connection, self.name, queue, offsets, expected or {})
+            advance(connection, self.name, queue, offsets, expected or {}, or_published=or_published)
 
     def registrations(self) -> list[Registration]:
         with self._database.read() as connection:
@@ -55,12 +62,13 @@ def advance(
     offsets: Mapping[int, int],
     expected: Mapping[int, int],
     *,
-    of_batch: bool = False,
+    or_published: bool = False,
+    job: str | None = None,
 ) -> None:
     """Set a consumer's offsets inside the caller's write transaction; see `headrace.ports.Consumer.advance`.
 
-    ``of_batch`` tells that the advance is part of a batch's publication, and that a query may read the batch once more:
-    it may have other sinks, or be killed before it records the batch as done. So an offset that is the new one already
+    ``job`` names the job of whose batch the advance is part. Its query may read the batch once more: it may have other
+    sinks, or be killed before it records the batch as done. So an offset that the same job has brought to its new place
     is no conflict, and automatic trimming keeps the rows of the batch until the consumer advances again.
     """
     queue_id, consumer_id = _ids(connection, queue, consumer)
@@ -74,6 +82,12 @@ def advance(
             remedy="register it with store.register_consumer(queue, consumer)",
         )
     found = {number: offset for number, (offset, _) in _states(connection, queue_id, consumer_id).items()}
+    published = dict(
+        connection.execute(
+            "SELECT number, job FROM consumer_offset WHERE queue = ? AND consumer = ? AND job IS NOT NULL",
+            (queue_id, consumer_id),
+        )
+    )
     for number in (*offsets, *expected):
         if number not in found:
             raise OptionError(f"queue {queue!r} has no such partition", received=repr(number), valid=found)
@@ -83,16 +97,18 @@ def advance(
                 f"an offset in partition {number} is no row index", received=offset, valid=f"0 to {_LARGEST_OFFSET}"
             )
     for number, offset in expected.items():
-        there_already = of_batch and found[number] == offsets.get(number)
+        accepted = number in published and (or_published or published[number] == job)
+        there_already = accepted and found[number] == offsets.get(number)
         if found[number] != offset and not there_already:
             raise OffsetConflictError.of(consumer, queue, number, offset, found[number])
     kept = {number: min(expected.get(number, found[number]), offset) for number, offset in offsets.items()}
     now = time.time()
     connection.executemany(
-        "INSERT INTO consumer_offset (queue, consumer, number, next, consumed, kept) VALUES (?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET next = excluded.next, consumed = excluded.consumed, kept = excluded.kept",
+        "INSERT INTO consumer_offset (queue, consumer, number, next, consumed, kept, job) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET next = excluded.next, consumed = excluded.consumed, kept = excluded.kept,"
+        " job = excluded.job",
         [
-            (queue_id, consumer_id, number, offset, now, kept[number] if of_batch else offset)
+            (queue_id, consumer_id, number, offset, now, offset if job is None else kept[number], job)
             for number, offset in offsets.items()
         ],
     )

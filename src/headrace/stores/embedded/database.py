@@ -26,7 +26,7 @@ import apsw
 
 from headrace.errors import NotFoundError, OptionError, StoreBusyError, StoreDamagedError, StoreError
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 DATABASE_FILE = "db"
 LOCK_FILE = "writer.lock"
 SYNCHRONOUS_MODES = ("full", "normal", "off")
@@ -89,7 +89,19 @@ CREATE TABLE producer_session (queue INTEGER NOT NULL, producer INTEGER NOT NULL
     epoch INTEGER NOT NULL, sequence INTEGER NOT NULL, meta TEXT NOT NULL,
     PRIMARY KEY (queue, producer, session)) WITHOUT ROWID;
 INSERT OR IGNORE INTO info VALUES ('id', lower(hex(randomblob(16))));
-"""
+""",
+    2: """
+ALTER TABLE channel ADD COLUMN sequence INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE channel ADD COLUMN lease TEXT NOT NULL DEFAULT 'WAIT';
+ALTER TABLE channel ADD COLUMN version INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE channel ADD COLUMN client TEXT;
+ALTER TABLE channel ADD COLUMN since REAL NOT NULL DEFAULT 0;
+ALTER TABLE channel ADD COLUMN suspended INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE consumer_offset ADD COLUMN job TEXT;
+CREATE TABLE tunnel_client (id TEXT PRIMARY KEY, tunnel TEXT NOT NULL, tag TEXT NOT NULL, timeout REAL NOT NULL,
+    connected REAL NOT NULL, seen REAL) WITHOUT ROWID;
+CREATE INDEX tunnel_client_tunnel ON tunnel_client (tunnel);
+""",
 }
 # A chunk's id is its partition's id shifted left by this, plus the log row index of its first change.
 ROW_INDEX_BITS = 40
@@ -195,7 +207,8 @@ class Database:
         return NotFoundError(
             "no store here",
             received=str(self.directory),
-            remedy="create one with headrace.open(path, create=True) or `headrace table create`",
+            remedy="create one with headrace.open(path, create=True), `headrace table create` or "
+            "`headrace queue create`",
         )
 
     @property

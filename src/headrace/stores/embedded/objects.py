@@ -62,7 +62,9 @@ def is_taken(connection: apsw.Connection, name: str, kind: Kind, *, exist_ok: bo
         )
     if not exist_ok:
         raise AlreadyExistsError(
-            f"a {kind} of this name is there", received=repr(name), remedy="pass exist_ok=True to use it as it is"
+            f"a {kind} of this name is there",
+            received=repr(name),
+            remedy="pass exist_ok=True (on the command line --if-not-exists) to use it as it is",
         )
     return True
 

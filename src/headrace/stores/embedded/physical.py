@@ -34,7 +34,7 @@ _SQL_TYPES: dict[pa.DataType, str] = {pa.string(): "TEXT", pa.int64(): "INTEGER"
 
 @dataclass(frozen=True)
 class Rows:
-    """A part of a table in key order.
+    """A part of a table, in key order or the reverse.
 
     Attributes:
         rows: the columns asked for.
@@ -195,6 +195,7 @@ class PhysicalTable:
         after: Key | None = None,
         limit: int = 65536,
         snapshot: int | None = None,
+        reverse: bool = False,
     ) -> Rows:
         """Return the next rows in key order, about `PAGE_BYTES` at most: a short page is not always the last one.
 
@@ -205,10 +206,11 @@ class PhysicalTable:
             after: only keys behind this one.
             limit: most rows; fewer are returned when they are large.
             snapshot: the table as it was at this snapshot, instead of as it is now.
+            reverse: begin with the last row; not for a snapshot, and not with ``after``.
         """
         condition = where(self.codec, keys, predicates, after)
         needed = list(dict.fromkeys([*columns, *self.schema.primary_key]))
-        count, packed, blobs, ended = self._concatenated(connection, needed, condition, limit, snapshot)
+        count, packed, blobs, ended = self._concatenated(connection, needed, condition, limit, snapshot, reverse)
         rows = self.codec.decode(packed, blobs, needed)
         last = None
         if count:
@@ -235,14 +237,20 @@ class PhysicalTable:
         return None
 
     def _concatenated(
-        self, connection: apsw.Connection, columns: Sequence[str], condition: Sql, limit: int, snapshot: int | None
+        self,
+        connection: apsw.Connection,
+        columns: Sequence[str],
+        condition: Sql,
+        limit: int,
+        snapshot: int | None,
+        reverse: bool,
     ) -> tuple[int, bytes, dict[str, bytes], bool]:
         """Return the number of rows of a page, its parts as `RowCodec.decode` takes them, and whether it is the last.
 
         Rows are concatenated inside SQLite, because fetching them one by one costs many times as much.
         """
         blobs = self.codec.blobs(columns)
-        source, bindings = self._source(blobs, condition, snapshot)
+        source, bindings = self._source(blobs, condition, snapshot, reverse)
         parts = ", ".join(f"CAST(group_concat({name}, '') AS BLOB)" for name in ["f", *blobs])
         sql = f"SELECT count(*), {parts} FROM ({source})"
         limit = max(1, min(limit, PAGE_BYTES // self.codec.row_width))
@@ -268,9 +276,11 @@ class PhysicalTable:
         )
         return max(1, int(np.searchsorted(np.cumsum(sizes), PAGE_BYTES, side="right")))
 
-    def _source(self, blobs: Sequence[str], condition: Sql, snapshot: int | None) -> tuple[str, tuple[Any, ...]]:
+    def _source(
+        self, blobs: Sequence[str], condition: Sql, snapshot: int | None, reverse: bool
+    ) -> tuple[str, tuple[Any, ...]]:
         """Return the SELECT of a page's rows, one by one, and its bindings but for the limit."""
-        order = ", ".join(self._keys)
+        order = ", ".join(f"{key} DESC" if reverse else key for key in self._keys)
         if snapshot is None:
             selected = ", ".join([*blobs, f"{self._packed} AS f"])
             return f"SELECT {selected} FROM {self._rows} WHERE {condition.text} ORDER BY {order} LIMIT ?", (

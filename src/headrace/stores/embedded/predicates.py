@@ -9,22 +9,18 @@ Comparisons follow Spark: null never satisfies one, NaN equals NaN and is greate
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from headrace.errors import OptionError, SchemaError
-from headrace.model import Column, Key, KeyRange, KeyValue, Predicate, TableSchema
-from headrace.rows import to_column
-from headrace.stores.embedded.codec import RowCodec, Slot, is_variable, ordered_bytes, value_width
+from headrace.errors import OptionError
+from headrace.model import Key, KeyRange, Predicate
+from headrace.rows.conditions import BOUNDING, Cut, after_prefix, key_cuts, operands
+from headrace.stores.embedded.codec import RowCodec, Slot, ordered_bytes, value_width
 from headrace.types import type_name
 
-MAX_VALUES = 10_000
-"""Most values in one condition with ``in``; SQLite limits the number of bindings."""
-_BOUNDING = ("=", "<", "<=", ">", ">=", "starts with")
-_LAST_CODE_POINT = "\U0010ffff"
 _Range: TypeAlias = tuple[int, int]
 """Encoded numbers from the first to the second, both included."""
 
@@ -39,21 +35,6 @@ class Sql:
 
 EVERYTHING = Sql("1")
 NOTHING = Sql("0")
-
-
-@dataclass(frozen=True)
-class Cut:
-    """A place between keys: before the first key that begins with ``prefix``, or behind the last one."""
-
-    prefix: Key
-    behind: bool = False
-
-    def __lt__(self, other: Cut) -> bool:
-        return self._order < other._order
-
-    @property
-    def _order(self) -> tuple[tuple[int, KeyValue], ...]:
-        return tuple((0, value) for value in self.prefix) + (((1, 0),) if self.behind else ())
 
 
 def where(codec: RowCodec, keys: KeyRange, predicates: Sequence[Predicate], after: Key | None = None) -> Sql:
@@ -89,8 +70,8 @@ def bounds(
     for name in codec.schema.primary_key:
         fixed: Key | None = None
         for predicate in predicates:
-            if predicate.column == name and predicate.operator in _BOUNDING and predicate.value is not None:
-                low, high = _key_cuts(codec.schema.column(name), predicate, prefix)
+            if predicate.column == name and predicate.operator in BOUNDING and predicate.value is not None:
+                low, high = key_cuts(codec.schema.column(name), predicate, prefix)
                 lows += low
                 highs += high
                 covered.add(id(predicate))
@@ -101,25 +82,6 @@ def bounds(
         prefix = fixed
     remaining = [predicate for predicate in predicates if id(predicate) not in covered]
     return max(lows, default=None), min(highs, default=None), remaining
-
-
-def _key_cuts(column: Column, predicate: Predicate, prefix: Key) -> tuple[list[Cut], list[Cut]]:
-    value = _operands(column, predicate)[0].as_py()
-    key = (*prefix, value)
-    match predicate.operator:
-        case "=":
-            return [Cut(key)], [Cut(key, behind=True)]
-        case "<":
-            return [], [Cut(key)]
-        case "<=":
-            return [], [Cut(key, behind=True)]
-        case ">":
-            return [Cut(key, behind=True)], []
-        case ">=":
-            return [Cut(key)], []
-        case _:
-            end = _after_prefix(value)
-            return [Cut(key)], [] if end is None else [Cut((*prefix, end))]
 
 
 def _cut_sql(cut: Cut | None, before: str, behind: str) -> Sql:
@@ -148,56 +110,13 @@ def predicate_sql(codec: RowCodec, predicate: Predicate) -> Sql:
             received=f"{column.name!r} of type {type_name(column.type)}",
             valid=("is null", "is not null"),
         )
-    operands = _operands(column, predicate)
-    if len(operands) == 0:
+    values = operands(column, predicate)
+    if len(values) == 0:
         return NOTHING
     if column.name in codec.native:
-        return _native_sql(codec.native[column.name], operator, operands.to_pylist())
-    encoded = [int.from_bytes(row.tobytes(), "big") for row in ordered_bytes(operands)]
+        return _native_sql(codec.native[column.name], operator, values.to_pylist())
+    encoded = [int.from_bytes(row.tobytes(), "big") for row in ordered_bytes(values)]
     return _packed_sql(slot, _ranges(column.type, operator, encoded))
-
-
-def typed_key(schema: TableSchema, key: Sequence[Any]) -> Key:
-    """Return the values of a key, or of its beginning, in the types of the key columns; or raise `SchemaError`."""
-    if len(key) > len(schema.primary_key):
-        raise SchemaError("a key has more values than the table has key columns", received=len(key))
-    if None in key:
-        raise SchemaError("a key has a null in it", received=repr(tuple(key)))
-    columns = [schema.column(name) for name in schema.primary_key]
-    return tuple(to_column([value], column)[0].as_py() for value, column in zip(key, columns, strict=False))
-
-
-def typed_range(schema: TableSchema, keys: KeyRange) -> KeyRange:
-    """Return a key range with its bounds in the types of the key columns, or raise `SchemaError`."""
-    return KeyRange(
-        None if keys.low is None else typed_key(schema, keys.low),
-        None if keys.high is None else typed_key(schema, keys.high),
-    )
-
-
-def _operands(column: Column, predicate: Predicate) -> pa.Array:
-    """Return the values to compare with, in the column's type; nulls are left out, as nothing equals them."""
-    operator, value = predicate.operator, predicate.value
-    if operator == "starts with" and not is_variable(column.type):
-        raise OptionError(
-            "the operator 'starts with' needs a string or binary column",
-            received=f"{column.name!r} of type {type_name(column.type)}",
-        )
-    values = [value]
-    if operator == "in":
-        if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-            raise OptionError("the operator 'in' needs a list of values", received=repr(value))
-        values = list(value)
-        if len(values) > MAX_VALUES:
-            raise OptionError("too many values in a condition", received=len(values), valid=f"at most {MAX_VALUES}")
-    try:
-        return to_column([item for item in values if item is not None], column).combine_chunks()
-    except SchemaError as error:
-        raise SchemaError(
-            f"a condition on column {column.name!r} has a value that the column cannot hold",
-            received=error.received,
-            valid=error.valid,
-        ) from None
 
 
 def _native_sql(name: str, operator: str, values: list[Any]) -> Sql:
@@ -205,25 +124,12 @@ def _native_sql(name: str, operator: str, values: list[Any]) -> Sql:
         return Sql(f"{name} IN ({_marks(values)})", tuple(values))
     if operator != "starts with":
         return Sql(f"{name} {operator} ?", (values[0],))
-    end = _after_prefix(values[0])
+    end = after_prefix(values[0])
     return Sql(f"{name} >= ?", (values[0],)) if end is None else Sql(f"({name} >= ? AND {name} < ?)", (values[0], end))
 
 
 def _marks(values: Sequence[Any]) -> str:
     return ", ".join("?" * len(values))
-
-
-def _after_prefix(prefix: KeyValue) -> KeyValue | None:
-    """Return the first text or binary behind all that begin with a prefix; None if there is none."""
-    if isinstance(prefix, bytes):
-        shortened = prefix.rstrip(b"\xff")
-        return shortened[:-1] + bytes([shortened[-1] + 1]) if shortened else None
-    text = str(prefix).rstrip(_LAST_CODE_POINT)
-    if not text:
-        return None
-    following = ord(text[-1]) + 1
-    # Surrogates are no characters of UTF-8.
-    return text[:-1] + chr(0xE000 if following == 0xD800 else following)
 
 
 # -- ranges of encoded numbers ----------------------------------------------------------------------------

@@ -40,7 +40,14 @@ class EmbeddedPublisher(Publisher):
         with self._database.read() as connection:
             return self._is_published(connection, batch)
 
-    def stage(self, batch: int, rows: Iterable[pa.RecordBatch]) -> list[Staged]:
+    def stage(
+        self,
+        batch: int,
+        rows: Iterable[pa.RecordBatch],
+        *,
+        table: str | None = None,
+        change: RowChange | None = None,
+    ) -> list[Staged]:
         return self._stage(batch, staging.table_parts(rows))
 
     def stage_append(
@@ -84,7 +91,7 @@ class EmbeddedPublisher(Publisher):
     ) -> bool:
         """Publish a batch; see `headrace.ports.Publisher.publish`. All its changes and rows carry one commit version.
 
-        An advance is no conflict if the consumer is already where it leads.
+        An advance is no conflict if this job has already taken the consumer where it leads.
         """
         with self._database.write() as connection:
             if self._is_published(connection, batch):
@@ -100,7 +107,7 @@ class EmbeddedPublisher(Publisher):
                     table.apply(connection, write.change, rows, version, ts)
             for advance in advances:
                 consumers.advance(
-                    connection, advance.consumer, advance.queue, advance.offsets, advance.expected, of_batch=True
+                    connection, advance.consumer, advance.queue, advance.offsets, advance.expected, job=self.job
                 )
             now = time.time()
             if not last:

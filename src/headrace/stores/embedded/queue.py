@@ -84,7 +84,7 @@ class EmbeddedQueue(Queue):
                     f"rows of queue {self.name!r} were trimmed before they were read",
                     received=f"partition {partition}, rows {first_row} to {bounds.lower - 1}"
                     f" ({bounds.lower - first_row} rows)",
-                    remedy="set option failOnDataLoss=false to go on behind them",
+                    remedy=f"read from row {bounds.lower} on",
                 )
             end = min(bounds.upper, first_row + max_rows)
             if until is not None:

@@ -24,6 +24,8 @@ from headrace.stores.embedded.queue_rows import Layout, Part, Route, no_partitio
 
 _SCHEMA_VERSION = 1
 _CHUNKS_PER_APPEND = 256
+# Each append and each batch looks at all partitions of its queue, which takes about a second for so many.
+MOST_PARTITIONS = 1 << 16
 _NO_NUMBER_OF_SQLITE = 1 << 63
 
 
@@ -62,9 +64,8 @@ def create(connection: apsw.Connection, name: str, schema: QueueSchema, options:
     """Create a queue inside the caller's write transaction and return its object id; the name must be free.
 
     Raises:
-        OptionError: fewer than one partition.
+        OptionError: fewer than one partition, or more than `MOST_PARTITIONS`.
     """
-    _check_count(partitions)
     connection.execute(
         "INSERT INTO object (name, kind, options, schema_version) VALUES (?, 'queue', ?, ?)",
         (name, options_to_json(options), _SCHEMA_VERSION),
@@ -79,9 +80,13 @@ def create(connection: apsw.Connection, name: str, schema: QueueSchema, options:
 
 
 def add_partitions(connection: apsw.Connection, queue_id: int, count: int) -> int:
-    """Add empty partitions behind the last one; return how many there are now."""
-    _check_count(count)
+    """Add empty partitions behind the last one; return how many there are now.
+
+    Raises:
+        OptionError: fewer than one, or more than `MOST_PARTITIONS` with those that are there.
+    """
     ((known,),) = connection.execute("SELECT count(*) FROM partition WHERE object = ?", (queue_id,))
+    _check_count(count, known)
     connection.executemany(
         "INSERT INTO partition (object, parents, open, number) VALUES (?, '[]', 1, ?)",
         [(queue_id, number) for number in range(known, known + count)],
@@ -89,9 +94,14 @@ def add_partitions(connection: apsw.Connection, queue_id: int, count: int) -> in
     return int(known + count)
 
 
-def _check_count(count: int) -> None:
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise OptionError("the number of partitions must be at least 1", received=repr(count))
+def _check_count(count: int, known: int) -> None:
+    most = MOST_PARTITIONS - known
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
+        raise OptionError(
+            f"a queue has 1 to {MOST_PARTITIONS} partitions",
+            received=f"{count!r} beside {known}" if known else repr(count),
+            valid=f"1 to {most}" if most else "no more",
+        )
 
 
 def load(connection: apsw.Connection, name: str) -> State:

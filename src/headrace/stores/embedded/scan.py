@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from headrace.errors import OptionError
 from headrace.model import KeyRange, Predicate
+from headrace.rows.conditions import typed_range
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.physical import PAGE_BYTES, PhysicalTable
-from headrace.stores.embedded.predicates import typed_range
 
 READ_AHEAD_BYTES = 64 << 20
 # Below this, finding the middle costs more than a second thread brings.

@@ -79,7 +79,7 @@ class EmbeddedStore(QueueStore):
             )
         return table
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str, columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None) -> Table:
         self._find(name, "table")
         return EmbeddedTable(self._database, name)
 
@@ -107,7 +107,12 @@ class EmbeddedStore(QueueStore):
         )
         return self.tunnel(tunnel_id)
 
-    def tunnel(self, id_or_name: str, table: str | None = None) -> Tunnel:
+    def tunnel(
+        self,
+        id_or_name: str,
+        table: str | None = None,
+        columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None,
+    ) -> Tunnel:
         known = self._tunnels(table)
         found = [tunnel for tunnel in known if tunnel.id == id_or_name]
         found = found or [tunnel for tunnel in known if tunnel.name == id_or_name]

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import apsw
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import NotFoundError, OptionError, SchemaError
 from headrace.model import KeyRange, KeyValue, RowChange, TableSchema, Where, parse_where
 from headrace.ports import Rows, Table, TableDescription, TableOptions, TrimReport
 from headrace.rows import check_not_null, to_arrow
+from headrace.rows.conditions import typed_key, typed_range
 from headrace.stores.embedded import chunks, log, partitions, retention
 from headrace.stores.embedded.database import Database, stamp
 from headrace.stores.embedded.physical import PhysicalTable
-from headrace.stores.embedded.predicates import typed_key
+from headrace.stores.embedded.physical import Rows as TableRows
 from headrace.stores.embedded.scan import scan
-from headrace.stores.embedded.writes import Prepared, Writer
+from headrace.stores.embedded.writes import Prepared, Writer, one_batch
 
 _NO_NUMBER_OF_SQLITE = 1 << 63
 _COLUMNS_OF: dict[RowChange, Any] = {
@@ -36,6 +41,35 @@ class _State(NamedTuple):
     table: PhysicalTable
     options: TableOptions
     options_text: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """The rows of some keys, in their order.
+
+    Attributes:
+        schema: the table's.
+        rows: all columns; of a row that is not there the key, with nulls.
+        present: which rows are there.
+        version: in a write transaction the version of its commit, else of the last one.
+    """
+
+    schema: TableSchema
+    rows: pa.RecordBatch
+    present: npt.NDArray[np.bool_]
+    version: int
+
+
+class Decided(NamedTuple):
+    """A change of rows that is decided in a write transaction; see `EmbeddedTable.transact`."""
+
+    change: RowChange
+    rows: Rows
+    keep_nulls: bool = False
+
+
+class _NothingDecided(Exception):
+    """Ends a write transaction that has nothing to write."""
 
 
 class EmbeddedTable(Table):
@@ -92,6 +126,24 @@ class EmbeddedTable(Table):
             rows = _prepared(state.table, change, rows.rows, keep_nulls=rows.keep_nulls)
         Writer(connection, state.table, state.options, version, ts).apply(rows)
 
+    def transact(self, keys: Rows, decide: Callable[[Found], Sequence[Decided]]) -> None:
+        """Read rows, decide what to change, and change it, in one write transaction.
+
+        Args:
+            keys: the keys of the rows to read.
+            decide: called once, with the rows as they are; returns the changes, in the order in which they are to be
+                made. All get the same commit version. If it returns none or raises, nothing is changed.
+        """
+        with contextlib.suppress(_NothingDecided), self._database.write() as connection:
+            version, ts = stamp(connection)
+            decided = decide(self._find(connection, keys, version))
+            if not decided:
+                raise _NothingDecided
+            for change, rows, keep_nulls in decided:
+                table = self._load(connection).table
+                prepared = _prepared(table, change, rows, keep_nulls=keep_nulls)
+                self.apply(connection, change, prepared, version, ts)
+
     def _write(self, change: RowChange, rows: Rows, *, keep_nulls: bool = False) -> int:
         prepared = self.prepare(change, rows, keep_nulls=keep_nulls)
         if change is RowChange.UPDATE and prepared.rows.num_columns == len(prepared.table.schema.primary_key):
@@ -124,6 +176,38 @@ class EmbeddedTable(Table):
         row: dict[str, Any] = rows.select(names).to_pylist()[0]
         return row
 
+    def find(self, keys: Rows) -> Found:
+        """Return the rows of some keys; one key may come several times."""
+        with self._database.read() as connection:
+            ((version,),) = connection.execute("SELECT version FROM clock")
+            return self._find(connection, keys, version)
+
+    def _find(self, connection: apsw.Connection, keys: Rows, version: int) -> Found:
+        table = self._load(connection).table
+        typed = one_batch(to_arrow(keys, table.schema, columns="keys"))
+        rows, present = table.fetch(connection, table.codec.encode_keys(typed))
+        return Found(table.schema, rows, present, version)
+
+    def page(
+        self,
+        columns: Sequence[str],
+        keys: KeyRange,
+        where: Where | None = None,
+        *,
+        limit: int,
+        reverse: bool = False,
+    ) -> TableRows:
+        """Return the first rows of a key range, or the last ones, see `headrace.stores.embedded.physical.Rows`.
+
+        Unlike a scan it costs no connection, and pages see different states of the table.
+        """
+        with self._database.read() as connection:
+            table = self._load(connection).table
+            conditions = parse_where(where)
+            return table.read(
+                connection, columns, typed_range(table.schema, keys), conditions, limit=limit, reverse=reverse
+            )
+
     def scan(
         self,
         columns: Sequence[str] | None = None,
@@ -141,7 +225,7 @@ class EmbeddedTable(Table):
             batch_rows,
         )
 
-    def splits(self, count: int) -> list[KeyRange]:
+    def splits(self, count: int, *, size: int | None = None) -> list[KeyRange]:
         with self._database.read() as connection:
             return partitions.splits(connection, self._load(connection).table, count)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,7 +11,8 @@ from typing import NamedTuple
 import apsw
 
 from headrace.channels import channel_states
-from headrace.errors import DataLossError, NotFoundError, OptionError
+from headrace.errors import DataLossError, NotFoundError, OptionError, UnsupportedError
+from headrace.leases import LeaseStatus
 from headrace.model import (
     FINISHED,
     Backlog,
@@ -26,14 +28,14 @@ from headrace.model import (
     StartKind,
     TunnelKind,
 )
-from headrace.ports import ChannelDescription, Table, Tunnel, TunnelDescription
-from headrace.stores.embedded import basedata, chunks, log, tunnels
+from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
+from headrace.stores.embedded import basedata, chunks, log, tunnel_clients, tunnels
 from headrace.stores.embedded.batches import BatchRecords
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.keys import key_from_json
 from headrace.stores.embedded.tokens import is_behind, key_of, row_of, row_position
 
-# How many finished channels one call of `prune` looks at.
+# How many finished channels are looked at, at once, to be forgotten.
 _FORGET_AT_ONCE = 64
 
 
@@ -80,6 +82,7 @@ class EmbeddedTunnel(Tunnel):
         self._database = database
         self._object_id = object_id
         self._batches = BatchRecords(database, id)
+        self._seen = threading.local()
         self.table = table
         self.id = id
         self.name = name
@@ -92,6 +95,8 @@ class EmbeddedTunnel(Tunnel):
     def describe(self) -> TunnelDescription:
         with self._database.read() as connection:
             channels = self.channels()
+            holders = tunnel_clients.holders(connection, self.id)
+            suspended = tunnel_clients.suspended(connection, self.id)
             reading_base = any(
                 channel.kind is ChannelKind.BASE_DATA and channel.state is not ChannelState.FINISHED
                 for channel in channels
@@ -106,14 +111,31 @@ class EmbeddedTunnel(Tunnel):
                 ),
                 created=self.created,
                 channels=tuple(
-                    ChannelDescription(channel, self._backlog(connection, row, channel.checkpoint, None))
+                    self._describe_channel(
+                        connection, channel, row, holders.get(channel.id), suspended=channel.id in suspended
+                    )
                     for channel, row in zip(channels, self._rows(connection), strict=True)
                 ),
             )
 
+    def _describe_channel(
+        self,
+        connection: apsw.Connection,
+        channel: Channel,
+        row: _Row,
+        holder: tunnel_clients.Holder | None,
+        *,
+        suspended: bool,
+    ) -> ChannelDescription:
+        backlog = self._backlog(connection, row, channel.checkpoint, None)
+        closing = LeaseStatus.CLOSING if suspended else None
+        if holder is None:
+            return ChannelDescription(channel, backlog, lease=closing)
+        return ChannelDescription(channel, backlog, holder.client, holder.tag, closing or holder.status)
+
     # -- channels -----------------------------------------------------------------------------------
 
-    def channels(self) -> list[Channel]:
+    def channels(self, known: Mapping[str, Position] | None = None) -> list[Channel]:
         with self._database.read() as connection:
             rows = self._rows(connection)
         states = channel_states({row.id: row.parents for row in rows}, {row.id for row in rows if row.finished})
@@ -123,6 +145,12 @@ class EmbeddedTunnel(Tunnel):
         """Return where a new reader begins in each channel; never before the beginning of the tunnel itself."""
         if start.kind is StartKind.COMMITTED:
             raise OptionError("the committed positions are the checkpoints of the channels", received="committed")
+        if start.kind is StartKind.BATCH:
+            raise UnsupportedError(
+                "an embedded store has no batches of other queries to go on from",
+                received=f"startingPosition batch:{start.batch}",
+                valid="committed, earliest, latest or a timestamp",
+            )
         with self._database.read() as connection:
             rows = self._rows(connection)
             logs = self._logs(connection)
@@ -249,14 +277,22 @@ class EmbeddedTunnel(Tunnel):
             if not self._moves(connection, positions):
                 return
         with self._database.write() as connection:
-            moves = self._moves(connection, positions)
-            connection.executemany(
-                "UPDATE channel SET checkpoint = ?, finished = ? WHERE tunnel = ? AND id = ?",
-                [(to.token, to == FINISHED, self.id, row.id) for row, to in moves],
-            )
-            released = [row for row, to in moves if row.kind is ChannelKind.BASE_DATA and to == FINISHED]
-            if released:
-                self._release(connection, released)
+            self.record(connection, positions)
+
+    def record(self, connection: apsw.Connection, positions: Mapping[str, Position]) -> None:
+        """Record progress as `commit` does, inside the caller's write transaction."""
+        moves = self._moves(connection, positions)
+        connection.executemany(
+            "UPDATE channel SET checkpoint = ?, finished = ? WHERE tunnel = ? AND id = ?",
+            [(to.token, to == FINISHED, self.id, row.id) for row, to in moves],
+        )
+        released = [row for row, to in moves if row.kind is ChannelKind.BASE_DATA and to == FINISHED]
+        if released:
+            self._release(connection, released)
+
+    def checkpoint(self, connection: apsw.Connection, channel: str) -> Position:
+        """Return how far a channel is read, inside the caller's transaction."""
+        return self._row(connection, channel).checkpoint
 
     def _moves(self, connection: apsw.Connection, positions: Mapping[str, Position]) -> list[tuple[_Row, Position]]:
         """Return the channels that the positions move on, with nothing left to skip."""
@@ -282,6 +318,27 @@ class EmbeddedTunnel(Tunnel):
         for row in released:
             table.release(connection, snapshot.id, row.keys)
 
+    # -- clients that share the channels -------------------------------------------------------------
+
+    def connect(self, *, tag: str = "", timeout: float = 300.0) -> TunnelClient:
+        return tunnel_clients.connect(self._database, self, tag, timeout)
+
+    def client(self, client_id: str) -> TunnelClient:
+        return tunnel_clients.find(self._database, self, client_id)
+
+    def suspend(self, channel: str, *, suspended: bool = True) -> None:
+        """Let no client have a channel, or let it be shared again. Who has it is asked by its next heartbeat."""
+        with self._database.write() as connection:
+            self._row(connection, channel)
+            connection.execute(
+                "UPDATE channel SET suspended = ? WHERE tunnel = ? AND id = ?", (suspended, self.id, channel)
+            )
+
+    def wait_for_change(self, timeout: float) -> bool:
+        seen: int | None = getattr(self._seen, "version", None)
+        self._seen.version = self._database.wait_for_change(timeout, seen)
+        return bool(self._seen.version != seen)
+
     # -- batches (the meta table) ---------------------------------------------------------------------
 
     def save_plan(self, plan: BatchPlan) -> None:
@@ -303,15 +360,20 @@ class EmbeddedTunnel(Tunnel):
         """Forget batches out of reach, and finished channels of closed partitions that none of the others names."""
         with self._database.write() as connection:
             self._batches.prune(connection, batch, keep)
-            self._forget_finished(connection)
+            self.forget_finished(connection)
 
-    def _forget_finished(self, connection: apsw.Connection) -> None:
+    def forget_finished(self, connection: apsw.Connection, *, keep: int = 0) -> None:
+        """Forget old finished channels of closed partitions, inside the caller's write transaction.
+
+        Those that another channel waits for or a batch names stay, and so do the ``keep`` newest.
+        """
         found = connection.execute(
             "SELECT c.id FROM channel c LEFT JOIN partition p ON p.id = c.partition WHERE c.tunnel = ?"
-            " AND c.kind = ? AND c.finished AND NOT ifnull(p.open, 0) ORDER BY c.seq LIMIT ?",
-            (self.id, ChannelKind.STREAM.value, _FORGET_AT_ONCE),
+            " AND c.kind = ? AND c.finished AND NOT ifnull(p.open, 0) ORDER BY c.seq",
+            (self.id, ChannelKind.STREAM.value),
         )
-        finished = [row[0] for row in found]
+        old = [row[0] for row in found]
+        finished = old[: max(0, len(old) - keep)][:_FORGET_AT_ONCE]
         if not finished:
             return
         rows = self._rows(connection)

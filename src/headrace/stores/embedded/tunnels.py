@@ -111,9 +111,9 @@ def partitions_replaced(
 
 
 def drop(connection: apsw.Connection, tunnel_id: str) -> None:
-    """Remove a tunnel with its channels, batches, snapshot and undo rows, inside the caller's write transaction."""
+    """Remove a tunnel and all that belongs to it, inside the caller's write transaction."""
     release_snapshot(connection, tunnel_id)
-    for table in ("channel", "batch_plan", "batch_end"):
+    for table in ("channel", "batch_plan", "batch_end", "tunnel_client"):
         connection.execute(f"DELETE FROM {table} WHERE tunnel = ?", (tunnel_id,))
     connection.execute("DELETE FROM tunnel WHERE id = ?", (tunnel_id,))
 
@@ -161,6 +161,10 @@ def _check_request(name: str, kind: TunnelKind, start: Start, base_channels: int
     if start.kind is StartKind.COMMITTED:
         raise OptionError(
             "a new tunnel has nothing committed", received="start=committed", valid="latest, earliest or a timestamp"
+        )
+    if start.kind is StartKind.BATCH:
+        raise OptionError(
+            "a new tunnel has no batches", received="start=batch", valid="latest, earliest or a timestamp"
         )
     if start.kind is not StartKind.LATEST and kind is not TunnelKind.STREAM:
         raise OptionError(

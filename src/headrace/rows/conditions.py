@@ -1,0 +1,124 @@
+"""Conditions and key ranges in the types of a table's columns: what every store needs to evaluate them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import OptionError, SchemaError
+from headrace.model import Column, Key, KeyRange, KeyValue, Predicate, TableSchema
+from headrace.rows.given import to_column
+from headrace.types import type_name
+
+MAX_VALUES = 10_000
+"""Most values in one condition with ``in``."""
+BOUNDING = ("=", "<", "<=", ">", ">=", "starts with")
+"""The operators that say about a key column where in the key order rows can lie."""
+_LAST_CODE_POINT = "\U0010ffff"
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A place between keys: before the first key that begins with ``prefix``, or behind the last one."""
+
+    prefix: Key
+    behind: bool = False
+
+    def __lt__(self, other: Cut) -> bool:
+        return self._order < other._order
+
+    @property
+    def _order(self) -> tuple[tuple[int, KeyValue], ...]:
+        return tuple((0, value) for value in self.prefix) + (((1, 0),) if self.behind else ())
+
+
+def key_cuts(column: Column, predicate: Predicate, prefix: Key) -> tuple[list[Cut], list[Cut]]:
+    """Return between which places keys that begin with a prefix and satisfy a condition on the next column lie.
+
+    Args:
+        column: the key column behind those of the prefix.
+        predicate: a condition on it, with one of the operators of `BOUNDING` and a value.
+
+    Returns:
+        The lower bounds and the upper bounds, each none or one.
+    """
+    value = operands(column, predicate)[0].as_py()
+    key = (*prefix, value)
+    match predicate.operator:
+        case "=":
+            return [Cut(key)], [Cut(key, behind=True)]
+        case "<":
+            return [], [Cut(key)]
+        case "<=":
+            return [], [Cut(key, behind=True)]
+        case ">":
+            return [Cut(key, behind=True)], []
+        case ">=":
+            return [Cut(key)], []
+        case _:
+            end = after_prefix(value)
+            return [Cut(key)], [] if end is None else [Cut((*prefix, end))]
+
+
+def typed_key(schema: TableSchema, key: Sequence[Any]) -> Key:
+    """Return the values of a key, or of its beginning, in the types of the key columns; or raise `SchemaError`."""
+    if len(key) > len(schema.primary_key):
+        raise SchemaError("a key has more values than the table has key columns", received=len(key))
+    if None in key:
+        raise SchemaError("a key has a null in it", received=repr(tuple(key)))
+    columns = [schema.column(name) for name in schema.primary_key]
+    return tuple(to_column([value], column)[0].as_py() for value, column in zip(key, columns, strict=False))
+
+
+def typed_range(schema: TableSchema, keys: KeyRange) -> KeyRange:
+    """Return a key range with its bounds in the types of the key columns, or raise `SchemaError`."""
+    return KeyRange(
+        None if keys.low is None else typed_key(schema, keys.low),
+        None if keys.high is None else typed_key(schema, keys.high),
+    )
+
+
+def operands(column: Column, predicate: Predicate) -> pa.Array:
+    """Return the values to compare with, in the column's type; nulls are left out, as nothing equals them.
+
+    Raises:
+        SchemaError: the column cannot hold a value.
+        OptionError: the operator cannot be used with the column or the value.
+    """
+    operator, value = predicate.operator, predicate.value
+    if operator == "starts with" and not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
+        raise OptionError(
+            "the operator 'starts with' needs a string or binary column",
+            received=f"{column.name!r} of type {type_name(column.type)}",
+        )
+    values = [value]
+    if operator == "in":
+        if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+            raise OptionError("the operator 'in' needs a list of values", received=repr(value))
+        values = list(value)
+        if len(values) > MAX_VALUES:
+            raise OptionError("too many values in a condition", received=len(values), valid=f"at most {MAX_VALUES}")
+    try:
+        return to_column([item for item in values if item is not None], column).combine_chunks()
+    except SchemaError as error:
+        raise SchemaError(
+            f"a condition on column {column.name!r} has a value that the column cannot hold",
+            received=error.received,
+            valid=error.valid,
+        ) from None
+
+
+def after_prefix(prefix: KeyValue) -> KeyValue | None:
+    """Return the first text or binary behind all that begin with a prefix; None if there is none."""
+    if isinstance(prefix, bytes):
+        shortened = prefix.rstrip(b"\xff")
+        return shortened[:-1] + bytes([shortened[-1] + 1]) if shortened else None
+    text = str(prefix).rstrip(_LAST_CODE_POINT)
+    if not text:
+        return None
+    following = ord(text[-1]) + 1
+    # Surrogates are no characters of UTF-8.
+    return text[:-1] + chr(0xE000 if following == 0xD800 else following)

@@ -1,0 +1,74 @@
+"""Workers of one tunnel, killed at random moments while the table splits and merges under them."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from headrace.ports import Store
+from tests.chaos import worker_actors
+from tests.chaos.storm import KILLS, SEED, Actor
+
+
+def changes_by_row(store: Store) -> dict[int, list[int]]:
+    """Return the versions of each row's changes in commit order, as one reader gets them."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for batch in store.tunnel("oracle").consume(idle="stop"):
+        rows, versions = batch.changes.rows.column("id").to_pylist(), batch.changes.versions.to_pylist()
+        for row, version in zip(rows, versions, strict=True):
+            # A row can change more than once in a commit; what is written down tells only the commit.
+            if version not in found[row]:
+                found[row].append(version)
+    return found
+
+
+def handled_by_row(directory: Path) -> tuple[dict[int, list[int]], set[int]]:
+    """Return the same as the workers have written it down, without repetitions; and their processes."""
+    found: dict[int, dict[int, None]] = defaultdict(dict)
+    workers = set()
+    for line in (directory / "handled").read_text().splitlines():
+        try:
+            row, version, process = json.loads(line)
+        except ValueError:
+            continue
+        found[row][version] = None
+        workers.add(process)
+    return {row: list(versions) for row, versions in found.items()}, workers
+
+
+@pytest.mark.timeout(3600)
+def test_killed_workers_lose_nothing_and_keep_the_order_of_each_row(tmp_path: Path, actors_of: list[Actor]) -> None:
+    def is_up(worker: Actor) -> bool:
+        return (tmp_path / f"running-{worker.process.pid}").exists()
+
+    chance = random.Random(SEED)
+    store = worker_actors.create(tmp_path)
+    writer = Actor("worker_actors", tmp_path, "writer", str(SEED))
+    workers = [Actor("worker_actors", tmp_path, "worker", str(number)) for number in range(2)]
+    actors_of += [writer, *workers]
+    for _ in range(KILLS):
+        time.sleep(chance.uniform(0.2, 1.4 * worker_actors.TIMEOUT))
+        victim = chance.choice(workers)
+        victim.kill()
+        victim.start()
+    (tmp_path / "stop").touch()
+    writer.process.wait(60)
+    expected = changes_by_row(store)
+    deadline = time.monotonic() + 120
+    while store.tunnel("work").describe().backlog_rows != 0 or not all(map(is_up, workers)):
+        assert time.monotonic() < deadline, f"the workers did not catch up (seed {SEED})"
+        assert all(worker.process.poll() is None for worker in workers), f"a worker has ended (seed {SEED})"
+        time.sleep(0.1)
+    for worker in workers:
+        worker.process.terminate()
+        assert worker.process.wait(60) == 0, f"seed {SEED}"
+    handled, processes = handled_by_row(tmp_path)
+    assert handled == expected, f"seed {SEED}"
+    assert len(processes) > 2, f"seed {SEED}"
+    assert len(store.table("orders").describe().partitions) > 4, f"seed {SEED}"
+    assert {found.client for found in store.tunnel("work").describe().channels} == {None}, f"seed {SEED}"

@@ -1,0 +1,101 @@
+"""The processes that are killed: workers on one tunnel, and a writer that splits and merges the table.
+
+``python -m tests.chaos.worker_actors worker DIRECTORY NUMBER`` reads until SIGTERM, and appends what it is given to the
+file ``handled``; ``… writer DIRECTORY SEED`` writes until there is a file ``stop``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+import headrace
+from headrace.errors import HeadraceError
+from headrace.tunnel import TunnelWorker
+
+KEYS = 200
+TIMEOUT = 1.5
+
+
+def create(directory: Path) -> headrace.Store:
+    """Create the store, its table, the workers' tunnel and one to check it by."""
+    store = headrace.open(directory / "store", create=True, synchronous="off")
+    table = store.create_table("orders", {"id": "long", "value": "long"}, "id")
+    table.put([{"id": number, "value": 0} for number in range(KEYS)])
+    for name in ("work", "oracle"):
+        store.create_tunnel("orders", name, base_channels=3)
+    return store
+
+
+def work(directory: Path) -> None:
+    """Read the tunnel, writing down each change when it is handled."""
+    tunnel = headrace.open(directory / "store", synchronous="off").tunnel("work")
+    worker = tunnel.consume("worker", batch_rows=10, heartbeat_interval=0.2, checkpoint_interval=0.3, timeout=TIMEOUT)
+    stop_when_told(worker)
+    handled = os.open(directory / "handled", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    (directory / f"running-{os.getpid()}").touch()
+    for batch in worker:
+        rows, versions = batch.changes.rows.column("id").to_pylist(), batch.changes.versions.to_pylist()
+        for row, version in zip(rows, versions, strict=True):
+            # A kill may leave half of a line behind: each begins with its own end of line.
+            os.write(handled, b"\n" + json.dumps([row, version, os.getpid()]).encode())
+        # Slow enough that a kill meets pages that were read ahead.
+        time.sleep(0.02)
+
+
+def stop_when_told(worker: TunnelWorker) -> None:
+    """Let SIGTERM end a worker after the batch in hand."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        worker.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+
+
+def write(directory: Path, seed: int) -> None:
+    """Put, update and delete rows; split and merge the table."""
+    chance = random.Random(seed)
+    table = headrace.open(directory / "store", synchronous="off").table("orders")
+    while not (directory / "stop").exists():
+        rows = [
+            {"id": chance.randrange(KEYS), "value": chance.randrange(1000)} for _ in range(chance.choice([1, 5, 40]))
+        ]
+        action = chance.random()
+        if action < 0.6:
+            table.put(rows)
+        elif action < 0.8:
+            table.update(rows)
+        elif action < 0.92:
+            table.delete([{"id": row["id"]} for row in rows])
+        else:
+            _reshape(table, chance)
+        time.sleep(chance.uniform(0.005, 0.03))
+
+
+def _reshape(table: headrace.Table, chance: random.Random) -> None:
+    partitions = sorted(
+        (partition for partition in table.describe().partitions if partition.open), key=lambda p: p.keys.low or ()
+    )
+    try:
+        if len(partitions) < 4:
+            table.split(chance.choice(partitions).id)
+        else:
+            place = chance.randrange(len(partitions) - 1)
+            table.merge(partitions[place].id, partitions[place + 1].id)
+    except HeadraceError:
+        # The partition has too few rows just now.
+        return
+
+
+if __name__ == "__main__":
+    role, where = sys.argv[1], Path(sys.argv[2])
+    if role == "worker":
+        work(where)
+    else:
+        write(where, int(sys.argv[3]))

@@ -1,0 +1,334 @@
+"""Workers that read a tunnel, and what goes wrong around them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace
+from headrace.errors import DataLossError, NotFoundError, OptionError, StoreBusyError, StoreError, TunnelTakenError
+from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.leases import Lease
+from headrace.model import INITIAL_BATCH
+from headrace.ports import Store, Table, Tunnel
+from headrace.stores.embedded.tunnel_clients import EmbeddedTunnelClient
+from headrace.tunnel import ChangeBatch, TunnelWorker
+
+DEADLINE = 30.0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return headrace.open(tmp_path / "shop", create=True, synchronous="off")
+
+
+@pytest.fixture
+def table(store: Store) -> Table:
+    return store.create_table("orders", {"id": "long", "value": "long"}, "id")
+
+
+@pytest.fixture
+def tunnel(store: Store, table: Table) -> Tunnel:
+    """A tunnel with 30 changes."""
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    put(table, *range(30))
+    return tunnel
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterable[None]:
+    yield
+    until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("headrace-")])
+
+
+def put(table: Table, *ids: int) -> None:
+    table.put([{"id": number, "value": 0} for number in ids])
+
+
+def ids(batches: Iterable[ChangeBatch]) -> list[int]:
+    return [number for batch in batches for number in batch.changes.rows.column("id").to_pylist()]
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def clients(tunnel: Tunnel) -> set[str]:
+    return {found.client for found in tunnel.describe().channels if found.client is not None}
+
+
+def quick(tunnel: Tunnel, **options: Any) -> TunnelWorker:
+    """A worker that notices everything soon, and takes 10 rows at a time."""
+    return tunnel.consume("quick", **{"batch_rows": 10, "heartbeat_interval": 0.05, "timeout": 10.0, **options})
+
+
+# -- how an iteration ends --------------------------------------------------------------------------------
+
+
+def test_a_loop_that_is_left_gives_the_channels_back(tunnel: Tunnel) -> None:
+    for batch in quick(tunnel):
+        assert ids([batch]) == list(range(10))
+        assert clients(tunnel)
+        break
+    until(lambda: not clients(tunnel))
+    assert ids(quick(tunnel, idle="stop")) == list(range(30))
+
+
+def test_an_error_in_the_loop_counts_what_was_processed_before(tunnel: Tunnel) -> None:
+    def fail_at_the_second() -> None:
+        with quick(tunnel) as batches:
+            for batch in batches:
+                if 10 in ids([batch]):
+                    raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        fail_at_the_second()
+    assert clients(tunnel) == set()
+    assert ids(quick(tunnel, idle="stop")) == list(range(10, 30))
+
+
+def test_an_interrupt_while_waiting_saves_and_gives_back(tunnel: Tunnel) -> None:
+    batches = quick(tunnel)
+    found = ids([next(batches), next(batches), next(batches)])
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        next(batches)
+    timer.join()
+    assert found == list(range(30))
+    assert clients(tunnel) == set()
+    assert ids(quick(tunnel, idle="stop")) == []
+
+
+def test_stop_ends_a_worker_that_waits(tunnel: Tunnel) -> None:
+    with quick(tunnel) as batches, ThreadPoolExecutor(1) as pool:
+        found = pool.submit(ids, batches)
+        until(lambda: tunnel.describe().backlog_rows == 30 and clients(tunnel))
+        batches.stop()
+        assert found.result(DEADLINE) == list(range(30))[: len(found.result())]
+    with pytest.raises(StopIteration):
+        next(batches)
+    assert len(ids(quick(tunnel, idle="stop"))) == 30 - len(found.result())
+
+
+def test_a_worker_that_was_closed_before_it_began_gives_nothing(tunnel: Tunnel) -> None:
+    batches = quick(tunnel)
+    batches.close()
+    assert ids(batches) == []
+    assert clients(tunnel) == set()
+
+
+def test_a_process_that_ends_without_closing_has_saved_all_the_same(tunnel: Tunnel, tmp_path: Path) -> None:
+    script = (
+        "import headrace\n"
+        f"worker = headrace.open({str(tmp_path / 'shop')!r}).tunnel('changes').consume(batch_rows=10)\n"
+        "next(worker), next(worker)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=DEADLINE)
+    assert clients(tunnel) == set()
+    assert ids(quick(tunnel, idle="stop")) == list(range(10, 30))
+
+
+# -- progress -----------------------------------------------------------------------------------------------
+
+
+def test_progress_is_saved_while_a_worker_waits(tunnel: Tunnel) -> None:
+    with quick(tunnel, checkpoint_interval=0.05) as batches:
+        for batch in (next(batches), next(batches), next(batches)):
+            batch.done()
+        until(lambda: tunnel.describe().backlog_rows == 0)
+
+
+def test_a_batch_that_takes_long_keeps_its_channels(tunnel: Tunnel) -> None:
+    other = tunnel.connect()
+    with quick(tunnel, timeout=0.5, idle="stop") as batches:
+        found = ids([next(batches)])
+        end = time.monotonic() + 1.0
+        while time.monotonic() < end:
+            assert other.heartbeat([]) == []
+            time.sleep(0.02)
+        other.close()
+        found += ids(batches)
+    assert found == list(range(30))
+
+
+def test_to_stop_at_the_end_waits_for_the_channels_of_the_dead(tunnel: Tunnel) -> None:
+    dead = tunnel.connect(timeout=0.5)
+    assert len(dead.heartbeat([])) == 1
+    assert ids(quick(tunnel, idle="stop")) == list(range(30))
+
+
+def test_another_ones_save_costs_no_rows(tunnel: Tunnel) -> None:
+    with quick(tunnel, idle="stop", checkpoint_interval=0.01) as batches:
+        found = ids([next(batches)])
+        (client,), channel = clients(tunnel), tunnel.channels()[0]
+        tunnel.client(client).save(channel.id, tunnel.read(channel.id, channel.checkpoint, 5).next, 7)
+        found += ids(batches)
+    assert found == list(range(30))
+    again = tunnel.connect()
+    again.heartbeat([])
+    assert again.saved(channel.id).sequence > 7
+    again.close()
+
+
+def test_batches_have_the_rows_that_were_asked_for_and_a_pre_image_stays_with_its_change(
+    store: Store, table: Table, tunnel: Tunnel
+) -> None:
+    assert [len(batch) for batch in quick(tunnel, batch_rows=7, idle="stop")] == [7, 7, 7, 7, 2]
+    table.set_options(pre_images=True)
+    expected = {1: [2, 2, 2, 2], 3: [2, 2, 2, 2], 5: [4, 4]}
+    tunnels = {rows: store.create_tunnel("orders", str(rows), "Stream") for rows in expected}
+    put(table, *range(4))
+    for rows, sizes in expected.items():
+        assert [len(batch) for batch in quick(tunnels[rows], batch_rows=rows, idle="stop")] == sizes
+
+
+# -- what goes wrong ----------------------------------------------------------------------------------------
+
+
+def test_a_read_that_fails_for_a_moment_is_done_again(tunnel: Tunnel, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, failures = tunnel.read, iter([StoreBusyError("not now")] * 3)
+
+    def sometimes(*arguments: Any) -> Any:
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        return read(*arguments)
+
+    monkeypatch.setattr(tunnel, "read", sometimes)
+    assert ids(quick(tunnel, idle="stop")) == list(range(30))
+
+
+@pytest.mark.parametrize("call", ["heartbeat", "save", "saved"])
+def test_a_client_that_cannot_be_asked_for_a_moment_is_asked_again(
+    tunnel: Tunnel, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    real, failures = getattr(EmbeddedTunnelClient, call), iter([StoreBusyError("not now")] * 3)
+
+    def sometimes(*arguments: Any) -> Any:
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        return real(*arguments)
+
+    monkeypatch.setattr(EmbeddedTunnelClient, call, sometimes)
+    assert ids(quick(tunnel, idle="stop")) == list(range(30))
+
+
+@pytest.mark.parametrize("failure", [StoreError("the disk is gone"), ArithmeticError("a defect")])
+@pytest.mark.parametrize("call", ["read", "wait_for_change", "heartbeat"])
+def test_what_cannot_be_mended_is_raised_to_the_consumer(
+    tunnel: Tunnel, monkeypatch: pytest.MonkeyPatch, call: str, failure: Exception
+) -> None:
+    def fail(*arguments: Any) -> Any:
+        raise failure
+
+    monkeypatch.setattr(EmbeddedTunnelClient if call == "heartbeat" else tunnel, call, fail)
+    with pytest.raises(type(failure), match=str(failure)):
+        ids(quick(tunnel))
+    assert clients(tunnel) == set()
+
+
+def test_changes_that_are_lost_are_an_error(tunnel: Tunnel, table: Table) -> None:
+    put(table, *range(30, 30_000))
+    (partition,) = table.describe().partitions
+    table.trim(before={partition.id: partition.next}, cut_tunnels=True)
+    with pytest.raises(DataLossError):
+        ids(quick(tunnel))
+
+
+def test_a_dropped_tunnel_ends_a_worker_that_waits(store: Store, tunnel: Tunnel) -> None:
+    def drop_when_read() -> None:
+        with quick(tunnel) as batches:
+            for batch in batches:
+                if 29 in ids([batch]):
+                    store.drop_tunnel(tunnel.id)
+
+    with pytest.raises(NotFoundError):
+        drop_when_read()
+
+
+def test_a_worker_that_lost_its_client_connects_again(tunnel: Tunnel, table: Table) -> None:
+    with quick(tunnel) as batches:
+        found = ids([next(batches), next(batches)])
+        (client,) = clients(tunnel)
+        tunnel.client(client).close()
+        until(lambda: clients(tunnel) - {client})
+        found += ids([next(batches)])
+        # What was in hand belongs to nobody now; what was not saved comes again.
+        assert found[:20] == list(range(20))
+        assert found[20:] in (list(range(10)), list(range(10, 20)))
+        put(table, 99)
+        while 99 not in found:
+            found += ids([next(batches)])
+    assert set(found) == {*range(30), 99}
+
+
+def test_a_worker_that_was_out_of_touch_hands_out_nothing_that_others_have(
+    tunnel: Tunnel, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, cut_off = EmbeddedTunnelClient.heartbeat, threading.Event()
+    lame: list[EmbeddedTunnelClient] = []
+
+    def heartbeat(client: EmbeddedTunnelClient, leases: Sequence[Lease]) -> list[Lease]:
+        lame[:] = lame or [client]
+        if client is lame[0] and cut_off.is_set():
+            raise StoreBusyError("no connection")
+        return real(client, leases)
+
+    monkeypatch.setattr(EmbeddedTunnelClient, "heartbeat", heartbeat)
+    with quick(tunnel, timeout=0.5) as worker, ThreadPoolExecutor(1) as pool:
+        assert ids([next(worker)]) == list(range(10))
+        cut_off.set()
+        assert ids(quick(tunnel, idle="stop")) == list(range(30))
+        coming = pool.submit(next, worker)
+        put(table, 99)
+        cut_off.clear()
+        assert ids([coming.result(DEADLINE)]) == [99]
+
+
+def test_a_query_takes_the_tunnel_from_workers_and_workers_from_a_query(tunnel: Tunnel) -> None:
+    query = TunnelFeed(tunnel)
+    batch = query.latest(INITIAL_BATCH)
+    with quick(tunnel) as batches:
+        next(batches)
+        with pytest.raises(TunnelTakenError):
+            query.latest(batch)
+        TunnelFeed(tunnel).latest(INITIAL_BATCH)
+        with pytest.raises(TunnelTakenError):
+            ids(batches)
+
+
+@pytest.mark.parametrize("timeout", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_client_has_a_positive_timeout(tunnel: Tunnel, timeout: float) -> None:
+    with pytest.raises(OptionError):
+        tunnel.connect(timeout=timeout)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_rows": 0},
+        {"checkpoint_interval": 0},
+        {"checkpoint_interval": float("nan")},
+        {"timeout": -1.0},
+        {"timeout": float("inf")},
+        {"heartbeat_interval": 0},
+        {"heartbeat_interval": 6.0},
+        {"idle": "sleep"},
+    ],
+)
+def test_options_are_checked(tunnel: Tunnel, options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        quick(tunnel, **options)
