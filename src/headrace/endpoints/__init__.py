@@ -1,0 +1,1 @@
+"""The embedded store behind the protocols of other systems: one folder for each."""

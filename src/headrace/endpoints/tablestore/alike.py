@@ -1,0 +1,177 @@
+"""Puts and updates without conditions as one Arrow batch, from the wire into the table.
+
+Rows of one client mostly have the same columns in the same order. So a guess is made at them, the rows are decoded
+with it, and encoded again: if that gives the bytes that came, nothing in them was overlooked. If not, the caller
+takes the rows one by one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.endpoints.tablestore.schema import (
+    ARROW_TYPES,
+    TIMESTAMP,
+    TIMESTAMPS,
+    CellType,
+    Layout,
+    Mask,
+    cell_timestamps,
+    cell_type,
+    layout_of,
+    pack_timestamps_of,
+    type_of_column,
+)
+from headrace.endpoints.tablestore.writing import add_columns
+from headrace.model import Column, RowChange, TableSchema
+from headrace.stores.embedded.tables import Decided, EmbeddedTable, Found
+from headrace.wire.plainbuffer.decoding import decode_records
+from headrace.wire.plainbuffer.encoding import encode_puts
+from headrace.wire.plainbuffer.rows import decode_row
+from headrace.wire.tablestore.limits import (
+    MAX_COLUMNS_PER_WRITE,
+    MAX_KEY_VALUE_BYTES,
+    MAX_VALUE_BYTES,
+    is_name,
+)
+
+
+def put_alike(table: EmbeddedTable, records: Sequence[bytes]) -> bool:
+    """Put rows that are alike, each a message of its own; do nothing and return False if they are not.
+
+    Raises:
+        PlainBufferError: a row is broken.
+    """
+    found = _read(table.schema, records)
+    if found is None:
+        return False
+    rows, cells = found
+    layout = add_columns(table, cells)
+    rows = _renamed(rows, layout, cells)
+    if layout.timed:
+        now = pa.repeat(pa.scalar(time.time_ns() // 1_000_000), rows.num_rows)
+        rows = rows.append_column(TIMESTAMP, now)
+    table.put(rows)
+    return True
+
+
+def update_alike(table: EmbeddedTable, records: Sequence[bytes]) -> bool:
+    """Set cells of rows that are alike, each a message of its own; do nothing and return False if they are not.
+
+    Raises:
+        PlainBufferError: a row is broken.
+    """
+    found = _read(table.schema, records)
+    if found is None:
+        return False
+    rows, cells = found
+    if not _any_valid(rows, [name for name, _ in cells]).all():
+        return False
+    layout = add_columns(table, cells)
+    rows = _renamed(rows, layout, cells)
+    update = _Update(rows, [layout.of_cell[cell].column for cell in cells])
+    table.transact(rows, update.decide)
+    return update.done
+
+
+class _Update:
+    """Decides an update of rows that are alike; see `EmbeddedTable.transact`."""
+
+    def __init__(self, rows: pa.RecordBatch, columns: Sequence[str]) -> None:
+        self.done = False
+        self._rows = rows
+        self._columns = columns
+
+    def decide(self, found: Found) -> list[Decided]:
+        layout = layout_of(found.schema)
+        now = time.time_ns() // 1_000_000
+        names = {each.column: each.name for each in layout.placed}
+        if any(len(layout.of_name[names[column]]) > 1 for column in self._columns) or self._repeats_a_key(found.schema):
+            return []
+        rows = self._rows
+        if layout.timed:
+            written = {name: _numpy(rows.column(name).is_valid()) for name in self._columns}
+            timestamps = cell_timestamps(found.rows, layout, now)
+            there = {each.column: _numpy(found.rows.column(each.column).is_valid()) for each in layout.placed}
+            if any((mask & there[name] & (timestamps[name] > now)).any() for name, mask in written.items()):
+                # A newer version of a cell stays.
+                return []
+            kept = {
+                each.index: (mask, timestamps[each.column])
+                for each in layout.placed
+                if (mask := there[each.column] & ~written.get(each.column, np.False_)).any()
+            }
+            rows = rows.append_column(TIMESTAMP, pa.repeat(pa.scalar(now), rows.num_rows))
+            rows = rows.append_column(TIMESTAMPS, pack_timestamps_of(kept, now, rows.num_rows))
+        self.done = True
+        return [Decided(RowChange.UPDATE, rows)]
+
+    def _repeats_a_key(self, schema: TableSchema) -> bool:
+        key = list(schema.primary_key)
+        keys = pa.table(self._rows.select(key).columns, names=key)
+        return bool(keys.group_by(key, use_threads=False).aggregate([]).num_rows < keys.num_rows)
+
+
+def _read(schema: TableSchema, records: Sequence[bytes]) -> tuple[pa.RecordBatch, list[tuple[str, CellType]]] | None:
+    """Return rows that are alike, and the names and types of their cells; None if they are not."""
+    # The longest row most likely has all columns.
+    cells = _cells_of(max(records, key=len), schema)
+    if cells is None:
+        return None
+    key = tuple(schema.column(name) for name in schema.primary_key)
+    wire = TableSchema((*key, *(Column(name, ARROW_TYPES[kind]) for name, kind in cells)), schema.primary_key)
+    rows = decode_records(records, wire).rows.select(list(wire.names))
+    if encode_puts(rows, wire) != list(records) or not _within_limits(rows, wire):
+        return None
+    return rows, cells
+
+
+def _cells_of(record: bytes, schema: TableSchema) -> list[tuple[str, CellType]] | None:
+    """Return the names and types of a row's cells, None if there is more to it than values."""
+    row = decode_row(record)
+    if tuple(name for name, _ in row.key) != schema.primary_key or row.delete or row.sequence is not None:
+        return None
+    if any(cell_type(value) is not type_of_column(schema.column(name).type) for name, value in row.key):
+        return None
+    cells: dict[str, CellType] = {}
+    for cell in row.cells:
+        kind = cell_type(cell.value)
+        if kind is None or cell.op is not None or cell.timestamp is not None or cell.name in cells:
+            return None
+        if not is_name(cell.name) or cell.name in schema.primary_key:
+            return None
+        cells[cell.name] = kind
+    return list(cells.items()) if len(cells) <= MAX_COLUMNS_PER_WRITE else None
+
+
+def _within_limits(rows: pa.RecordBatch, schema: TableSchema) -> bool:
+    for column in schema.columns:
+        limit = MAX_KEY_VALUE_BYTES if column.name in schema.primary_key else MAX_VALUE_BYTES
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+            longest = pc.max(pc.binary_length(rows.column(column.name))).as_py()
+            if longest is not None and longest > limit:
+                return False
+    return True
+
+
+def _renamed(rows: pa.RecordBatch, layout: Layout, cells: Sequence[tuple[str, CellType]]) -> pa.RecordBatch:
+    """Return rows, whose attributes have their names on the wire, with the names of the table's columns."""
+    columns = [layout.of_cell[cell].column for cell in cells]
+    return pa.RecordBatch.from_arrays(rows.columns, [*layout.schema.primary_key, *columns])
+
+
+def _any_valid(rows: pa.RecordBatch, names: Sequence[str]) -> Mask:
+    result = np.zeros(rows.num_rows, np.bool_)
+    for name in names:
+        result |= _numpy(rows.column(name).is_valid())
+    return result
+
+
+def _numpy(flags: pa.BooleanArray) -> Mask:
+    result: Mask = flags.to_numpy(zero_copy_only=False)
+    return result

@@ -1,0 +1,120 @@
+"""Who may use the endpoint: access keys and their instances, from the environment or a TOML file.
+
+A file has one ``[[keys]]`` for each key::
+
+    [[keys]]
+    access_key_id = "…"
+    access_key_secret = "…"
+    instances = ["shop", "shop-test"]    # all, if this is left out
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import OptionError
+from headrace.wire.tablestore.limits import is_instance_name
+from headrace.wire.tablestore.signatures import Credentials
+
+ID_VARIABLE = "HEADRACE_ACCESS_KEY_ID"
+SECRET_VARIABLE = "HEADRACE_ACCESS_KEY_SECRET"
+INSTANCE_NAMES = "3 to 16 letters, digits and hyphens, beginning with a letter"
+_KEY_FIELDS = {"access_key_id", "access_key_secret", "instances"}
+
+
+@dataclass(frozen=True)
+class AccessKey:
+    """A key, and the instances that it may use; None means all."""
+
+    credentials: Credentials
+    instances: frozenset[str] | None = None
+
+    def may_use(self, instance: str) -> bool:
+        return self.instances is None or instance in self.instances
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What an endpoint serves, and to whom.
+
+    Attributes:
+        root: the directory whose sub-directories are the instances.
+        keys: access key id → key.
+    """
+
+    root: Path
+    keys: Mapping[str, AccessKey]
+
+    @classmethod
+    def load(
+        cls, root: str | os.PathLike[str], file: str | os.PathLike[str] | None = None, *, environ: Mapping[str, str]
+    ) -> Configuration:
+        """Read the keys from a file, or from environment variables if none is given.
+
+        Raises:
+            OptionError: the file cannot be read or is not as it must be, or there is no key. Never shows a secret.
+        """
+        keys = _from_environment(environ) if file is None else _from_file(Path(file))
+        return cls(Path(root), {key.credentials.access_key_id: key for key in keys})
+
+
+def _from_environment(environ: Mapping[str, str]) -> list[AccessKey]:
+    key_id, secret = environ.get(ID_VARIABLE, ""), environ.get(SECRET_VARIABLE, "")
+    if not key_id or not secret:
+        raise OptionError(
+            "the endpoint has no access key",
+            received=f"{ID_VARIABLE if not key_id else SECRET_VARIABLE} is not set",
+            remedy=f"set {ID_VARIABLE} and {SECRET_VARIABLE} to values of your own choice, or give --config",
+        )
+    return [AccessKey(Credentials(key_id, secret))]
+
+
+def _from_file(file: Path) -> list[AccessKey]:
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OptionError(f"cannot read the configuration: {error.strerror}", received=str(file)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        # The parser's own message may quote a line with a secret.
+        raise OptionError("the configuration is not a TOML file", received=str(file)) from None
+    unknown = set(content) - {"keys"}
+    if unknown:
+        raise OptionError("unknown entry in the configuration", received=sorted(unknown)[0], valid="[[keys]]")
+    entries = content.get("keys")
+    if not isinstance(entries, list) or not entries:
+        raise OptionError("the configuration has no access key", received=str(file), valid="at least one [[keys]]")
+    keys = [_parsed(entry, number) for number, entry in enumerate(entries, start=1)]
+    ids = [key.credentials.access_key_id for key in keys]
+    for key_id in ids:
+        if ids.count(key_id) > 1:
+            raise OptionError("an access key id stands twice in the configuration", received=key_id)
+    return keys
+
+
+def _parsed(entry: Any, number: int) -> AccessKey:
+    where = f"entry {number} of [[keys]]"
+    if not isinstance(entry, dict):
+        raise OptionError(f"{where} is not a table")
+    unknown = set(entry) - _KEY_FIELDS
+    if unknown:
+        raise OptionError(f"{where} has an unknown field", received=sorted(unknown)[0], valid=sorted(_KEY_FIELDS))
+    for field in ("access_key_id", "access_key_secret"):
+        value = entry.get(field)
+        if not isinstance(value, str) or not value:
+            raise OptionError(f"{where} needs {field}", valid="a text that is not empty")
+    instances = entry.get("instances")
+    if instances is not None:
+        if not isinstance(instances, list) or not all(isinstance(name, str) for name in instances):
+            raise OptionError(f"{where}: instances is a list of names")
+        for name in instances:
+            if not is_instance_name(name):
+                raise OptionError(f"{where} names an impossible instance", received=repr(name), valid=INSTANCE_NAMES)
+    return AccessKey(
+        Credentials(entry["access_key_id"], entry["access_key_secret"]),
+        None if instances is None else frozenset(instances),
+    )

@@ -1,0 +1,105 @@
+"""The open instances of an endpoint: an instance is a directory, and the embedded store in it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+
+from headrace.endpoints.tablestore.settings import SettingsTable
+from headrace.errors import NotFoundError
+from headrace.stores.embedded.store import EmbeddedStore
+from headrace.stores.embedded.tables import EmbeddedTable
+
+MAX_OPEN = 32
+
+
+class Instance:
+    """One instance, open: what a handler of a request gets.
+
+    Attributes:
+        name: its name.
+        store: the embedded store that holds its tables; it may be used by several threads.
+        settings: what Tablestore knows of a table beyond its columns.
+        page_rows: table → how many rows of the size of those read last fill a page of a range.
+    """
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.name = name
+        self.store = EmbeddedStore(directory, create=True)
+        self.settings = SettingsTable(self.store)
+        self.page_rows: dict[str, int] = {}
+        self._tables: dict[str, EmbeddedTable] = {}
+
+    def table(self, name: str) -> EmbeddedTable:
+        """Return a table, which may have been dropped since this was last asked.
+
+        Raises:
+            NotFoundError: there is no such table, or it is one of the endpoint's own.
+        """
+        known = self._tables.get(name)
+        if known is None:
+            if name.startswith(":"):
+                raise NotFoundError("no such table", received=repr(name))
+            found = self.store.table(name)
+            assert isinstance(found, EmbeddedTable)
+            known = self._tables[name] = found
+        return known
+
+    def forget(self, name: str) -> None:
+        """Forget what is remembered of a table that was dropped."""
+        self._tables.pop(name, None)
+        self.page_rows.pop(name, None)
+
+
+class Instances:
+    """All instances under one directory, of which the last used are kept open.
+
+    Args:
+        root: the directory; made when the first instance is.
+        max_open: how many unused instances at most stay open.
+    """
+
+    def __init__(self, root: Path, *, max_open: int = MAX_OPEN) -> None:
+        self._root = root
+        self._max_open = max_open
+        self._lock = threading.Lock()
+        self._open: OrderedDict[str, Instance] = OrderedDict()
+        self._users: dict[str, int] = {}
+
+    @contextlib.contextmanager
+    def use(self, name: str) -> Iterator[Instance]:
+        """Open an instance, making its store if need be; it stays open until the block ends.
+
+        Args:
+            name: a name that `headrace.wire.tablestore.limits.is_instance_name` accepts.
+        """
+        with self._lock:
+            instance = self._open.get(name)
+            if instance is None:
+                instance = self._open[name] = Instance(name, self._root / name)
+            self._open.move_to_end(name)
+            self._users[name] = self._users.get(name, 0) + 1
+        try:
+            yield instance
+        finally:
+            with self._lock:
+                self._users[name] -= 1
+                if not self._users[name]:
+                    del self._users[name]
+                self._close_oldest()
+
+    def close(self) -> None:
+        """Close all instances; no request may be running."""
+        with self._lock:
+            for instance in self._open.values():
+                instance.store.close()
+            self._open.clear()
+
+    def _close_oldest(self) -> None:
+        # An instance in use stays: closing takes the connection from under a transaction.
+        unused = [name for name in self._open if name not in self._users]
+        for name in unused[: max(0, len(self._open) - self._max_open)]:
+            self._open.pop(name).store.close()

@@ -1,0 +1,320 @@
+"""What reads give of rows: the columns, times and filters that a request names, and the rows on the wire."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.endpoints.tablestore.errors import invalid
+from headrace.endpoints.tablestore.filters import (
+    Filter,
+    Pagination,
+    mask,
+    necessary,
+    paginated,
+    parse_filter,
+)
+from headrace.endpoints.tablestore.schema import (
+    ARROW_TYPES,
+    TIMESTAMP,
+    TIMESTAMPS,
+    CellType,
+    Layout,
+    Mask,
+    Numbers,
+    Placed,
+    cell_timestamps,
+)
+from headrace.model import Column, Predicate, TableSchema
+from headrace.wire.plainbuffer.encoding import check_schema, encode_block, encode_puts
+from headrace.wire.plainbuffer.rows import encode_row, encode_rows
+from headrace.wire.plainbuffer.values import Cell, Row
+from headrace.wire.tablestore import table_pb2 as pb
+from headrace.wire.tablestore.limits import MAX_COLUMNS_TO_GET
+
+_END_OF_TIME = 1 << 62
+# So few rows are encoded quicker one by one.
+_FEW = 4
+
+
+class ReadRequest(Protocol):
+    """What GetRow, the tables of BatchGetRow and GetRange have in common."""
+
+    @property
+    def columns_to_get(self) -> Iterable[str]: ...
+    @property
+    def time_range(self) -> pb.TimeRange: ...
+    @property
+    def max_versions(self) -> int: ...
+    @property
+    def filter(self) -> bytes: ...
+    @property
+    def start_column(self) -> str: ...
+    @property
+    def end_column(self) -> str: ...
+
+    def HasField(self, name: str) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which cells of which rows a read gives.
+
+    Attributes:
+        columns: names of the columns to get; None for all.
+        first, behind: names of the first column, and of the first one behind the last; None is open.
+        oldest, newest: timestamps (ms) of the cells, from the first up to but without the second.
+        by_time: the request itself says so, not only the table's time to live.
+        filter: the condition on rows, or the page of columns.
+    """
+
+    columns: frozenset[str] | None = None
+    first: str | None = None
+    behind: str | None = None
+    oldest: int = 0
+    newest: int = _END_OF_TIME
+    by_time: bool = False
+    filter: Filter | None = None
+
+    @classmethod
+    def of(cls, request: ReadRequest, expired_before: int) -> Selection:
+        """Read the fields of a request.
+
+        Args:
+            expired_before: timestamp (ms) below which cells of the table have expired.
+        """
+        columns = frozenset(request.columns_to_get)
+        if len(columns) > MAX_COLUMNS_TO_GET:
+            raise invalid("too many columns to get", received=len(columns), valid=f"at most {MAX_COLUMNS_TO_GET}")
+        if request.HasField("max_versions") and request.max_versions < 1:
+            raise invalid("max_versions must be at least 1", received=request.max_versions)
+        if not request.HasField("max_versions") and not request.HasField("time_range"):
+            raise invalid("a read needs max_versions or time_range")
+        selection = cls(
+            columns=columns or None,
+            first=request.start_column or None,
+            behind=request.end_column or None,
+            filter=parse_filter(request.filter) if request.filter else None,
+        )
+        if request.HasField("time_range"):
+            selection = _with_times(selection, request.time_range)
+        return replace(selection, oldest=max(selection.oldest, expired_before))
+
+    def places(self, layout: Layout) -> list[Placed]:
+        """Return the attributes to get, in the order of their names on the wire.
+
+        Raises:
+            UnsupportedError: all are asked for, and the table has one that cannot be sent.
+        """
+        if self.columns is None:
+            layout.check_sendable()
+        return [
+            each
+            for each in layout.placed
+            if (self.columns is None or each.name in self.columns)
+            and (self.first is None or each.name >= self.first)
+            and (self.behind is None or each.name < self.behind)
+        ]
+
+    def needed(self, layout: Layout) -> list[str]:
+        """Return the columns of the table that `select` needs."""
+        hidden = [TIMESTAMP, TIMESTAMPS] if layout.timed else []
+        return [*layout.schema.primary_key, *(each.column for each in self.places(layout)), *hidden]
+
+    def predicates(self, layout: Layout) -> list[Predicate]:
+        """Return conditions, which the store can check, that leave out only rows that `select` leaves out."""
+        places = {each.name: each for each in self.places(layout)}
+
+        def column_of(name: str, kind: CellType) -> str | None:
+            if name in layout.schema.primary_key:
+                is_exact = layout.schema.column(name).type == ARROW_TYPES[kind]
+                return name if is_exact else None
+            place = places.get(name)
+            if place is None or len(layout.of_name[name]) > 1:
+                return None
+            return place.column if layout.schema.column(place.column).type == ARROW_TYPES[kind] else None
+
+        return necessary(self.filter, column_of)
+
+
+def _with_times(selection: Selection, times: pb.TimeRange) -> Selection:
+    if times.HasField("specific_time"):
+        oldest, newest = times.specific_time, times.specific_time + 1
+    else:
+        oldest = times.start_time if times.HasField("start_time") else 0
+        newest = times.end_time if times.HasField("end_time") else _END_OF_TIME
+    if oldest < 0 or oldest >= newest:
+        raise invalid("a time range ends behind its start, which is not before 1970", received=f"{oldest} to {newest}")
+    return replace(selection, oldest=oldest, newest=newest, by_time=True)
+
+
+@dataclass(frozen=True)
+class Selected:
+    """Rows as they are to be sent.
+
+    Attributes:
+        key: the key columns.
+        cells: attributes; those in which no row has a cell are left out.
+        names: the name on the wire of each of them; one may stand twice, with different types.
+        timestamps: of the cells of each of them, ms.
+        kept: which of the rows that were given these are.
+    """
+
+    key: pa.RecordBatch
+    cells: tuple[pa.Array, ...]
+    names: tuple[str, ...]
+    timestamps: tuple[Numbers, ...]
+    kept: Mask
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.key.num_rows)
+
+    def slice(self, length: int) -> Selected:
+        """Return the first rows; ``kept`` stays as it is."""
+        return Selected(
+            self.key.slice(0, length),
+            tuple(cells.slice(0, length) for cells in self.cells),
+            self.names,
+            tuple(timestamps[:length] for timestamps in self.timestamps),
+            self.kept,
+        )
+
+    def block(self) -> bytes:
+        """Return the rows back to back, as GetRange gives them."""
+        if not self.num_rows:
+            return b""
+        if len(set(self.names)) < len(self.names):
+            return encode_rows(self._one_by_one())
+        rows, schema, timestamps = self._typed()
+        return encode_block(rows, schema, timestamps=timestamps)
+
+    def each(self) -> list[bytes]:
+        """Return every row as a message of its own."""
+        if not self.num_rows:
+            return []
+        if len(set(self.names)) < len(self.names):
+            return [encode_row(row) for row in self._one_by_one()]
+        rows, schema, timestamps = self._typed()
+        if self.num_rows < _FEW:
+            check_schema(schema)
+            return [encode_row(row) for row in self._one_by_one()]
+        return encode_puts(rows, schema, timestamps=timestamps)
+
+    def _typed(self) -> tuple[pa.RecordBatch, TableSchema, Mapping[str, Numbers]]:
+        names = [*self.key.schema.names, *self.names]
+        arrays = [*self.key.columns, *self.cells]
+        schema = _schema(tuple(names), tuple(array.type for array in arrays), self.key.num_columns)
+        rows = pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
+        return rows, schema, dict(zip(self.names, self.timestamps, strict=True))
+
+    def _one_by_one(self) -> Iterable[Row]:
+        # For few rows, and for those in which one column has cells of several types.
+        key_names = self.key.schema.names
+        keys = [tuple(zip(key_names, key.values(), strict=True)) for key in self.key.to_pylist()]
+        columns = [cells.to_pylist() for cells in self.cells]
+        for row, key in enumerate(keys):
+            cells = tuple(
+                Cell(name, column[row], timestamp=int(timestamps[row]))
+                for name, column, timestamps in zip(self.names, columns, self.timestamps, strict=True)
+                if column[row] is not None
+            )
+            yield Row(key, cells)
+
+
+@functools.lru_cache(maxsize=256)
+def _schema(names: tuple[str, ...], types: tuple[pa.DataType, ...], key_columns: int) -> TableSchema:
+    columns = tuple(Column(name, data_type) for name, data_type in zip(names, types, strict=True))
+    return TableSchema(columns, names[:key_columns])
+
+
+def select(
+    rows: pa.RecordBatch, layout: Layout, selection: Selection, now: int, present: Mask | None = None
+) -> Selected:
+    """Return what a selection gives of rows.
+
+    A row that has none of the columns to get is left out, unless a key column is among them.
+
+    Args:
+        rows: with the columns of `Selection.needed`.
+        now: the timestamp (ms) of cells that have none.
+        present: which of the rows are there; all if None.
+    """
+    count = rows.num_rows
+    places = selection.places(layout)
+    every = cell_timestamps(rows, layout, now)
+    timestamps = {each.column: every[each.column] for each in places}
+    stored = columns = {each.column: rows.column(each.column) for each in places}
+    has_times = selection.oldest > 0 or selection.newest < _END_OF_TIME
+    if has_times:
+        columns = {name: _in_time(array, timestamps[name], selection) for name, array in columns.items()}
+    kept = _present(stored.values(), columns.values(), rows, layout, selection, now)
+    if present is not None:
+        kept &= present
+    if isinstance(selection.filter, Pagination):
+        columns = paginated(selection.filter, columns, count)
+    elif selection.filter is not None:
+        by_name: dict[str, list[pa.Array]] = {name: [rows.column(name)] for name in layout.schema.primary_key}
+        for each in places:
+            by_name.setdefault(each.name, []).append(columns[each.column])
+        kept &= mask(selection.filter, by_name, count)
+    key = rows.select(list(layout.schema.primary_key))
+    used = [each for each in places if columns[each.column].null_count < count]
+    if kept.all():
+        cells = tuple(columns[each.column] for each in used)
+        times = tuple(timestamps[each.column] for each in used)
+    else:
+        chosen = pa.array(kept)
+        key = key.filter(chosen)
+        cells = tuple(columns[each.column].filter(chosen) for each in used)
+        times = tuple(timestamps[each.column][kept] for each in used)
+    return Selected(key, cells, tuple(each.name for each in used), times, kept)
+
+
+def _in_time(array: pa.Array, timestamps: Numbers, selection: Selection) -> pa.Array:
+    inside = (timestamps >= selection.oldest) & (timestamps < selection.newest)
+    if inside.all():
+        return array
+    return pc.if_else(pa.array(inside), array, pa.scalar(None, array.type))
+
+
+def _present(
+    stored: Iterable[pa.Array],
+    columns: Iterable[pa.Array],
+    rows: pa.RecordBatch,
+    layout: Layout,
+    selection: Selection,
+    now: int,
+) -> Mask:
+    """Tell which rows have something that is selected; filters come later.
+
+    Args:
+        stored: the columns to get.
+        columns: the same without the cells of other times.
+    """
+    count = rows.num_rows
+    by_column = selection.columns is not None or selection.first is not None or selection.behind is not None
+    names_key = selection.columns is not None and not selection.columns.isdisjoint(layout.schema.primary_key)
+    expires = selection.oldest > 0
+    if not expires and (names_key or not (by_column or selection.by_time)):
+        return np.ones(count, np.bool_)
+    present = _any_valid(columns, count)
+    if by_column and not names_key:
+        return present
+    # A row without any cells was written at some time, too.
+    written = rows.column(TIMESTAMP).fill_null(now).to_numpy() if layout.timed else np.full(count, now, np.int64)
+    in_time = (written >= selection.oldest) & (written < selection.newest)
+    return present | (~_any_valid(stored, count) & in_time)
+
+
+def _any_valid(columns: Iterable[pa.Array], count: int) -> Mask:
+    result = np.zeros(count, np.bool_)
+    for array in columns:
+        result |= array.is_valid().to_numpy(zero_copy_only=False)
+    return result

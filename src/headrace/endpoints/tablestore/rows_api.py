@@ -1,0 +1,92 @@
+"""Operations on single rows: GetRow, PutRow, UpdateRow, DeleteRow."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.endpoints.tablestore.errors import invalid
+from headrace.endpoints.tablestore.instances import Instance
+from headrace.endpoints.tablestore.keys import key_of
+from headrace.endpoints.tablestore.reading import Selected, Selection, select
+from headrace.endpoints.tablestore.schema import layout_of
+from headrace.endpoints.tablestore.writing import Outcome, RowWrite, write_rows, write_units
+from headrace.model import Key, TableSchema
+from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.wire.plainbuffer.rows import decode_row
+from headrace.wire.tablestore import table_pb2 as pb
+
+
+def get_row(instance: Instance, request: pb.GetRowRequest) -> pb.GetRowResponse:
+    """Return one row; no bytes where there is none, or the filter does not hold."""
+    check_plain(request)
+    table = instance.table(request.table_name)
+    expired_before = instance.settings.get(request.table_name).expired_before()
+    selected = find_rows(table, [key_of(request.primary_key, table.schema)], Selection.of(request, expired_before))
+    row = selected.each()[0] if selected.num_rows else b""
+    return pb.GetRowResponse(consumed=consumed(read=write_units(len(row))), row=row)
+
+
+def put_row(instance: Instance, request: pb.PutRowRequest) -> pb.PutRowResponse:
+    outcome = _write(instance, request, pb.PUT, request.row)
+    return pb.PutRowResponse(consumed=consumed_by(outcome), row=outcome.row or None)
+
+
+def update_row(instance: Instance, request: pb.UpdateRowRequest) -> pb.UpdateRowResponse:
+    outcome = _write(instance, request, pb.UPDATE, request.row_change)
+    return pb.UpdateRowResponse(consumed=consumed_by(outcome), row=outcome.row or None)
+
+
+def delete_row(instance: Instance, request: pb.DeleteRowRequest) -> pb.DeleteRowResponse:
+    outcome = _write(instance, request, pb.DELETE, request.primary_key)
+    return pb.DeleteRowResponse(consumed=consumed_by(outcome), row=outcome.row or None)
+
+
+def _write(
+    instance: Instance,
+    request: pb.PutRowRequest | pb.UpdateRowRequest | pb.DeleteRowRequest,
+    kind: int,
+    data: bytes,
+) -> Outcome:
+    check_plain(request)
+    write = RowWrite.of(kind, decode_row(data), len(data), request.condition, request.return_content)
+    (outcome,) = write_rows(instance, request.table_name, [write])
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome
+
+
+def find_rows(table: EmbeddedTable, keys: list[Key], selection: Selection) -> Selected:
+    """Return what a selection gives of the rows of some keys; ``kept`` tells which rows these are."""
+    found = table.find(key_table(keys, table.schema))
+    layout = layout_of(found.schema)
+    return select(found.rows, layout, selection, time.time_ns() // 1_000_000, found.present)
+
+
+def key_table(keys: list[Key], schema: TableSchema) -> pa.Table:
+    """Return keys as the rows of a table."""
+    columns = {
+        name: pa.array([key[index] for key in keys], schema.column(name).type)
+        for index, name in enumerate(schema.primary_key)
+    }
+    return pa.table(columns)
+
+
+def check_plain(request: Any) -> None:
+    """Refuse what makes a request part of something that there is not here: a transaction, a row in pieces."""
+    fields = request.DESCRIPTOR.fields_by_name
+    if "transaction_id" in fields and request.transaction_id:
+        raise invalid("this endpoint has no local transactions")
+    if "token" in fields and request.token:
+        raise invalid("this endpoint gives rows whole, and takes no token to go on inside of one")
+
+
+def consumed(read: int = 0, write: int = 0) -> pb.ConsumedCapacity:
+    """Return capacity units as a message."""
+    return pb.ConsumedCapacity(capacity_unit=pb.CapacityUnit(read=read, write=write))
+
+
+def consumed_by(outcome: Outcome) -> pb.ConsumedCapacity:
+    return consumed(outcome.read_units, outcome.write_units)

@@ -1,0 +1,304 @@
+"""Operations on tables: CreateTable, ListTable, DescribeTable, UpdateTable, DeleteTable, ComputeSplitPointsBySize."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import replace
+from typing import Any
+
+from headrace.endpoints.tablestore.errors import invalid
+from headrace.endpoints.tablestore.instances import Instance
+from headrace.endpoints.tablestore.rows_api import consumed
+from headrace.endpoints.tablestore.schema import (
+    ARROW_TYPES,
+    HIDDEN_COLUMNS,
+    CellType,
+    type_of_column,
+)
+from headrace.endpoints.tablestore.settings import FOR_EVER, Stream, TableSettings
+from headrace.model import Column, Key, KeyRange, TableSchema
+from headrace.wire.plainbuffer.rows import encode_row
+from headrace.wire.plainbuffer.values import Row
+from headrace.wire.tablestore import table_pb2 as pb
+from headrace.wire.tablestore.errors import ServiceError
+from headrace.wire.tablestore.limits import (
+    DEFAULT_SPLIT_UNIT_BYTES,
+    MAX_DEFINED_COLUMNS,
+    MAX_KEY_COLUMNS,
+    MAX_STREAM_HOURS,
+    MAX_TABLES,
+    MIN_STREAM_HOURS,
+    is_name,
+)
+
+_KEY_TYPES = {pb.INTEGER: CellType.INTEGER, pb.STRING: CellType.STRING, pb.BINARY: CellType.BINARY}
+_DEFINED_TYPES = {
+    pb.DCT_INTEGER: CellType.INTEGER,
+    pb.DCT_DOUBLE: CellType.DOUBLE,
+    pb.DCT_BOOLEAN: CellType.BOOLEAN,
+    pb.DCT_STRING: CellType.STRING,
+    pb.DCT_BLOB: CellType.BINARY,
+}
+_SHORTEST_LIFE = 86400
+_SAMPLE_ROWS = 1024
+_MOST_SPLITS = 10_000
+
+
+def create_table(instance: Instance, request: pb.CreateTableRequest) -> pb.CreateTableResponse:
+    """Create a table; predefined columns have their column from the beginning."""
+    meta = request.table_meta
+    _check_meta(meta)
+    _refuse(bool(request.index_metas), "secondary indexes")
+    _refuse(bool(request.partitions), "partitions that are given in advance")
+    _refuse(request.sse_spec.enable, "encryption")
+    _refuse(request.enable_local_txn, "local transactions")
+    if len(_names(instance)) >= MAX_TABLES:
+        raise ServiceError("OTSQuotaExhausted", f"Number of tables exceeds the limit of {MAX_TABLES}.")
+    numbered = [column.name for column in meta.primary_key if column.HasField("option")]
+    settings = TableSettings(
+        defined_columns=tuple((column.name, int(column.type)) for column in meta.defined_column),
+        auto_increment=numbered[0] if numbered else None,
+        created=time.time_ns() // 1000,
+    )
+    settings = _with_options(settings, request.table_options)
+    settings = _with_throughput(settings, request.reserved_throughput)
+    if request.HasField("stream_spec"):
+        settings = _with_stream(settings, request.stream_spec)
+    columns = {
+        **{column.name: ARROW_TYPES[_KEY_TYPES[column.type]] for column in meta.primary_key},
+        **{column.name: ARROW_TYPES[_DEFINED_TYPES[column.type]] for column in meta.defined_column},
+        **HIDDEN_COLUMNS,
+    }
+    key = [column.name for column in meta.primary_key]
+    instance.store.create_table(meta.table_name, columns, key, **_log_options(settings))
+    instance.forget(meta.table_name)
+    instance.settings.save(meta.table_name, settings)
+    return pb.CreateTableResponse()
+
+
+def list_table(instance: Instance, request: pb.ListTableRequest) -> pb.ListTableResponse:
+    return pb.ListTableResponse(table_names=_names(instance))
+
+
+def _names(instance: Instance) -> list[str]:
+    return [name for name in instance.store.tables() if is_name(name)]
+
+
+def describe_table(instance: Instance, request: pb.DescribeTableRequest) -> pb.DescribeTableResponse:
+    name = request.table_name
+    description = instance.table(name).describe()
+    settings = instance.settings.get(name)
+    meta = pb.TableMeta(table_name=name)
+    for column in description.schema.primary_key:
+        meta.primary_key.append(_key_column(description.schema.column(column), settings))
+    for column, kind in settings.defined_columns:
+        meta.defined_column.add(name=column, type=kind)
+    lows = sorted(part.keys.low for part in description.partitions if part.open and part.keys.low is not None)
+    return pb.DescribeTableResponse(
+        table_meta=meta,
+        reserved_throughput_details=_throughput(settings),
+        table_options=_options(settings),
+        stream_details=_stream_details(settings),
+        shard_splits=[_key_bytes(low, description.schema) for low in lows],
+        creation_time=settings.created,
+    )
+
+
+def update_table(instance: Instance, request: pb.UpdateTableRequest) -> pb.UpdateTableResponse:
+    """Change a table's options, its throughput, or its stream."""
+    name = request.table_name
+    table = instance.table(name)
+    table.describe()
+    given = [field for field in ("reserved_throughput", "table_options", "stream_spec") if request.HasField(field)]
+    if not given:
+        raise invalid("an update of a table changes something", valid="throughput, options or stream")
+    settings = before = instance.settings.get(name)
+    if "table_options" in given:
+        settings = _with_options(settings, request.table_options)
+    if "reserved_throughput" in given:
+        settings = _with_throughput(settings, request.reserved_throughput)
+    if "stream_spec" in given:
+        settings = _with_stream(settings, request.stream_spec)
+    instance.settings.save(name, settings)
+    if settings.stream != before.stream:
+        table.set_options(**_log_options(settings))
+    return pb.UpdateTableResponse(
+        reserved_throughput_details=_throughput(settings),
+        table_options=_options(settings),
+        stream_details=_stream_details(settings),
+    )
+
+
+def enable_stream(instance: Instance, name: str, hours: int = MAX_STREAM_HOURS) -> Stream:
+    """Return a table's stream; enable it if it is not, as the service does for the first tunnel of a table."""
+    settings = instance.settings.get(name)
+    if settings.stream is None:
+        settings = _with_stream(settings, pb.StreamSpecification(enable_stream=True, expiration_time=hours))
+        instance.settings.save(name, settings)
+        instance.table(name).set_options(**_log_options(settings))
+    assert settings.stream is not None
+    return settings.stream
+
+
+def delete_table(instance: Instance, request: pb.DeleteTableRequest) -> pb.DeleteTableResponse:
+    instance.store.drop_table(instance.table(request.table_name).name)
+    instance.settings.delete(request.table_name)
+    instance.forget(request.table_name)
+    return pb.DeleteTableResponse()
+
+
+def compute_split_points_by_size(
+    instance: Instance, request: pb.ComputeSplitPointsBySizeRequest
+) -> pb.ComputeSplitPointsBySizeResponse:
+    """Return keys that cut a table into splits of about equal numbers of rows and about the size wanted."""
+    unit = request.split_size_unit_in_byte if request.HasField("split_size_unit_in_byte") else DEFAULT_SPLIT_UNIT_BYTES
+    if request.split_size < 1 or unit < 1:
+        raise invalid("the size of a split must be greater than 0", received=request.split_size)
+    most = request.split_point_limit if request.HasField("split_point_limit") else _MOST_SPLITS
+    if most < 1:
+        raise invalid("the limit of split points must be greater than 0", received=most)
+    table = instance.table(request.table_name)
+    description = table.describe()
+    schema = description.schema
+    sample = table.page(schema.names, KeyRange(), limit=_SAMPLE_ROWS).rows
+    size = description.rows * sample.nbytes // max(1, sample.num_rows)
+    splits = max(1, min(size // (request.split_size * unit), most, _MOST_SPLITS))
+    points = [split.low for split in table.splits(splits) if split.low is not None]
+    settings = instance.settings.get(request.table_name)
+    response = pb.ComputeSplitPointsBySizeResponse(
+        consumed=consumed(read=1),
+        schema=[_key_column(schema.column(name), settings) for name in schema.primary_key],
+        split_points=[_key_bytes(point, schema) for point in points],
+    )
+    response.locations.add(location=instance.name, repeat=len(points) + 1)
+    return response
+
+
+# -- checks and messages ----------------------------------------------------------------------------------
+
+
+def _check_meta(meta: pb.TableMeta) -> None:
+    if not is_name(meta.table_name):
+        raise invalid("a table cannot have this name", received=repr(meta.table_name), valid="letters, digits and _")
+    if not 1 <= len(meta.primary_key) <= MAX_KEY_COLUMNS:
+        raise invalid("a table has 1 to 4 key columns", received=len(meta.primary_key), valid=f"1 to {MAX_KEY_COLUMNS}")
+    if len(meta.defined_column) > MAX_DEFINED_COLUMNS:
+        raise invalid(
+            "too many predefined columns", received=len(meta.defined_column), valid=f"at most {MAX_DEFINED_COLUMNS}"
+        )
+    names = [column.name for column in meta.primary_key] + [column.name for column in meta.defined_column]
+    for name in names:
+        if not is_name(name):
+            raise invalid("a column cannot have this name", received=repr(name), valid="letters, digits and _")
+        if names.count(name) > 1:
+            raise invalid("a column name stands twice", received=repr(name))
+    numbered = [number for number, column in enumerate(meta.primary_key) if column.HasField("option")]
+    if len(numbered) > 1 or 0 in numbered or any(meta.primary_key[number].type != pb.INTEGER for number in numbered):
+        raise invalid("one key column may be numbered by the server: an INTEGER, and not the first")
+
+
+def _refuse(asked: bool, what: str) -> None:
+    if asked:
+        raise invalid(f"this endpoint has no {what}")
+
+
+def _with_options(settings: TableSettings, options: pb.TableOptions) -> TableSettings:
+    if options.HasField("max_versions") and options.max_versions != 1:
+        raise invalid(
+            "this endpoint keeps one version of each cell: max_versions must be 1", received=options.max_versions
+        )
+    if options.HasField("time_to_live"):
+        life = options.time_to_live
+        if life != FOR_EVER and life < _SHORTEST_LIFE:
+            raise invalid("time_to_live is -1, or at least a day", received=life, valid=f"-1, from {_SHORTEST_LIFE} on")
+        settings = replace(settings, time_to_live=life)
+    if options.HasField("deviation_cell_version_in_sec"):
+        deviation = options.deviation_cell_version_in_sec
+        if deviation < 1:
+            raise invalid("deviation_cell_version_in_sec must be greater than 0", received=deviation)
+        settings = replace(settings, deviation=deviation)
+    if options.HasField("allow_update"):
+        settings = replace(settings, allow_update=options.allow_update)
+    return settings
+
+
+def _with_throughput(settings: TableSettings, throughput: pb.ReservedThroughput) -> TableSettings:
+    unit = throughput.capacity_unit
+    if unit.read < 0 or unit.write < 0:
+        raise invalid("reserved throughput cannot be negative", received=f"read {unit.read}, write {unit.write}")
+    return replace(
+        settings,
+        read_units=unit.read if unit.HasField("read") else settings.read_units,
+        write_units=unit.write if unit.HasField("write") else settings.write_units,
+        throughput_changed=int(time.time()),
+    )
+
+
+def _with_stream(settings: TableSettings, wanted: pb.StreamSpecification) -> TableSettings:
+    if not wanted.enable_stream:
+        return replace(settings, stream=None)
+    hours = wanted.expiration_time
+    if not MIN_STREAM_HOURS <= hours <= MAX_STREAM_HOURS:
+        raise invalid(
+            "a stream keeps changes for 1 to 168 hours",
+            received=hours,
+            valid=f"expiration_time from {MIN_STREAM_HOURS} to {MAX_STREAM_HOURS}",
+        )
+    columns = tuple(wanted.columns_to_get)
+    if settings.stream is not None:
+        return replace(settings, stream=replace(settings.stream, hours=hours, columns=columns))
+    stream = Stream(f"{uuid.uuid4().hex}_{time.time_ns() // 1000}", time.time_ns() // 1000, hours, columns)
+    return replace(settings, stream=stream)
+
+
+def _log_options(settings: TableSettings) -> dict[str, Any]:
+    """Return the options of the table that follow from its stream; without one they are the table's own."""
+    stream = settings.stream
+    if stream is None:
+        return {}
+    options: dict[str, Any] = {"retention_seconds": stream.hours * 3600.0}
+    # The values before a change that records are to have.
+    return {**options, "pre_images": True} if stream.columns else options
+
+
+def _options(settings: TableSettings) -> pb.TableOptions:
+    return pb.TableOptions(
+        time_to_live=settings.time_to_live,
+        max_versions=1,
+        deviation_cell_version_in_sec=settings.deviation,
+        allow_update=settings.allow_update,
+    )
+
+
+def _throughput(settings: TableSettings) -> pb.ReservedThroughputDetails:
+    unit = pb.CapacityUnit(read=settings.read_units, write=settings.write_units)
+    return pb.ReservedThroughputDetails(capacity_unit=unit, last_increase_time=settings.throughput_changed)
+
+
+def _stream_details(settings: TableSettings) -> pb.StreamDetails:
+    stream = settings.stream
+    if stream is None:
+        return pb.StreamDetails(enable_stream=False)
+    return pb.StreamDetails(
+        enable_stream=True,
+        stream_id=stream.id,
+        expiration_time=stream.hours,
+        last_enable_time=stream.enabled,
+        column_to_get=stream.columns,
+    )
+
+
+def _key_column(column: Column, settings: TableSettings) -> pb.PrimaryKeySchema:
+    codes = {CellType.INTEGER: pb.INTEGER, CellType.STRING: pb.STRING, CellType.BINARY: pb.BINARY}
+    kind = type_of_column(column.type)
+    assert kind is not None
+    message = pb.PrimaryKeySchema(name=column.name, type=codes[kind])
+    if column.name == settings.auto_increment:
+        message.option = pb.AUTO_INCREMENT
+    return message
+
+
+def _key_bytes(key: Key, schema: TableSchema) -> bytes:
+    """Return a key, or the beginning of one."""
+    return encode_row(Row(tuple(zip(schema.primary_key, key, strict=False))))

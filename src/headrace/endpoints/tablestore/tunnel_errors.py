@@ -1,0 +1,55 @@
+"""What goes wrong with tunnels, as errors of the tunnel service.
+
+Where the table service answers 404, the tunnel service answers OTSParameterInvalid with a text that says what there is
+not. Retries are for OTSTunnelServerUnavailable alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from headrace.errors import (
+    AlreadyExistsError,
+    ClientGoneError,
+    NotFoundError,
+    SequenceNumberError,
+    StoreBusyError,
+)
+from headrace.wire.tablestore.errors import TRIMMED, ServiceError
+
+
+def missing(what: str) -> ServiceError:
+    """Return the error for a table, tunnel or channel that is not there."""
+    return ServiceError("OTSParameterInvalid", f"Requested {what} does not exist.")
+
+
+def client_gone() -> ServiceError:
+    return ServiceError("OTSResourceGone", "The client has timed out or was shut down.")
+
+
+def expired() -> ServiceError:
+    return ServiceError("OTSTunnelExpired", "The tunnel has expired: changes were removed before they were read.")
+
+
+def trimmed() -> ServiceError:
+    message = f"{TRIMMED} Requested stream data is already trimmed or does not exist."
+    return ServiceError("OTSTunnelServerUnavailable", message)
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """Turn the embedded store's errors into those of the tunnel service; others are the caller's to translate."""
+    try:
+        yield
+    except NotFoundError as error:
+        what = next((word for word in ("channel", "tunnel") if word in error.problem), "table")
+        raise missing(what) from error
+    except AlreadyExistsError as error:
+        raise ServiceError("OTSTunnelExist", "The table has a tunnel of this name.") from error
+    except ClientGoneError as error:
+        raise client_gone() from error
+    except SequenceNumberError as error:
+        raise ServiceError("OTSSequenceNumberNotMatch", str(error)) from error
+    except StoreBusyError as error:
+        raise ServiceError("OTSTunnelServerUnavailable", "The instance is busy.") from error

@@ -1,0 +1,388 @@
+"""Writes of rows: conditions, puts, updates with increments and deletions of cells, deletes.
+
+A write reads the rows that it is about, decides and changes them in one transaction. Rows that are only put, which
+is what most writers send, go as one Arrow batch from the wire into the table.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.endpoints.tablestore.errors import condition_failed, invalid, service_error
+from headrace.endpoints.tablestore.filters import Filter, Pagination, matches, parse_filter
+from headrace.endpoints.tablestore.instances import Instance
+from headrace.endpoints.tablestore.keys import whole_key
+from headrace.endpoints.tablestore.schema import (
+    TIMESTAMP,
+    TIMESTAMPS,
+    CellType,
+    Held,
+    Layout,
+    RowState,
+    cell_type,
+    layout_of,
+    states_of,
+    whole_row,
+)
+from headrace.endpoints.tablestore.settings import TableSettings
+from headrace.errors import HeadraceError, SchemaError
+from headrace.model import Key, RowChange, TableSchema
+from headrace.stores.embedded.tables import Decided, EmbeddedTable, Found
+from headrace.wire.plainbuffer.rows import encode_row
+from headrace.wire.plainbuffer.values import Cell, CellOp, Row, Value
+from headrace.wire.tablestore import table_pb2 as pb
+from headrace.wire.tablestore.errors import ServiceError
+from headrace.wire.tablestore.limits import MAX_COLUMNS_PER_WRITE, MAX_VALUE_BYTES, is_name
+
+_UNIT_BYTES = 4096
+_LARGEST = (1 << 63) - 1
+# Numbers that the server gives are the commit's version and, below it, the row's place in the request.
+_ROWS_BITS = 10
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class RowWrite:
+    """A write of one row as a client asks for it.
+
+    Attributes:
+        kind: `pb.PUT`, `pb.UPDATE` or `pb.DELETE`.
+        row: the decoded change.
+        size: its size on the wire.
+        exists: whether the row must be there; None if it need not be anything.
+        condition: what its cells must satisfy.
+        returns: `pb.RT_NONE`, `pb.RT_PK` or `pb.RT_AFTER_MODIFY`.
+        columns: the columns to return after the change.
+    """
+
+    kind: int
+    row: Row
+    size: int
+    exists: bool | None = None
+    condition: Filter | None = None
+    returns: int = pb.RT_NONE
+    columns: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, kind: int, row: Row, size: int, condition: pb.Condition, content: pb.ReturnContent) -> RowWrite:
+        """Return a write with the condition and the answer that a request names."""
+        wanted = {pb.IGNORE: None, pb.EXPECT_EXIST: True, pb.EXPECT_NOT_EXIST: False}
+        columns = condition.column_condition
+        parsed = parse_filter(columns) if columns else None
+        if isinstance(parsed, Pagination):
+            raise invalid("a condition cannot be a column pagination filter")
+        exists = wanted[condition.row_existence]
+        return cls(kind, row, size, exists, parsed, content.return_type, tuple(content.return_column_names))
+
+    @property
+    def conditional(self) -> bool:
+        return self.exists is not None or self.condition is not None
+
+
+@dataclass
+class Outcome:
+    """What came of a write: an error, or the row to return (empty if none was asked for), and its cost."""
+
+    error: ServiceError | None = None
+    row: bytes = b""
+    read_units: int = 0
+    write_units: int = 0
+
+
+def write_units(size: int) -> int:
+    """Return the capacity units that so many bytes cost."""
+    return max(1, -(-size // _UNIT_BYTES))
+
+
+def write_rows(
+    instance: Instance, table_name: str, writes: Sequence[RowWrite], *, atomic: bool = False
+) -> list[Outcome]:
+    """Make the writes of one table in one transaction, each seeing what those before it did.
+
+    Args:
+        atomic: all or none: the first error is raised.
+
+    Returns:
+        An outcome for each write; one that failed leaves its row as it was.
+
+    Raises:
+        NotFoundError: there is no such table.
+    """
+    table = instance.table(table_name)
+    settings = instance.settings.get(table_name)
+    schema = table.schema
+    outcomes = [Outcome() for _ in writes]
+    steps: list[_Step] = []
+    for write, outcome in zip(writes, outcomes, strict=True):
+        try:
+            key = whole_key(write.row, schema, settings.auto_increment if write.kind == pb.PUT else None)
+            _check(write, layout_of(schema), settings)
+            steps.append(_Step(write, outcome, key))
+        except HeadraceError as error:
+            outcome.error = service_error(error)
+            if atomic:
+                raise
+    if not steps:
+        return outcomes
+    add_columns(table, (cell for step in steps for cell in _types(step.write.row)))
+    known = [step.key for step in steps if None not in step.key]
+    keys = pa.table(
+        {
+            name: pa.array([key[index] for key in known], schema.column(name).type)
+            for index, name in enumerate(schema.primary_key)
+        }
+    )
+    table.transact(keys, _Transaction(steps, settings, atomic=atomic).decide)
+    return outcomes
+
+
+def add_columns(table: EmbeddedTable, cells: Iterable[tuple[str, CellType]]) -> Layout:
+    """Make sure that a table has columns for cells of these names and types; return its layout then."""
+    wanted = list(dict.fromkeys(cells))
+    for _ in range(_ATTEMPTS):
+        layout = layout_of(table.schema)
+        missing = layout.missing(wanted)
+        if not missing:
+            return layout
+        try:
+            table.add_columns(missing)
+        except SchemaError:
+            # Somebody else has added one of them just now, or there are too many.
+            if layout_of(table.schema) is layout:
+                raise
+    raise ServiceError("OTSRowOperationConflict", "The table's columns are being changed.")
+
+
+def _types(row: Row) -> Iterable[tuple[str, CellType]]:
+    for cell in row.cells:
+        kind = cell_type(cell.value)
+        if kind is not None and cell.op in (None, CellOp.INCREMENT):
+            yield cell.name, kind
+
+
+# -- checks ---------------------------------------------------------------------------------------------
+
+
+def _check(write: RowWrite, layout: Layout, settings: TableSettings) -> None:
+    """Raise `ServiceError` if a write can be seen to be wrong without looking at its row."""
+    row = write.row
+    if write.kind == pb.DELETE:
+        return
+    if row.delete:
+        raise invalid("a put or update cannot have the mark of a deleted row")
+    if len(row.cells) > MAX_COLUMNS_PER_WRITE:
+        problem = f"The number of attribute columns exceeds the limit of {MAX_COLUMNS_PER_WRITE}."
+        raise ServiceError("OTSOutOfColumnCountLimit", problem)
+    if write.kind == pb.UPDATE:
+        if not row.cells:
+            raise invalid("an update needs a column to set")
+        if not settings.allow_update:
+            raise invalid("the table does not allow its rows to be updated")
+    elif any(cell.op is not None for cell in row.cells):
+        raise invalid("a put has cells with values only")
+    now = time.time_ns() // 1_000_000
+    for cell in row.cells:
+        _check_cell(cell, layout)
+        if cell.timestamp is not None and cell.op is None and abs(cell.timestamp - now) > settings.deviation * 1000:
+            raise invalid(
+                f"the timestamp of column {cell.name!r} is too far from now",
+                received=cell.timestamp,
+                valid=f"within {settings.deviation} seconds of {now}",
+            )
+
+
+def _check_cell(cell: Cell, layout: Layout) -> None:
+    if cell.name in layout.schema.primary_key:
+        raise invalid("a cell has the name of a key column", received=repr(cell.name))
+    if not is_name(cell.name) and cell.name not in layout.of_name:
+        raise invalid("a column cannot have this name", received=repr(cell.name), valid="letters, digits and _")
+    match cell.op:
+        case CellOp.DELETE_ALL:
+            return
+        case CellOp.DELETE_ONE:
+            if cell.timestamp is None:
+                raise invalid(f"deleting a version of column {cell.name!r} needs its timestamp")
+            return
+        case CellOp.INCREMENT:
+            if type(cell.value) is not int:
+                raise invalid(f"column {cell.name!r} can only be incremented by an integer")
+            return
+    if cell_type(cell.value) is None:
+        raise invalid(f"column {cell.name!r} has no value")
+    if isinstance(cell.value, str | bytes) and len(cell.value) * 4 > MAX_VALUE_BYTES:
+        size = len(cell.value.encode() if isinstance(cell.value, str) else cell.value)
+        if size > MAX_VALUE_BYTES:
+            raise invalid(
+                f"the value of column {cell.name!r} is too long",
+                received=f"{size} bytes",
+                valid=f"at most {MAX_VALUE_BYTES} bytes",
+            )
+
+
+# -- one transaction --------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Step:
+    """A write that was found to be well formed; the key has None where the server is to give a number."""
+
+    write: RowWrite
+    outcome: Outcome
+    key: tuple[Any, ...]
+
+
+class _Transaction:
+    """Decides the writes of one request; see `EmbeddedTable.transact`."""
+
+    def __init__(self, steps: Sequence[_Step], settings: TableSettings, *, atomic: bool) -> None:
+        self._steps = steps
+        self._settings = settings
+        self._atomic = atomic
+        self._now = 0
+        self._expired_before = 0
+        self._states: dict[Key, RowState | None] = {}
+
+    def decide(self, found: Found) -> list[Decided]:
+        self._now = time.time_ns() // 1_000_000
+        layout = layout_of(found.schema)
+        self._expired_before = self._settings.expired_before(self._now)
+        states = states_of(found.rows, found.present.tolist(), layout, self._now)
+        known = [step.key for step in self._steps if None not in step.key]
+        self._states = dict(zip(known, states, strict=True))
+        changes = _Changes(found.schema, keep_order=len(self._states) < len(known))
+        for number, step in enumerate(self._steps):
+            number_given = found.version << _ROWS_BITS | number
+            step.key = tuple(number_given if value is None else value for value in step.key)
+            try:
+                self._decide_one(step, layout, changes)
+            except ServiceError as error:
+                step.outcome.error = error
+                if self._atomic:
+                    raise
+        return changes.decided()
+
+    def _decide_one(self, step: _Step, layout: Layout, changes: _Changes) -> None:
+        write, outcome = step.write, step.outcome
+        state = self._states.get(step.key)
+        visible = None if state is None else state.visible(self._expired_before)
+        if write.conditional:
+            outcome.read_units = 1
+            self._check_condition(write, step.key, visible, layout.schema)
+        outcome.write_units = write_units(write.size)
+        after: RowState | None = None
+        if write.kind == pb.PUT:
+            cells = {
+                cell.name: Held(cell.value, self._now if cell.timestamp is None else cell.timestamp)
+                for cell in write.row.cells
+            }
+            after = RowState(cells, self._now)
+            changes.put(step.key, whole_row(cells, layout, self._now))
+        elif write.kind == pb.UPDATE:
+            after = self._update(step, state, visible or {}, layout, changes)
+        else:
+            changes.delete(step.key)
+        self._states[step.key] = after
+        key = tuple(zip(layout.schema.primary_key, step.key, strict=True))
+        if write.returns == pb.RT_PK:
+            outcome.row = encode_row(Row(key))
+        elif write.returns == pb.RT_AFTER_MODIFY and after is not None:
+            named = [(name, after.cells[name]) for name in write.columns if name in after.cells]
+            outcome.row = encode_row(Row(key, tuple(Cell(n, held.value, None, held.timestamp) for n, held in named)))
+
+    def _check_condition(
+        self, write: RowWrite, key: Key, state: Mapping[str, Held] | None, schema: TableSchema
+    ) -> None:
+        if write.exists is not None and write.exists is (state is None):
+            raise condition_failed()
+        if write.condition is not None:
+            cells: dict[str, Value] = {name: held.value for name, held in (state or {}).items()}
+            if state is not None:
+                cells.update(zip(schema.primary_key, key, strict=True))
+            if not matches(write.condition, cells):
+                raise condition_failed()
+
+    def _update(
+        self, step: _Step, state: RowState | None, visible: dict[str, Held], layout: Layout, changes: _Changes
+    ) -> RowState | None:
+        after = dict(visible)
+        touched: set[str] = set()
+        for cell in step.write.row.cells:
+            if self._set_cell(after, cell, timed=layout.timed):
+                touched.add(cell.name)
+            if cell.op is CellOp.INCREMENT:
+                step.outcome.read_units = 1
+        if not touched or (not after and state is None):
+            # Deletions of cells that are not there make no row.
+            return state
+        row = dict.fromkeys(each.column for name in touched for each in layout.of_name.get(name, ()))
+        if state is not None:
+            # Cells that have expired stay so.
+            after = {**{name: held for name, held in state.cells.items() if name not in touched}, **after}
+        full = whole_row(after, layout, self._now)
+        row.update({column: full[column] for column in [*row, TIMESTAMP, TIMESTAMPS] if column in full})
+        changes.update(step.key, row)
+        return RowState(after, self._now)
+
+    def _set_cell(self, after: dict[str, Held], cell: Cell, *, timed: bool) -> bool:
+        """Apply one cell of an update; tell whether that changes anything."""
+        held = after.get(cell.name)
+        if cell.op is None:
+            timestamp = self._now if cell.timestamp is None or not timed else cell.timestamp
+            if held is not None and timed and held.timestamp > timestamp:
+                # An older version; only the newest is kept.
+                return False
+            after[cell.name] = Held(cell.value, timestamp)
+        elif cell.op is CellOp.INCREMENT:
+            assert type(cell.value) is int
+            before = 0 if held is None else held.value
+            if type(before) is not int:
+                raise invalid(f"column {cell.name!r} holds no integer, and cannot be incremented")
+            total = before + cell.value
+            if not -_LARGEST - 1 <= total <= _LARGEST:
+                raise invalid(f"column {cell.name!r} cannot hold the sum of the increment", received=total)
+            after[cell.name] = Held(total, self._now)
+        elif held is None or (cell.op is CellOp.DELETE_ONE and timed and held.timestamp != cell.timestamp):
+            return False
+        else:
+            del after[cell.name]
+        return True
+
+
+class _Changes:
+    """Collects changes of rows, put together as far as their order allows.
+
+    Args:
+        schema: the table's.
+        keep_order: some key comes more than once.
+    """
+
+    def __init__(self, schema: TableSchema, *, keep_order: bool) -> None:
+        self._key = schema.primary_key
+        self._keep_order = keep_order
+        self._groups: list[tuple[RowChange, frozenset[str], list[dict[str, Any]]]] = []
+
+    def put(self, key: Key, row: dict[str, Any]) -> None:
+        self._add(RowChange.PUT, frozenset(), key, row)
+
+    def update(self, key: Key, row: dict[str, Any]) -> None:
+        """Set all columns given, nulls too."""
+        self._add(RowChange.UPDATE, frozenset(row), key, row)
+
+    def delete(self, key: Key) -> None:
+        self._add(RowChange.DELETE, frozenset(), key, {})
+
+    def decided(self) -> list[Decided]:
+        return [Decided(change, rows, change is RowChange.UPDATE) for change, _, rows in self._groups]
+
+    def _add(self, change: RowChange, columns: frozenset[str], key: Key, row: dict[str, Any]) -> None:
+        row.update(zip(self._key, key, strict=True))
+        for group_change, group_columns, rows in self._groups[-1:] if self._keep_order else self._groups:
+            if group_change is change and group_columns == columns:
+                rows.append(row)
+                return
+        self._groups.append((change, columns, [row]))

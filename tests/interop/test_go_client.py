@@ -1,0 +1,147 @@
+"""Tablestore's official Go client, as it is, reads a tunnel of the endpoint with several workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace
+from tests.interop.conftest import ACCESS_KEY_ID, ACCESS_KEY_SECRET, Endpoint
+
+SOURCE = Path(__file__).parent / "go_worker"
+ROWS = 300
+PATIENCE = 120.0
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The worker, built. Tests do not download: `go mod download` in its directory does, once."""
+    if shutil.which("go") is None:
+        pytest.skip("Go is not installed")
+    target = tmp_path_factory.mktemp("go") / "worker"
+    built = subprocess.run(
+        ["go", "build", "-mod=readonly", "-o", str(target), "."],
+        cwd=SOURCE,
+        env={**os.environ, "GOPROXY": "off"},
+        capture_output=True,
+        text=True,
+    )
+    if "GOPROXY=off" in built.stderr:
+        pytest.skip("the Go client's modules are not here")
+    assert built.returncode == 0, built.stderr
+    return target
+
+
+class Worker:
+    """A process that reads a tunnel, and what it has printed."""
+
+    def __init__(self, command: list[str], directory: Path) -> None:
+        directory.mkdir()
+        environment = {
+            **os.environ,
+            "HEADRACE_ACCESS_KEY_ID": ACCESS_KEY_ID,
+            "HEADRACE_ACCESS_KEY_SECRET": ACCESS_KEY_SECRET,
+        }
+        self._output = directory / "output"
+        with self._output.open("w") as output:
+            # The client writes its log where it runs.
+            self.process = subprocess.Popen(
+                command, cwd=directory, env=environment, stdout=output, stderr=subprocess.STDOUT
+            )
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return all whole lines."""
+        return [json.loads(line) for line in self._output.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+    def records(self) -> list[dict[str, Any]]:
+        return [line for line in self.lines() if "key" in line]
+
+    @contextmanager
+    def running(self) -> Iterator[Worker]:
+        try:
+            yield self
+        finally:
+            self.process.kill()
+            self.process.wait()
+
+
+def test_workers_in_go_read_everything_while_the_table_splits_and_one_is_killed(
+    worker: Path, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    with headrace.open(str(endpoint.root / "golang"), create=True) as store, ExitStack() as stack:
+        columns = {"id": "long", "n": "long", "text": "string", "x": "double", "b": "boolean", "raw": "binary"}
+        table = store.create_table("T", columns, "id")
+        others = {"text": "é", "x": 0.5, "b": True, "raw": b"\0\1"}
+        table.put([{"id": number, "n": 0, **others} for number in range(ROWS)])
+        tunnel = store.create_tunnel("T", "go")
+        command = [str(worker), endpoint.url, "golang", "T", "go"]
+        workers = [stack.enter_context(Worker(command, tmp_path / str(place)).running()) for place in range(2)]
+        written: dict[int, list[int]] = defaultdict(list)
+
+        def write(n: int) -> None:
+            ids = range(n % 10, ROWS, 10)
+            table.update([{"id": number, "n": n} for number in ids])
+            for number in ids:
+                written[number].append(n)
+
+        def seen() -> set[tuple[int, int]]:
+            """Return which updates have come, as (id, n)."""
+            records = [record for each in workers for record in each.records() if record["type"] == "UpdateRow"]
+            return {(record["key"][0], record["cells"]["n"][1]) for record in records if "n" in record["cells"]}
+
+        def deleted() -> list[list[int]]:
+            return [record["key"] for each in workers for record in each.records() if record["type"] == "DeleteRow"]
+
+        def wait(*, deletions: int) -> None:
+            wanted = {(number, n) for number, numbers in written.items() for n in numbers}
+            ends = time.monotonic() + PATIENCE
+            while seen() != wanted or len(deleted()) < deletions:
+                assert time.monotonic() < ends
+                assert any(each.process.poll() is None for each in workers), [each.lines()[-1:] for each in workers]
+                time.sleep(0.2)
+
+        for n in range(1, 11):
+            write(n)
+        left, right = table.split()
+        write(11)
+        wait(deletions=0)
+        workers[0].process.kill()
+        write(12)
+        table.merge(left, right)
+        write(13)
+        table.update([{"id": 1, "text": None}])
+        table.delete([{"id": 2}])
+        # The merged channel has one order, and this comes last.
+        wait(deletions=1)
+        workers[1].process.terminate()
+        assert workers[1].process.wait(60) == 0
+        stages = {described.channel.state.value for described in tunnel.describe().channels}
+    assert stages == {"finished", "open"}
+    told = workers[0].lines()[0]
+    assert (told["tunnel"]["TunnelName"], told["listed"]) == ("go", 1)
+    assert {channel["ChannelType"] for channel in told["channels"]} == {"BaseData", "Stream"}
+    assert set(told["rpo"]["TunnelRpoInfos"]) == {"BaseData", "Stream"}
+    records = [record for each in workers for record in each.records()]
+    base = {record["key"][0]: record["cells"] for record in records if record["channel"].startswith("BaseData_")}
+    assert sorted(base) == list(range(ROWS))
+    assert base[7] == {"n": [0, 0], "text": [0, "é"], "x": [0, 0.5], "b": [0, True], "raw": [0, "AAE="]}
+    stream: dict[int, set[tuple[int, int, int]]] = defaultdict(set)
+    for record in records:
+        if record["type"] == "UpdateRow" and "n" in record["cells"]:
+            sequence = record["sequence"]
+            stream[record["key"][0]].add((sequence["Timestamp"], sequence["RowIndex"], record["cells"]["n"][1]))
+    assert {number: [n for *_, n in sorted(changes)] for number, changes in stream.items()} == dict(written)
+    assert deleted() == [[2]]
+    assert [record["cells"] for record in records if "text" in record["cells"] and record["type"] == "UpdateRow"] == [
+        {"text": [2, None]}
+    ]

@@ -1,0 +1,103 @@
+"""Reading, deciding and writing in one transaction; pages in both directions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from headrace.model import KeyRange, RowChange
+from headrace.stores.embedded.store import EmbeddedStore
+from headrace.stores.embedded.tables import Decided, EmbeddedTable, Found
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[EmbeddedTable]:
+    store = EmbeddedStore(tmp_path / "store", create=True, synchronous="off")
+    table = store.create_table("t", {"k": "long", "a": "long", "b": "string"}, "k")
+    assert isinstance(table, EmbeddedTable)
+    yield table
+    store.close()
+
+
+def test_a_decision_sees_the_rows_in_the_order_of_the_keys(table: EmbeddedTable) -> None:
+    table.put([{"k": 1, "a": 10}, {"k": 2, "b": "x"}])
+    seen: list[Found] = []
+
+    def decide(found: Found) -> list[Decided]:
+        seen.append(found)
+        return []
+
+    table.transact([{"k": 2}, {"k": 7}, {"k": 1}, {"k": 2}], decide)
+    (found,) = seen
+    assert found.present.tolist() == [True, False, True, True]
+    assert found.rows.to_pylist() == [
+        {"k": 2, "a": None, "b": "x"},
+        {"k": 7, "a": None, "b": None},
+        {"k": 1, "a": 10, "b": None},
+        {"k": 2, "a": None, "b": "x"},
+    ]
+    outside = table.find([{"k": 2}])
+    assert outside.rows.to_pylist() == [{"k": 2, "a": None, "b": "x"}]
+    assert outside.version == found.version - 1
+
+
+def test_all_that_is_decided_has_one_version_and_is_made_in_order(table: EmbeddedTable) -> None:
+    versions: list[int] = []
+
+    def decide(found: Found) -> list[Decided]:
+        versions.append(found.version)
+        return [
+            Decided(RowChange.PUT, [{"k": 1, "a": 1, "b": "x"}, {"k": 2, "a": 2}]),
+            Decided(RowChange.UPDATE, [{"k": 1, "b": None}], keep_nulls=True),
+            Decided(RowChange.UPDATE, [{"k": 2, "a": None, "b": "y"}], keep_nulls=False),
+            Decided(RowChange.DELETE, [{"k": 3}]),
+        ]
+
+    table.transact([{"k": 1}], decide)
+    assert table.scan().read_all().to_pylist() == [{"k": 1, "a": 1, "b": None}, {"k": 2, "a": 2, "b": "y"}]
+    assert table.put({"k": 9}) == versions[0] + 1
+
+
+def test_nothing_decided_and_errors_change_nothing(table: EmbeddedTable) -> None:
+    version = table.put({"k": 1, "a": 1})
+
+    def fail(found: Found) -> list[Decided]:
+        raise RuntimeError("decided against it")
+
+    table.transact([{"k": 1}], lambda found: [])
+    with pytest.raises(RuntimeError):
+        table.transact([{"k": 1}], fail)
+    with pytest.raises(RuntimeError):
+        table.transact([], fail)
+    assert table.put({"k": 2}) == version + 1
+
+
+def test_no_decision_overlooks_another(table: EmbeddedTable) -> None:
+    barrier = threading.Barrier(4)
+
+    def count(_: int) -> None:
+        def decide(found: Found) -> list[Decided]:
+            before = found.rows.column("a")[0].as_py() or 0
+            return [Decided(RowChange.PUT, [{"k": 1, "a": before + 1}])]
+
+        barrier.wait()
+        for _ in range(25):
+            table.transact([{"k": 1}], decide)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(count, range(4)))
+    assert table.get({"k": 1}, ["a"]) == {"a": 100}
+
+
+def test_pages_go_both_ways(table: EmbeddedTable) -> None:
+    table.put([{"k": number, "b": "even" if number % 2 == 0 else "odd"} for number in range(10)])
+    page = table.page(["k"], KeyRange((3,), (8,)), limit=3)
+    assert (page.rows.column("k").to_pylist(), page.last, page.ended) == ([3, 4, 5], (5,), False)
+    page = table.page(["k"], KeyRange((3,), (8,)), limit=3, reverse=True)
+    assert (page.rows.column("k").to_pylist(), page.last, page.ended) == ([7, 6, 5], (5,), False)
+    page = table.page(["k"], KeyRange(), {"b": "odd"}, limit=100, reverse=True)
+    assert (page.rows.column("k").to_pylist(), page.ended) == ([9, 7, 5, 3, 1], True)
