@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from headrace.ports import Queue, Store, Table
+from tests.conformance import reading, serving
 from tests.conformance.stores import STORES, Place, require
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _servers() -> Iterator[None]:
+    """End what stores had to start."""
+    yield
+    serving.stop()
 
 
 @pytest.fixture(params=sorted(STORES))
@@ -18,9 +26,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 @pytest.fixture
-def store(place: Place) -> Iterator[Store]:
+def store(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """An empty store."""
     with place.open() as opened:
+        monkeypatch.setattr(reading, "TELLS_ROWS", opened.capabilities.tells_rows)
         yield opened
 
 

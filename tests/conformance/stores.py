@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +11,24 @@ import pytest
 
 import headrace
 from headrace.ports import Store
+from tests.conformance import serving
 
 
 def _embedded(directory: Path) -> Store:
     return headrace.open(directory / "store", create=True, synchronous="off")
 
 
-STORES: dict[str, Callable[[Path], Store]] = {"embedded": _embedded}
+def _instance(directory: Path) -> str:
+    # An instance's name has at most 16 characters.
+    return "t" + hashlib.sha256(str(directory).encode()).hexdigest()[:15]
+
+
+def _tablestore(directory: Path) -> Store:
+    url = f"tablestore+{serving.tablestore_endpoint()}/{_instance(directory)}"
+    return headrace.open(url, access_key_id=serving.KEY_ID, access_key_secret=serving.KEY_SECRET)
+
+
+STORES: dict[str, Callable[[Path], Store]] = {"embedded": _embedded, "tablestore": _tablestore}
 """For each store a function that opens it, making it where it is not there.
 
 The argument is a directory of the test's own. Calls with the same one, in this process or another, open the same
@@ -35,8 +47,32 @@ class Place:
         """Return a handle on the store."""
         return STORES[self.kind](self.directory)
 
+    def split(self, table: str) -> None:
+        """Split the largest partition of a table, as services do by themselves when they see fit."""
+        with _embedded_behind(self) as store:
+            store.table(table).split()
+
+
+def _embedded_behind(place: Place) -> Store:
+    """Return the embedded store that has the rows of a test's store: itself, or what the endpoint serves."""
+    if place.kind == "embedded":
+        return place.open()
+    return headrace.open(serving.tablestore_root() / _instance(place.directory))
+
 
 def require(store: Store, capability: str) -> None:
     """Skip the test where the store cannot do what it is about; see `headrace.ports.Capabilities`."""
     if not getattr(store.capabilities, capability):
         pytest.skip(f"the store does not have: {capability}")
+
+
+def has_type(store: Store, kind: str) -> bool:
+    """Tell whether columns of the store can have a type."""
+    types = store.capabilities.column_types
+    return types is None or kind in types
+
+
+def require_type(store: Store, kind: str) -> None:
+    """Skip the test where columns of the store cannot have a type."""
+    if not has_type(store, kind):
+        pytest.skip(f"the store does not have the type {kind}")

@@ -33,7 +33,8 @@ def test_base_channels_cover_the_table_once(store: Store, orders: Table, count: 
     orders.put(rows)
     tunnel = store.create_tunnel("orders", "both", base_channels=count)
     channels = base_channels(tunnel)
-    assert len(channels) == count
+    # A service that splits tables by itself cuts its base data by itself, too.
+    assert len(channels) == count or not store.capabilities.split_partitions
     assert [change.row for change in read_base(tunnel, channels)] == rows
     assert {channel.state for channel in tunnel.channels() if channel.id in channels} == {ChannelState.OPEN}
 
@@ -46,6 +47,7 @@ def test_an_empty_table_has_base_data_that_ends_at_once(store: Store, orders: Ta
 
 
 def test_base_data_carries_the_version_before_the_first_change(store: Store, orders: Table) -> None:
+    require(store, "transactions")
     orders.put([{"id": "a"}, {"id": "b"}])
     tunnel = store.create_tunnel("orders", "both")
     orders.put({"id": "c"})
@@ -123,7 +125,7 @@ def _write(table: Table, writes: list[tuple[str, list[str], int]]) -> None:
     pieces=st.integers(1, 3),
 )
 def test_the_hand_over_is_exact_with_writers_running(store: Store, before: Any, between: Any, pieces: int) -> None:
-    name = f"table {next(_numbers)}"
+    name = f"table_{next(_numbers)}"
     table = store.create_table(name, {"id": "string", "price": "long", "note": "string"}, "id")
     table.put([{"id": key, "price": 100, "note": key} for key in _KEYS[::2]])
     _write(table, before)

@@ -12,7 +12,7 @@ from headrace.errors import HeadraceError, OptionError, SchemaError
 from headrace.model import ChangeOp, Predicate, RowChange
 from headrace.ports import Publisher, Store, Table, Tunnel, Write
 from tests.conformance.reading import drain, replay, rows_of, state_of
-from tests.conformance.stores import require
+from tests.conformance.stores import require, require_type
 
 COLUMNS = {
     "tags": "array<string>",
@@ -35,6 +35,13 @@ FULL: dict[str, Any] = {
 }
 EMPTY: dict[str, Any] = dict.fromkeys(COLUMNS) | {"tags": [], "counts": [], "place": {"x": -1.0, "names": None}}
 NULLS: dict[str, Any] = dict.fromkeys(COLUMNS)
+
+
+@pytest.fixture(autouse=True)
+def _needs_composite_types(store: Store) -> None:
+    """Skip the tests where the store has no composite types."""
+    for kind in COLUMNS.values():
+        require_type(store, kind)
 
 
 @pytest.fixture

@@ -412,6 +412,7 @@ def test_a_feed_tells_what_waits_behind_a_planned_batch(orders: Table, tunnel: T
 def test_lost_rows_fail_the_batch_or_are_counted_and_skipped(
     store: Store, orders: Table, tunnel: Tunnel, caplog: pytest.LogCaptureFixture
 ) -> None:
+    require(store, "trims")
     for key in "abc":
         put(orders, key)
     feed = TunnelFeed(tunnel)
@@ -428,7 +429,8 @@ def test_lost_rows_fail_the_batch_or_are_counted_and_skipped(
     assert keys_of(next_batch(feed, batch)[1]) == ["e"]
 
 
-def test_a_batch_that_was_read_and_then_cut_is_data_loss(orders: Table, tunnel: Tunnel) -> None:
+def test_a_batch_that_was_read_and_then_cut_is_data_loss(store: Store, orders: Table, tunnel: Tunnel) -> None:
+    require(store, "trims")
     put(orders, "a", "b")
     feed = TunnelFeed(tunnel)
     batch, _ = next_batch(feed, INITIAL_BATCH)
@@ -443,8 +445,10 @@ def test_a_batch_that_was_read_and_then_cut_is_data_loss(orders: Table, tunnel: 
 
 @pytest.mark.parametrize(("start", "expected"), [(Start(), ["b"]), (EARLIEST, ["a", "b"]), (LATEST, [])])
 def test_a_feed_begins_where_it_is_told_and_goes_on_from_its_last_batch(
-    orders: Table, tunnel: Tunnel, start: Start, expected: list[str]
+    store: Store, orders: Table, tunnel: Tunnel, start: Start, expected: list[str]
 ) -> None:
+    if start is EARLIEST:
+        require(store, "rewinds")
     put(orders, "a")
     tunnel.commit(tunnel.latest_positions())
     put(orders, "b")

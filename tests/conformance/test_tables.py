@@ -18,7 +18,7 @@ from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, Sche
 from headrace.model import KeyRange
 from headrace.ports import Rows, Store, Table
 from tests.conformance.reading import rows_of, state_of
-from tests.conformance.stores import Place, require
+from tests.conformance.stores import Place, has_type, require, require_type
 
 D = decimal.Decimal
 UTC = datetime.UTC
@@ -82,7 +82,7 @@ NAMES = [
 
 def fresh(store: Store, columns: dict[str, str], key: str | tuple[str, ...]) -> Table:
     """Make a table of a new name: what hypothesis needs, which runs a test many times on one store."""
-    return store.create_table(f"table {next(_numbers)}", columns, key)
+    return store.create_table(f"table_{next(_numbers)}", columns, key)
 
 
 def exact(value: Any) -> Any:
@@ -96,6 +96,7 @@ def exact(value: Any) -> Any:
 @pytest.mark.parametrize("kind", EDGES)
 @pytest.mark.parametrize("write", ["put", "update"])
 def test_every_value_of_a_type_comes_back_as_it_was(store: Store, kind: str, write: str) -> None:
+    require_type(store, kind)
     values = [*EDGES[kind], None]
     table = store.create_table("t", {"id": "long", "value": kind}, "id")
     getattr(table, write)([{"id": index, "value": value} for index, value in enumerate(values)])
@@ -109,16 +110,17 @@ def test_every_value_of_a_type_comes_back_as_it_was(store: Store, kind: str, wri
 
 
 def test_a_row_of_all_types_and_one_of_nulls_come_back(store: Store) -> None:
-    table = store.create_table("t", {"id": "long", **{kind: kind for kind in EDGES}}, "id")
-    full = {"id": 1, **{kind: values[0] for kind, values in EDGES.items()}}
+    edges = {kind: values for kind, values in EDGES.items() if has_type(store, kind)}
+    table = store.create_table("t", {"id": "long", **{kind: kind for kind in edges}}, "id")
+    full = {"id": 1, **{kind: values[0] for kind, values in edges.items()}}
     table.put([full, {"id": 2}])
     assert table.get({"id": 1}) == full
-    assert table.get({"id": 2}) == {"id": 2, **dict.fromkeys(EDGES)}
+    assert table.get({"id": 2}) == {"id": 2, **dict.fromkeys(edges)}
 
 
 @pytest.mark.parametrize("kinds", KEYS, ids="-".join)
 def test_rows_stand_in_key_order_and_are_found_by_key(store: Store, kinds: tuple[str, ...]) -> None:
-    names = [f"key {index}" for index in range(len(kinds))]
+    names = [f"key_{index}" for index in range(len(kinds))]
     table = store.create_table("t", {"value": "long", **dict(zip(names, kinds, strict=True))}, names)
     values = [KEY_VALUES[kind] if len(kinds) < 3 else KEY_VALUES[kind][::3] for kind in kinds]
     keys = sorted(itertools.product(*values))
@@ -142,6 +144,7 @@ def test_text_keys_are_ordered_by_their_utf8_bytes(store: Store, keys: list[str]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_tables_and_columns_may_have_any_name(store: Store, name: str) -> None:
+    require(store, "any_names")
     table = store.create_table(name, {name: "string", f"{name}!": "long"}, name)
     table.put({name: "x", f"{name}!": 1})
     table.update({name: "x", f"{name}!": 2})
@@ -153,6 +156,7 @@ def test_tables_and_columns_may_have_any_name(store: Store, name: str) -> None:
 
 
 def test_all_odd_names_live_side_by_side(store: Store) -> None:
+    require(store, "any_names")
     columns = {"id": "long", **dict.fromkeys(NAMES, "string")}
     for name in NAMES:
         store.create_table(name, columns, "id").put({"id": 1, name: name})
@@ -273,12 +277,13 @@ _MISFITS: dict[str, Any] = {
 @pytest.mark.parametrize("kind", _MISFITS)
 @pytest.mark.parametrize("write", ["put", "update"])
 def test_a_value_that_does_not_fit_is_named_and_nothing_is_written(store: Store, kind: str, write: str) -> None:
-    table = store.create_table("t", {"id": "long", "odd column": kind}, "id")
-    rows = [{"id": index, "odd column": EDGES[kind][0]} for index in range(3)]
-    rows.append({"id": 3, "odd column": _MISFITS[kind]})
+    require_type(store, kind)
+    table = store.create_table("t", {"id": "long", "odd_column": kind}, "id")
+    rows = [{"id": index, "odd_column": EDGES[kind][0]} for index in range(3)]
+    rows.append({"id": 3, "odd_column": _MISFITS[kind]})
     with pytest.raises(SchemaError) as caught:
         getattr(table, write)(rows)
-    for part in ("odd column", "row 3", kind):
+    for part in ("odd_column", "row 3", kind):
         assert part in str(caught.value)
     assert rows_of(table) == []
 
@@ -411,10 +416,12 @@ def test_a_table_is_described(orders: Table, store: Store) -> None:
     orders.put([{"id": str(index)} for index in range(10)])
     orders.delete({"id": "3"})
     described = orders.describe()
-    assert (described.name, described.rows, described.schema) == ("orders", 9, orders.schema)
-    assert [partition.keys for partition in described.partitions if partition.open] == [KeyRange()]
-    assert orders.set_options(retention_seconds=60.0).retention_seconds == 60.0
-    assert store.table("orders").describe().options.retention_seconds == 60.0
+    assert (described.name, described.schema) == ("orders", orders.schema)
+    # Not every store tells how many rows it has, and where it has cut them.
+    assert described.rows in (9, None)
+    assert [partition.keys for partition in described.partitions if partition.open] in ([KeyRange()], [])
+    assert orders.set_options(retention_seconds=7200.0).retention_seconds == 7200.0
+    assert store.table("orders").describe().options.retention_seconds == 7200.0
     with pytest.raises(OptionError):
         orders.set_options(colour="red")
     with pytest.raises(OptionError):
@@ -428,6 +435,7 @@ def test_a_closed_store_can_be_used_again(store: Store, orders: Table) -> None:
 
 
 def test_a_commit_of_another_handle_wakes_who_waits(place: Place, store: Store, orders: Table) -> None:
+    require(store, "tells_changes")
     while store.wait_for_change(0):
         pass
     with place.open() as other:

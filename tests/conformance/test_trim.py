@@ -13,6 +13,12 @@ from tests.conformance.stores import require
 KEYS = [f"{number:02}" for number in range(10)]
 
 
+@pytest.fixture(autouse=True)
+def _needs_trims(store: Store) -> None:
+    """Skip the tests where the store removes changes only by itself."""
+    require(store, "trims")
+
+
 def put_each(table: Table, *, price: int = 0) -> None:
     """Write `KEYS`, each in a commit of its own."""
     for key in KEYS:

@@ -60,7 +60,7 @@ class TableReader(DataSourceReader):
         with self._source.open_store() as store:
             table = self._source.open_table(store)
             self._check(table.schema)
-            return [_KeyRangeTask(keys) for keys in table.splits(self._source.splits(table))]
+            return [_KeyRangeTask(keys) for keys in self._source.splits(table)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa

@@ -8,17 +8,20 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from headrace.errors import OptionError
+from headrace.errors import NotFoundError, OptionError
 from headrace.feeds.queue_positions import parse_position
 from headrace.model import Limits, RowChange, Start
 from headrace.spark.option_values import boolean, duration, limit, names, natural, positive, size, ypath
+from headrace.spark.store_options import store_options, with_access_key
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from headrace.ports import Queue, Store, Table
 
 SOURCE, SINK, BATCH_READ, BATCH_WRITE = "stream read", "stream write", "batch read", "batch write"
@@ -81,6 +84,12 @@ _TUNNEL_RETENTION = Option(
 
 HEADRACE_OPTIONS = (
     Option("store", "the store: a directory or a URL; the environment's HEADRACE_STORE if not set"),
+    Option("accessKeyId", "Tablestore: the AccessKey id of an instance; the environment's HEADRACE_ACCESS_KEY_ID if "
+           "not set"),
+    Option("accessKeySecret", "Tablestore: its secret; the environment's HEADRACE_ACCESS_KEY_SECRET if not set"),
+    Option("stsToken", "Tablestore: the token of a temporary access key"),
+    Option("region", "Tablestore: such as `cn-hangzhou`; requests are then signed by version 4"),
+    Option("metaTable", "Tablestore: the table for batches and publications; `__spark_meta_checkpoint__` if not set"),
     Option("table", "the table"),
     Option("queue", "the queue"),
     Option("queues", "queues with the same columns that are read as one, named with commas between (or as a JSON list)",
@@ -126,24 +135,45 @@ YT_OPTIONS = (
 )  # fmt: skip
 
 _WRITER_NOTE = "accepted; one writer serves both versions and takes care of this itself"
+_WRITING = (
+    ("batch.update.size", "most rows in a request; 0 is as many as can be", natural),
+    ("writer.max.batch.count", "most rows in a request, at most 200", positive),
+    ("writer.max.batch.size.byte", "most bytes in a request, at most 4 MiB", positive),
+    ("writer.concurrency", "most requests at a time from one task", positive),
+    ("writer.max.column.count", "most attributes in a row", positive),
+    ("writer.max.attr.size.byte", "most bytes of an attribute", positive),
+    ("writer.max.pk.size.byte", "most bytes of a key column", positive),
+    ("client.retry.strategy", "`time` or `count`: whether `client.retry.time.s` or `client.retry.count` says how long "
+     "rows are tried again", str),
+    ("client.retry.time.s", "for how many seconds", natural),
+    ("client.retry.count", "how often", natural),
+    ("client.retry.pause.ms", "the longest pause before a retry", natural),
+    ("spark.ignore.on-failure.enabled", "log rows that cannot be written instead of failing", boolean),
+)  # fmt: skip
 TABLESTORE_OPTIONS = (
-    Option("endpoint", "the instance's endpoint; a directory or `file:` URL is an embedded store"),
-    Option("access.key.id", "the AccessKey id; not needed by an embedded store"),
-    Option("access.key.secret", "the AccessKey secret; not needed by an embedded store"),
+    Option("endpoint", "the instance's endpoint, `https://…`; a directory or `file:` URL is an embedded store"),
+    Option("access.key.id", "the AccessKey id; the environment's HEADRACE_ACCESS_KEY_ID if not set. Not needed by an "
+           "embedded store"),
+    Option("access.key.secret", "the AccessKey secret; the environment's HEADRACE_ACCESS_KEY_SECRET if not set"),
+    Option("sts.token", "the token of a temporary AccessKey"),
+    Option("region", "such as `cn-hangzhou`; requests are then signed by version 4"),
     Option("instance.name", "the instance; for an embedded store, its sub-directory of the endpoint"),
     Option("table.name", "the table"),
-    Option("catalog", "the columns as JSON: `{\"columns\": {\"UserId\": {\"type\": \"string\"}, …}}`"),
+    Option("catalog", "the columns as JSON: `{\"columns\": {\"UserId\": {\"type\": \"string\"}, …}}`. An instance only "
+           "knows a table's key and predefined columns: name the others here"),
     Option("tunnel.id", "the tunnel's id; an embedded store also takes its name", str, None, (SOURCE,)),
     Option("maxoffsetsperchannel", "most rows of one channel in a batch; below 0 no limit", limit, "10000", (SOURCE,)),
     Option("maxoffsetspertrigger", "most rows in a batch, shared over the channels", limit, None, (SOURCE,)),
     Option("startingPosition", "where a new query begins: `committed` (the tunnel's checkpoints), `earliest`, "
-           "`latest` or a timestamp; a query with a checkpoint goes on from there", Start.parse, "committed",
+           "`latest`, a timestamp, or `batch:<uuid>`: where another query, or the vendor's connector, left the tunnel, "
+           "as the table that `checkpoint.table` names has it. A query with a checkpoint goes on from there. An "
+           "instance gives nothing before its tunnel's checkpoints, and so no `earliest`", Start.parse, "committed",
            (SOURCE,)),
     *(option for option in _STREAM if option.name != "maxRowsPerTrigger"),
     Option("failOnDataLoss", "as in format `headrace`", boolean, "true", (SOURCE,)),
     _TUNNEL_RETENTION,
-    Option("checkpoint.table", "the meta table; an embedded store keeps batches in a place of its own", str,
-           "__spark_meta_checkpoint__", (SOURCE,)),
+    Option("checkpoint.table", "the meta table, for batches and publications; an embedded store keeps them in a place "
+           "of its own", str, "__spark_meta_checkpoint__"),
     Option("ots.client", "client name", str, "spark-client", (SOURCE,)),
     Option("writer.row.change.type", "`put` replaces rows, `update` sets the cells that are not null",
            RowChange.parse, "put", (SINK, BATCH_WRITE)),
@@ -156,13 +186,11 @@ TABLESTORE_OPTIONS = (
            (BATCH_READ,)),
     Option("push.down.range.string", "accepted; ranges are pushed down wherever filters are", boolean, "true",
            (BATCH_READ,)),
+    *(Option(name, meaning, parse, None, (SINK, BATCH_WRITE)) for name, meaning, parse in _WRITING),
     *(Option(name, _WRITER_NOTE, str, None, (SINK, BATCH_WRITE)) for name in (
-        "batch.update.size", "version", "writer.batch.request.type", "writer.batch.order.guaranteed",
-        "writer.batch.duplicate.allowed", "writer.bucket.num", "writer.callback.pool.num",
-        "writer.callback.pool.queue.size", "writer.concurrency", "writer.buffer.size", "writer.flush.interval.ms",
-        "writer.max.batch.size.byte", "writer.max.batch.count", "writer.max.column.count",
-        "writer.max.attr.size.byte", "writer.max.pk.size.byte", "client.io.pool", "client.retry.strategy",
-        "client.retry.time.s", "client.retry.count", "client.retry.pause.ms", "spark.ignore.on-failure.enabled")),
+        "version", "writer.batch.request.type", "writer.batch.order.guaranteed", "writer.batch.duplicate.allowed",
+        "writer.bucket.num", "writer.callback.pool.num", "writer.callback.pool.queue.size", "writer.buffer.size",
+        "writer.flush.interval.ms", "client.io.pool")),
     Option("synchronous", "as in format `headrace`", str, "full"),
 )  # fmt: skip
 
@@ -239,24 +267,48 @@ class Location:
     """Where a data source's rows are: a store's URL, and the name of a table there, or of a queue.
 
     ``table`` may name a queue as well, where the user did not say which it is; ``queue`` is what they said is one.
+    ``store_options`` are for `headrace.open`, secrets among them; ``columns`` are those that the user knows of.
     """
 
     store_url: str
     table: str | None
     queue: str | None = None
+    store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    columns: pa.Schema | None = None
+
+    def open_store(self, *, create: bool = False) -> Store:
+        """Open the store; with ``create``, one that lies in a directory is made if it is not there."""
+        from headrace.opening import open as open_any
+
+        return open_any(self.store_url, create=create, **self.store_options)
 
     def open(self, store: Store) -> Table | Queue:
-        """Return the table or queue of this location.
+        """Return the table or queue of this location; raise what `open_table` raises."""
+        if self.queue is not None:
+            return store.queue(self.queue)
+        return store.queue(self.table) if self.table in _queues(store) else self.open_table(store)
+
+    def open_table(self, store: Store) -> Table:
+        """Return the table of this location, whose name is not that of a queue.
 
         Raises:
             NotFoundError: there is neither a table nor a queue of that name.
             OptionError: the location names nothing.
         """
-        if self.queue is not None:
-            return store.queue(self.queue)
         if self.table is None:
-            raise OptionError("option table or queue is missing", valid=store.tables() + _queues(store))
-        return store.queue(self.table) if self.table in _queues(store) else store.table(self.table)
+            raise OptionError(
+                "option table or queue is missing",
+                valid=store.tables() + _queues(store),
+                remedy='name one, or load("name") or save("name")',
+            )
+        try:
+            return store.table(self.table, self.columns)
+        except NotFoundError as error:
+            if not store.capabilities.queues:
+                raise
+            raise NotFoundError(
+                "no such table or queue", received=error.received, valid=store.tables() + store.queues()
+            ) from None
 
 
 def _queues(store: Store) -> list[str]:
@@ -264,17 +316,18 @@ def _queues(store: Store) -> list[str]:
 
 
 def with_default_store(provider: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options with the store that the environment names, where they name none.
+    """Return the options with the store that the environment names, where they name none, and with its access key.
 
     Done where the options are given, because tasks may run in another environment.
     """
     given = {name.lower(): value for name, value in options.items()}
     store, proxy = os.environ.get("HEADRACE_STORE"), os.environ.get("YT_PROXY")
-    if provider.lower() not in ("headrace", "yt") or given.get("store") or given.get("proxy"):
-        return given
-    if provider.lower() == "yt" and proxy:
-        return given | {"proxy": proxy}
-    return given | {"store": store} if store else given
+    if provider.lower() in ("headrace", "yt") and not given.get("store") and not given.get("proxy"):
+        if provider.lower() == "yt" and proxy:
+            given["proxy"] = proxy
+        elif store:
+            given["store"] = store
+    return with_access_key(provider, given)
 
 
 def locate(provider: str, options: Mapping[str, str]) -> Location:
@@ -292,13 +345,21 @@ def locate(provider: str, options: Mapping[str, str]) -> Location:
             named = [name for name in ("queue", "queues", "table", "path") if settings.get(name)]
             if len(named) > 1 and named[0] in ("queue", "queues"):
                 raise OptionError(f"options {named[0]} and {named[1]} are both set", valid="one of them")
+            of_queues = [name for name in ("consumer", "queue", "queues") if settings.get(name)]
+            if settings.get("tunnel") and of_queues:
+                raise OptionError(
+                    f"options tunnel and {of_queues[0]} are both set",
+                    valid="one of them",
+                    remedy="a tunnel reads the changes of a table, a consumer the rows of queues",
+                )
             table = settings.get("table") or settings.get("path")
-            return Location(settings.need("store"), table, settings.get("queue"))
+            store = settings.need("store")
+            return Location(store, table, settings.get("queue"), store_options("headrace", settings, store))
         case "yt":
             settings = Settings(YT_OPTIONS, options)
             store = settings.get("store") or _proxy_url(settings.need("proxy"))
             settings.need("path")
-            return Location(store, settings.get("path"))
+            return Location(store, settings.get("path"), store_options=store_options("yt", settings, store))
     raise OptionError("not a format of headrace", received=provider, valid="headrace, tablestore, yt")
 
 
@@ -312,14 +373,19 @@ def _locate_tablestore(settings: Settings) -> Location:
     table, instance = settings.need("table.name"), settings.need("instance.name")
     endpoint = settings.get("endpoint")
     scheme = urlsplit(endpoint or "").scheme
+    columns = None
+    if settings.get("catalog"):
+        from headrace.shapes import parse_catalog
+
+        columns = parse_catalog(settings.need("catalog"))
     if scheme in ("http", "https"):
-        settings.need("access.key.id")
-        settings.need("access.key.secret")
-        return Location(f"tablestore+{endpoint}/{instance}", table)
+        url = f"tablestore+{(endpoint or '').rstrip('/')}/{instance}"
+        return Location(url, table, None, store_options("tablestore", settings, url), columns)
     endpoint = settings.need("endpoint")
     directory = endpoint.removeprefix("file://") if scheme == "file" else endpoint
     if scheme == "file" and not directory.startswith("/"):
         directory = directory.removeprefix("file:")
     if instance in (".", "..") or "/" in instance or os.sep in instance:
         raise OptionError("option instance.name must be a plain name", received=repr(instance))
-    return Location(str(Path(directory) / instance), table)
+    path = str(Path(directory) / instance)
+    return Location(path, table, None, store_options("tablestore", settings, path), columns)

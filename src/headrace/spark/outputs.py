@@ -76,13 +76,17 @@ class Output:
                 remedy="leave out row_change",
             )
 
-    def target(self, *, complete: bool = False) -> Target:
-        """Return where the rows go. In complete mode a table is made to hold exactly a batch's rows."""
+    def target(self, *, complete: bool = False, columns: pa.Schema | None = None) -> Target:
+        """Return where the rows go. In complete mode a table is made to hold exactly a batch's rows.
+
+        Args:
+            columns: columns of the table that the user knows of.
+        """
         if self.queue is not None:
             return QueueTarget(self.queue, _names(self.key))
         assert self.table is not None
         change = RowChange.REPLACE_ALL if complete else RowChange.parse(self.row_change or RowChange.PUT)
-        return TableTarget(self.table, change)
+        return TableTarget(self.table, change, columns)
 
     def rows(self, batch: DataFrame) -> DataFrame:
         """Return the rows of a batch that go here."""
@@ -109,13 +113,14 @@ class Target(ABC):
 
 @dataclass(frozen=True)
 class TableTarget(Target):
-    """A table, and what happens to its rows."""
+    """A table, what happens to its rows, and columns of it that the user knows of."""
 
     name: str
     change: RowChange = RowChange.PUT
+    columns: pa.Schema | None = None
 
     def check(self, store: Store, columns: pa.Schema) -> None:
-        schema = store.table(self.name).schema
+        schema = store.table(self.name, self.columns).schema
         for name in schema.primary_key:
             if name not in columns.names:
                 raise SchemaError(
@@ -135,9 +140,9 @@ class TableTarget(Target):
             columns = "given"
         elif self.change is RowChange.DELETE:
             columns = "keys"
-        schema = store.table(self.name).schema
+        schema = store.table(self.name, self.columns).schema
         fitting = (part for given in rows for part in to_arrow(given, schema, columns=columns).to_batches())
-        return publisher.stage(batch, fitting)
+        return publisher.stage(batch, fitting, table=self.name, change=self.change)
 
     def write(self, staged: Iterable[Staged]) -> Write:
         return Write(self.name, self.change, tuple(staged))

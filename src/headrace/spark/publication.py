@@ -48,8 +48,9 @@ class StreamWriter:
     checkpoint: str
     name: str | None = None
     trigger_options: Mapping[str, Any] | None = None
-    store_options: Mapping[str, Any] = field(default_factory=dict)
+    store_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     rows_per_write: int | None = None
+    columns: pa.Schema | None = None
 
     def trigger(self, **options: Any) -> StreamWriter:
         """Return the same stream with a trigger: ``processingTime="5 seconds"`` or ``availableNow=True``."""
@@ -62,7 +63,8 @@ class StreamWriter:
             NotFoundError: no such store, table or queue.
             SchemaError: the columns do not fit.
         """
-        targets = [output.target(complete=self.mode == "complete") for output in self.outputs]
+        complete = self.mode == "complete"
+        targets = [output.target(complete=complete, columns=self.columns) for output in self.outputs]
         with open_store(self.store_url, **self.store_options) as store:
             for output, target in zip(self.outputs, targets, strict=True):
                 target.check(store, _columns(self.df, output))
@@ -207,9 +209,8 @@ def write_stream(
             "the DataFrame is not a stream",
             remedy=f'use df.write.format("{format}") for a batch, or read with readStream',
         )
-    store_options = {"synchronous": settings.get("synchronous")}
     if outputs is None:
-        outputs = [_output(location, format.lower(), settings, store_options, key, row_change)]
+        outputs = [_output(location, format.lower(), settings, key, row_change)]
     elif not outputs or location.table or location.queue or key is not None or row_change is not None:
         raise OptionError(
             "outputs take the place of table, queue, key and row_change",
@@ -223,8 +224,9 @@ def write_stream(
         str(checkpoint),
         name,
         trigger,
-        store_options,
+        location.store_options,
         rows_per_write(format, settings, df.sparkSession.conf.get(ROWS_PER_WRITE, None)),
+        location.columns,
     )
 
 
@@ -232,7 +234,6 @@ def _output(
     location: Location,
     provider: str,
     settings: Settings,
-    store_options: Mapping[str, Any],
     key: str | Sequence[str] | None,
     row_change: str | RowChange | None,
 ) -> Output:
@@ -243,7 +244,7 @@ def _output(
             received=f"table {location.table!r}, queue {location.queue!r}",
             remedy="name both in outputs=[headrace.Output(table=…), headrace.Output(queue=…)]",
         )
-    with open_store(location.store_url, **store_options) as store:
+    with location.open_store() as store:
         sink = location.open(store)
     ours = provider != "tablestore"
     if isinstance(sink, Queue):

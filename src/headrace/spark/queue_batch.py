@@ -62,8 +62,9 @@ class QueueReader(DataSourceReader):
             yield rows_left(part, bounds[number], fail_on_data_loss=settings.get("failOnDataLoss"))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, RangesTask)
-        yield from read_ranges(self._source, self._schema, partition)
+        # Where there is nothing to read, and so no partition, Spark has None read.
+        if isinstance(partition, RangesTask):
+            yield from read_ranges(self._source, self._schema, partition)
 
 
 class FilteringQueueReader(QueueReader):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter
 from pyspark.sql.datasource import DataSourceWriter as BatchWriter
 
-from headrace.errors import OptionError, SchemaError, UnsupportedError
+from headrace.errors import SchemaError, UnsupportedError
 from headrace.model import RowChange
 from headrace.spark.options import (
     HEADRACE_OPTIONS,
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from headrace.feeds.queue_shapes import AddressColumns, QueueShape
-    from headrace.feeds.shapes import Shape
+    from headrace.model import KeyRange
     from headrace.ports import Consumer, Queue, Store, Table, Tunnel
+    from headrace.shapes import Shape
 
 
 class _StoreDataSource(DataSource):
@@ -63,8 +64,8 @@ class _StoreDataSource(DataSource):
         """Return the rows of a tunnel's stream, reduced to the wanted columns."""
 
     @abstractmethod
-    def splits(self, table: Table) -> int:
-        """Return into how many tasks a batch read of a table is cut."""
+    def splits(self, table: Table) -> list[KeyRange]:
+        """Return the key ranges that the tasks of a batch read of a table have."""
 
     @abstractmethod
     def names_tunnel(self) -> bool: ...
@@ -81,20 +82,14 @@ class _StoreDataSource(DataSource):
         return locate(self.name(), self.options)
 
     def open_store(self) -> Store:
-        from headrace.opening import open as open_store
+        return self.location.open_store()
 
-        return open_store(self.location.store_url, **self.store_options())
-
-    def store_options(self) -> dict[str, Any]:
-        return {"synchronous": self.settings.get("synchronous")}
-
+    @abstractmethod
     def open_table(self, store: Store) -> Table:
-        if self.location.table is None:
-            raise OptionError("option table is missing", valid=store.tables(), remedy='name one, or load("name")')
-        return store.table(self.location.table)
+        """Return the table that the options name, or raise `NotFoundError`."""
 
     def open_tunnel(self, store: Store) -> Tunnel:
-        return store.tunnel(self.tunnel_name(), self.location.table)
+        return store.tunnel(self.tunnel_name(), self.location.table, self.location.columns)
 
     def open_sink(self, store: Store) -> Table | Queue:
         """Return what the format writes to.
@@ -164,6 +159,9 @@ class QueueDataSource(_StoreDataSource):
     def key_columns(self) -> tuple[str, ...] | None:
         columns: tuple[str, ...] | None = self.settings.get("keyColumns")
         return columns
+
+    def open_table(self, store: Store) -> Table:
+        return self.location.open_table(store)
 
     def open_queues(self, store: Store) -> list[Queue]:
         """Return the queues that are to be read; none if a table or a tunnel is meant."""
@@ -259,14 +257,13 @@ class HeadraceDataSource(QueueDataSource):
         return nullable(table.schema.arrow)
 
     def shape(self, table: Table, wanted: StructType | None) -> Shape:
-        from headrace.feeds.shapes import ChangeShape
+        from headrace.shapes import ChangeShape
 
         names = None if wanted is None else wanted.fieldNames()
         return ChangeShape(table.schema, names, pre_images=self.settings.get("preImages"))
 
-    def splits(self, table: Table) -> int:
-        count: int | None = self.settings.get("splits")
-        return count or default_splits(table)
+    def splits(self, table: Table) -> list[KeyRange]:
+        return splits(table, self.settings.get("splits"))
 
 
 class TablestoreDataSource(_StoreDataSource):
@@ -280,6 +277,9 @@ class TablestoreDataSource(_StoreDataSource):
     def make_settings(cls, options: Mapping[str, str]) -> Settings:
         return Settings(TABLESTORE_OPTIONS, options)
 
+    def open_table(self, store: Store) -> Table:
+        return store.table(self.settings.need("table.name"), self.location.columns)
+
     def names_tunnel(self) -> bool:
         return bool(self.settings.get("tunnel.id"))
 
@@ -291,7 +291,7 @@ class TablestoreDataSource(_StoreDataSource):
         return change
 
     def table_columns(self, table: Table) -> pa.Schema:
-        from headrace.feeds.shapes import checked_catalog, parse_catalog
+        from headrace.shapes import checked_catalog, parse_catalog
 
         if self.settings.get("search.index.name") or str(self.settings.get("compute.mode")).lower() == "search":
             raise UnsupportedError(
@@ -303,7 +303,7 @@ class TablestoreDataSource(_StoreDataSource):
         return checked_catalog(parse_catalog(self.settings.need("catalog")), table.schema)
 
     def shape(self, table: Table, wanted: StructType | None) -> Shape:
-        from headrace.feeds.shapes import TablestoreShape, checked_catalog, parse_catalog
+        from headrace.shapes import TablestoreShape, checked_catalog, parse_catalog
 
         catalog = checked_catalog(parse_catalog(self.settings.need("catalog", " for a stream")), table.schema)
         shape = TablestoreShape(table.schema, catalog)
@@ -316,12 +316,10 @@ class TablestoreDataSource(_StoreDataSource):
             )
         return shape
 
-    def splits(self, table: Table) -> int:
-        described = table.describe()
-        by_size = sum(partition.log_bytes for partition in described.partitions) // (
-            int(self.settings.get("split.size.mbs")) << 20
+    def splits(self, table: Table) -> list[KeyRange]:
+        return splits(
+            table, None, most=self.settings.get("max.split.count"), size=self.settings.get("split.size.mbs") << 20
         )
-        return max(1, min(int(self.settings.get("max.split.count")), max(by_size, default_splits(table))))
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
@@ -332,8 +330,22 @@ def nullable(schema: pa.Schema) -> pa.Schema:
 
 
 ROWS_PER_SPLIT = 500_000
+BYTES_PER_SPLIT = 100 << 20
+MOST_SPLITS = 1000
 
 
-def default_splits(table: Table) -> int:
-    """Return into how many tasks a table is cut by its size."""
-    return 1 + table.describe().rows // ROWS_PER_SPLIT
+def splits(table: Table, count: int | None, *, most: int = MOST_SPLITS, size: int = BYTES_PER_SPLIT) -> list[KeyRange]:
+    """Return the key ranges that the tasks of a batch read have.
+
+    Args:
+        count: how many they are to be; by the size of the table if None: by its rows, where the store tells how many
+            it has, and otherwise by its bytes.
+        most: at most so many, if the size decides.
+        size: bytes of each.
+    """
+    if count is not None:
+        return table.splits(count)
+    rows = table.describe().rows
+    if rows is None:
+        return table.splits(most, size=size)
+    return table.splits(min(most, 1 + rows // ROWS_PER_SPLIT))

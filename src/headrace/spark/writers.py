@@ -71,7 +71,8 @@ class _Writer:
             if isinstance(sink, Queue):
                 self._target = QueueTarget(sink.name, source.key_columns() or (), replace=overwrite)
             else:
-                self._target = TableTarget(sink.name, RowChange.REPLACE_ALL if overwrite else source.row_change())
+                change = RowChange.REPLACE_ALL if overwrite else source.row_change()
+                self._target = TableTarget(sink.name, change, source.location.columns)
             self._target.check(store, to_arrow_schema(schema, timezone="UTC"))
 
     def _stage(self, job: str, batch: int, rows: Iterator[pa.RecordBatch]) -> StagedRows:

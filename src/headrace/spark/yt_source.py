@@ -1,4 +1,4 @@
-"""The data source format `yt`: code written for SPYT runs on any store, with its cluster's address changed."""
+"""The data source format `yt`: queries written for SPYT, over the queues and tables of any store."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from headrace.errors import UnsupportedError
-from headrace.model import RowChange
+from headrace.model import KeyRange, RowChange
 from headrace.spark.options import YT_OPTIONS, Settings
-from headrace.spark.sources import QueueDataSource, default_splits, nullable
+from headrace.spark.sources import QueueDataSource, nullable, splits
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from headrace.feeds.queue_shapes import AddressColumns
-    from headrace.feeds.shapes import Shape
     from headrace.ports import Table
+    from headrace.shapes import Shape
 
 TABLET_COLUMN, ROW_COLUMN = "__spyt_streaming_src_tablet_index", "__spyt_streaming_src_row_index"
 
@@ -77,9 +77,8 @@ class YtDataSource(QueueDataSource):
             return columns
         return pa.schema([pa.field(field.name, opaque_type(field.type)) for field in columns])
 
-    def splits(self, table: Table) -> int:
-        count: int | None = self.settings.get("splits")
-        return count or default_splits(table)
+    def splits(self, table: Table) -> list[KeyRange]:
+        return splits(table, self.settings.get("splits"))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         self.settings.need("consumer_path", " for a stream")

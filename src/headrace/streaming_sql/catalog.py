@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from headrace.errors import AlreadyExistsError, NotFoundError, StoreDamagedError
-from headrace.streaming_sql.providers import QUEUE_PROVIDERS
+from headrace.streaming_sql.providers import is_headrace
 from headrace.streaming_sql.secrets import masked, resolved
 from headrace.streaming_sql.workspace import Workspace
 
@@ -41,7 +41,7 @@ class TableDefinition:
             OptionError: a variable is not set, or a secret was not kept.
         """
         options = resolved(overlaid(self.options, over or {}), f"table {self.name}")
-        if self.provider.lower() not in QUEUE_PROVIDERS:
+        if not is_headrace(self.provider):
             return options
         from headrace.spark.options import with_default_store
 

@@ -8,7 +8,7 @@ from headrace.errors import AlreadyExistsError, NotFoundError, OptionError
 from headrace.ports import Consumer
 from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog
-from headrace.streaming_sql.places import QueuePlaces, open_store
+from headrace.streaming_sql.places import QueuePlaces, store_at
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.secrets import resolved
 
@@ -22,8 +22,9 @@ class Consumers:
     def create(self, statement: st.CreateConsumer) -> Result:
         """Create a consumer in the store that the options name, or in the workspace's only one."""
         name = str(statement.name)
-        url = _store_option(statement.options, f"consumer {name}") or self._places.the_store_url()
-        with open_store(url) as store:
+        url = _store_option(statement.options, f"consumer {name}")
+        location = self._places.the_store() if url is None else store_at(url)
+        with location.open_store() as store:
             is_there = name in store.consumers()
             if is_there and not statement.if_not_exists:
                 raise AlreadyExistsError(
@@ -57,8 +58,8 @@ class Consumers:
                 for name in store.consumers():
                     rows += _registrations(store.consumer(name), queue.name)
             return Result(statement.part.text, columns, tuple(rows))
-        for url in self._places.store_urls():
-            with open_store(url) as store:
+        for location in self._places.stores():
+            with location.open_store() as store:
                 for name in store.consumers():
                     rows += _registrations(store.consumer(name)) or [(name, None, None, None, None)]
         return Result(statement.part.text, columns, tuple(rows))
@@ -99,8 +100,8 @@ class Consumers:
         """One row for each session of a producer, and for each producer that has none."""
         columns = ("name", "queue", "session", "epoch", "sequence_number")
         rows: list[tuple[object, ...]] = []
-        for url in self._places.store_urls():
-            with open_store(url) as store:
+        for location in self._places.stores():
+            with location.open_store() as store:
                 for name in store.producers():
                     sessions = store.producer(name).sessions()
                     rows += [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
-from headrace.streaming_sql.places import location_of, open_store
+from headrace.streaming_sql.places import location_of
 from headrace.streaming_sql.providers import is_headrace
 
 _CONSUMER_OPTIONS = ("consumer", "consumer_path")
@@ -20,7 +20,7 @@ def guarantee(
         sink_options: those of the stream over those of the target.
         scans: what the stream reads.
     """
-    with open_store(location_of(target, sink_options).store_url) as store:
+    with location_of(target, sink_options).open_store() as store:
         parts = [store.capabilities.guarantee]
         in_transaction = store.id if store.capabilities.transactions else None
     for scan in scans:
@@ -31,7 +31,7 @@ def guarantee(
         consumer = next((options[name] for name in _CONSUMER_OPTIONS if options.get(name)), None)
         if consumer is None:
             continue
-        with open_store(location_of(table, scan.options).store_url) as source:
+        with location_of(table, scan.options).open_store() as source:
             same = source.id == in_transaction
         when = "in the same transaction as the rows are written" if same else "when Spark asks for the next batch"
         parts.append(f"consumer {consumer} advances {when}")

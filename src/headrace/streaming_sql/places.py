@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from headrace.spark.options import Location
 
 
-def open_store(url: str, *, create: bool = False) -> Store:
-    """Open the store of a location."""
-    from headrace.opening import open as open_any
+def store_at(url: str) -> Location:
+    """Return the place of a store that only its address is known of."""
+    from headrace.spark.options import locate
 
-    return open_any(url, create=create)
+    return locate("headrace", {"store": url})
 
 
 def location_of(table: TableDefinition, over: Mapping[str, str] | None = None) -> Location:
@@ -53,32 +53,33 @@ class QueuePlaces:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
-    def store_urls(self) -> list[str]:
-        """Return the stores that can hold queues; that of the environment if the catalog names none."""
-        urls = [location.store_url for location in locations(self._catalog, QUEUE_PROVIDERS)]
+    def stores(self) -> list[Location]:
+        """Return the stores that have queues; that of the environment if the catalog names none."""
+        found = locations(self._catalog, QUEUE_PROVIDERS)
         default = os.environ.get("HEADRACE_STORE")
-        if not urls and default:
-            urls = [default]
-        by_id: dict[str, str] = {}
-        for url in urls:
+        if not found and default:
+            found = [store_at(default)]
+        by_id: dict[str, Location] = {}
+        for location in found:
             # Two addresses can be those of one store.
-            with open_store(url) as store:
-                by_id[store.id] = url
+            with location.open_store() as store:
+                if store.capabilities.queues:
+                    by_id[store.id] = location
         return list(by_id.values())
 
-    def the_store_url(self) -> str:
+    def the_store(self) -> Location:
         """Return the store where there is but one.
 
         Raises:
             OptionError: there is none, or there are several.
         """
-        urls = self.store_urls()
-        if len(urls) != 1:
+        found = self.stores()
+        if len(found) != 1:
             raise OptionError(
-                "this workspace's tables are in several stores" if urls else "this workspace names no store yet",
+                "this workspace's tables are in several stores" if found else "this workspace names no store yet",
                 remedy="name one: OPTIONS (store = '…')",
             )
-        return urls[0]
+        return found[0]
 
     @contextlib.contextmanager
     def queue(self, name: st.Name) -> Iterator[tuple[Store, Queue]]:
@@ -96,7 +97,7 @@ class QueuePlaces:
                 yield store, store.queue(str(name))
             return
         location = location_of(table)
-        with open_store(location.store_url) as store:
+        with location.open_store() as store:
             found = location.open(store)
             if not isinstance(found, Queue):
                 raise UnsupportedError(f"{table.name} is a table, not a queue", remedy="SHOW QUEUES lists the queues")
@@ -122,20 +123,20 @@ class QueuePlaces:
     @contextlib.contextmanager
     def _holding(self, name: str, kind: str) -> Iterator[Store]:
         """Open the one store that has something of a name."""
-        urls, known = [], []
-        for url in self.store_urls():
-            with open_store(url) as store:
+        found, known = [], []
+        for location in self.stores():
+            with location.open_store() as store:
                 names = store.queues() if kind == "queue" else store.consumers()
             known += names
             if name in names:
-                urls.append(url)
-        if not urls:
+                found.append(location)
+        if not found:
             raise NotFoundError(f"no such {kind} in the stores of this workspace", received=name, valid=known)
-        if len(urls) > 1:
+        if len(found) > 1:
             raise OptionError(
                 f"several stores of this workspace have a {kind} of this name",
                 received=name,
                 remedy=f"use `headrace {kind} --store …`, or define a queue by CREATE TABLE and name that",
             )
-        with open_store(urls[0]) as store:
+        with found[0].open_store() as store:
             yield store

@@ -8,7 +8,7 @@ from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlE
 from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.format_options import check_options, options_of
-from headrace.streaming_sql.places import QueuePlaces, location_of, open_store
+from headrace.streaming_sql.places import QueuePlaces, location_of
 from headrace.streaming_sql.providers import QUEUE_PROVIDERS
 from headrace.streaming_sql.results import Result, instant
 from headrace.streaming_sql.secrets import resolved
@@ -48,7 +48,7 @@ class Queues:
     def _create(self, statement: st.CreateQueue, definition: TableDefinition, settings: dict[str, Any]) -> str:
         location = location_of(definition)
         queue = str(location.queue or location.table)
-        with open_store(location.store_url, create=True) as store:
+        with location.open_store(create=True) as store:
             is_there = queue in store.queues()
             if is_there and not statement.if_not_exists:
                 raise AlreadyExistsError(
@@ -69,8 +69,8 @@ class Queues:
         """One row for each queue of the workspace's stores; ``name`` is what this workspace calls it."""
         columns = ("name", "queue", "partitions", "rows", "bytes", "auto_trim", "consumers")
         rows: list[tuple[object, ...]] = []
-        for url in self._places.store_urls():
-            with open_store(url) as store:
+        for location in self._places.stores():
+            with location.open_store() as store:
                 names = self._names(store.id)
                 for queue in store.queues():
                     described = store.queue(queue).describe()
@@ -88,7 +88,7 @@ class Queues:
         for table in self._catalog.tables():
             if table.provider.lower() in QUEUE_PROVIDERS:
                 location = location_of(table)
-                with open_store(location.store_url) as store:
+                with location.open_store() as store:
                     if store.id == store_id:
                         names[str(location.queue or location.table)] = table.name
         return names

@@ -62,7 +62,7 @@ class StreamingSql:
             st.DropStream: self._streams.drop,
             st.ShowStreams: self._streams.show,
             st.DescribeStream: self._streams.describe,
-            st.ExplainStream: self._streams.explain,
+            st.ExplainStream: lambda statement: self._streams.explain(statement, available_now=self._available_now),
             st.CreateTunnel: self._tunnels.create,
             st.ShowTunnels: self._tunnels.show,
             st.DescribeTunnel: self._tunnels.describe,

@@ -203,14 +203,15 @@ class Streams:
         rows += [("started", _time_text(status.started)), ("updated", _time_text(status.updated))]
         return Result(statement.part.text, ("property", "value"), (*rows, ("script", status.script)))
 
-    def explain(self, statement: st.ExplainStream) -> Result:
-        """Tell what a stream reads, where it writes, how, and with which guarantee."""
+    def explain(self, statement: st.ExplainStream, *, available_now: bool) -> Result:
+        """Tell what a stream reads, where it writes, how, and with which guarantee, if it is started here."""
         created = statement.target
         if isinstance(created, st.Name):
             status = self._registry.get(str(created))
             created = self._statements.get(status.name.lower()) or self._from_script(status)
         name = str(created.name)
-        options = read_stream_options(name, resolved(created.options, f"stream {name}"))
+        given = resolved(created.options, f"stream {name}")
+        options = read_stream_options(name, given, available_now=available_now)
         target = self._target(created.insert)
         scans, tables = self._tables.named_in(created.insert.query)
         rows = [("stream", name)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, UnsupportedError
 from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
-from headrace.streaming_sql.places import location_of, locations, open_store
+from headrace.streaming_sql.places import location_of, locations
 from headrace.streaming_sql.providers import HEADRACE_PROVIDERS, is_headrace
 from headrace.streaming_sql.results import Result
 
@@ -30,7 +30,7 @@ class Tunnels:
         name = str(statement.name)
         start, base_channels = _tunnel_options(statement.options)
         location = self._location(self._catalog.table(str(statement.table)))
-        with open_store(location.store_url) as store:
+        with location.open_store() as store:
             try:
                 tunnel = store.create_tunnel(
                     str(location.table),
@@ -49,7 +49,7 @@ class Tunnels:
     def show(self, statement: st.ShowTunnels) -> Result:
         rows: list[tuple[object, ...]] = []
         for location in self._locations(statement.table):
-            with open_store(location.store_url) as store:
+            with location.open_store() as store:
                 for tunnel in store.tunnels(location.table if statement.table is not None else None):
                     described = tunnel.describe()
                     rows.append((
@@ -87,7 +87,7 @@ class Tunnels:
     def _find(self, name: st.Name, table: st.Name | None) -> tuple[Store, Tunnel]:
         """Return a tunnel by id or name, and its store, searching the stores of all tables unless one is named."""
         for location in self._locations(table):
-            store = open_store(location.store_url)
+            store = location.open_store()
             try:
                 return store, store.tunnel(str(name), location.table if table is not None else None)
             except NotFoundError:

@@ -1,0 +1,86 @@
+"""With which options a format's options open a store: the access key of an instance, and how rows are written there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import OptionError
+from headrace.opening import TABLESTORE_SCHEMES, scheme_of
+
+if TYPE_CHECKING:
+    from headrace.spark.options import Settings
+
+# By format: its options for the key's id, its secret, and a token.
+_ACCESS_KEY = {
+    "headrace": ("accessKeyId", "accessKeySecret", "stsToken"),
+    "tablestore": ("access.key.id", "access.key.secret", "sts.token"),
+}
+_ENVIRONMENT = ("HEADRACE_ACCESS_KEY_ID", "HEADRACE_ACCESS_KEY_SECRET", "HEADRACE_STS_TOKEN")
+# The service's limits for one request; the connector's own settings may lie above them.
+_MOST_ROWS, _MOST_BYTES = 200, 4 << 20
+
+
+def is_instance(url: str) -> bool:
+    """Tell whether a store's address is that of an instance, which takes an access key."""
+    return scheme_of(url) in TABLESTORE_SCHEMES
+
+
+def with_access_key(provider: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Return options, whose names are in lower case, with the access key of the environment where they have none."""
+    options = dict(given)
+    names = [name.lower() for name in _ACCESS_KEY.get(provider.lower(), ())]
+    address = options.get("endpoint" if provider.lower() == "tablestore" else "store") or ""
+    wanted = scheme_of(address) in ("http", "https", *TABLESTORE_SCHEMES)
+    if names and wanted and not any(options.get(name) for name in names[:2]):
+        for name, variable in zip(names, _ENVIRONMENT, strict=True):
+            if os.environ.get(variable):
+                options[name] = os.environ[variable]
+    return options
+
+
+def store_options(provider: str, settings: Settings, url: str) -> dict[str, Any]:
+    """Return the options to open a store with, see `headrace.open`.
+
+    Raises:
+        OptionError: an option cannot be read, or there is no access key for an instance.
+    """
+    if not is_instance(url):
+        return {"synchronous": settings.get("synchronous")}
+    if provider == "yt":
+        raise OptionError("format yt reads and writes queues, and an instance of Tablestore has none")
+    names = _ACCESS_KEY[provider]
+    # The connector's users know these messages.
+    key = {"access_key_id": settings.need(names[0]), "access_key_secret": settings.need(names[1])}
+    options = {**key, "sts_token": settings.get(names[2]), "region": settings.get("region")}
+    if provider == "tablestore":
+        options |= {"meta_table": settings.get("checkpoint.table"), "client": settings.get("ots.client")}
+        options |= _writing(settings)
+    else:
+        options["meta_table"] = settings.get("metaTable")
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _writing(settings: Settings) -> dict[str, Any]:
+    """Return how rows are written, from the options of both versions of the connector's writer.
+
+    Only what the user sets counts: the writer has better defaults of its own.
+    """
+    rows = [settings.get(name) for name in ("batch.update.size", "writer.max.batch.count")]
+    size = settings.get("writer.max.batch.size.byte")
+    by_time = settings.get("client.retry.strategy") != "count"
+    pause = settings.get("client.retry.pause.ms")
+    seconds, count = settings.get("client.retry.time.s"), settings.get("client.retry.count")
+    return {
+        "rows_per_request": min([_MOST_ROWS, *(given for given in rows if given)]),
+        "bytes_per_request": _MOST_BYTES if size is None else min(_MOST_BYTES, size),
+        "requests_in_flight": settings.get("writer.concurrency"),
+        "max_columns": settings.get("writer.max.column.count"),
+        "max_cell_bytes": settings.get("writer.max.attr.size.byte"),
+        "max_key_bytes": settings.get("writer.max.pk.size.byte"),
+        "retry_seconds": seconds if by_time else None,
+        "retry_count": None if by_time else count,
+        "retry_pause": None if pause is None else pause / 1000,
+        "ignore_failed_rows": settings.get("spark.ignore.on-failure.enabled"),
+    }

@@ -1,0 +1,1 @@
+"""The store of an Alibaba Cloud Tablestore instance, over its HTTP interface."""

@@ -1,0 +1,330 @@
+"""The HTTP side of the store: signed requests over kept connections, checked answers, retries, errors in our words."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+import random
+import re
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import certifi
+import urllib3
+from google.protobuf.message import DecodeError, Message
+from urllib3 import exceptions
+
+import headrace
+from headrace.errors import HeadraceError, OptionError, StoreBusyError, StoreError
+from headrace.stores.tablestore.failures import failure_of
+from headrace.wire.tablestore import signatures
+from headrace.wire.tablestore.errors import ServiceError, parse
+from headrace.wire.tablestore.limits import CLOCK_SKEW
+from headrace.wire.tablestore.signatures import Credentials
+
+Answer = TypeVar("Answer", bound=Message)
+
+VALID_ENDPOINT = "http(s)://host or http(s)://host:port, nothing after it"
+
+_HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", re.ASCII)
+_CONNECTION = re.compile(r"\w+\(host=.*?\): ")
+_HEADER_TEXT = re.compile(r"[\x21-\x7e]+", re.ASCII)
+# Doing these twice is the same as doing them once, or harmless: a second connect leaves a client that times out.
+_REPEATABLE = frozenset(
+    {
+        "/BatchGetRow",
+        "/ComputeSplitPointsBySize",
+        "/DescribeTable",
+        "/GetRange",
+        "/GetRow",
+        "/ListTable",
+        "/tunnel/checkpoint",
+        "/tunnel/connect",
+        "/tunnel/describe",
+        "/tunnel/getcheckpoint",
+        "/tunnel/getrpo",
+        "/tunnel/getrpobyoffset",
+        "/tunnel/heartbeat",
+        "/tunnel/list",
+        "/tunnel/readrecords",
+        "/tunnel/schedule",
+        "/tunnel/shutdown",
+    }
+)
+_REQUIRED = (signatures.CONTENT_MD5, signatures.REQUEST_ID, signatures.DATE, signatures.CONTENT_TYPE)
+_logger = logging.getLogger("headrace")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a call waits, in seconds.
+
+    Attributes:
+        connect: for a connection.
+        read: for an answer, each time that the request is sent.
+        total: for a better answer; after it no request is sent again, but the last one still has its time.
+        first_pause: before the first retry; each pause is at most twice the one before, half of it by chance.
+        first_busy_pause: the same where the service says that it is too busy.
+        longest_pause: between two retries.
+    """
+
+    connect: float = 10.0
+    read: float = 50.0
+    total: float = 60.0
+    first_pause: float = 0.1
+    first_busy_pause: float = 0.5
+    longest_pause: float = 3.0
+
+    def pause(self, retry: int, *, busy: bool) -> float:
+        """Return how long to wait before a retry; ``retry`` counts from 0."""
+        limit = min(self.longest_pause, (self.first_busy_pause if busy else self.first_pause) * 2 ** min(retry, 30))
+        return random.uniform(limit / 2, limit)
+
+
+class _UnansweredError(Exception):
+    """No answer came, or a damaged one. ``sent`` tells whether the service may have got the request."""
+
+    def __init__(self, text: str, *, sent: bool) -> None:
+        super().__init__(text)
+        self.sent = sent
+
+
+class Connection:
+    """Calls operations of one instance. Threads share it; a forked process makes connections of its own.
+
+    It can be pickled, and what comes out has the same settings, the credentials too.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        instance: str,
+        credentials: Credentials,
+        *,
+        region: str | None = None,
+        patience: Patience | None = None,
+        pool_size: int = 32,
+    ) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            endpoint: ``https://host[:port]``, or ``http`` for a machine that is trusted all the way.
+            instance: its name.
+            credentials: the access key.
+            region: such as ``cn-hangzhou``; requests are then signed by version 4.
+            patience: how long calls wait.
+            pool_size: at most so many calls at a time; more wait for one to end.
+
+        Raises:
+            OptionError: one of them cannot be right. The text never shows a secret.
+        """
+        self.endpoint = _checked_endpoint(endpoint)
+        self.instance = _checked_text("the name of the instance", instance)
+        # No message shows any of these: people mix them up.
+        for name, value in (("access_key_id", credentials.access_key_id), ("sts_token", credentials.sts_token)):
+            if value is not None and not _HEADER_TEXT.fullmatch(value):
+                raise OptionError(f"{name} must be printable text without spaces")
+        if not credentials.access_key_secret:
+            raise OptionError("access_key_secret is empty")
+        self.region = None if region is None else _checked_text("region", region)
+        self._credentials = credentials
+        self._patience = patience or Patience()
+        self._pool_size = pool_size
+        self._pool: tuple[int, urllib3.PoolManager] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Connection to {self.instance} at {self.endpoint}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_pool": None}
+
+    def call(
+        self, operation: str, request: Message, response_type: type[Answer], *, repeatable: bool | None = None
+    ) -> Answer:
+        """Send a request and return its answer, with as many retries as there is time for.
+
+        Args:
+            operation: ``GetRow``, or a path such as ``/tunnel/list``.
+            response_type: the message that the answer is.
+            repeatable: whether the request may be done twice; by the operation if None, where only reads and calls
+                of the tunnel service that change nothing the second time are. Say True for puts that depend on nothing.
+
+        Raises:
+            ServiceError: the service refused it; by its code it is another of headrace's errors too, see `failure_of`.
+            StoreBusyError: the service was too busy, or did not answer, for as long as the call waits.
+            StoreError: a request that may not be done twice was sent, and it is unknown whether it was done; or the
+                answer does not come from the service.
+        """
+        path = operation if operation.startswith("/") else f"/{operation}"
+        may_repeat = path in _REPEATABLE if repeatable is None else repeatable
+        body = request.SerializeToString()
+        ends = time.monotonic() + self._patience.total
+        retry = 0
+        while True:
+            failure: ServiceError | _UnansweredError
+            try:
+                return self._send(path, body, response_type)
+            except ServiceError as error:
+                failure, again = error, error.may_pass(repeatable=may_repeat)
+                # Any request may be sent again where the service had too much to do to begin it.
+                busy = error.may_pass(repeatable=False)
+            except _UnansweredError as error:
+                failure, again, busy = error, may_repeat or not error.sent, False
+            pause = self._patience.pause(retry, busy=busy)
+            if not again or time.monotonic() + pause >= ends:
+                raise self._final(failure, path, retried=again) from None
+            _logger.info("Tablestore: %s: %s; again in %.2f s", path, failure, pause)
+            time.sleep(pause)
+            retry += 1
+
+    def close(self) -> None:
+        """Close the connections of this process; a later call makes new ones."""
+        pool, self._pool = self._pool, None
+        if pool is not None and pool[0] == os.getpid():
+            pool[1].clear()
+
+    # -- one request --------------------------------------------------------------------------------
+
+    def _send(self, path: str, body: bytes, response_type: type[Answer]) -> Answer:
+        """Send a request once. Headers are signed anew each time: they carry the time of day."""
+        headers = signatures.request_headers(path, body, self._credentials, self.instance, region=self.region)
+        status, answered, content = self._exchange(path, headers, body)
+        given = answered.get(signatures.CONTENT_MD5)
+        if given is not None and given.strip() != signatures.content_md5(content):
+            raise _UnansweredError("the answer was damaged on its way", sent=True)
+        if status != 200:
+            raise parse(status, answered, content)
+        if not path.startswith("/tunnel/"):
+            # Answers of the tunnel service need not be signed.
+            self._check_origin(path, headers, answered)
+        try:
+            return response_type.FromString(content)
+        except DecodeError:
+            raise StoreError(
+                f"the answer to {path} cannot be read", received=f"{len(content)} bytes", remedy=_WRONG_PEER
+            ) from None
+
+    def _exchange(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+        """Return the status, headers with lower-case names, and body of the answer."""
+        try:
+            response = self._pools().urlopen(
+                "POST",
+                self.endpoint + path,
+                body=body,
+                headers={**headers, "User-Agent": f"headrace/{headrace.__version__}"},
+                redirect=False,
+                retries=False,
+                timeout=urllib3.Timeout(connect=self._patience.connect, read=self._patience.read),
+                pool_timeout=self._patience.read,
+                decode_content=False,
+            )
+        except (exceptions.NewConnectionError, exceptions.ConnectTimeoutError) as error:
+            raise _UnansweredError(f"no connection to {self.endpoint}: {_reason(error)}", sent=False) from error
+        except exceptions.EmptyPoolError as error:
+            raise _UnansweredError(f"all {self._pool_size} connections are in use", sent=False) from error
+        except exceptions.ReadTimeoutError as error:
+            raise _UnansweredError(f"no answer within {self._patience.read:g} seconds", sent=True) from error
+        except exceptions.HTTPError as error:
+            if isinstance(error, exceptions.SSLError) and _is_certificate_error(error):
+                raise StoreError(
+                    f"the certificate of {self.endpoint} is not trusted", received=_reason(error), remedy=_WRONG_PEER
+                ) from error
+            raise _UnansweredError(f"the connection broke: {_reason(error)}", sent=True) from error
+        return response.status, {name.lower(): value for name, value in response.headers.items()}, response.data
+
+    def _check_origin(self, path: str, asked: Mapping[str, str], answered: Mapping[str, str]) -> None:
+        """Make sure that an answer of the table API comes from the service, as the official SDKs do.
+
+        Raises:
+            StoreError: it does not, or not now.
+        """
+        missing = [name for name in _REQUIRED if name not in answered]
+        if missing:
+            raise StoreError(
+                f"the answer to {path} is not Tablestore's", received=f"no {', '.join(missing)}", remedy=_WRONG_PEER
+            )
+        signed = signatures.verify_response(
+            path, answered, self._credentials, region=self.region, signdate=asked.get(signatures.SIGN_DATE)
+        )
+        if not signed:
+            raise StoreError(f"the answer to {path} is not signed with the access key", remedy=_WRONG_PEER)
+        date = signatures.parse_date(answered[signatures.DATE])
+        now = datetime.datetime.now(datetime.UTC)
+        if date is None or abs((now - date).total_seconds()) > CLOCK_SKEW:
+            raise StoreError(
+                f"the answer to {path} is of another time",
+                received=repr(answered[signatures.DATE]),
+                valid=f"within {CLOCK_SKEW // 60} minutes of {signatures.format_date(now)}",
+                remedy="set this machine's clock",
+            )
+
+    def _final(self, failure: ServiceError | _UnansweredError, path: str, *, retried: bool) -> HeadraceError:
+        """Return what a call raises at last."""
+        if isinstance(failure, ServiceError):
+            return failure_of(failure, path, retried=retried)
+        if retried:
+            return StoreBusyError(
+                f"Tablestore did not answer {path} for {self._patience.total:g} seconds", received=str(failure)
+            )
+        return StoreError(
+            f"it is unknown whether Tablestore did {path}", received=str(failure), remedy="look before you do it again"
+        )
+
+    def _pools(self) -> urllib3.PoolManager:
+        """Return this process's connections.
+
+        A forked process must not use those that it got from its parent. There is no lock, which a fork could leave
+        locked for ever: of two threads that make connections at the same time, one's are closed after its call.
+        """
+        pool = self._pool
+        if pool is None or pool[0] != os.getpid():
+            pool = (
+                os.getpid(),
+                urllib3.PoolManager(num_pools=1, maxsize=self._pool_size, block=True, ca_certs=certifi.where()),
+            )
+            self._pool = pool
+        return pool[1]
+
+
+_WRONG_PEER = "check the endpoint, and what stands between it and this machine"
+
+
+def _checked_endpoint(endpoint: str) -> str:
+    """Return an endpoint without a slash at its end."""
+    if "@" in endpoint:
+        raise OptionError(
+            "an endpoint has no user or password in it", remedy="pass access_key_id and access_key_secret instead"
+        )
+    try:
+        parts = urlsplit(endpoint)
+        port = parts.port
+    except ValueError:
+        raise OptionError("the endpoint is not an address", valid=VALID_ENDPOINT) from None
+    rest = parts.path not in ("", "/") or parts.query or parts.fragment
+    host = parts.netloc.rpartition(":")[0] if port is not None else parts.netloc
+    if parts.scheme not in ("http", "https") or rest or not _HOST.fullmatch(host):
+        raise OptionError(
+            "the endpoint is not an address", received=repr(endpoint.partition("?")[0]), valid=VALID_ENDPOINT
+        )
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _checked_text(what: str, text: str) -> str:
+    """Return a text that goes into a header."""
+    if not _HEADER_TEXT.fullmatch(text):
+        raise OptionError(f"{what} must be printable text without spaces", received=repr(text))
+    return text
+
+
+def _is_certificate_error(error: exceptions.SSLError) -> bool:
+    return any(isinstance(part, ssl.SSLCertVerificationError) for part in (error, *error.args))
+
+
+def _reason(error: Exception) -> str:
+    """Return an error's text without the connection that urllib3 begins it with; the caller has told the address."""
+    return _CONNECTION.sub("", str(error))[:300]

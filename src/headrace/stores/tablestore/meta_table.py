@@ -1,0 +1,189 @@
+"""The meta table: rows of texts and numbers under (tunnelId, uuid, channelId), in the layout of the EMR connector."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from headrace.errors import AlreadyExistsError, NotFoundError
+from headrace.model import RowChange, TableSchema
+from headrace.stores.tablestore.connection import Connection
+from headrace.stores.tablestore.write_options import WriteOptions
+from headrace.stores.tablestore.writing import Writer
+from headrace.wire.plainbuffer.rows import decode_row, decode_rows, encode_row
+from headrace.wire.plainbuffer.values import Cell, Marker, Row, Value
+from headrace.wire.tablestore import table_pb2 as pb
+from headrace.wire.tablestore.errors import ServiceError
+
+DEFAULT_NAME = "__spark_meta_checkpoint__"
+_KEY = ("tunnelId", "uuid", "channelId")
+_log = logging.getLogger("headrace")
+
+
+class MetaRow(NamedTuple):
+    """A row of the meta table, of one tunnel."""
+
+    batch: str
+    channel: str
+    cells: Mapping[str, str | int]
+
+
+class MetaTable:
+    """The rows that the batches of an instance's tunnels have in one table; the table is made when it is first needed.
+
+    Args:
+        connection: the way to the service.
+        name: the table.
+    """
+
+    def __init__(self, connection: Connection, name: str = DEFAULT_NAME) -> None:
+        self._connection = connection
+        self._writer = Writer(connection, WriteOptions())
+        self.name = name
+
+    def rows(
+        self,
+        tunnel: str,
+        batch: str | None,
+        *,
+        first: str | None = None,
+        end: str | None = None,
+        columns: Sequence[str] = (),
+    ) -> list[MetaRow]:
+        """Return rows of a tunnel in the order of their keys; none if there is no meta table.
+
+        Args:
+            batch: the uuid; all if None.
+            first: the first channel id, and ``end`` the one behind the last.
+            columns: the attributes to return; all if empty.
+        """
+        low: Value = Marker.INF_MIN if first is None else first
+        high: Value = Marker.INF_MAX if end is None else end
+        begin = _key(tunnel, Marker.INF_MIN if batch is None else batch, low)
+        request = pb.GetRangeRequest(
+            table_name=self.name,
+            direction=pb.FORWARD,
+            columns_to_get=_named(columns),
+            max_versions=1,
+            exclusive_end_primary_key=_key(tunnel, Marker.INF_MAX if batch is None else batch, high),
+        )
+        found: list[MetaRow] = []
+        while begin:
+            request.inclusive_start_primary_key = begin
+            try:
+                answer = self._connection.call("GetRange", request, pb.GetRangeResponse)
+            except NotFoundError:
+                return []
+            found += [_meta_row(row) for row in decode_rows(answer.rows)]
+            begin = answer.next_start_primary_key
+        return found
+
+    def get(self, tunnel: str, batch: str, channel: str, columns: Sequence[str] = ()) -> MetaRow | None:
+        """Return one row, or None."""
+        request = pb.GetRowRequest(
+            table_name=self.name,
+            primary_key=_key(tunnel, batch, channel),
+            columns_to_get=_named(columns),
+            max_versions=1,
+        )
+        try:
+            answer = self._connection.call("GetRow", request, pb.GetRowResponse)
+        except NotFoundError:
+            return None
+        return _meta_row(decode_row(answer.row)) if answer.row else None
+
+    def put_if_absent(self, tunnel: str, row: MetaRow) -> bool:
+        """Write a row unless there is one of its key; tell whether it was written.
+
+        It may be this very row that is there, when an answer was lost and the request sent again.
+        """
+        cells = tuple(Cell(name, value) for name, value in row.cells.items())
+        request = pb.PutRowRequest(
+            table_name=self.name,
+            row=encode_row(Row(_key_of(tunnel, row.batch, row.channel), cells)),
+            condition=pb.Condition(row_existence=pb.EXPECT_NOT_EXIST),
+        )
+        try:
+            try:
+                self._connection.call("PutRow", request, pb.PutRowResponse, repeatable=True)
+            except NotFoundError:
+                self._create()
+                self._connection.call("PutRow", request, pb.PutRowResponse, repeatable=True)
+        except ServiceError as error:
+            if error.code == "OTSConditionCheckFail":
+                return False
+            raise
+        return True
+
+    def put(self, tunnel: str, rows: Iterable[MetaRow]) -> None:
+        """Write rows over what is there."""
+        self._write(RowChange.PUT, tunnel, rows)
+
+    def delete(self, tunnel: str, rows: Iterable[MetaRow]) -> None:
+        """Remove the rows of these keys."""
+        self._write(RowChange.DELETE, tunnel, rows)
+
+    def warn_of_expiry(self) -> None:
+        """Log a warning if rows of the table expire: a query that rests for longer loses its place."""
+        request = pb.DescribeTableRequest(table_name=self.name)
+        try:
+            answer = self._connection.call("DescribeTable", request, pb.DescribeTableResponse)
+        except NotFoundError:
+            return
+        seconds = answer.table_options.time_to_live
+        if seconds > 0:
+            _log.warning(
+                "rows of meta table %s expire after %.1f days: a query that rests for longer cannot go on from its "
+                "checkpoint; set the table's time to live to -1, or name another table in option checkpoint.table",
+                self.name,
+                seconds / 86400,
+            )
+
+    def _write(self, change: RowChange, tunnel: str, rows: Iterable[MetaRow]) -> None:
+        given = [{**dict(_key_of(tunnel, row.batch, row.channel)), **row.cells} for row in rows]
+        if given:
+            types = {
+                name: "long" if isinstance(value, int) else "string" for row in given for name, value in row.items()
+            }
+            schema = TableSchema.of(types, _KEY)
+            table = pa.Table.from_pylist(given, schema=schema.arrow)
+            try:
+                self._writer.write(self.name, schema, change, table)
+            except NotFoundError:
+                self._create()
+                self._writer.write(self.name, schema, change, table)
+
+    def _create(self) -> None:
+        request = pb.CreateTableRequest(
+            table_meta=pb.TableMeta(
+                table_name=self.name, primary_key=[pb.PrimaryKeySchema(name=name, type=pb.STRING) for name in _KEY]
+            ),
+            reserved_throughput=pb.ReservedThroughput(capacity_unit=pb.CapacityUnit(read=0, write=0)),
+            # No row may go by itself: the feed removes what it needs no more.
+            table_options=pb.TableOptions(time_to_live=-1, max_versions=1),
+        )
+        try:
+            self._connection.call("CreateTable", request, pb.CreateTableResponse)
+        except AlreadyExistsError:
+            _log.info("meta table %s was made by another process at the same time", self.name)
+
+
+def _named(columns: Sequence[str]) -> list[str]:
+    """Return the columns to name in a request: without one of the key, rows that have none of them are left out."""
+    return [*columns, _KEY[-1]] if columns else []
+
+
+def _key_of(tunnel: str, batch: Value, channel: Value) -> tuple[tuple[str, Value], ...]:
+    return tuple(zip(_KEY, (tunnel, batch, channel), strict=True))
+
+
+def _key(tunnel: str, batch: Value, channel: Value) -> bytes:
+    return encode_row(Row(_key_of(tunnel, batch, channel)))
+
+
+def _meta_row(row: Row) -> MetaRow:
+    _, batch, channel = (str(value) for _, value in row.key)
+    return MetaRow(batch, channel, {cell.name: cell.value for cell in row.cells if isinstance(cell.value, str | int)})

@@ -1,0 +1,150 @@
+"""Pages of a channel: what one ReadRecords gives, as changes, and how much of it lies before a bound. Pure.
+
+The service says what was done to a row, and not what was there before. So a put is an INSERT here, whether or not it
+replaced a row, and set cells are an UPDATE, whether or not there was a row: whoever applies changes to a table puts and
+sets cells, and needs no more. Rows of base data carry no time; theirs is 0.
+"""
+
+from __future__ import annotations
+
+import bisect
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import OptionError
+from headrace.model import FINISHED, ChangeOp, Changes, Position, TableSchema
+from headrace.wire.plainbuffer.decoding import decode_records
+from headrace.wire.plainbuffer.rows import decode_row
+from headrace.wire.plainbuffer.values import CellKind
+from headrace.wire.tablestore import tunnel_pb2 as pb
+from headrace.wire.tablestore.limits import FULL_PAGE_BYTES, FULL_PAGE_ROWS
+from headrace.wire.tablestore.tokens import FINISHED_TOKEN, BaseToken, decode_token
+
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+_BEFORE = "before:"
+_OPS = np.zeros(8, np.int8)
+_OPS[pb.PUT_ROW], _OPS[pb.UPDATE_ROW], _OPS[pb.DELETE_ROW] = ChangeOp.INSERT, ChangeOp.UPDATE, ChangeOp.DELETE
+_log = logging.getLogger("headrace")
+
+
+@dataclass
+class RecordPage:
+    """The records from a token on, as the service gave them.
+
+    Attributes:
+        base: they are base data.
+        actions: codes of `tunnel_pb2.ActionType`.
+        records: PlainBuffer rows.
+        next: the token behind them, or `FINISHED_TOKEN`.
+        more: there may be more behind them now.
+        size: the bytes of all records.
+    """
+
+    base: bool
+    actions: Sequence[int]
+    records: Sequence[bytes]
+    next: str
+    more: bool
+    size: int
+    _changes: tuple[TableSchema, Changes] | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, token: str, answer: pb.ReadRecordsResponse) -> RecordPage:
+        """Return the page that was read from a token."""
+        base, finished = is_base(token), answer.next_token == FINISHED_TOKEN
+        # To get an object of each record costs more than anything that is asked of it.
+        given = list(answer.records)
+        records = [record.record for record in given]
+        size = sum(map(len, records))
+        if answer.HasField("may_more_record"):
+            more = answer.may_more_record
+        else:
+            more = len(records) >= FULL_PAGE_ROWS or size >= FULL_PAGE_BYTES
+        return cls(
+            base,
+            [record.action_type for record in given],
+            records,
+            answer.next_token,
+            # A scan goes on to its end, however small its pages are.
+            not finished and (base or more) and answer.next_token != token,
+            size,
+        )
+
+    @property
+    def behind(self) -> Position:
+        """The position behind the page."""
+        return FINISHED if self.next == FINISHED_TOKEN else Position(self.next)
+
+    def time(self, row: int) -> int:
+        """Return when a change was made, in µs since 1970; 0 for base data."""
+        return _time_of_record(self.records[row])
+
+    def count_up_to(self, timestamp: int) -> int:
+        """Return how many changes were made up to a time, in µs since 1970; they are in the order of their times."""
+        return bisect.bisect_right(self.records, timestamp, key=_time_of_record)
+
+    def changes(self, schema: TableSchema) -> Changes:
+        """Return the page as changes with the columns of a table; others are left out."""
+        if self._changes is None or self._changes[0] != schema:
+            self._changes = schema, changes_of(self.actions, self.records, schema, base=self.base)
+        return self._changes[1]
+
+
+def changes_of(actions: Sequence[int], records: Sequence[bytes], schema: TableSchema, *, base: bool) -> Changes:
+    """Return records as changes.
+
+    A cell whose value does not fit its column is null, and counts as not written: to call it removed would remove it
+    from what the changes are applied to.
+    """
+    decoded = decode_records(records, schema)
+    codes = np.asarray(actions, np.int8)
+    ops = np.full(len(codes), ChangeOp.BASE, np.int8) if base else _OPS[codes]
+    kinds = {name: found.to_numpy(zero_copy_only=False) for name, found in decoded.kinds.items()}
+    for name, found in kinds.items():
+        if (found == CellKind.MISFIT).any():
+            _log.warning("column %s has values of another type than %s; they are null", name, schema.column(name).type)
+    written = None
+    if (ops == ChangeOp.UPDATE).any():
+        written = {
+            name: pa.array((found != CellKind.ABSENT) & (found != CellKind.MISFIT)) for name, found in kinds.items()
+        }
+    return Changes(
+        rows=pa.RecordBatch.from_arrays(decoded.rows.columns, schema=schema.changes),
+        ops=pa.array(ops),
+        versions=decoded.sequence_timestamps,
+        timestamps=decoded.sequence_timestamps.view(_TIMESTAMP),
+        written=written,
+    )
+
+
+def _time_of_record(record: bytes) -> int:
+    sequence = decode_row(record).sequence
+    return 0 if sequence is None else sequence.timestamp
+
+
+def is_base(token: str) -> bool:
+    """Tell whether a token stands in base data."""
+    if token == FINISHED_TOKEN:
+        return False
+    try:
+        return isinstance(decode_token(token), BaseToken)
+    except OptionError:
+        # To others than the service a token need not be readable.
+        return False
+
+
+# -- bounds by time -----------------------------------------------------------------------------------------
+
+
+def before(timestamp: int) -> Position:
+    """Return the position behind all changes up to a time, in µs since 1970."""
+    return Position(f"{_BEFORE}{timestamp}")
+
+
+def time_of(position: Position) -> int | None:
+    """Return the time of a position that `before` has made; None for any other."""
+    return int(position.token[len(_BEFORE) :]) if position.token.startswith(_BEFORE) else None

@@ -1,0 +1,151 @@
+"""Where the rows that satisfy some conditions lie: single keys, or ranges of keys, as Tablestore takes them.
+
+Pure functions. What they find may hold more rows than satisfy the conditions, and never lacks one that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from headrace.model import Column, Key, KeyRange, KeyValue, Predicate, TableSchema
+from headrace.rows.conditions import BOUNDING, Cut, key_cuts, operands
+from headrace.wire.plainbuffer.values import Marker, Value
+from headrace.wire.tablestore.limits import MAX_BATCH_GET_ROWS, MAX_KEY_VALUE_BYTES
+
+_MAX_RANGES = 100
+_LAST_INTEGER = (1 << 63) - 1
+
+WireKey: TypeAlias = tuple[tuple[str, Value], ...]
+"""A key or a bound of a range: the key columns by name, where a bound may have markers."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """The keys from ``low`` to ``high``; None is open."""
+
+    low: Cut | None = None
+    high: Cut | None = None
+
+    @property
+    def empty(self) -> bool:
+        return self.low is not None and self.high is not None and not self.low < self.high
+
+    def start(self, schema: TableSchema) -> WireKey:
+        """Return the first key of the range, for GetRange."""
+        return _bound(schema, self.low, Marker.INF_MIN)
+
+    def end(self, schema: TableSchema) -> WireKey:
+        """Return the key that the range ends before, for GetRange."""
+        return _bound(schema, self.high, Marker.INF_MAX)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where to look: at single whole keys, or else in ranges. Both are in key order and without overlap."""
+
+    keys: tuple[Key, ...] | None
+    spans: tuple[Span, ...] = ()
+
+
+NOWHERE = Place(())
+
+
+def place_of(schema: TableSchema, keys: KeyRange, predicates: Sequence[Predicate]) -> Place:
+    """Return where rows in a range of keys lie that satisfy conditions.
+
+    Args:
+        schema: the table's columns.
+        keys: with bounds in the types of the key columns.
+        predicates: conditions on any columns, all of which must hold.
+
+    Raises:
+        SchemaError: no such column, or it cannot hold the value of a condition.
+    """
+    if any(_never_holds(predicate) for predicate in predicates):
+        return NOWHERE
+    prefixes = _prefixes(schema, predicates)
+    depth = len(prefixes[0]) if prefixes else 0
+    spans = [span for prefix in prefixes for span in _spans(schema, prefix, keys, predicates)]
+    if depth == len(schema.primary_key) and len(spans) <= MAX_BATCH_GET_ROWS:
+        return Place(tuple(span.low.prefix for span in spans if span.low is not None))
+    return Place(None, tuple(spans)) if spans else NOWHERE
+
+
+def _never_holds(predicate: Predicate) -> bool:
+    """Tell whether a condition compares with null."""
+    return predicate.value is None and predicate.operator not in ("is null", "is not null")
+
+
+def _prefixes(schema: TableSchema, predicates: Sequence[Predicate]) -> list[Key]:
+    """Return the beginnings of the keys that the conditions allow, in key order; ``()`` is every key's beginning."""
+    prefixes: list[Key] = [()]
+    for name in schema.primary_key:
+        values = _equal_values(schema.column(name), predicates)
+        if values is None or len(prefixes) * len(values) > _MAX_RANGES:
+            break
+        prefixes = [(*prefix, value) for prefix in prefixes for value in values]
+    return prefixes
+
+
+def _equal_values(column: Column, predicates: Sequence[Predicate]) -> list[KeyValue] | None:
+    """Return the values that a key column can have, in order; None where no condition counts them up."""
+    allowed: set[KeyValue] | None = None
+    for predicate in predicates:
+        if predicate.column == column.name and predicate.operator in ("=", "in"):
+            values = set(operands(column, predicate).to_pylist())
+            allowed = values if allowed is None else allowed & values
+    # Texts in Python are ordered by code points, and so are their UTF-8 bytes.
+    return None if allowed is None else sorted(allowed)
+
+
+def _spans(schema: TableSchema, prefix: Key, keys: KeyRange, predicates: Sequence[Predicate]) -> list[Span]:
+    """Return the range of the keys that begin with a prefix, or nothing if it is empty."""
+    lows = [] if keys.low is None else [Cut(keys.low)]
+    highs = [] if keys.high is None else [Cut(keys.high)]
+    if prefix:
+        lows.append(Cut(prefix))
+        highs.append(Cut(prefix, behind=True))
+    if len(prefix) < len(schema.primary_key):
+        column = schema.column(schema.primary_key[len(prefix)])
+        for predicate in predicates:
+            if predicate.column == column.name and predicate.operator in BOUNDING:
+                low, high = key_cuts(column, predicate, prefix)
+                lows += low
+                highs += high
+    span = Span(max(lows, default=None), min(highs, default=None))
+    if len(prefix) == len(schema.primary_key) and span != Span(Cut(prefix), Cut(prefix, behind=True)):
+        # The one key lies outside of the range.
+        return []
+    return [] if span.empty else [span]
+
+
+def _bound(schema: TableSchema, cut: Cut | None, open_end: Marker) -> WireKey:
+    if cut is None:
+        return tuple((name, open_end) for name in schema.primary_key)
+    values: list[Value] = list(cut.prefix)
+    missing = len(schema.primary_key) - len(values)
+    if cut.behind and not missing:
+        # Behind a whole key begins the next possible one.
+        values[-1] = _successor(cut.prefix[-1], exact=open_end is Marker.INF_MIN)
+    values += [Marker.INF_MAX if cut.behind else Marker.INF_MIN] * missing
+    return tuple(zip(schema.primary_key, values, strict=True))
+
+
+def _successor(value: KeyValue, *, exact: bool) -> Value:
+    """Return the next value of a key column.
+
+    Args:
+        exact: whether the value itself is to be given, rather than a later one, where the next is too long for a key.
+    """
+    if isinstance(value, int):
+        return Marker.INF_MAX if value == _LAST_INTEGER else value + 1
+    longer: str | bytes
+    if isinstance(value, bytes):
+        longer, size = value + b"\0", len(value) + 1
+    else:
+        longer, size = value + "\0", len(value.encode()) + 1
+    if size <= MAX_KEY_VALUE_BYTES:
+        return longer
+    return value if exact else Marker.INF_MAX

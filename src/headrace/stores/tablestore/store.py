@@ -1,0 +1,197 @@
+"""The store of a Tablestore instance: tables and tunnels of the service, publications by way of its meta table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import AlreadyExistsError, NotFoundError, SchemaError
+from headrace.model import OPERATORS, Start, TableSchema, TunnelKind, parse_columns
+from headrace.ports import Capabilities, Publisher, Table, Tunnel
+from headrace.stores.tablestore import tables
+from headrace.stores.tablestore.connection import Connection
+from headrace.stores.tablestore.meta_table import DEFAULT_NAME, MetaTable
+from headrace.stores.tablestore.publisher import TablestorePublisher
+from headrace.stores.tablestore.tables import TablestoreTable
+from headrace.stores.tablestore.tunnel import DEFAULT_CLIENT, TablestoreTunnel
+from headrace.stores.tablestore.tunnel_service import TunnelService
+from headrace.stores.tablestore.tunnels import create_tunnel, drop_tunnel, find_tunnel, list_tunnels
+from headrace.stores.tablestore.without_queues import StoreWithoutQueues
+from headrace.stores.tablestore.write_options import WriteOptions
+from headrace.stores.tablestore.writing import Writer
+from headrace.wire.tablestore import table_pb2 as pb
+from headrace.wire.tablestore import tunnel_pb2 as tunnel_pb
+from headrace.wire.tablestore.limits import MAX_DEFINED_COLUMNS
+from headrace.wire.tablestore.signatures import Credentials
+
+_MOMENT = 0.5
+
+
+class TablestoreStore(StoreWithoutQueues):
+    """Tables, tunnels and publications in an instance of Tablestore.
+
+    It can be pickled, with the access key. Nothing that is shown has the key's secret in it.
+
+    Args:
+        endpoint: ``http(s)://host[:port]``.
+        instance: the instance's name.
+        credentials: the access key.
+        region: signs requests by version 4, for this region.
+        meta_table: the table for batches and publications; made when it is first needed.
+        client: the name under which tunnels are read without connecting to them.
+        write_options: how rows are written.
+    """
+
+    capabilities = Capabilities(
+        transactions=False,
+        whole_rows=False,
+        pre_images=False,
+        add_columns=False,
+        split_partitions=False,
+        queues=False,
+        predicates=frozenset(OPERATORS),
+        column_types=("boolean", "byte", "short", "int", "long", "float", "double", "string", "binary"),
+        any_names=False,
+        not_null=False,
+        tells_changes=False,
+        tells_rows=False,
+        rewinds=False,
+        trims=False,
+    )
+
+    def __init__(
+        self,
+        endpoint: str,
+        instance: str,
+        credentials: Credentials,
+        *,
+        region: str | None = None,
+        meta_table: str = DEFAULT_NAME,
+        client: str = DEFAULT_CLIENT,
+        write_options: WriteOptions | None = None,
+    ) -> None:
+        self.connection = Connection(endpoint, instance, credentials, region=region)
+        self.writer = Writer(self.connection, write_options or WriteOptions())
+        self.meta = MetaTable(self.connection, meta_table)
+        self._client = client
+        self.url = f"tablestore+{self.connection.endpoint}/{instance}"
+        self.id = self.url
+
+    def __repr__(self) -> str:
+        return f"TablestoreStore({self.url!r})"
+
+    # -- tables -------------------------------------------------------------------------------------
+
+    def tables(self) -> list[str]:
+        """Return the names of all tables, sorted, but for the meta table."""
+        names = self.connection.call("ListTable", pb.ListTableRequest(), pb.ListTableResponse).table_names
+        return sorted(name for name in names if name != self.meta.name)
+
+    def create_table(
+        self,
+        name: str,
+        columns: Mapping[str, str | pa.DataType] | pa.Schema,
+        primary_key: str | Sequence[str],
+        *,
+        exist_ok: bool = False,
+        **options: Any,
+    ) -> Table:
+        schema = TableSchema.of(columns, primary_key)
+        try:
+            tables.create(self.connection, name, schema, options)
+        except AlreadyExistsError:
+            if not exist_ok:
+                raise AlreadyExistsError(
+                    f"there is a table of this name in {self.url}",
+                    received=repr(name),
+                    remedy="pass exist_ok=True (on the command line --if-not-exists) to use it as it is",
+                ) from None
+            self._check_same(name, schema)
+        return self.table(name, schema.arrow)
+
+    def _check_same(self, name: str, schema: TableSchema) -> None:
+        """Raise `SchemaError` unless a table is as one that is created with these columns."""
+        there = self.table(name).schema
+        wanted = schema.attributes[:MAX_DEFINED_COLUMNS]
+        found = {column.name: column.type for column in there.columns}
+        same = {column.name: tables.wire_type(column.type) for column in wanted} | {
+            name: schema.column(name).type for name in schema.primary_key
+        }
+        if found != same or there.primary_key != schema.primary_key:
+            raise SchemaError(
+                f"table {name!r} is there with other columns or another key",
+                received=f"{', '.join(schema.names)}; key {', '.join(schema.primary_key)}",
+                valid=f"{', '.join(there.names)}; key {', '.join(there.primary_key)}",
+            )
+
+    def table(self, name: str, columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None) -> TablestoreTable:
+        return TablestoreTable(self.connection, self.writer, name, parse_columns(columns or {}))
+
+    def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
+        try:
+            tables.described(self.connection, name)
+            for tunnel in self.tunnels(name):
+                self.drop_tunnel(tunnel.id, name, missing_ok=True)
+            self.connection.call("DeleteTable", pb.DeleteTableRequest(table_name=name), pb.DeleteTableResponse)
+        except NotFoundError:
+            if not missing_ok:
+                raise NotFoundError("no such table", received=repr(name), valid=self.tables()) from None
+
+    # -- tunnels ------------------------------------------------------------------------------------
+
+    def create_tunnel(
+        self,
+        table: str,
+        name: str,
+        kind: str | TunnelKind = TunnelKind.BASE_AND_STREAM,
+        *,
+        start: str | Start = "latest",
+        base_channels: int | None = None,
+    ) -> Tunnel:
+        begin = start if isinstance(start, Start) else Start.parse(start)
+        handle = self.table(table)
+        tunnel_id = create_tunnel(self.connection, table, name, TunnelKind.parse(kind), begin, base_channels)
+        return self._tunnel(find_tunnel(self.connection, tunnel_id, table), handle)
+
+    def tunnel(
+        self,
+        id_or_name: str,
+        table: str | None = None,
+        columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None,
+    ) -> Tunnel:
+        found = find_tunnel(self.connection, id_or_name, table)
+        return self._tunnel(found, self.table(found.table_name, columns))
+
+    def tunnels(self, table: str | None = None) -> list[Tunnel]:
+        handles = {} if table is None else {table: self.table(table)}
+        found = list_tunnels(self.connection, table)
+        for info in found:
+            if info.table_name not in handles:
+                handles[info.table_name] = self.table(info.table_name)
+        return [self._tunnel(info, handles[info.table_name]) for info in found]
+
+    def drop_tunnel(self, id_or_name: str, table: str | None = None, *, missing_ok: bool = False) -> None:
+        try:
+            drop_tunnel(self.connection, self.meta, find_tunnel(self.connection, id_or_name, table))
+        except NotFoundError:
+            if not missing_ok:
+                raise
+
+    def _tunnel(self, info: tunnel_pb.TunnelInfo, table: Table) -> Tunnel:
+        return TablestoreTunnel(TunnelService(self.connection), self.meta, table, info, self._client)
+
+    # -- the rest -----------------------------------------------------------------------------------
+
+    def publisher(self, job: str, sink: str = "") -> Publisher:
+        return TablestorePublisher(self, self.meta, job, sink)
+
+    def wait_for_change(self, timeout: float) -> bool:
+        """Wait a moment: the service does not tell when something is committed."""
+        time.sleep(max(0.0, min(timeout, _MOMENT)))
+        return True
+
+    def close(self) -> None:
+        self.connection.close()

@@ -1,0 +1,47 @@
+"""A client of the tunnel service: one of several readers that share a tunnel's channels."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from headrace.errors import ClientGoneError, NotFoundError
+from headrace.leases import Lease, Saved
+from headrace.model import Position
+from headrace.ports import TunnelClient
+from headrace.stores.tablestore.tunnel_service import TunnelService
+
+
+class TablestoreTunnelClient(TunnelClient):
+    """A connected client.
+
+    Args:
+        service: the calls of the tunnel service.
+        tunnel: the tunnel's id.
+        id: the client's.
+        timeout: seconds without a heartbeat after which the service forgets the client.
+    """
+
+    def __init__(self, service: TunnelService, tunnel: str, id: str, timeout: float) -> None:
+        self._service = service
+        self._tunnel = tunnel
+        self.id = id
+        self.timeout = timeout
+
+    def __repr__(self) -> str:
+        return f"TablestoreTunnelClient({self.id!r} of tunnel {self._tunnel})"
+
+    def heartbeat(self, leases: Sequence[Lease]) -> list[Lease]:
+        return self._service.heartbeat(self._tunnel, self.id, leases)
+
+    def saved(self, channel: str) -> Saved:
+        token, sequence = self._service.get_checkpoint(self._tunnel, self.id, channel)
+        return Saved(Position(token), sequence)
+
+    def save(self, channel: str, position: Position, sequence: int) -> None:
+        """Save how far a channel is read; of a position inside a page the service keeps the page's beginning."""
+        self._service.checkpoint(self._tunnel, self.id, channel, position.token, sequence)
+
+    def close(self) -> None:
+        with contextlib.suppress(ClientGoneError, NotFoundError):
+            self._service.shutdown(self._tunnel, self.id)

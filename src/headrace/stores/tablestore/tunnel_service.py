@@ -1,0 +1,128 @@
+"""The calls of the tunnel service, one for each of its paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from headrace.errors import SequenceNumberError
+from headrace.leases import Lease, LeaseStatus
+from headrace.model import TunnelKind
+from headrace.stores.tablestore.connection import Connection
+from headrace.wire.tablestore import tunnel_pb2 as pb
+
+
+class TunnelService:
+    """What an instance's tunnels can be asked. Ids are texts that the service gave out; every call is one request.
+
+    Errors are those of `Connection.call`: NotFoundError where there is no such tunnel, ClientGoneError where a
+    client let its time-out pass, DataLossError where the change log was cut.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # -- tunnels ------------------------------------------------------------------------------------
+
+    def create(self, table: str, name: str, kind: TunnelKind, *, start: pb.StreamTunnelConfig | None = None) -> str:
+        """Create a tunnel and return its id. The service enables the table's stream if it is not enabled.
+
+        Args:
+            start: for a Stream tunnel, where it begins and ends.
+
+        Raises:
+            AlreadyExistsError: the table has a tunnel of that name.
+        """
+        tunnel = pb.Tunnel(table_name=table, tunnel_name=name, tunnel_type=kind.value)
+        if start is not None:
+            tunnel.stream_tunnel_config.CopyFrom(start)
+        request = pb.CreateTunnelRequest(tunnel=tunnel)
+        return self._connection.call("/tunnel/create", request, pb.CreateTunnelResponse).tunnel_id
+
+    def delete(self, table: str, name: str) -> None:
+        """Remove a tunnel."""
+        request = pb.DeleteTunnelRequest(table_name=table, tunnel_name=name)
+        self._connection.call("/tunnel/delete", request, pb.DeleteTunnelResponse)
+
+    def tunnels(self, table: str | None = None) -> Sequence[pb.TunnelInfo]:
+        """Return the tunnels of a table, or of all."""
+        request = pb.ListTunnelRequest(table_name=table)
+        return self._connection.call("/tunnel/list", request, pb.ListTunnelResponse).tunnels
+
+    def describe(self, table: str, name: str) -> pb.DescribeTunnelResponse:
+        """Return a tunnel with its channels. ``*_rpo`` are nanoseconds since 1970."""
+        request = pb.DescribeTunnelRequest(table_name=table, tunnel_name=name)
+        return self._connection.call("/tunnel/describe", request, pb.DescribeTunnelResponse)
+
+    def rpo(self, tunnel: str) -> pb.GetRpoResponse:
+        """Return up to when each channel was consumed, as JSON."""
+        return self._connection.call("/tunnel/getrpo", pb.GetRpoRequest(tunnel_id=tunnel), pb.GetRpoResponse)
+
+    def rpo_by_offset(self, tunnel: str, limit: int) -> pb.GetRpoResponse:
+        """Return the same by offset, for at most ``limit`` channels."""
+        request = pb.GetRpoRequest(tunnel_id=tunnel, limit=limit)
+        return self._connection.call("/tunnel/getrpobyoffset", request, pb.GetRpoResponse)
+
+    def schedule(self, tunnel: str, channels: Iterable[tuple[str, LeaseStatus]]) -> None:
+        """Open channels, take them back, or end them: OPEN, CLOSING or TERMINATED."""
+        wanted = [Lease(channel, 0, status) for channel, status in channels]
+        request = pb.ScheduleRequest(tunnel_id=tunnel, channels=_channels(wanted))
+        self._connection.call("/tunnel/schedule", request, pb.ScheduleResponse)
+
+    # -- clients ------------------------------------------------------------------------------------
+
+    def connect(self, tunnel: str, *, tag: str, timeout: float) -> str:
+        """Begin to share a tunnel's channels and return the client's id.
+
+        Args:
+            timeout: seconds without a heartbeat after which the client is gone; the service counts whole ones.
+        """
+        config = pb.ClientConfig(timeout=max(1, round(timeout)), client_tag=tag)
+        request = pb.ConnectRequest(tunnel_id=tunnel, client_config=config)
+        return self._connection.call("/tunnel/connect", request, pb.ConnectResponse).client_id
+
+    def heartbeat(self, tunnel: str, client: str, leases: Iterable[Lease]) -> list[Lease]:
+        """Tell how a client sees its channels; return those that it has now."""
+        request = pb.HeartbeatRequest(tunnel_id=tunnel, client_id=client, channels=_channels(leases))
+        answer = self._connection.call("/tunnel/heartbeat", request, pb.HeartbeatResponse)
+        return [
+            Lease(channel.channel_id, channel.version, LeaseStatus(pb.ChannelStatus.Name(channel.status)))
+            for channel in answer.channels
+        ]
+
+    def shutdown(self, tunnel: str, client: str) -> None:
+        """End a client; its channels go to others."""
+        request = pb.ShutdownRequest(tunnel_id=tunnel, client_id=client)
+        self._connection.call("/tunnel/shutdown", request, pb.ShutdownResponse)
+
+    # -- channels -----------------------------------------------------------------------------------
+
+    def get_checkpoint(self, tunnel: str, client: str, channel: str) -> tuple[str, int]:
+        """Return the token from which a channel is to be read, and the number of the save that made it."""
+        request = pb.GetCheckpointRequest(tunnel_id=tunnel, client_id=client, channel_id=channel)
+        answer = self._connection.call("/tunnel/getcheckpoint", request, pb.GetCheckpointResponse)
+        return answer.checkpoint, answer.sequence_number
+
+    def read_records(self, tunnel: str, client: str, channel: str, token: str) -> pb.ReadRecordsResponse:
+        """Return the records from a token on. The same token gives the same first record each time."""
+        request = pb.ReadRecordsRequest(tunnel_id=tunnel, client_id=client, channel_id=channel, token=token)
+        return self._connection.call("/tunnel/readrecords", request, pb.ReadRecordsResponse)
+
+    def checkpoint(self, tunnel: str, client: str, channel: str, token: str, sequence: int) -> None:
+        """Save how far a channel is read. Number 0 is for callers that have not connected, and saves in any case.
+
+        Raises:
+            SequenceNumberError: the number is not above the saved one.
+        """
+        request = pb.CheckpointRequest(
+            tunnel_id=tunnel, client_id=client, channel_id=channel, checkpoint=token, sequence_number=sequence
+        )
+        try:
+            self._connection.call("/tunnel/checkpoint", request, pb.CheckpointResponse)
+        except SequenceNumberError:
+            # A retry of a save whose answer was lost finds its own number saved.
+            if self.get_checkpoint(tunnel, client, channel) != (token, sequence):
+                raise
+
+
+def _channels(leases: Iterable[Lease]) -> list[pb.Channel]:
+    return [pb.Channel(channel_id=lease.channel, version=lease.version, status=lease.status.value) for lease in leases]

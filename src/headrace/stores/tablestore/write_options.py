@@ -1,0 +1,73 @@
+"""How rows are written: the options of the one writer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from headrace.errors import OptionError
+from headrace.wire.tablestore.limits import (
+    MAX_BATCH_WRITE_BYTES,
+    MAX_BATCH_WRITE_ROWS,
+    MAX_COLUMNS_PER_WRITE,
+    MAX_KEY_VALUE_BYTES,
+    MAX_VALUE_BYTES,
+)
+
+_MOST_IN_FLIGHT = 500
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How rows are written.
+
+    Attributes:
+        rows_per_request: most rows in one request.
+        bytes_per_request: most bytes of rows in one request.
+        requests_in_flight: most requests at a time, from one write.
+        retry_seconds: for how long rows are tried again that the service could not take; 0 is not at all.
+        retry_count: how often they are tried again at most; None is no limit.
+        retry_pause: longest pause before a retry, in seconds.
+        max_key_bytes: most bytes of one value of a key.
+        max_cell_bytes: most bytes of one attribute's value.
+        max_columns: most attributes in one row of a write.
+        ignore_failed_rows: log rows that cannot be written instead of failing.
+    """
+
+    rows_per_request: int = MAX_BATCH_WRITE_ROWS
+    bytes_per_request: int = MAX_BATCH_WRITE_BYTES
+    requests_in_flight: int = 10
+    retry_seconds: float = 30.0
+    retry_count: int | None = None
+    retry_pause: float = 1.0
+    max_key_bytes: int = MAX_KEY_VALUE_BYTES
+    max_cell_bytes: int = MAX_VALUE_BYTES
+    max_columns: int = MAX_COLUMNS_PER_WRITE
+    ignore_failed_rows: bool = False
+
+    def __post_init__(self) -> None:
+        for name, most in (
+            ("rows_per_request", MAX_BATCH_WRITE_ROWS),
+            ("bytes_per_request", MAX_BATCH_WRITE_BYTES),
+            ("requests_in_flight", _MOST_IN_FLIGHT),
+            ("max_key_bytes", MAX_KEY_VALUE_BYTES),
+            ("max_cell_bytes", MAX_VALUE_BYTES),
+            ("max_columns", MAX_COLUMNS_PER_WRITE),
+        ):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+                raise OptionError(f"{name} cannot be used", received=repr(value), valid=f"1 to {most}")
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> WriteOptions:
+        """Return the options from their names and values.
+
+        Raises:
+            OptionError: an unknown name, or a value that cannot be used.
+        """
+        known = {field.name for field in fields(cls)}
+        for name in given:
+            if name not in known:
+                raise OptionError("unknown option of a Tablestore store", received=repr(name), valid=sorted(known))
+        return cls(**given)

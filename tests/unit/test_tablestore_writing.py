@@ -1,0 +1,247 @@
+"""Writing to Tablestore: which rows go into which request, in which order, and what is told of those that fail."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import NotFoundError, OptionError, RowsNotWrittenError, SchemaError, UnsupportedError
+from headrace.model import Column, RowChange, TableSchema
+from headrace.stores.tablestore.differences import differences
+from headrace.stores.tablestore.tables import declared, stream_hours
+from headrace.stores.tablestore.write_options import WriteOptions
+from headrace.stores.tablestore.writing import Writer, requests, too_large, turns
+from headrace.wire.plainbuffer.rows import decode_row
+from headrace.wire.plainbuffer.values import CellOp
+from headrace.wire.tablestore import table_pb2 as pb
+
+SCHEMA = TableSchema.of({"id": "string", "n": "long", "real": "double", "note": "string"}, "id")
+Answer = Callable[[str], tuple[str, str] | None]
+
+
+class Service:
+    """Takes BatchWriteRow requests; ``answer`` says for each key which error its row gets, or None."""
+
+    def __init__(self, answer: Answer = lambda _: None) -> None:
+        self.asked: list[list[tuple[int, int, Any]]] = []
+        self._answer = answer
+        self._lock = threading.Lock()
+
+    def call(self, operation: str, request: Message, _: type[Message], *, repeatable: bool) -> Message:
+        assert operation == "BatchWriteRow"
+        assert repeatable
+        assert isinstance(request, pb.BatchWriteRowRequest)
+        answer = pb.BatchWriteRowResponse()
+        rows = answer.tables.add(table_name="t").rows
+        asked = []
+        with self._lock:
+            for row in request.tables[0].rows:
+                found = decode_row(row.row_change)
+                asked.append((int(row.type), int(row.condition.row_existence), found))
+                failed = self._answer(str(found.key[0][1]))
+                rows.add(is_ok=failed is None, error=failed and pb.Error(code=failed[0], message=failed[1]))
+            self.asked.append(asked)
+        return answer
+
+    def writer(self, **options: Any) -> Writer:
+        return Writer(self, WriteOptions(**options))  # type: ignore[arg-type]
+
+
+def rows(*values: dict[str, Any], columns: tuple[str, ...] = ("id", "n")) -> pa.Table:
+    return pa.Table.from_pylist(list(values), pa.schema([SCHEMA.arrow.field(name) for name in columns]))
+
+
+def keys(asked: list[tuple[int, int, Any]]) -> list[str]:
+    return [row.key[0][1] for _, _, row in asked]
+
+
+# -- which rows, in which requests ----------------------------------------------------------------------
+
+
+@given(sizes=st.lists(st.integers(0, 500), max_size=60), most_rows=st.integers(1, 20), most_bytes=st.integers(1, 2000))
+def test_requests_hold_all_rows_in_order_within_their_limits(sizes: list[int], most_rows: int, most_bytes: int) -> None:
+    parts = requests(np.array(sizes, np.int64), most_rows, most_bytes)
+    assert [place for part in parts for place in range(part.start, part.stop)] == list(range(len(sizes)))
+    for part in parts:
+        count = part.stop - part.start
+        assert 1 <= count <= most_rows
+        assert count == 1 or sum(sizes[part]) <= most_bytes
+
+
+@given(
+    given_keys=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), max_size=30),
+    change=st.sampled_from([RowChange.PUT, RowChange.UPDATE, RowChange.DELETE]),
+)
+def test_no_key_repeats_in_a_turn_and_each_keys_rows_keep_their_order(
+    given_keys: list[tuple[str, int]], change: RowChange
+) -> None:
+    schema = TableSchema.of({"a": "string", "b": "long"}, ("a", "b"))
+    batch = pa.RecordBatch.from_pylist([{"a": a, "b": b} for a, b in given_keys], schema.arrow)
+    done = [list(turn) for turn in turns(batch, schema, change, np.arange(len(given_keys)))]
+    for turn in done:
+        assert turn == sorted(turn)
+        assert len({given_keys[place] for place in turn}) == len(turn)
+    places = [place for turn in done for place in turn]
+    for key in set(given_keys):
+        wanted = [place for place, other in enumerate(given_keys) if other == key]
+        # Of puts and deletes only the last remains; updates set different cells.
+        assert [place for place in places if given_keys[place] == key] == (
+            wanted if change is RowChange.UPDATE else wanted[-1:]
+        )
+
+
+def test_rows_that_the_service_would_refuse_are_found_before_they_are_sent() -> None:
+    options = WriteOptions(max_key_bytes=3, max_cell_bytes=5, max_columns=1)
+    batch = rows(
+        {"id": "abc", "n": 1},
+        {"id": "abcd"},
+        {"id": "éé"},
+        {"id": "a", "note": "123456"},
+        {"id": "b", "n": 1, "note": "x"},
+        columns=("id", "n", "note"),
+    ).to_batches()[0]
+    assert sorted(failure.row for failure in too_large(batch, SCHEMA, options)) == [1, 2, 3, 4]
+
+
+# -- the writer -----------------------------------------------------------------------------------------
+
+
+def test_rows_are_spread_over_full_requests() -> None:
+    service = Service()
+    service.writer().write("t", SCHEMA, RowChange.PUT, rows(*({"id": f"{n:04}", "n": n} for n in range(1001))))
+    assert sorted(map(len, service.asked)) == [1, 200, 200, 200, 200, 200]
+    assert sorted(key for asked in service.asked for key in keys(asked)) == [f"{n:04}" for n in range(1001)]
+
+
+def test_updates_of_one_row_are_written_one_after_the_other() -> None:
+    service = Service()
+    table = rows({"id": "a", "n": 1}, {"id": "b", "n": 1}, {"id": "a", "n": 2}, {"id": "a", "n": 3})
+    service.writer().write("t", SCHEMA, RowChange.UPDATE, table)
+    assert [keys(asked) for asked in service.asked] == [["a", "b"], ["a"], ["a"]]
+    assert [asked[0][2].cells[0].value for asked in service.asked] == [1, 2, 3]
+
+
+def test_an_update_without_cells_only_makes_sure_that_the_row_is_there() -> None:
+    service = Service(lambda _: ("OTSConditionCheckFail", "Condition check failed."))
+    service.writer().write("t", SCHEMA, RowChange.UPDATE, rows({"id": "a"}))
+    ((kind, condition, row),) = service.asked[0]
+    assert (kind, condition, row.cells) == (pb.PUT, pb.EXPECT_NOT_EXIST, ())
+
+
+def test_a_null_to_set_removes_the_cell() -> None:
+    service = Service()
+    table = rows({"id": "a", "n": 1}, columns=("id", "n", "note"))
+    service.writer().write("t", SCHEMA, RowChange.UPDATE, table, keep_nulls=True)
+    ((_, _, row),) = service.asked[0]
+    assert [(cell.name, cell.value, cell.op) for cell in row.cells] == [
+        ("n", 1, None),
+        ("note", None, CellOp.DELETE_ALL),
+    ]
+
+
+def test_only_the_rows_that_failed_for_the_moment_are_tried_again() -> None:
+    tries: dict[str, int] = {}
+
+    def answer(key: str) -> tuple[str, str] | None:
+        tries[key] = tries.get(key, 0) + 1
+        return ("OTSServerBusy", "busy") if key in "bd" and tries[key] < 3 else None
+
+    service = Service(answer)
+    service.writer(retry_pause=0.001).write("t", SCHEMA, RowChange.PUT, rows(*({"id": key} for key in "abcd")))
+    assert [keys(asked) for asked in service.asked] == [["a", "b", "c", "d"], ["b", "d"], ["b", "d"]]
+
+
+def test_rows_that_are_refused_are_reported_with_their_keys_and_the_others_written() -> None:
+    service = Service(lambda key: ("OTSOutOfColumnCountLimit", "too many.") if key in "bc" else None)
+    table = rows(*({"id": key} for key in "abcd"), {"id": "x" * 2000})
+    with pytest.raises(RowsNotWrittenError, match=r"1 of 5 rows.*x\.\.\..*at most 1024"):
+        service.writer().write("t", SCHEMA, RowChange.PUT, table)
+    assert service.asked == []
+    with pytest.raises(RowsNotWrittenError, match=r"2 of 4 .*\('b',\): OTSOutOfColumn.*: too many; \('c',\)"):
+        service.writer().write("t", SCHEMA, RowChange.PUT, table.slice(0, 4))
+    assert len(service.asked) == 1
+
+
+def test_rows_that_cannot_be_written_can_be_logged_instead(caplog: pytest.LogCaptureFixture) -> None:
+    service = Service(lambda key: ("OTSOutOfRowSizeLimit", "") if key == "b" else None)
+    table = rows(*({"id": key} for key in "ab"), {"id": "x" * 2000})
+    service.writer(ignore_failed_rows=True).write("t", SCHEMA, RowChange.PUT, table)
+    assert [keys(asked) for asked in service.asked] == [["a", "b"]]
+    assert "2 of 3 rows were not written" in caplog.text
+
+
+def test_retries_end_after_their_count_and_a_missing_table_is_named_as_such() -> None:
+    service = Service(lambda _: ("OTSServerBusy", "busy"))
+    with pytest.raises(RowsNotWrittenError, match="OTSServerBusy"):
+        service.writer(retry_count=2, retry_pause=0.001).write("t", SCHEMA, RowChange.PUT, rows({"id": "a"}))
+    assert len(service.asked) == 3
+    gone = Service(lambda _: ("OTSObjectNotExist", "Requested table does not exist."))
+    with pytest.raises(NotFoundError):
+        gone.writer().write("t", SCHEMA, RowChange.PUT, rows({"id": "a"}))
+
+
+@pytest.mark.parametrize("options", [{"rows_per_request": 201}, {"requests_in_flight": 0}, {"max_key_bytes": True}])
+def test_options_beyond_what_the_service_takes_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match=rf"{next(iter(options))}.*valid: 1 to"):
+        WriteOptions(**options)
+
+
+# -- differences ----------------------------------------------------------------------------------------
+
+_value = st.fixed_dictionaries(
+    {
+        "n": st.none() | st.integers(0, 2),
+        "real": st.none() | st.sampled_from([0.0, -0.0, float("nan"), 1.5]),
+        "note": st.none() | st.sampled_from(["", "x"]),
+    }
+)
+_content = st.lists(st.tuples(st.sampled_from("abcd"), _value), max_size=6)
+
+
+@given(here=_content, wanted=_content)
+def test_differences_are_what_makes_one_content_of_another(here: Any, wanted: Any) -> None:
+    columns = ("id", "n", "note", "real")
+    old, new = ({key: {"id": key, **dict(sorted(row.items()))} for key, row in content} for content in (here, wanted))
+    put, gone = differences(
+        rows(*old.values(), columns=columns), rows(*({"id": k, **r} for k, r in wanted), columns=columns), SCHEMA
+    )
+    changed = {key: row for key, row in new.items() if key not in old or repr(old[key]) != repr(row)}
+    assert sorted(map(repr, put.to_pylist())) == sorted(map(repr, changed.values()))
+    assert sorted(row["id"] for row in gone.to_pylist()) == sorted(old.keys() - new.keys())
+
+
+# -- tables ---------------------------------------------------------------------------------------------
+
+
+def test_columns_that_the_caller_knows_of_stand_behind_those_that_the_service_keeps() -> None:
+    kept = TableSchema.of({"id": "string", "n": "long"}, "id")
+    schema = declared(kept, [Column("late", pa.float32()), Column("n", pa.int16())])
+    assert [(column.name, column.type) for column in schema.columns] == [
+        ("id", pa.string()),
+        ("n", pa.int16()),
+        ("late", pa.float32()),
+    ]
+    with pytest.raises(SchemaError, match=r"'n'.*received: string; valid: long"):
+        declared(kept, [Column("n", pa.string())])
+    with pytest.raises(UnsupportedError, match=r"'at'.*timestamp.*valid: long"):
+        declared(kept, [Column("at", pa.timestamp("us", tz="UTC"))])
+
+
+def test_a_table_keeps_changes_for_whole_hours_up_to_a_week() -> None:
+    assert stream_hours({}) is None
+    assert stream_hours({"retention_seconds": 7200.0, "pre_images": False}) == 2
+    for seconds in (None, 0, 60, 5400, 8 * 86400, True, "1h"):
+        with pytest.raises(OptionError, match="3600 to 604800"):
+            stream_hours({"retention_seconds": seconds})
+    with pytest.raises(UnsupportedError, match="pre_images"):
+        stream_hours({"pre_images": True})
+    with pytest.raises(OptionError, match="colour"):
+        stream_hours({"colour": "red"})
