@@ -14,7 +14,7 @@ import apsw
 import pyarrow as pa
 import pyspark
 
-from bench import latency, queues, streams, tables
+from bench import latency, plainbuffer, queues, streams, tables, tablestore
 from bench.measure import Result
 
 BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
@@ -30,6 +30,10 @@ BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
     "queue_to_queue": queues.queue_to_queue,
     "queue_length": queues.queue_length,
     "queue_width": queues.queue_width,
+    "plainbuffer_decode": plainbuffer.plainbuffer_decode,
+    "plainbuffer_encode": plainbuffer.plainbuffer_encode,
+    "tablestore_tunnel": tablestore.tablestore_tunnel,
+    "tablestore_put": tablestore.tablestore_put,
 }
 
 

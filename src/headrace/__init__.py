@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from headrace.spark.sources import HeadraceDataSource, TablestoreDataSource
     from headrace.spark.yt_source import YtDataSource
     from headrace.streaming_sql.session import StreamingSql, sql
+    from headrace.tunnel import ChangeBatch, TunnelWorker
 
 __version__ = "0.1.0"
 
 # Spark imports this package in every worker: each name loads what it needs, and no more, when it is used.
 _HOMES = {
+    "ChangeBatch": "headrace.tunnel",
     "Consumer": "headrace.ports",
     "HeadraceDataSource": "headrace.spark.sources",
     "HeadraceError": "headrace.errors",
@@ -33,6 +35,7 @@ _HOMES = {
     "Table": "headrace.ports",
     "TablestoreDataSource": "headrace.spark.sources",
     "Tunnel": "headrace.ports",
+    "TunnelWorker": "headrace.tunnel",
     "YtDataSource": "headrace.spark.yt_source",
     "lag_of": "headrace.spark.listener",
     "open": "headrace.opening",
@@ -42,6 +45,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "ChangeBatch",
     "Consumer",
     "HeadraceDataSource",
     "HeadraceError",
@@ -54,6 +58,7 @@ __all__ = [
     "Table",
     "TablestoreDataSource",
     "Tunnel",
+    "TunnelWorker",
     "YtDataSource",
     "lag_of",
     "open",

@@ -1,7 +1,8 @@
 """The processes that are killed: a driver with three streaming queries, and writers.
 
 ``python -m tests.chaos.actors driver DIRECTORY`` runs the queries until it is told to end by a file ``stop``;
-``python -m tests.chaos.actors writer DIRECTORY SEED`` writes until it is killed or the file is there.
+``… writer DIRECTORY SEED`` writes until it is killed or the file is there; ``… server DIRECTORY PORT`` serves the store
+as an instance of Tablestore. They open the store at what the file ``address`` names, if there is one.
 """
 
 from __future__ import annotations
@@ -24,9 +25,15 @@ COPY = {"version": "long", "UserId": "string", "OrderId": "long", "kind": "strin
 BEGIN = 1_700_000_000_000
 
 
+def address(directory: Path) -> str:
+    """Return where the actors find the store."""
+    file = directory / "address"
+    return file.read_text() if file.exists() else str(directory / "store")
+
+
 def create(directory: Path) -> headrace.Store:
     """Create the store, its tables and tunnels."""
-    store = headrace.open(directory / "store", create=True)
+    store = headrace.open(address(directory), create=True)
     orders = store.create_table("orders", COLUMNS, ["UserId", "OrderId"])
     orders.put([order(random.Random(n), n) for n in range(500)])
     store.create_table("windows", WINDOWS, ["begin", "end"])
@@ -55,7 +62,9 @@ def write(directory: Path, seed: int) -> None:
     # A writer that was killed does something else when it is back.
     chance = random.Random(seed + os.getpid())
     reshapes = 3
-    table = headrace.open(directory / "store").table("orders")
+    table = headrace.open(address(directory)).table("orders")
+    # Where a service splits and merges as it sees fit, this is done behind it.
+    itself = headrace.open(directory / "store").table("orders")
     while not (directory / "stop").exists():
         numbers = [chance.randrange(5_000) for _ in range(chance.choice([1, 5, 50, 400]))]
         rows = [order(chance, number) for number in numbers]
@@ -68,7 +77,7 @@ def write(directory: Path, seed: int) -> None:
             table.delete([{key: row[key] for key in ("UserId", "OrderId")} for row in rows])
         else:
             reshapes -= 1
-            _reshape(table, chance)
+            _reshape(itself, chance)
         time.sleep(chance.uniform(0.05, 0.3))
 
 
@@ -90,7 +99,7 @@ def _reshape(table: headrace.Table, chance: random.Random) -> None:
 def drive(directory: Path) -> None:
     """Run the three queries until told to stop; end when they have caught up."""
     spark = driver_session()
-    store = str(directory / "store")
+    store = address(directory)
 
     def changes(tunnel: str) -> Any:
         stream = spark.readStream.format("headrace").option("store", store).option("tunnel", tunnel)
@@ -134,9 +143,17 @@ def drive(directory: Path) -> None:
     run_until_told(directory, spark, queries)
 
 
+def serve(directory: Path, port: str) -> None:
+    """Serve the directory, so that the store is the instance ``store``; the access key is in the environment."""
+    command = [sys.executable, "-m", "headrace.cli.main", "serve", "--tablestore", port, "--root", str(directory)]
+    os.execv(sys.executable, command)
+
+
 if __name__ == "__main__":
     role, where = sys.argv[1], Path(sys.argv[2])
     if role == "driver":
         drive(where)
+    elif role == "server":
+        serve(where, sys.argv[3])
     else:
         write(where, int(sys.argv[3]))

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
@@ -47,31 +47,50 @@ class Actor:
     def workers(self) -> list[psutil.Process]:
         """The Python worker processes of a driver."""
         try:
-            return [
-                process
-                for process in psutil.Process(self.process.pid).children(recursive=True)
-                if "pyspark.daemon" in " ".join(process.cmdline()) and "pyspark.daemon" in " ".join(_parent(process))
-            ]
+            children = psutil.Process(self.process.pid).children(recursive=True)
         except psutil.NoSuchProcess:
             return []
+        return [child for child in children if _is_worker(child)]
 
 
-def _parent(process: psutil.Process) -> list[str]:
-    parent = process.parent()
-    return parent.cmdline() if parent else []
+def _is_worker(process: psutil.Process) -> bool:
+    """Tell whether a process runs tasks: the daemon for that has forked it. It may end meanwhile."""
+    try:
+        parent = process.parent()
+        return parent is not None and all(
+            "pyspark.daemon pyspark.worker" in " ".join(each.cmdline()) for each in (process, parent)
+        )
+    except psutil.NoSuchProcess:
+        return False
 
 
-def storm(directory: Path, driver: Actor, writers: list[Actor], chance: random.Random, kills: int) -> Counter[str]:
+def random_victims(chance: random.Random, kills: int = KILLS) -> list[str]:
+    """Choose what is to be killed, one after the other."""
+    return chance.choices(VICTIMS, k=kills)
+
+
+def storm(
+    directory: Path,
+    driver: Actor,
+    writers: list[Actor],
+    chance: random.Random,
+    victims: Iterable[str],
+    *,
+    server: Actor | None = None,
+) -> Counter[str]:
     """Kill at random moments, then let the driver catch up; return how often each kind was killed.
 
     The actors end by themselves when there is a file ``stop``; the driver makes ``running`` when it has come up and
     ``done`` when it has read everything.
+
+    Args:
+        victims: ``driver``, ``writer``, ``server``, or ``worker``, which is a Python process of the driver's.
+        server: what the others talk to; it goes on to the end.
     """
     killed: Counter[str] = Counter()
-    while killed.total() < kills:
+    for victim in victims:
         _wait_for(lambda: (directory / "running").exists() or driver.process.poll() is not None, 120)
         time.sleep(chance.uniform(0.1, 2.5))
-        victim = chance.choice(VICTIMS)
         if victim == "driver":
             driver.kill()
             (directory / "running").unlink(missing_ok=True)
@@ -80,8 +99,12 @@ def storm(directory: Path, driver: Actor, writers: list[Actor], chance: random.R
             writer = chance.choice(writers)
             writer.kill()
             writer.start()
+        elif victim == "server":
+            assert server is not None
+            server.kill()
+            server.start()
         else:
-            workers = driver.workers()
+            workers = _wait_for_workers(driver)
             if not workers:
                 continue
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -101,6 +124,14 @@ def storm(directory: Path, driver: Actor, writers: list[Actor], chance: random.R
             driver.start()
         time.sleep(0.2)
     return killed
+
+
+def _wait_for_workers(driver: Actor, seconds: float = 5) -> list[psutil.Process]:
+    """Return the workers of a driver once there are some; none, if there are none for so long."""
+    deadline = time.monotonic() + seconds
+    while not (workers := driver.workers()) and driver.process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return workers
 
 
 def _wait_for(condition: Callable[[], bool], seconds: float) -> None:

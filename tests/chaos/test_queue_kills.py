@@ -12,7 +12,7 @@ import pytest
 from headrace.ports import Store
 from headrace.stores.embedded.database import Database
 from tests.chaos import queue_actors as actors
-from tests.chaos.storm import KILLS, SEED, Actor, storm
+from tests.chaos.storm import SEED, Actor, random_victims, storm
 
 WRITERS = ("0", "1", "2")
 
@@ -24,7 +24,8 @@ def test_kills_at_any_moment_give_every_row_once_and_in_order(tmp_path: Path, ac
     writers = [Actor("queue_actors", tmp_path, "writer", name) for name in WRITERS]
     trimmer = Actor("queue_actors", tmp_path, "trimmer")
     actors_of += [driver, trimmer, *writers]
-    killed = storm(tmp_path, driver, [*writers, trimmer], random.Random(SEED), KILLS)
+    chance = random.Random(SEED)
+    killed = storm(tmp_path, driver, [*writers, trimmer], chance, random_victims(chance))
     _check(store, f"seed {SEED}, kills {dict(killed)}")
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.conformance import serving
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,6 +52,39 @@ print(store.consumer("//home/stats").offsets("clicks") == {n: b.upper for n, b i
     assert done.returncode == 0, done.stderr[-4000:]
     # The first click was read by hand before the stream began.
     assert done.stdout.strip().endswith("['u1', 'u2']\nTrue")
+
+
+def test_the_page_on_workers(tmp_path: Path) -> None:
+    script = "\n".join(blocks("docs/workers.md", "python"))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.splitlines() == ["o1 insert 10.0", "o2 insert 2.5", "1 more from stream-1"]
+
+
+def test_the_page_on_tablestore(tmp_path: Path) -> None:
+    script = "\n".join(blocks("docs/tablestore.md", "python"))
+    environment = {
+        **os.environ,
+        "HEADRACE_ACCESS_KEY_ID": serving.KEY_ID,
+        "HEADRACE_ACCESS_KEY_SECRET": serving.KEY_SECRET,
+    }
+    try:
+        script = script.replace("http://127.0.0.1:8484", serving.tablestore_endpoint())
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", script],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    finally:
+        serving.stop()
+    assert done.returncode == 0, done.stderr[-4000:]
+    changes = ["o1 insert 10.0", "o2 insert 2.5", "o2 update_postimage 3.0"]
+    assert done.stdout.splitlines() == [*changes, "[{'id': 'o1', 'price': 10.0}]"]
 
 
 def test_the_page_of_options_is_made_from_the_code() -> None:

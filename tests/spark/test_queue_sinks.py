@@ -169,15 +169,16 @@ def test_a_batch_write_appends_and_an_overwrite_leaves_only_its_rows(
     assert sum(part.upper for part in bounds.values()) == 1015, "row indexes are never used again"
 
 
+@pytest.mark.parametrize("sizes", [(3, 5), (5, 5)], ids=["different", "equal"])
 def test_two_queries_on_one_consumer_are_found_out_and_nothing_of_the_batch_is_seen(
-    spark: SparkSession, store: Store, clicks: Queue, tmp_path: Path
+    spark: SparkSession, store: Store, clicks: Queue, tmp_path: Path, sizes: tuple[int, int]
 ) -> None:
     sinks = [store.create_queue(name, COLUMNS) for name in ("first", "second")]
     queries = [
         headrace.write_stream(
             stream(spark, store, maxRowsPerPartition=size), store=store.url, queue=sink.name, checkpoint=tmp_path / name
         ).start()
-        for size, sink, name in ((3, sinks[0], "a"), (5, sinks[1], "b"))
+        for size, sink, name in zip(sizes, sinks, "ab", strict=True)
     ]
     try:
         # Both have fixed where they begin.

@@ -216,6 +216,9 @@ def test_a_queue_is_read_as_a_batch_in_parallel_pieces(spark: SparkSession, stor
     pieces = reader.options(splits=4, startingPosition='{"0": 10}', endingPosition='{"0": 30, "1": 5}').load("clicks")
     assert pieces.rdd.getNumPartitions() >= 4
     assert sorted(row.id for row in pieces.collect()) == [*range(10, 30), *range(50, 55)]
+    assert reader.options(splits=4, startingPosition="latest").load("clicks").count() == 0
+    # Spark reads a partition even where a source names none.
+    assert reader.options(startingPosition="latest").load("clicks").collect() == []
 
 
 def test_filters_on_the_address_narrow_what_is_read(spark: SparkSession, store: Store, clicks: Queue) -> None:

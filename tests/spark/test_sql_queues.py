@@ -166,7 +166,8 @@ def test_explain_says_that_the_consumer_advances_with_the_rows(
     told = dict(session.run(explain + "copy SELECT user, n FROM click_stream")[0].rows)
     assert told["guarantee"] == ("exactly once; consumer //c advances in the same transaction as the rows are written")
     session.run(f"CREATE QUEUE far (n BIGINT) OPTIONS (store = '{tmp_path}/elsewhere')")
-    told = dict(session.run(explain + "far SELECT n FROM click_stream")[0].rows)
+    told = dict(session.run(explain + "far SELECT n FROM click_stream", available_now=True)[0].rows)
+    assert told["trigger"] == "AvailableNow"
     assert told["guarantee"] == "exactly once; consumer //c advances when Spark asks for the next batch"
 
 

@@ -17,6 +17,7 @@ import click
 import pytest
 
 from headrace.cli.main import headrace, main
+from headrace.opening import open as open_store
 
 Run = Callable[..., Any]
 
@@ -130,8 +131,18 @@ def test_tunnels_are_created_listed_described_and_dropped(run: Run, orders: str)
     assert (listed["id"], listed["kind"], listed["lag_rows"]) == (created["id"], "Stream", 3)
     described = run("tunnel", "describe", created["id"])
     assert [channel["lag_rows"] for channel in described["channels"]] == [3]
+    assert [channel["client"] for channel in described["channels"]] == [None]
     run("tunnel", "drop", "stats")
     assert run("tunnel", "list") == []
+
+
+def test_describe_shows_which_worker_has_a_channel(run: Run, store: str, orders: str) -> None:
+    run("tunnel", "create", "orders", "stats", "--kind", "Stream", "--start", "earliest")
+    with open_store(store).tunnel("stats").consume("worker 7") as batches:
+        next(batches)
+        (channel,) = run("tunnel", "describe", "stats")["channels"]
+    assert channel["client_tag"] == "worker 7"
+    assert channel["client"]
 
 
 def test_tail_shows_base_data_and_changes_and_moves_nothing(run: Run, orders: str) -> None:

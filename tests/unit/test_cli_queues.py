@@ -41,7 +41,9 @@ def test_queues_are_created_listed_shown_and_dropped(run: Run, clicks: Queue) ->
     ]
     assert [(part["lower"], part["upper"], part["rows"]) for part in shown["partitions"]] == [(0, 2, 2), (0, 0, 0)]
     assert (shown["auto_trim"], shown["retained_rows"], shown["consumers"]) == (False, None, [])
-    assert run("queue", "create", "clicks", "-c", "user=string", code=1)["error"]["type"] == "AlreadyExistsError"
+    taken = run("queue", "create", "clicks", "-c", "user=string", code=1)["error"]
+    assert taken["type"] == "AlreadyExistsError"
+    assert "--if-not-exists" in taken["remedy"]
     run("queue", "create", "clicks", "-c", "user=string not null", "-c", "tags=array<string>", "--if-not-exists")
     assert run("queue", "drop", "clicks") == {"queue": "clicks"}
     assert run("queue", "list") == []
@@ -110,17 +112,35 @@ def test_consumers_are_registered_and_advanced(run: Run, clicks: Queue) -> None:
     run("consumer", "advance", "//c", "clicks", "0=1", "--expect", "0=0")
     conflict = run("consumer", "advance", "//c", "clicks", "0=2", "1=0", "--expect", "0=0", code=1)
     assert conflict["error"]["type"] == "OffsetConflictError"
+    assert conflict["error"]["problem"] == "consumer '//c' stands at row 1 in partition 0 of queue 'clicks'"
+    assert conflict["error"]["received"] == "expected row 0"
     status = run("consumer", "status", "//c")
     assert (status["consumer"], status["unread_rows"]) == ("//c", 1)
     first, second = status["partitions"]
     assert (first["offset"], first["disposition"], first["unread_rows"]) == (1, "pending_consumption", 1)
     assert (second["disposition"], second["lag_seconds"]) == ("up_to_date", 0.0)
     assert run("consumer", "status", "//c", "--queue", "clicks")["partitions"][0]["offset"] == 1
-    run("consumer", "unregister", "//c", "clicks")
+    assert run("consumer", "unregister", "//c", "clicks")["was_registered"] is True
+    assert run("consumer", "unregister", "//c", "clicks")["was_registered"] is False
     assert run("consumer", "list", "--queue", "clicks") == []
     run("consumer", "drop", "//c")
     assert run("consumer", "status", "//c", code=1)["error"]["type"] == "NotFoundError"
     run("consumer", "drop", "//c", "--if-exists")
+
+
+def test_the_status_of_a_consumer_that_is_not_registered_says_so(
+    run: Run, clicks: Queue, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("consumer", "create", "//c")
+    for arguments, hint in (
+        ([], "not registered for any queue, and so cannot read it: headrace consumer register //c QUEUE\n"),
+        (["--queue", "clicks"], "for queue clicks, and so cannot read it: headrace consumer register //c clicks\n"),
+    ):
+        assert main(["consumer", "status", "//c", *arguments, "-s", store]) == 0
+        assert hint in capsys.readouterr().err
+    run("consumer", "register", "//c", "clicks")
+    assert main(["consumer", "status", "//c", "-s", store]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_people_see_tables(run: Run, clicks: Queue, store: str, capsys: pytest.CaptureFixture[str]) -> None:

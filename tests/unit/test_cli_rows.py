@@ -116,6 +116,14 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path, name: str, text: str)
         list(read_rows(str(tmp_path / name), None, SCHEMA))
 
 
+def test_a_json_value_that_does_not_fit_is_named_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.cli.rows._BLOCK_BYTES", 20)
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(f'{{"id": {n}}}\n' for n in range(6)) + '{"id": "one"}\n')
+    with pytest.raises(SchemaError, match="line 7, column 'id', value \"one\": "):
+        list(read_rows(str(file), None, SCHEMA))
+
+
 def test_a_missing_file_and_an_unknown_suffix_say_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="No such file"):
         list(read_rows(str(tmp_path / "none.csv"), None, SCHEMA))

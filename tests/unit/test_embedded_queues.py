@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from headrace.errors import SchemaError
+from headrace.errors import DataLossError, OptionError, SchemaError
 from headrace.ports import Append, Publisher, Queue, Store
 from headrace.queues import RowRange
 from headrace.stores.embedded import chunks, queues, staging
@@ -64,6 +64,32 @@ def add_reader(store: Store, offset: int, *, partition: int = 0) -> None:
     store.create_consumer("reader")
     store.register_consumer("clicks", "reader", vital=True)
     store.consumer("reader").advance("clicks", {partition: offset})
+
+
+# -- partitions and pages ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [0, -1, True, 10**9, queues.MOST_PARTITIONS + 1])
+def test_a_queue_of_too_few_or_too_many_partitions_is_refused_before_it_takes_memory(store: Store, count: int) -> None:
+    with pytest.raises(OptionError, match="1 to 65536"):
+        store.create_queue("q", {"n": "long"}, partitions=count)
+    assert store.queues() == []
+
+
+def test_the_partitions_of_a_queue_are_limited_all_together(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues, "MOST_PARTITIONS", 4)
+    with pytest.raises(OptionError, match=r"received: 3 beside 2; valid: 1 to 2"):
+        queue.add_partitions(3)
+    assert queue.add_partitions(2) == 4
+    with pytest.raises(OptionError, match="valid: no more"):
+        queue.add_partitions(1)
+
+
+def test_who_reads_trimmed_rows_is_told_where_rows_begin(queue: Queue) -> None:
+    queue.append(rows_of(10), partition=0)
+    queue.trim(0, before=4)
+    with pytest.raises(DataLossError, match=r"rows 1 to 3 \(3 rows\); read from row 4 on$"):
+        queue.read(0, 1)
 
 
 # -- bytes that are staged --------------------------------------------------------------------------------

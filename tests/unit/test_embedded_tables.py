@@ -334,14 +334,14 @@ def test_releasing_a_range_forgets_its_undo_rows(database: Database, table: Embe
     assert undo_rows() == 0
 
 
-@pytest.mark.parametrize("snapshot", [None, 1])
+@pytest.mark.parametrize(("snapshot", "reverse"), [(None, False), (1, False), (None, True)])
 def test_a_page_is_read_in_key_order_without_sorting(
-    database: Database, table: EmbeddedTable, snapshot: int | None
+    database: Database, table: EmbeddedTable, snapshot: int | None, reverse: bool
 ) -> None:
     with database.read() as connection:
         rows = table._load(connection).table
         condition = predicates.where(rows.codec, KeyRange((1,), (9,)), (), (5,))
-        source, bindings = rows._source([], condition, snapshot)
+        source, bindings = rows._source([], condition, snapshot, reverse)
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {source}", (*bindings, 10))]
     assert not [step for step in plan if "TEMP B-TREE" in step or step.startswith("SCAN")], plan
 

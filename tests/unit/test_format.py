@@ -15,21 +15,26 @@ from headrace.ports import Append
 from headrace.stores.embedded import database
 
 
-@pytest.fixture
-def older(tmp_path: Path) -> Path:
-    """A store of format 1 with a staged batch and the marker of another one."""
+@pytest.fixture(params=range(1, database.FORMAT_VERSION))
+def older(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A store of an older format with a staged batch, the marker of another one, and a tunnel's channel."""
     connection = apsw.Connection(str(tmp_path / "db"))
     connection.pragma("journal_mode", "wal")
-    for statement in database._DDL.split(";\n"):
-        connection.execute(statement)
+    for step in [database._DDL, *(database._UPGRADES[version] for version in range(1, request.param))]:
+        for statement in step.split(";\n"):
+            connection.execute(statement)
     connection.execute("INSERT INTO stage (job, sink, batch, created, n, data) VALUES ('job', '', 5, 1e10, 1, x'00')")
     connection.execute("INSERT INTO marker VALUES ('job', '', 4, '', 0)")
-    connection.pragma("user_version", 1)
+    connection.execute(
+        "INSERT INTO channel (tunnel, seq, id, kind, partition, parents, start, checkpoint)"
+        " VALUES ('t', 0, 'stream-1', 'Stream', 1, '[]', 'a', 'b')"
+    )
+    connection.pragma("user_version", request.param)
     connection.close()
     return tmp_path
 
 
-def test_a_store_of_the_first_format_is_upgraded_when_it_is_opened(older: Path) -> None:
+def test_a_store_of_an_older_format_is_upgraded_when_it_is_opened(older: Path) -> None:
     with headrace.open(older, synchronous="off") as store:
         table = store.create_table("orders", {"id": "long", "price": "double"}, "id")
         table.put({"id": 1, "price": 2.5})
@@ -40,6 +45,8 @@ def test_a_store_of_the_first_format_is_upgraded_when_it_is_opened(older: Path) 
         assert publisher.publish(5, [Append("clicks", tuple(publisher.stage_append(5, "clicks", rows)))])
         assert queue.bounds()[0].upper == 20_000
         assert table.get({"id": 1}) == {"id": 1, "price": 2.5}
+    channel = "SELECT id, checkpoint, sequence, lease, version, client FROM channel"
+    assert database.Database(older).query(channel) == [("stream-1", "b", 0, "WAIT", 0, None)]
 
 
 def test_many_that_open_an_older_store_at_once_upgrade_it_once(older: Path) -> None:

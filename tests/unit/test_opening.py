@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,14 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError, UnsupportedError
+from headrace.errors import (
+    AlreadyExistsError,
+    MissingDependencyError,
+    NotFoundError,
+    OptionError,
+    SchemaError,
+    UnsupportedError,
+)
 from headrace.ports import Store
 
 COLUMNS = {"id": "long", "value": "double"}
@@ -46,11 +55,42 @@ def test_a_store_that_is_only_begun_is_no_store_yet(tmp_path: Path) -> None:
     assert headrace.open(tmp_path).tables() == []
 
 
-@pytest.mark.parametrize("scheme", ["tablestore+https", "tablestore+http", "yt", "postgresql"])
+@pytest.mark.parametrize("scheme", ["yt", "postgresql"])
 def test_stores_of_later_versions_are_named_as_such_without_their_secrets(scheme: str) -> None:
-    with pytest.raises(UnsupportedError, match=r"embedded store only.*file://") as caught:
+    with pytest.raises(UnsupportedError, match=r"does not have this kind.*file://") as caught:
         headrace.open(f"{scheme}://user:pa@ss/word@host/db?password=secret")
     assert not any(part in str(caught.value) for part in ("user", "pa@ss", "ss/word", "secret"))
+
+
+@pytest.mark.parametrize("rest", ["user:pa@ss/word@host/db", "host/db?password=secret", "host", "host/a/b", "[bad/db"])
+def test_an_address_of_an_instance_that_is_none_is_refused_without_its_secrets(rest: str) -> None:
+    with pytest.raises(OptionError, match=r"tablestore\+https://host/instance") as caught:
+        headrace.open(f"tablestore+https://{rest}", access_key_id="a", access_key_secret="b")
+    assert not any(part in str(caught.value) for part in ("pa@ss", "ss/word", "secret="))
+
+
+def test_an_instance_is_opened_with_options_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "tablestore+http://127.0.0.1:1/shop"
+    for name in ("HEADRACE_ACCESS_KEY_ID", "HEADRACE_ACCESS_KEY_SECRET", "HEADRACE_STS_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(OptionError, match="HEADRACE_ACCESS_KEY_SECRET"):
+        headrace.open(url, access_key_id="LTAItest")
+    given = headrace.open(url, access_key_id="LTAItest", access_key_secret="hush")
+    monkeypatch.setenv("HEADRACE_ACCESS_KEY_ID", "LTAItest")
+    monkeypatch.setenv("HEADRACE_ACCESS_KEY_SECRET", "hush")
+    for store in (given, headrace.open(url), pickle.loads(pickle.dumps(given))):
+        assert (store.url, store.id) == (url, url)
+        assert "hush" not in repr(store) + repr(vars(store))
+    with pytest.raises(OptionError, match=r"write_rows.*rows_per_request"):
+        headrace.open(url, write_rows=5)
+
+
+def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "urllib3", None)
+    for name in [name for name in sys.modules if name.startswith("headrace.stores.tablestore")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'headrace\[tablestore\]'"):
+        headrace.open("tablestore+http://127.0.0.1:1/shop", access_key_id="a", access_key_secret="b")
 
 
 @pytest.mark.parametrize(
@@ -68,6 +108,20 @@ def test_a_wrong_address_or_option_names_the_valid_ones(address: str, options: d
     with pytest.raises(OptionError, match="valid: ") as caught:
         headrace.open(address, **options)
     assert "password" not in str(caught.value)
+
+
+def test_only_kinds_of_stores_that_there_are_are_named_as_valid() -> None:
+    with pytest.raises(
+        OptionError, match=r"received: redis://….*valid: .*tablestore\+https://.*option store"
+    ) as caught:
+        headrace.open("redis://host")
+    assert "yt://" not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", [None, 7, b"store"])
+def test_an_address_that_is_no_text_or_path_is_refused(address: Any) -> None:
+    with pytest.raises(OptionError, match="text or a path"):
+        headrace.open(address)
 
 
 def test_tables_are_created_listed_and_dropped(store: Store) -> None:

@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from headrace.errors import OptionError
-from headrace.feeds.queue_positions import RowStart
+from headrace.errors import NotFoundError, OptionError
+from headrace.feeds.queue_positions import RowStart, check_positions
 from headrace.model import Limits, Start, StartKind
+from headrace.opening import open as open_store
 from headrace.spark.option_values import names
-from headrace.spark.options import HEADRACE_OPTIONS, TABLESTORE_OPTIONS, YT_OPTIONS, Location, Settings, locate
+from headrace.spark.options import (
+    HEADRACE_OPTIONS,
+    TABLESTORE_OPTIONS,
+    YT_OPTIONS,
+    Location,
+    Settings,
+    locate,
+    with_default_store,
+)
+from headrace.spark.sources import HeadraceDataSource
 
 ORDERS = {"endpoint": "/data", "instance.name": "vehicle-test", "table.name": "OrderSource"}
 
 
 def headrace(**options: str) -> Settings:
     return Settings(HEADRACE_OPTIONS, options)
+
+
+def test_only_a_tunnel_is_read_from_behind_a_batch() -> None:
+    start = Settings(TABLESTORE_OPTIONS, {"startingPosition": " Batch:3f-A "}).get("startingPosition")
+    assert start == Start(StartKind.BATCH, batch="3f-A")
+    with pytest.raises(OptionError, match="tunnel"):
+        check_positions(headrace(startingPosition="batch:3f").get("startingPosition"), ["clicks"])
+    with pytest.raises(OptionError):
+        Start.parse("batch:")
 
 
 def test_names_are_compared_without_case() -> None:
@@ -89,6 +109,49 @@ def test_missing_options_are_asked_for_in_the_connectors_order() -> None:
             locate("tablestore", {key: value for key, value in ORDERS.items() if key != name})
     with pytest.raises(OptionError, match=r"access\.key\.id"):
         locate("tablestore", ORDERS | {"endpoint": "http://example.com"})
+
+
+INSTANCE = ORDERS | {"endpoint": "https://shop.example.com/", "access.key.id": "LTAI", "access.key.secret": "hunter2"}
+
+
+def test_an_http_endpoint_is_an_instance_whose_access_key_travels_beside_its_address() -> None:
+    location = locate("tablestore", INSTANCE | {"region": "cn-hangzhou", "checkpoint.table": "meta"})
+    assert location.store_url == "tablestore+https://shop.example.com/vehicle-test"
+    assert "hunter2" not in repr(location)
+    assert location.store_options.items() >= {
+        "access_key_id": "LTAI", "access_key_secret": "hunter2", "region": "cn-hangzhou", "meta_table": "meta",
+    }.items()  # fmt: skip
+    ours = {"store": location.store_url, "table": "t", "accessKeyId": "LTAI", "accessKeySecret": "hunter2"}
+    assert locate("headrace", ours).store_options["access_key_secret"] == "hunter2"
+
+
+def test_the_access_key_of_the_environment_is_taken_where_options_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_ACCESS_KEY_ID", "LTAI")
+    monkeypatch.setenv("HEADRACE_ACCESS_KEY_SECRET", "hunter2")
+    without = {name: value for name, value in INSTANCE.items() if not name.startswith("access")}
+    assert with_default_store("tablestore", without)["access.key.secret"] == "hunter2"
+    store = {"store": "tablestore+http://127.0.0.1:1/shop"}
+    assert with_default_store("headrace", store)["accesskeysecret"] == "hunter2"
+    # Half a key is the user's mistake, and a directory needs none.
+    assert "access.key.secret" not in with_default_store("tablestore", without | {"access.key.id": "other"})
+    assert with_default_store("headrace", {"store": "/data"}) == {"store": "/data"}
+
+
+def test_options_of_both_versions_of_the_connectors_writer_are_options_of_the_one_writer() -> None:
+    def writing(**given: str) -> dict[str, Any]:
+        named = {name.replace("__", "-").replace("_", "."): value for name, value in given.items()}
+        return dict(locate("tablestore", INSTANCE | named).store_options)
+
+    assert (writing()["rows_per_request"], writing()["bytes_per_request"]) == (200, 4 << 20)
+    assert writing(batch_update_size="50", writer_max_batch_count="1000")["rows_per_request"] == 50
+    assert writing(writer_max_batch_size_byte=str(64 << 20), writer_concurrency="3")["requests_in_flight"] == 3
+    by_time = writing(client_retry_time_s="5", client_retry_count="9", client_retry_pause_ms="200")
+    assert (by_time["retry_seconds"], by_time["retry_pause"], "retry_count" in by_time) == (5, 0.2, False)
+    by_count = writing(client_retry_strategy="count", client_retry_count="9", client_retry_time_s="5")
+    assert (by_count["retry_count"], "retry_seconds" in by_count) == (9, False)
+    assert writing(spark_ignore_on__failure_enabled="true")["ignore_failed_rows"] is True
+    for name in ("version", "writer.bucket.num", "writer.batch.request.type"):
+        locate("tablestore", INSTANCE | {name: "v2"})
 
 
 @pytest.mark.parametrize("instance", ["..", "a/b", "."])
@@ -177,6 +240,24 @@ def test_a_location_says_what_the_user_called_a_queue() -> None:
 def test_two_names_for_what_is_meant_are_refused(other: str) -> None:
     with pytest.raises(OptionError, match=f"queue and {other} are both set"):
         locate("headrace", {"store": "s", "queue": "q", other: "x"})
+
+
+@pytest.mark.parametrize("other", ["consumer", "queue", "queues"])
+def test_a_tunnel_and_what_belongs_to_queues_are_not_read_together(other: str) -> None:
+    with pytest.raises(OptionError, match=f"tunnel and {other} are both set"):
+        locate("headrace", {"store": "s", "tunnel": "t", other: "x"})
+
+
+def test_a_name_that_is_neither_tables_nor_queues_is_refused_with_both(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "shop", create=True, synchronous="off")
+    store.create_table("orders", {"id": "long"}, "id")
+    store.create_queue("clicks", {"id": "long"})
+    given = {"store": store.url, "path": "click"}
+    for open_it in (locate("headrace", given).open, HeadraceDataSource(dict(given)).open_table):
+        with pytest.raises(NotFoundError, match="no such table or queue; received: 'click'; valid: orders, clicks"):
+            open_it(store)
+    with pytest.raises(OptionError, match="table or queue is missing; valid: orders, clicks"):
+        locate("headrace", {"store": store.url}).open(store)
 
 
 def test_names_with_commas_in_them_are_given_as_a_list() -> None:

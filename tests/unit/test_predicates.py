@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from headrace.errors import OptionError, SchemaError
 from headrace.model import KeyRange, Predicate, TableSchema
+from headrace.rows.conditions import typed_key
 from headrace.stores.embedded.codec import RowCodec
 from headrace.stores.embedded.physical import PhysicalTable
-from headrace.stores.embedded.predicates import bounds, predicate_sql, typed_key, where
+from headrace.stores.embedded.predicates import bounds, predicate_sql, where
 
 D = decimal.Decimal
 NAN, INF = float("nan"), float("inf")

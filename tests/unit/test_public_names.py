@@ -10,6 +10,7 @@ import headrace
 
 def test_the_public_names_are_these() -> None:
     assert headrace.__all__ == [
+        "ChangeBatch",
         "Consumer",
         "HeadraceDataSource",
         "HeadraceError",
@@ -22,6 +23,7 @@ def test_the_public_names_are_these() -> None:
         "Table",
         "TablestoreDataSource",
         "Tunnel",
+        "TunnelWorker",
         "YtDataSource",
         "lag_of",
         "open",

@@ -48,6 +48,12 @@ def test_columns_that_a_queue_cannot_have_are_refused(columns: dict[str, str]) -
         QueueSchema.of(columns)
 
 
+def test_columns_in_another_form_are_refused_with_the_valid_one() -> None:
+    columns: Any = [{"name": "user", "type": "string"}]
+    with pytest.raises(SchemaError, match=r"received: a list; valid: .*\{.user.: .string."):
+        QueueSchema.of(columns)
+
+
 def test_a_page_and_bounds_count_rows_from_their_first() -> None:
     assert QueuePage(0, 7, pa.RecordBatch.from_pydict({"a": [1, 2, 3]})).next == 10
     assert Bounds(3, 10).rows == 7

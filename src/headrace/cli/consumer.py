@@ -75,8 +75,10 @@ def register(app: App, name: str, queue: str, vital: bool) -> None:
 def unregister(app: App, name: str, queue: str) -> None:
     """Take the registration for a queue back; offsets stay."""
     with app.store() as store:
+        was_there = bool(store.registrations(queue, name))
         store.unregister_consumer(queue, name)
-    app.output.done(f"Consumer {name} is not registered for queue {queue} any more.", consumer=name, queue=queue)
+    how = "is not registered for queue {} any more" if was_there else "was not registered for queue {}"
+    app.output.done(f"Consumer {name} {how.format(queue)}.", consumer=name, queue=queue, was_registered=was_there)
 
 
 @_command("status")
@@ -87,6 +89,13 @@ def status(app: App, name: str, queue: str | None, watch: bool) -> None:
     """Show how far a consumer is in each partition, and what it has not read yet."""
     with app.store() as store:
         found = store.consumer(name)
+        registered_for = [registration.queue for registration in found.registrations()]
+        if not registered_for if queue is None else queue not in registered_for:
+            place = "any queue" if queue is None else f"queue {queue}"
+            app.output.note(
+                f"Consumer {name} is not registered for {place}, and so cannot read it:"
+                f" headrace consumer register {name} {'QUEUE' if queue is None else queue}"
+            )
         if not watch:
             app.output.record(_facts(name, _status(found, queue)))
             return

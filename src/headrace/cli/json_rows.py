@@ -30,26 +30,39 @@ def needs_this_reader(schema: RowSchema) -> bool:
     return any(pa.types.is_nested(column.type) or pa.types.is_duration(column.type) for column in schema.columns)
 
 
-def read_nested_json_lines(file: BinaryIO, schema: RowSchema) -> Iterator[pa.RecordBatch]:
+def read_nested_json_lines(file: BinaryIO, schema: RowSchema, *, first_line: int = 1) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file with the columns' own types; columns that no row of a batch has are left out.
 
     Raises:
-        JsonRowError: with the number of the line and the name of the column.
+        JsonRowError: with the number of the line, the name of the column and the value; ``first_line`` is the number
+            of the first.
     """
-    lines = ((number, line) for number, line in enumerate(file, start=1) if line.strip())
+    lines = ((number, line) for number, line in enumerate(file, start=first_line) if line.strip())
     while portion := list(itertools.islice(lines, _LINES_PER_BATCH)):
         rows = [_object(number, line, schema) for number, line in portion]
         present = {name for row in rows for name in row}
         columns = [column for column in schema.columns if column.name in present]
-        values = [_array(column, [row.get(column.name) for row in rows]) for column in columns]
+        numbers = [number for number, _ in portion]
+        values = [_array(column, [row.get(column.name) for row in rows], numbers) for column in columns]
         yield pa.RecordBatch.from_arrays(values, [column.name for column in columns])
 
 
-def _array(column: Column, values: list[Any]) -> pa.Array:
+def _array(column: Column, values: list[Any], lines: list[int]) -> pa.Array:
     try:
         return pa.array(values, column.type)
     except (pa.ArrowException, ValueError, TypeError) as error:
-        raise JsonRowError(f"column {column.name!r}: {error}") from None
+        at, reason = next(_unfit(values, column.type), (0, error))
+        value = json.dumps(values[at], default=str, ensure_ascii=False)
+        raise JsonRowError(f"line {lines[at]}, column {column.name!r}, value {value}: {reason}") from None
+
+
+def _unfit(values: list[Any], data_type: pa.DataType) -> Iterator[tuple[int, Exception]]:
+    """Yield the places of the values that are not of a type, and why."""
+    for place, value in enumerate(values):
+        try:
+            pa.array([value], data_type)
+        except (pa.ArrowException, ValueError, TypeError) as error:
+            yield place, error
 
 
 def _object(number: int, line: bytes, schema: RowSchema) -> dict[str, Any]:
@@ -66,7 +79,8 @@ def _object(number: int, line: bytes, schema: RowSchema) -> dict[str, Any]:
         try:
             converted[name] = _value(value, schema.column(name).type)
         except (ValueError, TypeError, ArithmeticError, pa.ArrowException) as error:
-            raise JsonRowError(f"line {number}, column {name!r}: {error}") from None
+            shown = json.dumps(value, default=str, ensure_ascii=False)
+            raise JsonRowError(f"line {number}, column {name!r}, value {shown}: {error}") from None
     return converted
 
 

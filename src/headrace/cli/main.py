@@ -17,6 +17,7 @@ from headrace.cli.doctor import doctor
 from headrace.cli.output import ConsoleOutput, JsonOutput, Output
 from headrace.cli.queue import queue
 from headrace.cli.run import run
+from headrace.cli.serve import serve
 from headrace.cli.sql import sql
 from headrace.cli.stream import stream
 from headrace.cli.table import table
@@ -37,7 +38,7 @@ def headrace() -> None:
     """Stream the changes of tables through Spark and back into tables, exactly once."""
 
 
-for _command in (demo, run, sql, table, tunnel, queue, consumer, stream, doctor, bench):
+for _command in (demo, run, sql, table, tunnel, queue, consumer, stream, serve, doctor, bench):
     headrace.add_command(_command)
 
 

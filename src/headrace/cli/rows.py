@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import io
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -77,13 +78,25 @@ def _read_json_lines(file: BinaryIO, schema: RowSchema) -> Iterator[pa.RecordBat
     if needs_this_reader(schema):
         yield from read_nested_json_lines(file, schema)
         return
-    options = pyarrow.json.ParseOptions(explicit_schema=_text_schema(schema), unexpected_field_behavior="error")
+    line = 1
     while block := file.read(_BLOCK_BYTES):
         block += file.readline()
         if block.strip():
-            table = pyarrow.json.read_json(pa.BufferReader(block), parse_options=options)
-            for batch in table.combine_chunks().to_batches():
-                yield _typed(batch, schema)
+            try:
+                batches = _json_batches(block, schema)
+            except (pa.ArrowException, binascii.Error):
+                # Arrow names neither line nor value; the slower reader does.
+                for _ in read_nested_json_lines(io.BytesIO(block), schema, first_line=line):
+                    pass
+                raise
+            yield from batches
+        line += block.count(b"\n")
+
+
+def _json_batches(block: bytes, schema: RowSchema) -> list[pa.RecordBatch]:
+    options = pyarrow.json.ParseOptions(explicit_schema=_text_schema(schema), unexpected_field_behavior="error")
+    table = pyarrow.json.read_json(pa.BufferReader(block), parse_options=options)
+    return [_typed(batch, schema) for batch in table.combine_chunks().to_batches()]
 
 
 def _read_parquet(file: BinaryIO, schema: RowSchema) -> Iterator[pa.RecordBatch]:

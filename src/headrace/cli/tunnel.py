@@ -112,8 +112,8 @@ def follow(store: Store, source: Tunnel, start: str, *, follow: bool) -> Iterato
         follow: wait for more when all that is there has been read.
     """
     from headrace.channels import channel_states
-    from headrace.feeds.shapes import ChangeShape
     from headrace.model import FINISHED, ChannelState, Start, StartKind
+    from headrace.shapes import ChangeShape
 
     begin = Start.parse(start)
     positions: dict[str, Position] = {}
@@ -166,6 +166,8 @@ def _details(description: TunnelDescription) -> dict[str, Any]:
                 "state": str(described.channel.state),
                 "parents": list(described.channel.parents),
                 "checkpoint": described.channel.checkpoint.token,
+                "client": described.client,
+                "client_tag": described.client_tag,
                 "lag_rows": described.backlog.rows,
                 "lag_bytes": described.backlog.bytes,
                 "lag_seconds": described.backlog.seconds,

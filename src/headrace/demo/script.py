@@ -1,4 +1,4 @@
-"""The script of the demonstration: the vendor's own, its endpoint (a directory), keys and tunnel id filled in."""
+"""The script of the demonstration: the vendor's own, its endpoint, keys and tunnel id filled in."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ FROM order_source_stream_view GROUP BY window(to_timestamp(timestamp / 1000), "3
 """)
 
 
-def script(*, endpoint: Path, tunnel_id: str, checkpoint: Path) -> str:
-    """Return the script for a store in the sub-directory `INSTANCE` of ``endpoint``."""
+def script(*, endpoint: Path | str, tunnel_id: str, checkpoint: Path) -> str:
+    """Return the script for the instance `INSTANCE` of an endpoint, or the store in that sub-directory of a path."""
     return _SCRIPT.substitute(
         endpoint=endpoint, instance=INSTANCE, source=SOURCE, sink=SINK, tunnel=tunnel_id, checkpoint=checkpoint
     )

@@ -211,7 +211,7 @@ class Story:
             seconds=self.seconds(),
             driver=self._driver_state,
             changes=sum(partition.next for partition in description.partitions),
-            orders=description.rows,
+            orders=description.rows or 0,
             lag=_lag(store),
             batch=self.last_committed(),
             windows=sink_content(store.table(SINK)),

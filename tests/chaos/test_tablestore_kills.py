@@ -1,0 +1,48 @@
+"""Kills around an instance of Tablestore: the server too, and nothing is lost and every table holds what it has to."""
+
+from __future__ import annotations
+
+import random
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.chaos import actors
+from tests.chaos.oracle import check_tables
+from tests.chaos.storm import KILLS, SEED, Actor, storm
+
+# A round of the storm; by default there is one.
+ROUND = ["server", "worker", "driver", "server", "writer"]
+
+
+@pytest.mark.timeout(3600)
+def test_kills_at_any_moment_lose_nothing_and_leave_the_right_rows(
+    tmp_path: Path, actors_of: list[Actor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_ACCESS_KEY_ID", "LTAIchaos")
+    monkeypatch.setenv("HEADRACE_ACCESS_KEY_SECRET", "only for tests")
+    port = _free_port()
+    (tmp_path / "address").write_text(f"tablestore+http://127.0.0.1:{port}/store")
+    server = Actor("actors", tmp_path, "server", str(port))
+    actors_of.append(server)
+    # The first call waits for the server.
+    store = actors.create(tmp_path)
+    driver = Actor("actors", tmp_path, "driver")
+    writer = Actor("actors", tmp_path, "writer", str(SEED))
+    actors_of += [driver, writer]
+    chance = random.Random(SEED)
+    victims = [victim for _ in range(max(1, KILLS // len(ROUND) // 2)) for victim in chance.sample(ROUND, len(ROUND))]
+    killed = storm(tmp_path, driver, [writer], chance, victims, server=server)
+    context = f"seed {SEED}, kills {dict(killed)}"
+    # It has not given up: a server that comes back is nothing to it.
+    assert writer.process.returncode == 0, context
+    check_tables(store, context)
+    store.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+    return port
