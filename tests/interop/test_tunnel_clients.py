@@ -79,7 +79,7 @@ class Worker:
         if token == FINISHED_TOKEN:
             return 0
         page = self.service.read_records(self.tunnel, self.id, channel, token)
-        self.rows[channel] += [decode_row(record.record) for record in page.records]
+        self.rows[channel] += [decode_row(pb.Record.FromString(record).record) for record in page.records]
         if page.next_token != token:
             self.service.checkpoint(self.tunnel, self.id, channel, page.next_token, number + 1)
             self.saved[channel] = page.next_token, number + 1

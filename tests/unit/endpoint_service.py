@@ -81,7 +81,7 @@ class Service:
     def read(self, tunnel: str, channel: str, token: str | None = None) -> pb.ReadRecordsResponse:
         token = self.checkpoint(tunnel, channel).checkpoint if token is None else token
         request = pb.ReadRecordsRequest(tunnel_id=tunnel, client_id=NOBODY, channel_id=channel, token=token)
-        return clients.read_records(self.instance, request)
+        return pb.ReadRecordsResponse.FromString(clients.read_records(self.instance, request).SerializeToString())
 
 
 def refused(code: str, call: Callable[..., Any], *arguments: Any, **named: Any) -> str:

@@ -191,7 +191,7 @@ class MemoryTunnel(TunnelService):
         if token == FINISHED_TOKEN:
             self.status[channel] = "TERMINATED"
 
-    def read_records(self, tunnel: str, client: str, channel: str, token: str) -> tunnel_pb2.ReadRecordsResponse:
+    def read_records(self, tunnel: str, client: str, channel: str, token: str) -> tunnel_pb2.ReadRecordsPage:
         self.calls.append(("read_records", client, channel, token))
         if channel not in self.channels:
             raise ServiceError("OTSParameterInvalid", "no such channel")
@@ -201,9 +201,9 @@ class MemoryTunnel(TunnelService):
         changes, base = self.channels[channel], channel.startswith("BaseData")
         end = min(first + self.page_rows, len(changes))
         finished = end == len(changes) and (base or channel in self.closed)
-        answer = tunnel_pb2.ReadRecordsResponse(
+        answer = tunnel_pb2.ReadRecordsPage(
             records=[
-                tunnel_pb2.Record(action_type=change[0], record=_record(change, number, base=base))
+                tunnel_pb2.Record(action_type=change[0], record=_record(change, number, base=base)).SerializeToString()
                 for number, change in enumerate(changes[first:end], first)
             ],
             next_token=FINISHED_TOKEN if finished else self.token(channel, end),

@@ -129,7 +129,7 @@ CALLS: list[tuple[str, Callable[[TunnelService], Any], Message, Message, Any]] =
         lambda service: service.read_records("t", "k", "c", "here"),
         pb.ReadRecordsRequest(tunnel_id="t", client_id="k", channel_id="c", token="here"),
         RECORDS,
-        RECORDS,
+        pb.ReadRecordsPage.FromString(RECORDS.SerializeToString()),
     ),
     (
         "/tunnel/checkpoint",

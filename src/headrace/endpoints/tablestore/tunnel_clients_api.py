@@ -143,7 +143,7 @@ def _check_not_ahead(tunnel: Tunnel, channel: str, position: Position) -> None:
 
 
 @translated()
-def read_records(instance: Instance, request: pb.ReadRecordsRequest) -> pb.ReadRecordsResponse:
+def read_records(instance: Instance, request: pb.ReadRecordsRequest) -> pb.ReadRecordsPage:
     """Return changes from a token on. Anybody may read; the answer to the same token begins with the same record."""
     tunnel = tunnel_of(instance, request.tunnel_id)
     channel, schema = store_id(request.channel_id), tunnel.table.schema
@@ -152,7 +152,7 @@ def read_records(instance: Instance, request: pb.ReadRecordsRequest) -> pb.ReadR
     count = page.changes.num_rows
     if count == 0:
         _check_not_ahead(tunnel, channel, position)
-        return pb.ReadRecordsResponse(
+        return pb.ReadRecordsPage(
             next_token=token_of(request.channel_id, page.next, schema),
             may_more_record=_has_more(tunnel, channel, page.next),
         )
@@ -164,7 +164,7 @@ def read_records(instance: Instance, request: pb.ReadRecordsRequest) -> pb.ReadR
     sent = record_page(page.changes, layout, first, () if stream is None else stream.columns)
     cut = sent.changes < count
     behind = tunnel.advance(channel, position, sent.changes) if cut else page.next
-    answer = pb.ReadRecordsResponse(
+    answer = pb.ReadRecordsPage(
         next_token=token_of(request.channel_id, behind, schema),
         may_more_record=cut or _has_more(tunnel, channel, behind),
     )

@@ -14,14 +14,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+from google.protobuf.message import DecodeError
 
 from headrace.errors import OptionError
 from headrace.model import FINISHED, ChangeOp, Changes, Position, TableSchema
 from headrace.wire.plainbuffer.decoding import decode_records
 from headrace.wire.plainbuffer.rows import decode_row
-from headrace.wire.plainbuffer.values import CellKind
+from headrace.wire.plainbuffer.values import CellKind, PlainBufferError
 from headrace.wire.tablestore import tunnel_pb2 as pb
 from headrace.wire.tablestore.limits import FULL_PAGE_BYTES, FULL_PAGE_ROWS
+from headrace.wire.tablestore.records import places_of
 from headrace.wire.tablestore.tokens import FINISHED_TOKEN, BaseToken, decode_token
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -37,15 +39,13 @@ class RecordPage:
 
     Attributes:
         base: they are base data.
-        actions: codes of `tunnel_pb2.ActionType`.
-        records: PlainBuffer rows.
+        records: serialised `tunnel_pb2.Record` messages.
         next: the token behind them, or `FINISHED_TOKEN`.
         more: there may be more behind them now.
         size: the bytes of all records.
     """
 
     base: bool
-    actions: Sequence[int]
     records: Sequence[bytes]
     next: str
     more: bool
@@ -53,12 +53,10 @@ class RecordPage:
     _changes: tuple[TableSchema, Changes] | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, token: str, answer: pb.ReadRecordsResponse) -> RecordPage:
+    def of(cls, token: str, answer: pb.ReadRecordsPage) -> RecordPage:
         """Return the page that was read from a token."""
         base, finished = is_base(token), answer.next_token == FINISHED_TOKEN
-        # To get an object of each record costs more than anything that is asked of it.
-        given = list(answer.records)
-        records = [record.record for record in given]
+        records = list(answer.records)
         size = sum(map(len, records))
         if answer.HasField("may_more_record"):
             more = answer.may_more_record
@@ -66,7 +64,6 @@ class RecordPage:
             more = len(records) >= FULL_PAGE_ROWS or size >= FULL_PAGE_BYTES
         return cls(
             base,
-            [record.action_type for record in given],
             records,
             answer.next_token,
             # A scan goes on to its end, however small its pages are.
@@ -90,18 +87,24 @@ class RecordPage:
     def changes(self, schema: TableSchema) -> Changes:
         """Return the page as changes with the columns of a table; others are left out."""
         if self._changes is None or self._changes[0] != schema:
-            self._changes = schema, changes_of(self.actions, self.records, schema, base=self.base)
+            self._changes = schema, changes_of(self.records, schema, base=self.base)
         return self._changes[1]
 
 
-def changes_of(actions: Sequence[int], records: Sequence[bytes], schema: TableSchema, *, base: bool) -> Changes:
-    """Return records as changes.
+def changes_of(records: Sequence[bytes], schema: TableSchema, *, base: bool) -> Changes:
+    """Return serialised `Record` messages as changes.
 
     A cell whose value does not fit its column is null, and counts as not written: to call it removed would remove it
     from what the changes are applied to.
     """
-    decoded = decode_records(records, schema)
-    codes = np.asarray(actions, np.int8)
+    places = places_of(records)
+    if places is not None:
+        codes = places.actions
+        decoded = decode_records(records, schema, (places.offsets, places.lengths))
+    else:
+        parsed = [_parsed(record) for record in records]
+        codes = np.array([record.action_type for record in parsed], np.int8)
+        decoded = decode_records([record.record for record in parsed], schema)
     ops = np.full(len(codes), ChangeOp.BASE, np.int8) if base else _OPS[codes]
     kinds = {name: found.to_numpy(zero_copy_only=False) for name, found in decoded.kinds.items()}
     for name, found in kinds.items():
@@ -122,8 +125,15 @@ def changes_of(actions: Sequence[int], records: Sequence[bytes], schema: TableSc
 
 
 def _time_of_record(record: bytes) -> int:
-    sequence = decode_row(record).sequence
+    sequence = decode_row(_parsed(record).record).sequence
     return 0 if sequence is None else sequence.timestamp
+
+
+def _parsed(record: bytes) -> pb.Record:
+    try:
+        return pb.Record.FromString(record)
+    except DecodeError:
+        raise PlainBufferError("what a tunnel gives is no record", received=f"{len(record)} bytes") from None
 
 
 def is_base(token: str) -> bool:

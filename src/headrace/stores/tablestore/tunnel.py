@@ -246,7 +246,7 @@ class TablestoreTunnel(Tunnel):
         """Read the page at a position, as long as the service makes it."""
         schema = self.table.schema
         if position == FINISHED:
-            return Page(changes_of([], [], schema, base=False), FINISHED)
+            return Page(changes_of([], schema, base=False), FINISHED)
         place, page, count, cut = self._look(channel, position, until)
         if count and not cut and page.more and count < max_rows:
             self._fetch_ahead(channel, page)
@@ -431,7 +431,7 @@ class TablestoreTunnel(Tunnel):
             for key in [key for key in self._pages if key[0] == channel]:
                 del self._pages[key]
 
-    def _read_records(self, channel: str, token: str) -> pb.ReadRecordsResponse:
+    def _read_records(self, channel: str, token: str) -> pb.ReadRecordsPage:
         return self._service.read_records(self.id, self._client, channel, token)
 
     def _call(self, channel: str, call: Callable[[str, str], Result], token: str) -> Result:

@@ -102,10 +102,10 @@ class TunnelService:
         answer = self._connection.call("/tunnel/getcheckpoint", request, pb.GetCheckpointResponse)
         return answer.checkpoint, answer.sequence_number
 
-    def read_records(self, tunnel: str, client: str, channel: str, token: str) -> pb.ReadRecordsResponse:
+    def read_records(self, tunnel: str, client: str, channel: str, token: str) -> pb.ReadRecordsPage:
         """Return the records from a token on. The same token gives the same first record each time."""
         request = pb.ReadRecordsRequest(tunnel_id=tunnel, client_id=client, channel_id=channel, token=token)
-        return self._connection.call("/tunnel/readrecords", request, pb.ReadRecordsResponse)
+        return self._connection.call("/tunnel/readrecords", request, pb.ReadRecordsPage)
 
     def checkpoint(self, tunnel: str, client: str, channel: str, token: str, sequence: int) -> None:
         """Save how far a channel is read. Number 0 is for callers that have not connected, and saves in any case.

@@ -306,6 +306,16 @@ class ReadRecordsResponse(_message.Message):
     may_more_record: bool
     def __init__(self, records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., next_token: _Optional[str] = ..., may_more_record: bool = ...) -> None: ...
 
+class ReadRecordsPage(_message.Message):
+    __slots__ = ("records", "next_token", "may_more_record")
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    MAY_MORE_RECORD_FIELD_NUMBER: _ClassVar[int]
+    records: _containers.RepeatedScalarFieldContainer[bytes]
+    next_token: str
+    may_more_record: bool
+    def __init__(self, records: _Optional[_Iterable[bytes]] = ..., next_token: _Optional[str] = ..., may_more_record: bool = ...) -> None: ...
+
 class CheckpointRequest(_message.Message):
     __slots__ = ("tunnel_id", "client_id", "channel_id", "checkpoint", "sequence_number")
     TUNNEL_ID_FIELD_NUMBER: _ClassVar[int]
