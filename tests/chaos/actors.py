@@ -1,8 +1,9 @@
 """The processes that are killed: a driver with three streaming queries, and writers.
 
-``python -m tests.chaos.actors driver DIRECTORY`` runs the queries until it is told to end by a file ``stop``;
-``… writer DIRECTORY SEED`` writes until it is killed or the file is there; ``… server DIRECTORY PORT`` serves the store
-as an instance of Tablestore. They open the store at what the file ``address`` names, if there is one.
+``python -m tests.chaos.actors driver DIRECTORY [QUERY…]`` runs the queries (all, or those that are named) until there
+is a file ``written``; ``… writer DIRECTORY SEED [RESHAPES]`` writes until it is killed or there is a file ``stop``;
+``… server DIRECTORY PORT`` serves the store as an instance of Tablestore. They open the store at what the file
+``address`` names, if there is one.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ import os
 import random
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from pyspark.sql.streaming.query import StreamingQuery
 
 import headrace
 from headrace.errors import HeadraceError
@@ -54,14 +58,13 @@ def order(chance: random.Random, number: int) -> dict[str, Any]:
     }
 
 
-def write(directory: Path, seed: int) -> None:
-    """Put, update and delete orders, and a few times split or merge the table.
+def write(directory: Path, seed: int, reshapes: int = 3) -> None:
+    """Put, update and delete orders, and a few times (``reshapes``) split or merge the table.
 
     At a rate that a driver can follow on two busy cores: the test ends when it has caught up.
     """
     # A writer that was killed does something else when it is back.
     chance = random.Random(seed + os.getpid())
-    reshapes = 3
     table = headrace.open(address(directory)).table("orders")
     # Where a service splits and merges as it sees fit, this is done behind it.
     itself = headrace.open(directory / "store").table("orders")
@@ -96,8 +99,8 @@ def _reshape(table: headrace.Table, chance: random.Random) -> None:
         return
 
 
-def drive(directory: Path) -> None:
-    """Run the three queries until told to stop; end when they have caught up."""
+def drive(directory: Path, names: Sequence[str]) -> None:
+    """Run the queries of these names, or all three, until told to stop; end when they have caught up."""
     spark = driver_session()
     store = address(directory)
 
@@ -128,19 +131,19 @@ def drive(directory: Path) -> None:
         "_commit_version AS version", "UserId", "OrderId", "_change_type AS kind", "price"
     )
     checkpoints = directory / "checkpoints"
-    queries = [
-        headrace.write_stream(
+    queries: dict[str, Callable[[], StreamingQuery]] = {
+        "windows": headrace.write_stream(
             windows, store=store, table="windows", checkpoint=checkpoints / "windows", mode="update", name="windows"
-        ).start(),
-        headrace.write_stream(
+        ).start,
+        "first_seen": headrace.write_stream(
             first_seen, store=store, table="first_seen", checkpoint=checkpoints / "first_seen", name="first_seen"
-        ).start(),
-        copy.writeStream.format("headrace")
+        ).start,
+        "copy": copy.writeStream.format("headrace")
         .queryName("copy")
         .options(store=store, table="copy", checkpointLocation=str(checkpoints / "copy"))
-        .start(),
-    ]
-    run_until_told(directory, spark, queries)
+        .start,
+    }
+    run_until_told(directory, spark, [queries[name]() for name in names or queries])
 
 
 def serve(directory: Path, port: str) -> None:
@@ -152,8 +155,8 @@ def serve(directory: Path, port: str) -> None:
 if __name__ == "__main__":
     role, where = sys.argv[1], Path(sys.argv[2])
     if role == "driver":
-        drive(where)
+        drive(where, sys.argv[3:])
     elif role == "server":
         serve(where, sys.argv[3])
     else:
-        write(where, int(sys.argv[3]))
+        write(where, *map(int, sys.argv[3:]))

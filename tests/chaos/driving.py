@@ -27,9 +27,9 @@ def driver_session() -> SparkSession:
 
 
 def run_until_told(directory: Path, spark: SparkSession, queries: Sequence[StreamingQuery]) -> None:
-    """Run queries until there is a file ``stop``, then let them catch up, stop them, and make the file ``done``."""
+    """Run queries until there is a file ``written``, then let them catch up, stop them, and make the file ``done``."""
     (directory / "running").touch()
-    while not (directory / "stop").exists():
+    while not (directory / "written").exists():
         for query in queries:
             query.awaitTermination(1)
     for query in queries:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-KILLS = int(os.environ.get("HEADRACE_CHAOS_KILLS", "12"))
+KILLS = int(os.environ.get("HEADRACE_CHAOS_KILLS", "6"))
 SEED = int(os.environ.get("HEADRACE_CHAOS_SEED", str(random.SystemRandom().randrange(10**6))))
 # A driver takes seconds to come back, a worker none: so many kills of each in ten.
 VICTIMS = ["driver"] * 3 + ["worker"] * 4 + ["writer"] * 3
@@ -80,8 +80,8 @@ def storm(
 ) -> Counter[str]:
     """Kill at random moments, then let the driver catch up; return how often each kind was killed.
 
-    The actors end by themselves when there is a file ``stop``; the driver makes ``running`` when it has come up and
-    ``done`` when it has read everything.
+    Writers end by themselves when there is a file ``stop``, the driver when there is ``written``, which is made when
+    nobody writes any more. It makes ``running`` when it has come up and ``done`` when it has read everything.
 
     Args:
         victims: ``driver``, ``writer``, ``server``, or ``worker``, which is a Python process of the driver's.
@@ -89,7 +89,7 @@ def storm(
     """
     killed: Counter[str] = Counter()
     for victim in victims:
-        _wait_for(lambda: (directory / "running").exists() or driver.process.poll() is not None, 120)
+        wait_for(lambda: (directory / "running").exists() or driver.process.poll() is not None, 120)
         time.sleep(chance.uniform(0.1, 2.5))
         if victim == "driver":
             driver.kill()
@@ -117,6 +117,7 @@ def storm(
     (directory / "stop").touch()
     for writer in writers:
         writer.process.wait(60)
+    (directory / "written").touch()
     deadline = time.monotonic() + 300
     while not (directory / "done").exists():
         assert time.monotonic() < deadline, f"the driver did not catch up (seed {SEED}, kills {killed})"
@@ -134,8 +135,9 @@ def _wait_for_workers(driver: Actor, seconds: float = 5) -> list[psutil.Process]
     return workers
 
 
-def _wait_for(condition: Callable[[], bool], seconds: float) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait for what another process does; it is an error if that takes longer."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "the driver did not come up"
+        assert time.monotonic() < deadline, f"it did not come true within {seconds} seconds (seed {SEED})"
         time.sleep(0.05)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import socket
 from pathlib import Path
 
 import pytest
@@ -18,14 +17,8 @@ ROUND = ["server", "worker", "driver", "server", "writer"]
 
 @pytest.mark.timeout(3600)
 def test_kills_at_any_moment_lose_nothing_and_leave_the_right_rows(
-    tmp_path: Path, actors_of: list[Actor], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, actors_of: list[Actor], server: Actor
 ) -> None:
-    monkeypatch.setenv("HEADRACE_ACCESS_KEY_ID", "LTAIchaos")
-    monkeypatch.setenv("HEADRACE_ACCESS_KEY_SECRET", "only for tests")
-    port = _free_port()
-    (tmp_path / "address").write_text(f"tablestore+http://127.0.0.1:{port}/store")
-    server = Actor("actors", tmp_path, "server", str(port))
-    actors_of.append(server)
     # The first call waits for the server.
     store = actors.create(tmp_path)
     driver = Actor("actors", tmp_path, "driver")
@@ -39,10 +32,3 @@ def test_kills_at_any_moment_lose_nothing_and_leave_the_right_rows(
     assert writer.process.returncode == 0, context
     check_tables(store, context)
     store.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-    return port

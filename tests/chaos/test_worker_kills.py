@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections import defaultdict
@@ -25,20 +24,6 @@ def changes_by_row(store: Store) -> dict[int, list[int]]:
             if version not in found[row]:
                 found[row].append(version)
     return found
-
-
-def handled_by_row(directory: Path) -> tuple[dict[int, list[int]], set[int]]:
-    """Return the same as the workers have written it down, without repetitions; and their processes."""
-    found: dict[int, dict[int, None]] = defaultdict(dict)
-    workers = set()
-    for line in (directory / "handled").read_text().splitlines():
-        try:
-            row, version, process = json.loads(line)
-        except ValueError:
-            continue
-        found[row][version] = None
-        workers.add(process)
-    return {row: list(versions) for row, versions in found.items()}, workers
 
 
 @pytest.mark.timeout(3600)
@@ -67,7 +52,7 @@ def test_killed_workers_lose_nothing_and_keep_the_order_of_each_row(tmp_path: Pa
     for worker in workers:
         worker.process.terminate()
         assert worker.process.wait(60) == 0, f"seed {SEED}"
-    handled, processes = handled_by_row(tmp_path)
+    handled, processes = worker_actors.handled_by_row(tmp_path)
     assert handled == expected, f"seed {SEED}"
     assert len(processes) > 2, f"seed {SEED}"
     assert len(store.table("orders").describe().partitions) > 4, f"seed {SEED}"

@@ -1,7 +1,8 @@
 """The processes that are killed: workers on one tunnel, and a writer that splits and merges the table.
 
 ``python -m tests.chaos.worker_actors worker DIRECTORY NUMBER`` reads until SIGTERM, and appends what it is given to the
-file ``handled``; ``… writer DIRECTORY SEED`` writes until there is a file ``stop``.
+file ``handled``; ``… writer DIRECTORY SEED`` writes until there is a file ``stop``. Workers open the store at what the
+file ``address`` names, if there is one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import random
 import signal
 import sys
 import time
+from collections import defaultdict
 from pathlib import Path
 from types import FrameType
 
@@ -35,18 +37,43 @@ def create(directory: Path) -> headrace.Store:
 
 def work(directory: Path) -> None:
     """Read the tunnel, writing down each change when it is handled."""
-    tunnel = headrace.open(directory / "store", synchronous="off").tunnel("work")
+    address = directory / "address"
+    store = (
+        headrace.open(address.read_text())
+        if address.exists()
+        else headrace.open(directory / "store", synchronous="off")
+    )
+    tunnel = store.tunnel("work")
+    # In the tables here, the last column of the key alone tells rows apart.
+    key = tunnel.table.schema.primary_key[-1]
     worker = tunnel.consume("worker", batch_rows=10, heartbeat_interval=0.2, checkpoint_interval=0.3, timeout=TIMEOUT)
     stop_when_told(worker)
     handled = os.open(directory / "handled", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     (directory / f"running-{os.getpid()}").touch()
     for batch in worker:
-        rows, versions = batch.changes.rows.column("id").to_pylist(), batch.changes.versions.to_pylist()
+        rows, versions = batch.changes.rows.column(key).to_pylist(), batch.changes.versions.to_pylist()
         for row, version in zip(rows, versions, strict=True):
             # A kill may leave half of a line behind: each begins with its own end of line.
             os.write(handled, b"\n" + json.dumps([row, version, os.getpid()]).encode())
         # Slow enough that a kill meets pages that were read ahead.
         time.sleep(0.02)
+
+
+def handled_by_row(directory: Path) -> tuple[dict[int, list[int]], set[int]]:
+    """Return the versions of each row's changes as the workers have written them down, and the workers' processes.
+
+    Repetitions are dropped, the order is that in which the changes were handled.
+    """
+    found: dict[int, dict[int, None]] = defaultdict(dict)
+    workers = set()
+    for line in (directory / "handled").read_text().splitlines():
+        try:
+            row, version, process = json.loads(line)
+        except ValueError:
+            continue
+        found[row][version] = None
+        workers.add(process)
+    return {row: list(versions) for row, versions in found.items()}, workers
 
 
 def stop_when_told(worker: TunnelWorker) -> None:

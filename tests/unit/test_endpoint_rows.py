@@ -197,6 +197,20 @@ def test_bulk_import_takes_rows_of_all_kinds(instance: Instance) -> None:
     assert len(decode_rows(get_range(instance, scan_request()).rows)) == 10
 
 
+@pytest.mark.parametrize(
+    ("odd", "code"),
+    [
+        (change(9, Cell("n", 5, CellOp.INCREMENT)), ""),
+        (encode_row(Row((("other", 1),), (Cell("n", 1),))), "OTSInvalidPK"),
+    ],
+    ids=["increment", "another key"],
+)
+def test_one_odd_row_among_many_is_told_on_its_own(instance: Instance, odd: bytes, code: str) -> None:
+    rows = [(pb.UPDATE, change(number, Cell("n", 1)), IGNORED) for number in range(4)]
+    assert batch(instance, *rows[:2], (pb.UPDATE, odd, IGNORED), *rows[2:]) == ["", "", code, "", ""]
+    assert [names(instance, number) for number in range(4)] == [["n"]] * 4
+
+
 VALUES: st.SearchStrategy[Any] = st.one_of(
     st.integers(-5, 5), st.text(max_size=3), st.booleans(), st.floats(), st.binary(max_size=3)
 )

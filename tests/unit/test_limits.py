@@ -46,9 +46,9 @@ def test_without_limits_every_channel_with_rows_is_read_to_its_end() -> None:
     assert share_rows(waiting, Limits()) == {"a": None, "b": 0, "c": None}
 
 
-def test_a_channel_of_unknown_size_counts_as_the_largest_known() -> None:
-    shares = share_rows({"a": Backlog(rows=90), "b": Backlog(rows=None)}, Limits(rows_per_batch=100))
-    assert shares == {"a": 50, "b": 50}
+def test_a_channel_of_unknown_size_counts_as_one_that_fills_the_batch() -> None:
+    shares = share_rows({"a": Backlog(rows=1), "b": Backlog(rows=None)}, Limits(rows_per_batch=100))
+    assert shares == {"a": 1, "b": 99}
 
 
 def test_a_single_channel_of_unknown_size_keeps_to_both_limits() -> None:

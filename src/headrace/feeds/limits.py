@@ -29,8 +29,8 @@ def share_rows(backlogs: Mapping[Channel, Backlog], limits: Limits) -> dict[Chan
     """Return for each channel how many rows it may give to a batch; None is no limit, 0 leaves it out.
 
     Every channel that has rows gets one, and then a share in proportion to them, never more than it has; where
-    there is less than a row for each, those with the oldest rows come first. A channel of unknown size counts as
-    the largest known one.
+    there is less than a row for each, those with the oldest rows come first. A channel of unknown size counts as one
+    that could fill the batch.
     """
     budget = row_budget(backlogs, limits)
     waiting = {channel: backlog for channel, backlog in backlogs.items() if not backlog.empty}
@@ -38,8 +38,7 @@ def share_rows(backlogs: Mapping[Channel, Backlog], limits: Limits) -> dict[Chan
     if budget is None:
         shares.update(dict.fromkeys(waiting, limits.rows_per_channel))
         return shares
-    largest = max((b.rows for b in waiting.values() if b.rows is not None), default=budget)
-    wanted = {channel: b.rows if b.rows is not None else largest for channel, b in waiting.items()}
+    wanted = {channel: budget if b.rows is None else b.rows for channel, b in waiting.items()}
     if limits.rows_per_channel is not None:
         wanted = {channel: min(rows, limits.rows_per_channel) for channel, rows in wanted.items()}
     total = sum(wanted.values())

@@ -154,8 +154,9 @@ class TunnelWorker:
 
     def _start(self) -> None:
         if not self._primary_key:
-            self._primary_key = self.tunnel.table.schema.primary_key
+            primary_key = self.tunnel.table.schema.primary_key
             self._engine.start()
+            self._primary_key = primary_key
 
 
 def _check_seconds(name: str, seconds: float) -> None:

@@ -33,6 +33,7 @@ from headrace.stores.embedded.tables import Decided, EmbeddedTable, Found
 from headrace.wire.plainbuffer.decoding import decode_records
 from headrace.wire.plainbuffer.encoding import encode_puts
 from headrace.wire.plainbuffer.rows import decode_row
+from headrace.wire.plainbuffer.values import PlainBufferError
 from headrace.wire.tablestore.limits import (
     MAX_COLUMNS_PER_WRITE,
     MAX_KEY_VALUE_BYTES,
@@ -125,7 +126,11 @@ def _read(schema: TableSchema, records: Sequence[bytes]) -> tuple[pa.RecordBatch
         return None
     key = tuple(schema.column(name) for name in schema.primary_key)
     wire = TableSchema((*key, *(Column(name, ARROW_TYPES[kind]) for name, kind in cells)), schema.primary_key)
-    rows = decode_records(records, wire).rows.select(list(wire.names))
+    try:
+        rows = decode_records(records, wire).rows.select(list(wire.names))
+    except PlainBufferError:
+        # Some row is of another kind: one by one, each is told on its own.
+        return None
     if encode_puts(rows, wire) != list(records) or not _within_limits(rows, wire):
         return None
     return rows, cells

@@ -81,7 +81,7 @@ def unpack(body: bytes, headers: Mapping[str, str]) -> bytes:
     Raises:
         ServiceError: OTSAuthFailed, if the MD5 is another; OTSRequestBodyTooLarge; OTSParameterInvalid.
     """
-    if not hmac.compare_digest(content_md5(body), headers[CONTENT_MD5].strip()):
+    if not hmac.compare_digest(content_md5(body).encode(), headers[CONTENT_MD5].strip().encode()):
         raise _refused("The MD5 of the body is not that of the header x-ots-contentmd5.")
     compression = headers.get(COMPRESSION, "").strip()
     if not compression:

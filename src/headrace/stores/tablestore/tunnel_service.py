@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from headrace.errors import SequenceNumberError
@@ -76,7 +77,7 @@ class TunnelService:
         Args:
             timeout: seconds without a heartbeat after which the client is gone; the service counts whole ones.
         """
-        config = pb.ClientConfig(timeout=max(1, round(timeout)), client_tag=tag)
+        config = pb.ClientConfig(timeout=math.ceil(timeout), client_tag=tag)
         request = pb.ConnectRequest(tunnel_id=tunnel, client_config=config)
         return self._connection.call("/tunnel/connect", request, pb.ConnectResponse).client_id
 
