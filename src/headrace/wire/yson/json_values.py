@@ -1,0 +1,94 @@
+"""Values of YSON as YTsaurus writes them in JSON.
+
+By default every byte of a string is one code point from 0 to 255, in both directions (``encode_utf8`` in YTsaurus'
+words), so that bytes that are not UTF-8 pass. A value with attributes is an object of ``$value`` and ``$attributes``;
+a key that itself begins with a dollar has one more. Whether a number is unsigned is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.wire.yson.documents import YsonError
+
+
+def plain(value: Any, *, encode_utf8: bool = True) -> Any:
+    """Return a value as `documents.loads` gives it in the types of JSON.
+
+    Raises:
+        YsonError: a string is not UTF-8, and ``encode_utf8`` is false.
+    """
+    attributes = getattr(value, "__dict__", {}).get("attributes")
+    found = _plain(value, encode_utf8)
+    if not attributes:
+        return found
+    around = {_text(name, encode_utf8): plain(one, encode_utf8=encode_utf8) for name, one in attributes.items()}
+    return {"$value": found, "$attributes": around}
+
+
+def restored(value: Any, *, encode_utf8: bool = True) -> Any:
+    """Return a value of JSON as one of YSON, with strings and keys as bytes; the inverse of `plain`.
+
+    Raises:
+        YsonError: a string has a code point above 255, and ``encode_utf8`` is true.
+    """
+    if isinstance(value, str):
+        return _bytes(value, encode_utf8)
+    if isinstance(value, list):
+        return [restored(one, encode_utf8=encode_utf8) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if "$value" in value:
+        return _with_attributes(value, encode_utf8)
+    return {
+        _bytes(name.removeprefix("$"), encode_utf8): restored(one, encode_utf8=encode_utf8)
+        for name, one in value.items()
+    }
+
+
+def _plain(value: Any, encode_utf8: bool) -> Any:
+    if isinstance(value, Mapping):
+        items = ((_text(name, encode_utf8), plain(one, encode_utf8=encode_utf8)) for name, one in value.items())
+        return {"$" + name if name.startswith("$") else name: one for name, one in items}
+    if isinstance(value, list | tuple):
+        return [plain(one, encode_utf8=encode_utf8) for one in value]
+    if isinstance(value, str | bytes) or hasattr(value, "_bytes"):
+        return _text(value, encode_utf8)
+    if isinstance(value, bool) or type(value).__name__ == "YsonBoolean":
+        return bool(value)
+    if isinstance(value, int):
+        return int(value)
+    return float(value) if isinstance(value, float) else None
+
+
+def _with_attributes(value: dict[str, Any], encode_utf8: bool) -> Any:
+    from yt.yson import to_yson_type
+
+    attributes = value.get("$attributes") or {}
+    if not isinstance(attributes, dict):
+        raise YsonError("attributes that are no map", received=f"a {type(attributes).__name__}")
+    # Names of attributes are texts: `yt.yson` does not write others.
+    around = {
+        _bytes(name.removeprefix("$"), encode_utf8).decode(errors="replace"): restored(one, encode_utf8=encode_utf8)
+        for name, one in attributes.items()
+    }
+    inner = restored(value["$value"], encode_utf8=encode_utf8)
+    return to_yson_type(inner, attributes=around) if around else inner
+
+
+def _text(value: Any, encode_utf8: bool) -> str:
+    """Return a string of YSON, of which `yt.yson` has those that are not UTF-8 in a form of its own."""
+    data = value if isinstance(value, bytes) else value.encode() if isinstance(value, str) else value._bytes
+    try:
+        return bytes(data).decode("latin-1" if encode_utf8 else "utf-8")
+    except UnicodeDecodeError:
+        raise YsonError("a string that is not UTF-8, and no other can be written without encode_utf8") from None
+
+
+def _bytes(text: str, encode_utf8: bool) -> bytes:
+    try:
+        return text.encode("latin-1" if encode_utf8 else "utf-8")
+    except UnicodeEncodeError:
+        valid = "code points up to U+00FF, one for each byte" if encode_utf8 else "Unicode"
+        raise YsonError("a text in JSON that is no string of bytes", received=ascii(text)[:60], valid=valid) from None

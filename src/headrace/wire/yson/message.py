@@ -1,0 +1,163 @@
+"""Bytes of binary YSON, looked at in many places at once by numpy.
+
+Every function takes an array of places and looks at all of them. A place must lie within the message; the padding
+behind it is for the few bytes that are looked at beyond a place.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.wire.yson.documents import YsonError
+
+Places: TypeAlias = npt.NDArray[np.int64]
+Words: TypeAlias = npt.NDArray[np.uint64]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+MAX_SIZE: Final = 2**31 - 1 - 64
+"""Bytes of rows that are read at once: Arrow's strings are addressed by 32 bits."""
+
+_PADDING: Final = bytes(64)
+_FREE_STEPS: Final = 64
+_BYTES_PER_STEP: Final = 512
+_STOPS: Final = np.uint64(0x8080808080808080)
+_ONE: Final = np.uint64(1)
+
+
+class Marker:
+    """The bytes that values of binary YSON begin with, and those around them."""
+
+    STRING, INT, DOUBLE, FALSE, TRUE, UINT = 1, 2, 3, 4, 5, 6
+    ENTITY, ITEM, KEY = ord("#"), ord(";"), ord("=")
+    MAP, MAP_END, LIST, LIST_END = ord("{"), ord("}"), ord("["), ord("]")
+    ATTRIBUTES, ATTRIBUTES_END = ord("<"), ord(">")
+
+
+class UnusualError(Exception):
+    """The message is broken, or not of the form that is read fast: the parser of whole values has to read it."""
+
+
+class Effort:
+    """How many steps over many values may be taken: so many as are worth it for so many bytes.
+
+    A step costs the same for one value as for hundreds. Where values are so unlike each other that most steps are for
+    a few of them, the parser of whole values is faster, and bytes made to be slow to read are not.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._left = _FREE_STEPS + size // _BYTES_PER_STEP
+
+    def spend(self) -> None:
+        """Take a step.
+
+        Raises:
+            UnusualError: too many have been taken.
+        """
+        self._left -= 1
+        if self._left < 0:
+            raise UnusualError("values too unlike each other")
+
+
+class Message:
+    """The bytes of rows, with padding behind."""
+
+    def __init__(self, data: bytes) -> None:
+        self.size = len(data)
+        if self.size > MAX_SIZE:
+            raise YsonError("rows of 2 GiB and more at once", received=f"{self.size} bytes")
+        self.data = b"".join((data, _PADDING))
+        self.bytes: Bytes = np.frombuffer(self.data, dtype=np.uint8)
+        self._buffer = pa.py_buffer(self.data)
+        # Eight bytes from any place on. The elements overlap, and are no numbers, for those would have to be aligned.
+        self._words = np.ndarray((len(self.data) - 7,), dtype="V8", buffer=self.data, strides=(1,))
+
+    def tags(self, at: Places) -> Bytes:
+        """Return the byte at each place."""
+        return self.bytes.take(at)
+
+    def words(self, at: Places) -> Words:
+        """Return eight bytes from each place on, the first of them lowest."""
+        return self._words[at].view("<u8")
+
+    def stands(self, text: bytes, at: Places) -> Mask:
+        """Tell for each place whether a text stands there; the message must reach so far."""
+        found = np.ones(len(at), dtype=np.bool_)
+        for begin in range(0, len(text), 8):
+            piece = text[begin : begin + 8]
+            word = np.uint64(int.from_bytes(piece, "little"))
+            words = self.words(at + begin if begin else at)
+            found &= (words == word) if len(piece) == 8 else (words & np.uint64((1 << 8 * len(piece)) - 1)) == word
+        return found
+
+    def varints(self, at: Places) -> tuple[Words, Places]:
+        """Return the numbers at the places, in groups of seven bits with the lowest first, and their lengths.
+
+        Raises:
+            UnusualError: a number has more than 64 bits.
+        """
+        words = self.words(at)
+        stops = ~words & _STOPS
+        last = stops & (~stops + _ONE)
+        long = last == 0
+        numbers = _compressed(words & (last | (last - _ONE)))
+        lengths = (np.frexp(last.astype(np.float64))[1] >> 3).astype(np.int64)
+        if long.any():
+            which = np.flatnonzero(long)
+            more = self.words(at[which] + 8)
+            ninth, tenth = more & np.uint64(0xFF), more >> np.uint64(8) & np.uint64(0xFF)
+            two = ninth > 0x7F
+            if (two & (tenth > 1)).any():
+                raise UnusualError("a number of more than 64 bits")
+            numbers[which] |= (ninth & np.uint64(0x7F)) << np.uint64(56)
+            numbers[which] |= np.where(two, tenth, np.uint64(0)) << np.uint64(63)
+            lengths[which] = 9 + two
+        return numbers, lengths
+
+    def text_spans(self, at: Places) -> tuple[Places, Places]:
+        """Return where the texts at the places begin, whose lengths stand first, and those lengths.
+
+        Raises:
+            UnusualError: a length is negative, or of more than 32 bits.
+        """
+        first = self.tags(at)
+        if (first & 0x81 == 0).all():
+            return at + 1, (first >> 1).astype(np.int64)
+        numbers, lengths = self.varints(at)
+        if ((numbers & _ONE).any()) or (numbers >> np.uint64(32)).any():
+            raise UnusualError("an impossible length of a text")
+        return at + lengths, (numbers >> _ONE).view(np.int64)
+
+    def texts(self, at: Places, lengths: Places) -> pa.BinaryArray:
+        """Copy texts out, whose places must rise."""
+        # An array of the texts and of the gaps between them needs no copy; then every second element is taken.
+        offsets = np.zeros(2 * len(at) + 1, dtype=np.int32)
+        offsets[:-1:2] = at
+        offsets[1::2] = at + lengths
+        offsets[-1] = offsets[-2:].max()
+        both = pa.BinaryArray.from_buffers(
+            pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), self._buffer], null_count=0
+        )
+        return both.take(pa.array(np.arange(0, 2 * len(at), 2, dtype=np.int32)))
+
+
+def signed(numbers: Words) -> npt.NDArray[np.int64]:
+    """Return signed numbers, of which the lowest bit tells the sign."""
+    return ((numbers >> _ONE) ^ (~(numbers & _ONE) + _ONE)).view(np.int64)
+
+
+def zigzag(numbers: npt.NDArray[np.int64]) -> Words:
+    """Return signed numbers with the sign in the lowest bit; the inverse of `signed`."""
+    return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+
+
+def _compressed(words: Words) -> Words:
+    """Join the lower seven bits of eight bytes."""
+    words = words & np.uint64(0x7F7F7F7F7F7F7F7F)
+    words = (words & np.uint64(0x007F007F007F007F)) | (words >> _ONE & np.uint64(0x3F803F803F803F80))
+    words = (words & np.uint64(0x00003FFF00003FFF)) | (words >> np.uint64(2) & np.uint64(0x0FFFC0000FFFC000))
+    return (words & np.uint64(0x0FFFFFFF)) | (words >> np.uint64(4) & np.uint64(0x00FFFFFFF0000000))

@@ -1,0 +1,121 @@
+"""Many rows put together at once, piece by piece, each piece for all rows.
+
+What has the same length in every row is collected in a template with holes for what differs, and filled in as a
+matrix; what has not stands between the matrices as an Arrow array. A piece may be left out in some rows. At the end
+Arrow joins the pieces of each row.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.wire.yson.message import Bytes, Mask, Places, Words
+
+Numbers: TypeAlias = npt.NDArray[Any]
+
+_BINARY: Final = pa.large_binary()
+
+
+# The marks of all bytes but the last, by a number's length.
+_MARKED: Final = np.array(
+    [int.from_bytes(b"\x80" * min(max(0, length - 1), 8), "little") for length in range(11)], dtype=np.uint64
+)
+
+
+class Pieces:
+    """So many rows that are being put together."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._pieces: list[pa.LargeBinaryArray] = []
+        self._template = bytearray()
+        self._holes: list[tuple[int, Numbers]] = []
+        self._present: pa.BooleanArray | None = None
+
+    def begin(self, present: Mask | None) -> None:
+        """Add what follows only to the rows where it is present; with None to all again."""
+        self._flush()
+        self._present = None if present is None else pa.array(present)
+
+    def constant(self, data: bytes) -> None:
+        """Add bytes that are the same in every row."""
+        self._template += data
+
+    def fixed(self, values: Numbers) -> None:
+        """Add an entry of the array to each row, as its bytes are."""
+        self._holes.append((len(self._template), values))
+        self._template += bytes(values.dtype.itemsize)
+
+    def varints(self, numbers: Words) -> None:
+        """Add numbers in groups of seven bits, the lowest first."""
+        data, lengths = varints(numbers)
+        width = int(lengths[0])
+        if (lengths == width).all():
+            self.fixed(np.ascontiguousarray(data[:, :width]).view(f"V{width}").ravel())
+            return
+        # An array of the numbers and of the gaps behind them, of which every second element is taken.
+        begins = np.arange(self._rows, dtype=np.int64) * data.shape[1]
+        offsets = np.full(2 * self._rows + 1, data.size, dtype=np.int64)
+        offsets[:-1:2], offsets[1::2] = begins, begins + lengths
+        both = _texts(2 * self._rows, offsets, data)
+        self.array(both.take(pa.array(np.arange(0, 2 * self._rows, 2, dtype=np.int64))))
+
+    def array(self, texts: pa.Array) -> None:
+        """Add the texts of an Arrow array."""
+        self._flush()
+        self._add(texts.cast(_BINARY))
+
+    def joined(self) -> pa.LargeBinaryArray:
+        """Return the rows."""
+        self._flush()
+        if len(self._pieces) == 1:
+            return self._pieces[0]
+        return pc.binary_join_element_wise(*self._pieces, pa.scalar(b"", _BINARY), null_handling="skip")
+
+    def _flush(self) -> None:
+        """Make a piece of the template."""
+        width = len(self._template)
+        if not width:
+            return
+        matrix = self._template * self._rows
+        for at, values in self._holes:
+            np.ndarray((self._rows,), dtype=values.dtype, buffer=matrix, offset=at, strides=(width,))[:] = values
+        self._template, self._holes = bytearray(), []
+        self._add(_texts(self._rows, np.arange(self._rows + 1, dtype=np.int64) * width, matrix))
+
+    def _add(self, texts: pa.LargeBinaryArray) -> None:
+        if self._present is not None:
+            texts = pc.if_else(self._present, texts, pa.scalar(None, _BINARY))
+        self._pieces.append(texts)
+
+
+def _texts(count: int, offsets: Places, data: Bytes | bytearray) -> pa.LargeBinaryArray:
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(data)]
+    return pa.LargeBinaryArray.from_buffers(_BINARY, count, buffers)
+
+
+def varints(numbers: Words) -> tuple[Bytes, Places]:
+    """Return numbers in groups of seven bits, each at the beginning of a row of 8 or 16 bytes, and their lengths."""
+    most = int(numbers.max(initial=0))
+    lengths = np.ones(len(numbers), dtype=np.int64)
+    for size in range(1, 10):
+        if most >> 7 * size == 0:
+            break
+        lengths += numbers >= np.uint64(1 << 7 * size)
+    # Spread the groups over the bytes, and mark all but the last of each number.
+    words = numbers & np.uint64(0x00FFFFFFFFFFFFFF)
+    words = (words & np.uint64(0x000000000FFFFFFF)) | (words << np.uint64(4) & np.uint64(0x0FFFFFFF00000000))
+    words = (words & np.uint64(0x00003FFF00003FFF)) | (words << np.uint64(2) & np.uint64(0x3FFF00003FFF0000))
+    words = (words & np.uint64(0x007F007F007F007F)) | (words << np.uint64(1) & np.uint64(0x7F007F007F007F00))
+    words |= _MARKED[lengths]
+    if most < 1 << 56:
+        return words.view(np.uint8).reshape(-1, 8), lengths
+    both = np.zeros((len(numbers), 2), dtype=np.uint64)
+    both[:, 0] = words
+    both[:, 1] = (numbers >> np.uint64(56) & np.uint64(0xFF)) | (numbers >> np.uint64(63) << np.uint64(8))
+    return both.view(np.uint8).reshape(-1, 16), lengths

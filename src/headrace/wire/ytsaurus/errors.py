@@ -1,0 +1,143 @@
+"""Errors of YTsaurus: their codes, their form in answers, and which of them may pass.
+
+An error is a tree: the outer ones say what was being done, the inner ones why it failed. What happened is told by
+the codes of the whole tree, so look with `YtError.contains`, not at the outermost code alone.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from headrace.errors import StoreError
+
+
+class Code(enum.IntEnum):
+    """Codes that are looked at, or answered, by name; there are many more."""
+
+    GENERIC = 1
+    TIMEOUT = 3
+    TRANSPORT = 100
+    UNAVAILABLE = 105
+    REQUEST_QUEUE_FULL = 108
+    SORT_ORDER_VIOLATION = 301
+    SCHEMA_VIOLATION = 307
+    CYPRESS_LOCK_CONFLICT = 402
+    RESOLVE = 500
+    ALREADY_EXISTS = 501
+    AUTHENTICATION = 900
+    AUTHORIZATION = 901
+    """Also: a consumer is not registered for the queue."""
+    ACCOUNT_LIMIT = 902
+    RATE_LIMIT = 904
+    PROXY_BANNED = 2100
+    TABLET_LOCK_CONFLICT = 1700
+    NO_SUCH_TABLET = 1701
+    TABLET_NOT_MOUNTED = 1702
+    ALL_WRITES_DISABLED = 1703
+    INVALID_MOUNT_REVISION = 1704
+    INVALID_TABLET_STATE = 1706
+    NO_SYNC_REPLICAS = 1714
+    TABLE_MUST_NOT_BE_REPLICATED = 1715
+    TABLE_MUST_BE_SORTED = 1716
+    TOO_MANY_ROWS_IN_TRANSACTION = 1717
+    NO_SUCH_CELL = 1721
+    COLUMN_NOT_FOUND = 1726
+    WRITE_RETRY_IMPOSSIBLE = 1731
+    CONSUMER_OFFSET_CONFLICT = 3100
+    INVALID_EPOCH = 3101
+    ZOMBIE_EPOCH = 3102
+    INVALID_ROW_SEQUENCE_NUMBERS = 3103
+    NO_SUCH_TRANSACTION = 11000
+
+
+REQUEST_MAY_PASS: Final = frozenset({3, 100, 105, 108, 904, 2100})
+"""Codes after which YTsaurus' client sends the same request again: nothing was wrong with it."""
+TABLETS_MAY_PASS: Final = frozenset({1700, 1701, 1702, 1712, 1713, 1721, 1735, 1736, 1744, 1745, 1746})
+"""Codes after which it repeats a call on dynamic tables that is not part of a transaction."""
+
+_MAX_DEPTH: Final = 32
+_MAX_MESSAGE: Final = 4000
+
+
+class YtError(StoreError):
+    """An error as YTsaurus tells of it.
+
+    Attributes:
+        code: see `Code`.
+        message: what the wire says; what was received, what is valid and the remedy are part of it.
+        attributes: details by name; values are what YSON can hold.
+        inner: the errors that led to it.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        *,
+        received: object = None,
+        valid: str | Iterable[object] | None = None,
+        remedy: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        inner: Iterable[YtError] = (),
+    ) -> None:
+        super().__init__(message, received=received, valid=valid, remedy=remedy)
+        self.code = int(code)
+        self.message: str = self.args[0]
+        self.attributes: dict[str, Any] = dict(attributes or {})
+        self.inner = tuple(inner)
+        # The whole story in one line: the causes follow what they caused.
+        told = list(dict.fromkeys(error.message for error in self))
+        self.args = (f"{': '.join(told)} (YTsaurus error {self.code})",)
+
+    def __iter__(self) -> Iterator[YtError]:
+        """Go through the tree, outer errors before inner ones."""
+        yield self
+        for error in self.inner:
+            yield from error
+
+    def contains(self, *codes: int) -> bool:
+        """Tell whether one of the codes is that of this error or of an inner one."""
+        return any(error.code in codes for error in self)
+
+    def find(self, code: int) -> YtError | None:
+        """Return the outermost error of the tree with that code."""
+        return next((error for error in self if error.code == code), None)
+
+    def may_pass(self, *, tablets: bool) -> bool:
+        """Tell whether the same request may succeed a little later.
+
+        Args:
+            tablets: the request is a call on dynamic tables outside of a transaction, which passes also when tablets
+                move or a lock was held.
+        """
+        return self.contains(*REQUEST_MAY_PASS) or (tablets and self.contains(*TABLETS_MAY_PASS))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the error as answers have it: code, message, attributes, inner_errors."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "attributes": dict(self.attributes),
+            "inner_errors": [error.to_json() for error in self.inner],
+        }
+
+    @classmethod
+    def from_json(cls, value: object) -> YtError:
+        """Read an error from an answer; whatever is not as it should be is passed over."""
+        return cls._read(value, 0)
+
+    @classmethod
+    def _read(cls, value: object, depth: int) -> YtError:
+        if not isinstance(value, Mapping):
+            return cls(Code.GENERIC, "an error without a readable description")
+        code, attributes, inner = (value.get(name) for name in ("code", "attributes", "inner_errors"))
+        named = attributes.items() if isinstance(attributes, Mapping) else ()
+        causes = inner if isinstance(inner, list | tuple) and depth < _MAX_DEPTH else ()
+        return cls(
+            code if isinstance(code, int) else Code.GENERIC,
+            str(value.get("message") or "an error without a message")[:_MAX_MESSAGE],
+            attributes={str(name): what for name, what in named},
+            inner=[cls._read(cause, depth + 1) for cause in causes],
+        )

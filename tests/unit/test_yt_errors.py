@@ -1,0 +1,59 @@
+"""Errors of YTsaurus keep their tree there and back, and tell which of them may pass."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from headrace.errors import StoreError
+from headrace.wire.ytsaurus.errors import Code, YtError
+
+
+def test_an_error_goes_there_and_back() -> None:
+    inner = YtError(Code.TABLET_NOT_MOUNTED, "Tablet 1-2-3-4 is not mounted", attributes={"tablet_id": "1-2-3-4"})
+    error = YtError(Code.GENERIC, "Error committing transaction", inner=[inner])
+    value = error.to_json()
+    assert value["inner_errors"][0]["attributes"] == {"tablet_id": "1-2-3-4"}
+    for again in (YtError.from_json(value), pickle.loads(pickle.dumps(error))):
+        assert again.to_json() == value
+        assert str(again) == str(error)
+    assert "Error committing transaction: Tablet 1-2-3-4 is not mounted" in str(error)
+    assert isinstance(error, StoreError)
+
+
+def test_what_was_received_and_is_valid_is_part_of_the_message() -> None:
+    error = YtError(1, "no such mode", received="w", valid=["r", "x"], remedy="choose one")
+    assert error.to_json()["message"] == "no such mode; received: w; valid: r, x; choose one"
+
+
+@pytest.mark.parametrize(
+    ("code", "request_passes", "tablets_pass"),
+    [(108, True, True), (1702, False, True), (1700, False, True), (1703, False, False), (500, False, False)],
+)
+def test_whether_it_may_pass_is_told_by_the_whole_tree(code: int, request_passes: bool, tablets_pass: bool) -> None:
+    error = YtError(1, "outer", inner=[YtError(2, "other"), YtError(1, "middle", inner=[YtError(code, "cause")])])
+    assert error.may_pass(tablets=False) == request_passes
+    assert error.may_pass(tablets=True) == tablets_pass
+    found = error.find(code)
+    assert found is not None
+    assert found.message == "cause"
+    assert error.find(999) is None
+    assert error.contains(999, code)
+
+
+@pytest.mark.parametrize(
+    "value", [None, 5, "x", {}, {"code": "x", "message": 5}, {"inner_errors": 5}, {"inner_errors": [None], "code": 7}]
+)
+def test_whatever_is_not_as_it_should_be_is_passed_over(value: Any) -> None:
+    error = YtError.from_json(value)
+    assert error.message
+    assert YtError.from_json(error.to_json()).to_json() == error.to_json()
+
+
+def test_errors_nested_deep_are_cut_off() -> None:
+    value: Any = {"code": 1, "message": "bottom"}
+    for _ in range(10_000):
+        value = {"code": 1, "message": "m" * 10_000, "inner_errors": [value]}
+    assert len(list(YtError.from_json(value))) < 100
