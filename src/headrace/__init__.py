@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from headrace.errors import HeadraceError
     from headrace.opening import open
     from headrace.ports import Consumer, Producer, Queue, Store, Table, Tunnel
+    from headrace.spark.checkpoint_location import checkpoint
     from headrace.spark.listener import LagListener, lag_of
     from headrace.spark.outputs import Output
     from headrace.spark.publication import write_stream
@@ -37,6 +38,7 @@ _HOMES = {
     "Tunnel": "headrace.ports",
     "TunnelWorker": "headrace.tunnel",
     "YtDataSource": "headrace.spark.yt_source",
+    "checkpoint": "headrace.spark.checkpoint_location",
     "lag_of": "headrace.spark.listener",
     "open": "headrace.opening",
     "session": "headrace.spark.session",
@@ -60,6 +62,7 @@ __all__ = [
     "Tunnel",
     "TunnelWorker",
     "YtDataSource",
+    "checkpoint",
     "lag_of",
     "open",
     "session",

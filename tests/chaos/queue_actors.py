@@ -1,9 +1,11 @@
 """The processes that are killed around queues: a driver with two streaming queries, producers, and a trimmer.
 
-``python -m tests.chaos.queue_actors driver DIRECTORY`` runs the queries until it is told to end by a file ``stop``;
+``python -m tests.chaos.queue_actors driver DIRECTORY [CHECKPOINTS]`` runs the queries until it is told to end by a file
+``stop``, with their checkpoints below a directory of the store if one is named, otherwise beside it;
 ``… writer DIRECTORY NAME`` pushes rows through a producer, going on behind the last one that is there;
 ``… trimmer DIRECTORY`` removes rows that both consumers have read, all the time; ``… sweeper DIRECTORY`` keeps the
-sinks small too, for a soak.
+sinks small too, for a soak; ``… server DIRECTORY PORT`` is a YTsaurus cluster whose rows lie in the directory. They
+open the store at what the file ``address`` names, if there is one.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace
+from tests.chaos.actors import address
 from tests.chaos.driving import driver_session, run_until_told
 
 QUEUES, PARTITIONS, KEYS, BATCH_ROWS, MOST_WAITING = ("left", "right"), 3, 20, 5_000, 30_000
@@ -37,7 +40,7 @@ def row(writer: str, number: int) -> dict[str, Any]:
 
 def create(directory: Path, **options: Any) -> headrace.Store:
     """Create the store: two queues with vital consumers, and the sinks, whose tables get the options."""
-    store = headrace.open(directory / "store", create=True)
+    store = headrace.open(address(directory), create=True)
     for consumer in (COPIER, SUMMER):
         store.create_consumer(consumer)
     for name in QUEUES:
@@ -54,7 +57,7 @@ def create(directory: Path, **options: Any) -> headrace.Store:
 def write(directory: Path, name: str) -> None:
     """Push numbered rows into a queue, from the first that is not there yet."""
     chance = random.Random(f"{name}{os.getpid()}")
-    store = headrace.open(directory / "store")
+    store = headrace.open(address(directory))
     producer, queue = store.producer("//producer"), store.queue(QUEUES[int(name) % len(QUEUES)])
     session = producer.open_session(queue.name, name)
     last = session.sequence_number
@@ -74,7 +77,7 @@ def write(directory: Path, name: str) -> None:
 
 def trim(directory: Path) -> None:
     """Trim the queues again and again, beside what they do by themselves."""
-    store = headrace.open(directory / "store")
+    store = headrace.open(address(directory))
     while not (directory / "stop").exists():
         for name in QUEUES:
             store.queue(name).trim()
@@ -83,7 +86,7 @@ def trim(directory: Path) -> None:
 
 def sweep(directory: Path, keep: int = 20_000) -> None:
     """Trim the queues and the sinks again and again, so that the store has a bounded number of rows."""
-    store = headrace.open(directory / "store")
+    store = headrace.open(address(directory))
     copied, prices = store.queue("copied"), store.table("prices")
     while not (directory / "stop").exists():
         for name in QUEUES:
@@ -97,10 +100,10 @@ def sweep(directory: Path, keep: int = 20_000) -> None:
         time.sleep(1)
 
 
-def drive(directory: Path) -> None:
+def drive(directory: Path, in_store: str = "") -> None:
     """Run the two queries until told to stop; end when they have caught up."""
     spark = driver_session()
-    store = str(directory / "store")
+    store = address(directory)
 
     def rows(consumer: str) -> Any:
         stream = spark.readStream.format("headrace").option("store", store).option("queues", ",".join(QUEUES))
@@ -113,7 +116,7 @@ def drive(directory: Path) -> None:
 
     addressed = rows(COPIER).selectExpr("_queue AS queue", "_partition AS partition", "_row_index AS row", *COLUMNS)
     sums = rows(SUMMER).groupBy("key").agg({"*": "count", "price": "sum"})
-    checkpoints = directory / "checkpoints"
+    checkpoints = f"headrace:///{in_store}" if in_store else str(directory / "checkpoints")
     queries = [
         headrace.write_stream(
             addressed,
@@ -122,14 +125,14 @@ def drive(directory: Path) -> None:
                 headrace.Output(queue="copied", key=["queue", "partition"]),
                 headrace.Output(table="prices", select=lambda df: df.select("writer", "n", "price")),
             ],
-            checkpoint=checkpoints / "copied",
+            checkpoint=f"{checkpoints}/copied",
             name="copied",
         ).start(),
         headrace.write_stream(
             sums.selectExpr("key", "`count(1)` AS count", "`sum(price)` AS total"),
             store=store,
             table="sums",
-            checkpoint=checkpoints / "sums",
+            checkpoint=f"{checkpoints}/sums",
             mode="update",
             name="sums",
         ).start(),
@@ -137,13 +140,23 @@ def drive(directory: Path) -> None:
     run_until_told(directory, spark, queries)
 
 
+def serve(directory: Path, port: str) -> None:
+    """Be a YTsaurus cluster until killed."""
+    from headrace.cli.main import main
+
+    sys.argv = ["headrace", "serve", "--ytsaurus", port, "--root", str(directory / "cluster")]
+    main()
+
+
 if __name__ == "__main__":
     role, where = sys.argv[1], Path(sys.argv[2])
     if role == "driver":
-        drive(where)
+        drive(where, *sys.argv[3:])
     elif role == "trimmer":
         trim(where)
     elif role == "sweeper":
         sweep(where)
+    elif role == "server":
+        serve(where, sys.argv[3])
     else:
         write(where, sys.argv[3])

@@ -44,9 +44,10 @@ outputs = [
     headrace.Output(table="items", select=lambda df: df.where("id > 7").withColumn("price", F.lit(0.0))),
     headrace.Output(queue="copy"),
 ]
-query = headrace.write_stream(rows, store=store.url, outputs=outputs, checkpoint=directory / "d")
+query = headrace.write_stream(rows, store=store.url, outputs=outputs, checkpoint="headrace:///d")
 query.trigger(availableNow=True).start().awaitTermination()
 print(store.queue("copy").bounds()[0].rows, store.consumer("c").offsets("clicks"), items.get({"id": 8}))
+print(store.files().status("/d/commits/1") is not None)
 copied = spark.read.format("headrace").option("store", store.url).load("items")
 print(copied.count(), copied.where("id >= 90").count())
 spark.stop()
@@ -62,6 +63,8 @@ def test_streams_and_batches_over_connect(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
     lines = done.stdout.strip().splitlines()
     even, odd = sum(n / 4 for n in range(0, 100, 2)), sum(n / 4 for n in range(1, 100, 2))
-    assert lines[-3] == str([{"bucket": 0, "count": 50, "total": even}, {"bucket": 1, "count": 50, "total": odd}])
-    assert lines[-2] == "10 {0: 10} {'id': 8, 'price': 0.0}"
+    assert lines[-4] == str([{"bucket": 0, "count": 50, "total": even}, {"bucket": 1, "count": 50, "total": odd}])
+    assert lines[-3] == "10 {0: 10} {'id': 8, 'price': 0.0}"
+    # The server of the second checkpoint is in the client's process.
+    assert lines[-2] == "True"
     assert lines[-1] == "100 10"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -30,3 +31,42 @@ def test_an_error_is_not_hidden_where_the_connection_is_closed(database: Databas
         fail()
     with database.write() as connection:
         connection.execute("UPDATE clock SET version = version + 1")
+
+
+def version(database: Database) -> int:
+    return int(database.query("SELECT version FROM clock")[0][0])
+
+
+def rise(database: Database) -> None:
+    with database.write() as connection:
+        connection.execute("UPDATE clock SET version = version + 1")
+
+
+def test_a_write_inside_a_write_is_a_part_of_it(database: Database) -> None:
+    def fail() -> None:
+        with database.write():
+            rise(database)
+            raise ArithmeticError
+
+    with database.write():
+        rise(database)
+        with pytest.raises(ArithmeticError):
+            fail()
+        rise(database)
+        # Nobody else sees any of it yet.
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(version, database).result() == 0
+    assert version(database) == 2
+
+
+def test_what_an_outer_write_undoes_is_undone_inside(database: Database) -> None:
+    def fail() -> None:
+        with database.write():
+            rise(database)
+            raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        fail()
+    assert version(database) == 0
+    rise(database)
+    assert version(database) == 1

@@ -25,6 +25,7 @@ def test_the_public_names_are_these() -> None:
         "Tunnel",
         "TunnelWorker",
         "YtDataSource",
+        "checkpoint",
         "lag_of",
         "open",
         "session",

@@ -4,6 +4,7 @@ A store differs from another by its `Capabilities`, never by its name. All metho
 thread and any process; objects are cheap to make and hold no state that others need to see.
 """
 
+from headrace.ports.files import Content, Files, FileStatus, Upload
 from headrace.ports.publication import Advance, Append, Publisher, Staged, Write
 from headrace.ports.queues import (
     Consumer,
@@ -24,6 +25,9 @@ __all__ = [
     "Capabilities",
     "ChannelDescription",
     "Consumer",
+    "Content",
+    "FileStatus",
+    "Files",
     "Partition",
     "Producer",
     "Publisher",
@@ -42,5 +46,6 @@ __all__ = [
     "Tunnel",
     "TunnelClient",
     "TunnelDescription",
+    "Upload",
     "Write",
 ]

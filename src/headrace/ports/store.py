@@ -10,7 +10,9 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from headrace.errors import UnsupportedError
 from headrace.model import Start, TunnelKind
+from headrace.ports.files import Files
 from headrace.ports.publication import Publisher
 from headrace.ports.queues import Consumer, Producer, Queue, Registration
 from headrace.ports.tables import Table
@@ -39,6 +41,12 @@ class Capabilities:
             cells is an UPDATE.
         rewinds: a new reader can begin before the checkpoints of a tunnel.
         trims: changes can be removed from the log of a table, and partitions tell what it has.
+        files: the store has files, and so can keep the checkpoints of queries.
+        tunnels: tables keep their changes, and tunnels read them.
+        row_times: queues tell when each row was committed, also without a column `$timestamp`.
+        partition_sizes: queues tell the bytes of each partition; otherwise they are estimated from those of the queue.
+        rows_at_once: of how many rows for one partition of its targets a publication may make sure that all become
+            visible at one moment; larger ones are exactly once too, but become visible in parts. None is any number.
     """
 
     transactions: bool
@@ -55,11 +63,20 @@ class Capabilities:
     tells_rows: bool = True
     rewinds: bool = True
     trims: bool = True
+    files: bool = False
+    tunnels: bool = True
+    row_times: bool = True
+    partition_sizes: bool = True
+    rows_at_once: int | None = None
 
     @property
     def guarantee(self) -> str:
         """What a sink in this store can promise a job, in a few words."""
-        return "exactly once" if self.transactions else "at least once, identical batches (idempotent puts)"
+        if not self.transactions:
+            return "at least once, identical batches (idempotent puts)"
+        if self.rows_at_once is None:
+            return "exactly once"
+        return f"exactly once; up to {self.rows_at_once} rows of a batch visible at once, more of them in parts"
 
 
 class Store(ABC):
@@ -208,6 +225,20 @@ class Store(ABC):
 
     @abstractmethod
     def drop_producer(self, name: str, *, missing_ok: bool = False) -> None: ...
+
+    # -- files ------------------------------------------------------------------------------------------
+
+    def files(self) -> Files:
+        """Return the files of the store.
+
+        Raises:
+            UnsupportedError: the store has none, see `Capabilities.files`.
+        """
+        raise UnsupportedError(
+            "this store has no files, so it cannot keep a checkpoint",
+            received=self.url,
+            remedy="keep the checkpoint in a directory, or name a store that has files",
+        )
 
     # -- publication, waiting ---------------------------------------------------------------------------
 

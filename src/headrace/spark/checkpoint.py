@@ -1,4 +1,4 @@
-"""What a query's checkpoint tells about the query and its batches.
+"""What a query's checkpoint tells about the query and its batches, in a directory, in a store or wherever Spark reads.
 
 The checkpoint belongs to Spark; it is only read here, but for what a killed process left half-written. Its ``metadata``
 file holds the query's id, and the file ``offsets/<batch>``, written before the batch runs, holds what the batch reads,
@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from headrace.checkpoints.locations import parse_served, store_key
+from headrace.checkpoints.server import served_files
 from headrace.feeds.queue_feed import QueueOffset, is_queue_offset
-from headrace.ports import Advance
+from headrace.ports import Advance, Files, Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,28 +29,31 @@ QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 _log = logging.getLogger("headrace")
 
 
-def query_id(spark: SparkSession, checkpoint: str) -> str:
+def query_id(spark: SparkSession, checkpoint: str, store: Store | None = None) -> str:
     """Return the id of the streaming query whose batch is being written: the job's identity."""
-    if not _is_connect(spark):
+    if not is_connect(spark):
         job = spark.sparkContext.getLocalProperty(QUERY_ID)
         if job:
             return job
     # Over Spark Connect a batch is an operation of its own and knows nothing of its query; the checkpoint does.
-    text = _read(checkpoint, "metadata", spark)
+    text = _read(checkpoint, "metadata", spark, store)
     return str(json.loads(text or "{}")["id"])
 
 
-def batch_content(checkpoint: str, batch: int, spark: SparkSession | None = None) -> str:
+def batch_content(checkpoint: str, batch: int, spark: SparkSession | None = None, *, store: Store | None = None) -> str:
     """Return what tells a batch from any other that is ever planned under its number; empty if that is unknown.
 
-    Without a session, only a checkpoint in a local directory can be read.
+    Args:
+        spark: without a session, only a checkpoint in a local directory or a store can be read.
+        store: the store that is written; a checkpoint in it can be read in every process, one in another store in the
+            driver's only.
     """
-    text = _read(checkpoint, f"offsets/{batch}", spark)
+    text = _read(checkpoint, f"offsets/{batch}", spark, store)
     return "" if text is None else hashlib.sha256(text.encode()).hexdigest()
 
 
 def queue_progress(
-    checkpoint: str, batch: int, store_id: str, spark: SparkSession | None = None
+    checkpoint: str, batch: int, store_id: str, spark: SparkSession | None = None, *, store: Store | None = None
 ) -> tuple[Advance, ...]:
     """Return how far a batch takes the consumers, in one store, of the queues that it reads.
 
@@ -58,8 +63,9 @@ def queue_progress(
     if batch == 0:
         return ()
     try:
-        ends = _queue_offsets(checkpoint, batch, store_id, spark)
-        starts = _queue_offsets(checkpoint, batch - 1, store_id, spark) if ends else {}
+        ends = _queue_offsets(_read(checkpoint, f"offsets/{batch}", spark, store), store_id)
+        earlier = _read(checkpoint, f"offsets/{batch - 1}", spark, store) if ends else None
+        starts = _queue_offsets(earlier, store_id)
     except Exception:
         # Whatever file system it is on: the rows are staged, and can be published without this.
         _log.warning("the offsets of batch %d cannot be read; its consumers follow later", batch, exc_info=True)
@@ -74,8 +80,11 @@ def clear_unfinished_start(checkpoint: str) -> None:
 
     Spark 4.3 refuses to start a stateful query without a batch whose checkpoint has any file under ``offsets``
     (``STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY``), be it the hidden file that it had not renamed yet: that query
-    could never start again. Only a checkpoint in a local directory is looked after.
+    could never start again. Only a checkpoint in a local directory, or in a store, is looked after.
     """
+    in_store = _in_store(checkpoint, None)
+    if in_store is not None:
+        _clear_in_store(*in_store)
     directory = _local(checkpoint)
     if directory is None:
         return
@@ -83,6 +92,14 @@ def clear_unfinished_start(checkpoint: str) -> None:
     if all(file.name.startswith(".") for file in files):
         for file in files:
             file.unlink(missing_ok=True)
+
+
+def _clear_in_store(files: Files, directory: str) -> None:
+    logs = [f"{directory}/{name}" for name in ("offsets", "commits")]
+    found = [status for log in logs if files.status(log) is not None for status in files.list(log)]
+    if all(status.name.startswith(".") for status in found):
+        for status in found:
+            files.remove(status.path)
 
 
 def _advances(start: QueueOffset, end: QueueOffset) -> Iterator[Advance]:
@@ -99,9 +116,8 @@ def _advances(start: QueueOffset, end: QueueOffset) -> Iterator[Advance]:
             yield Advance(end.consumer, queue, moved, {partition: begun.get(partition, 0) for partition in moved})
 
 
-def _queue_offsets(checkpoint: str, batch: int, store_id: str, spark: SparkSession | None) -> Mapping[str, QueueOffset]:
-    """Return the offsets, by source, where a batch ends in queues of a store."""
-    text = _read(checkpoint, f"offsets/{batch}", spark)
+def _queue_offsets(text: str | None, store_id: str) -> Mapping[str, QueueOffset]:
+    """Return the offsets, by source, where a batch ends in queues of a store, from its offsets file."""
     offsets = {}
     for source, line in _source_lines(text or ""):
         try:
@@ -124,7 +140,12 @@ def _source_lines(text: str) -> Iterator[tuple[str, str]]:
             yield source, offset
 
 
-def _read(checkpoint: str, name: str, spark: SparkSession | None) -> str | None:
+def _read(checkpoint: str, name: str, spark: SparkSession | None, store: Store | None) -> str | None:
+    in_store = _in_store(checkpoint, store)
+    if in_store is not None:
+        files, root = in_store
+        content = files.read(f"{root}/{name}")
+        return None if content is None else content.decode()
     directory = _local(checkpoint)
     if directory is not None:
         path = directory / name
@@ -135,6 +156,17 @@ def _read(checkpoint: str, name: str, spark: SparkSession | None) -> str | None:
     return "\n".join(row.value for row in lines)
 
 
+def _in_store(checkpoint: str, store: Store | None) -> tuple[Files, str] | None:
+    """Return the files and the path of a checkpoint in a store: in this one, or in one that this process serves."""
+    served = parse_served(checkpoint)
+    if served is None:
+        return None
+    key, path = served
+    if store is not None and store.capabilities.files and store_key(store.id) == key:
+        return store.files(), path
+    return served_files(checkpoint)
+
+
 def _local(checkpoint: str) -> Path | None:
     """Return the directory of a checkpoint; None if it is not in a local one."""
     parts = urlsplit(checkpoint)
@@ -143,5 +175,6 @@ def _local(checkpoint: str) -> Path | None:
     return Path(unquote(parts.path) if parts.scheme else checkpoint)
 
 
-def _is_connect(spark: SparkSession) -> bool:
+def is_connect(spark: SparkSession) -> bool:
+    """Tell whether a session is one of Spark Connect."""
     return "connect" in type(spark).__module__

@@ -21,6 +21,7 @@ from headrace.model import RowChange
 from headrace.opening import open as open_store
 from headrace.ports import Queue, Staged
 from headrace.spark.checkpoint import batch_content, clear_unfinished_start, query_id, queue_progress
+from headrace.spark.checkpoint_location import sink_checkpoint
 from headrace.spark.options import HEADRACE_OPTIONS, TABLESTORE_OPTIONS, YT_OPTIONS, Location, Settings, locate
 from headrace.spark.outputs import ROWS_PER_WRITE, Output, Target, rows_per_write, stage
 from headrace.spark.workers import settle
@@ -70,17 +71,18 @@ class StreamWriter:
                 target.check(store, _columns(self.df, output))
             # Absolute: the tasks may have another working directory.
             url = store.url
-        clear_unfinished_start(self.checkpoint)
+        checkpoint = sink_checkpoint(self.checkpoint, url, self.store_options, self.df.sparkSession)
+        clear_unfinished_start(checkpoint)
         stream: DataStreamWriter = self.df.writeStream.outputMode(self.mode)
-        stream = stream.option("checkpointLocation", self.checkpoint)
+        stream = stream.option("checkpointLocation", checkpoint)
         if self.name:
             stream = stream.queryName(self.name)
         if self.trigger_options:
             stream = stream.trigger(**self.trigger_options)
-        return stream.foreachBatch(self._publish_batch(url, targets)).start()
+        return stream.foreachBatch(self._publish_batch(url, targets, checkpoint)).start()
 
-    def _publish_batch(self, url: str, targets: Sequence[Target]) -> Callable[[DataFrame, int], None]:
-        outputs, checkpoint, most_rows = self.outputs, self.checkpoint, self.rows_per_write
+    def _publish_batch(self, url: str, targets: Sequence[Target], checkpoint: str) -> Callable[[DataFrame, int], None]:
+        outputs, most_rows = self.outputs, self.rows_per_write
         options = dict(self.store_options)
         sink = "+".join(sorted(target.name for target in targets))
         job: str | None = None
@@ -88,7 +90,6 @@ class StreamWriter:
         def publish_batch(batch_df: DataFrame, batch: int) -> None:
             nonlocal job
             spark = batch_df.sparkSession
-            job = current = job or query_id(spark, checkpoint)
 
             def staged(rows: DataFrame, target: Target) -> list[Staged]:
                 def stage_rows(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -106,6 +107,7 @@ class StreamWriter:
                 return [Staged(receipt.id, receipt.rows) for receipt in receipts]
 
             with open_store(url, **options) as store:
+                job = current = job or query_id(spark, checkpoint, store)
                 publisher = store.publisher(current, sink)
                 try:
                     with _computed_once(batch_df, len(outputs)) as given:
@@ -116,8 +118,8 @@ class StreamWriter:
                     publisher.publish(
                         batch,
                         writes,
-                        advances=queue_progress(checkpoint, batch, store.id, spark),
-                        content=batch_content(checkpoint, batch, spark),
+                        advances=queue_progress(checkpoint, batch, store.id, spark, store=store),
+                        content=batch_content(checkpoint, batch, spark, store=store),
                     )
                 except Exception:
                     publisher.discard(batch)
@@ -173,7 +175,8 @@ def write_stream(
     Args:
         df: the query; its columns are matched to the table's or queue's by name. In rows for a queue, a column
             ``$tablet_index`` says which partition each row goes to.
-        checkpoint: the checkpoint location, a directory or any URL that Spark can write.
+        checkpoint: the checkpoint location: a directory, any URL that Spark can write, or ``headrace:///path`` for a
+            directory in the sink's store; see docs/checkpoints.md, also for ``yt:///path``.
         store: the store's path or URL; ``table`` or ``queue`` names the table or queue in it.
         key: for a queue: the columns by whose values rows are spread over its partitions.
         outputs: several tables and queues of the store, written in one transaction for each batch, instead of

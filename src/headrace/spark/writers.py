@@ -118,8 +118,8 @@ class StreamSinkWriter(_Writer, DataSourceStreamArrowWriter):
             self._publish(
                 store,
                 staged,
-                advances=queue_progress(checkpoint, batchId, store.id) if checkpoint else (),
-                content=batch_content(checkpoint, batchId) if checkpoint else "",
+                advances=queue_progress(checkpoint, batchId, store.id, store=store) if checkpoint else (),
+                content=batch_content(checkpoint, batchId, store=store) if checkpoint else "",
             )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

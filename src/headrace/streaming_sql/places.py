@@ -126,10 +126,9 @@ class QueuePlaces:
         found, known = [], []
         for location in self.stores():
             with location.open_store() as store:
-                names = store.queues() if kind == "queue" else store.consumers()
-            known += names
-            if name in names:
-                found.append(location)
+                known += store.queues() if kind == "queue" else store.consumers()
+                if _has(store, name, kind):
+                    found.append(location)
         if not found:
             raise NotFoundError(f"no such {kind} in the stores of this workspace", received=name, valid=known)
         if len(found) > 1:
@@ -140,3 +139,12 @@ class QueuePlaces:
             )
         with found[0].open_store() as store:
             yield store
+
+
+def _has(store: Store, name: str, kind: str) -> bool:
+    """Tell whether a store has a queue or a consumer of a name. It need not list all that it finds."""
+    try:
+        store.queue(name) if kind == "queue" else store.consumer(name)
+    except NotFoundError:
+        return False
+    return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlError
+from headrace.spark.options import find_queue
 from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.format_options import check_options, options_of
@@ -49,7 +50,7 @@ class Queues:
         location = location_of(definition)
         queue = str(location.queue or location.table)
         with location.open_store(create=True) as store:
-            is_there = queue in store.queues()
+            is_there = find_queue(store, queue) is not None
             if is_there and not statement.if_not_exists:
                 raise AlreadyExistsError(
                     "a queue of this name is there",

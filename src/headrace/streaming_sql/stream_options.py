@@ -67,7 +67,7 @@ def read_stream_options(stream: str, options: Mapping[str, str], *, available_no
     if not own.get("checkpointLocation"):
         raise OptionError(
             f"stream {stream} needs option checkpointLocation",
-            valid="a directory that this stream alone uses, kept over restarts",
+            valid="a directory that this stream alone uses, kept over restarts; headrace:///path is in the store",
             remedy=f"CREATE STREAM {stream} OPTIONS (checkpointLocation='…') …",
         )
     timeout = own.get("timeoutMs")

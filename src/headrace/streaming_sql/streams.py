@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.errors import SqlError
 from headrace.spark.checkpoint import clear_unfinished_start
+from headrace.spark.checkpoint_location import checkpoint as spark_checkpoint
 from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition, overlaid
 from headrace.streaming_sql.grammar import parse
@@ -74,10 +76,14 @@ class Streams:
         )
 
         def start() -> StreamingQuery:
-            clear_unfinished_start(options.checkpoint)
+            if target is not None and is_headrace(target.provider):
+                return _into_store(frame, target.provider, sink_options, name, options)
+            checkpoint = spark_checkpoint(options.checkpoint, spark=self._spark)
+            clear_unfinished_start(checkpoint)
+            stream = replace(options, checkpoint=checkpoint)
             if target is None:
-                return self._into_spark_table(frame, str(statement.insert.target), name, options)
-            return self._into(frame, target.provider, sink_options, name, options)
+                return _into_spark_table(frame, str(statement.insert.target), name, stream)
+            return _into_format(frame, target.provider, sink_options, name, stream)
 
         secrets = self._tables.secrets() | secret_values(statement.options) | secret_values(sink_options)
         self._running.start(name, start, timeout_ms=options.timeout_ms, secrets=secrets)
@@ -88,30 +94,6 @@ class Streams:
         if self._catalog.find_scan(name) is not None:
             raise SqlError(f"{name} is a scan, which can only be read", remedy="insert into its table")
         return self._catalog.find_table(name)
-
-    def _into(
-        self, frame: DataFrame, provider: str, options: Mapping[str, str], name: str, stream: StreamOptions
-    ) -> StreamingQuery:
-        if is_headrace(provider):
-            from headrace.spark.publication import write_stream
-
-            return write_stream(
-                frame,
-                checkpoint=stream.checkpoint,
-                mode=stream.output_mode,
-                name=name,
-                trigger=stream.trigger,
-                format=provider.lower(),
-                options=options,
-            ).start()
-        writer = frame.writeStream.format(provider).options(**options).outputMode(stream.output_mode)
-        writer = writer.queryName(name).option("checkpointLocation", stream.checkpoint)
-        return writer.trigger(**stream.trigger).start()
-
-    def _into_spark_table(self, frame: DataFrame, table: str, name: str, stream: StreamOptions) -> StreamingQuery:
-        writer = frame.writeStream.options(**stream.sink).outputMode(stream.output_mode)
-        writer = writer.queryName(name).option("checkpointLocation", stream.checkpoint)
-        return writer.trigger(**stream.trigger).toTable(table)
 
     # -- starting, stopping, dropping -----------------------------------------------------------------------
 
@@ -246,6 +228,36 @@ class Streams:
         _, _, plan = str(text).partition("== Analyzed Logical Plan ==\n")
         plan, _, _ = plan.partition("== Optimized Logical Plan ==")
         return hide(plan.strip(), self._tables.secrets() | secret_values(created.options))
+
+
+def _into_store(
+    frame: DataFrame, provider: str, options: Mapping[str, str], name: str, stream: StreamOptions
+) -> StreamingQuery:
+    from headrace.spark.publication import write_stream
+
+    return write_stream(
+        frame,
+        checkpoint=stream.checkpoint,
+        mode=stream.output_mode,
+        name=name,
+        trigger=stream.trigger,
+        format=provider.lower(),
+        options=options,
+    ).start()
+
+
+def _into_format(
+    frame: DataFrame, provider: str, options: Mapping[str, str], name: str, stream: StreamOptions
+) -> StreamingQuery:
+    writer = frame.writeStream.format(provider).options(**options).outputMode(stream.output_mode)
+    writer = writer.queryName(name).option("checkpointLocation", stream.checkpoint)
+    return writer.trigger(**stream.trigger).start()
+
+
+def _into_spark_table(frame: DataFrame, table: str, name: str, stream: StreamOptions) -> StreamingQuery:
+    writer = frame.writeStream.options(**stream.sink).outputMode(stream.output_mode)
+    writer = writer.queryName(name).option("checkpointLocation", stream.checkpoint)
+    return writer.trigger(**stream.trigger).toTable(table)
 
 
 def scan_definition(statement: st.CreateScan) -> ScanDefinition:

@@ -26,7 +26,7 @@ import apsw
 
 from headrace.errors import NotFoundError, OptionError, StoreBusyError, StoreDamagedError, StoreError
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 DATABASE_FILE = "db"
 LOCK_FILE = "writer.lock"
 SYNCHRONOUS_MODES = ("full", "normal", "off")
@@ -101,6 +101,12 @@ ALTER TABLE consumer_offset ADD COLUMN job TEXT;
 CREATE TABLE tunnel_client (id TEXT PRIMARY KEY, tunnel TEXT NOT NULL, tag TEXT NOT NULL, timeout REAL NOT NULL,
     connected REAL NOT NULL, seen REAL) WITHOUT ROWID;
 CREATE INDEX tunnel_client_tunnel ON tunnel_client (tunnel);
+""",
+    3: """
+CREATE TABLE file_node (id INTEGER PRIMARY KEY AUTOINCREMENT, parent INTEGER, name TEXT NOT NULL,
+    directory INTEGER NOT NULL, size INTEGER NOT NULL, modified REAL NOT NULL, moved_from TEXT, UNIQUE (parent, name));
+INSERT INTO file_node VALUES (1, 0, '', 1, 0, 0, NULL);
+CREATE TABLE file_part (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
 """,
 }
 # A chunk's id is its partition's id shifted left by this, plus the log row index of its first change.
@@ -261,16 +267,26 @@ class Database:
 
     @contextlib.contextmanager
     def write(self) -> Iterator[apsw.Connection]:
-        """Run a write transaction: all of it is committed, or none. Not to be nested."""
+        """Run a write transaction: all of it is committed, or none.
+
+        Inside a write transaction of this thread it is a part of that one, which alone is undone if it fails.
+        """
+        if getattr(self._local, "writing", False):
+            with _translated(), self.connection as connection:
+                yield connection
+            return
         with _WriterLock.of(self.directory / LOCK_FILE).held(), _translated():
             connection = self.connection
             connection.execute("BEGIN IMMEDIATE")
+            self._local.writing = True
             try:
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
                 _roll_back(connection)
                 raise
+            finally:
+                self._local.writing = False
 
     @contextlib.contextmanager
     def read(self) -> Iterator[apsw.Connection]:

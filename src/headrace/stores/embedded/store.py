@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from headrace.errors import NotFoundError, OptionError, SchemaError
 from headrace.model import OPERATORS, Start, TableSchema, TunnelKind
-from headrace.ports import Capabilities, Publisher, Table, TableOptions, Tunnel
+from headrace.ports import Capabilities, Files, Publisher, Table, TableOptions, Tunnel
 from headrace.stores.embedded import objects, tables, tunnels
 from headrace.stores.embedded.database import Database
+from headrace.stores.embedded.files import EmbeddedFiles
 from headrace.stores.embedded.publisher import EmbeddedPublisher
 from headrace.stores.embedded.queue_store import QueueStore
 from headrace.stores.embedded.tables import EmbeddedTable
@@ -38,6 +39,7 @@ class EmbeddedStore(QueueStore):
         split_partitions=True,
         queues=True,
         predicates=frozenset(OPERATORS),
+        files=True,
     )
 
     def __init__(self, directory: str | os.PathLike[str], *, create: bool = False, synchronous: str = "full") -> None:
@@ -48,6 +50,11 @@ class EmbeddedStore(QueueStore):
 
     def __repr__(self) -> str:
         return f"EmbeddedStore({str(self._database.directory)!r})"
+
+    @property
+    def database(self) -> Database:
+        """The database beneath, for endpoints that keep what only they know of in tables of their own."""
+        return self._database
 
     # -- tables -------------------------------------------------------------------------------------
 
@@ -168,6 +175,9 @@ class EmbeddedStore(QueueStore):
             tunnels.drop(connection, tunnel.id)
 
     # -- the rest -----------------------------------------------------------------------------------
+
+    def files(self) -> Files:
+        return EmbeddedFiles(self._database)
 
     def publisher(self, job: str, sink: str = "") -> Publisher:
         return EmbeddedPublisher(self._database, job, sink)

@@ -1,0 +1,158 @@
+"""The ASGI application that serves directories of stores to Spark: WebHDFS, for whoever has the secret."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias, TypeVar
+
+from headrace.checkpoints import protocol, tokens
+from headrace.checkpoints.operations import NotServedError, Operations
+from headrace.checkpoints.places import Places
+from headrace.checkpoints.protocol import Answer, Request
+from headrace.checkpoints.tokens import Tokens
+from headrace.errors import HeadraceError
+from headrace.ports import Upload
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_Result = TypeVar("_Result")
+
+# Requests that are worked on at once. Uploads and downloads hold no thread while they wait for their client.
+_WORKERS = 8
+_HELD_BYTES = 1 << 20
+_log = logging.getLogger("headrace")
+
+
+class _Disconnected(Exception):
+    """The client went away before its request was complete, or its answer."""
+
+
+class CheckpointApp:
+    """WebHDFS over the directories of `Places`, for callers with a token of `Tokens`."""
+
+    def __init__(self, places: Places, access: Tokens) -> None:
+        self._operations = Operations(places)
+        self._access = access
+        self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="headrace-checkpoints")
+
+    def close(self) -> None:
+        """Wait for what is being worked on."""
+        self._pool.shutdown()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        with contextlib.suppress(_Disconnected):
+            try:
+                answer = await self._answer(scope, receive, send)
+            except NotServedError as error:
+                answer = protocol.access_denied(403, str(error))
+            except HeadraceError as error:
+                answer = protocol.told(error)
+            except Exception as error:
+                _log.exception("a request for a checkpoint's file failed")
+                answer = protocol.told(error)
+            if answer is not None:
+                await _send(send, answer)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> Answer | None:
+        """Return the answer to a request; None once it is sent."""
+        method, raw_path = scope["method"], scope["raw_path"].decode("latin-1")
+        query = scope["query_string"].decode("latin-1")
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        if method == "POST" and raw_path == tokens.PATH:
+            return self._access.exchange(await _small_body(receive))
+        if not self._access.accept(headers.get(b"authorization", "")):
+            return protocol.access_denied(401, "This server answers to the driver and the executors of its query only.")
+        request = protocol.parse_request(method, raw_path, query)
+        if request is None:
+            return Answer(404)
+        host = headers.get(b"host", "")
+        match request.operation:
+            case "PUT CREATE" if not request.has_data:
+                await self._run(self._operations.check_creation, request)
+                return protocol.redirect(scope["scheme"], host, raw_path, query)
+            case "PUT CREATE":
+                return await self._create(request, receive)
+            case "GET OPEN" if not request.has_data:
+                self._operations.place(request.path)
+                return protocol.redirect(scope["scheme"], host, raw_path, query)
+            case "GET OPEN":
+                await self._open(request, send)
+                return None
+        return await self._run(self._operations.answer, request)
+
+    async def _create(self, request: Request, receive: Receive) -> Answer:
+        """Write a file; it is there when the whole body is. The client takes as long as its task does."""
+        place = self._operations.place(request.path)
+        upload = await self._run(lambda: place.files.create(place.path, overwrite=request.flag("overwrite")))
+        try:
+            held = bytearray()
+            async for part in _body(receive):
+                held += part
+                if len(held) >= _HELD_BYTES:
+                    await self._run(upload.write, bytes(held))
+                    held.clear()
+            await self._run(_finish, upload, bytes(held))
+        finally:
+            await self._run(upload.abort)
+        return Answer(201)
+
+    async def _open(self, request: Request, send: Send) -> None:
+        place = self._operations.place(request.path)
+        offset, length = request.number("offset") or 0, request.number("length")
+        content = await self._run(lambda: place.files.open_read(place.path, offset, length))
+        headers = [(b"content-length", str(content.size).encode())]
+        part = await self._run(_next, content.parts)
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        while part is not None:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+            try:
+                part = await self._run(_next, content.parts)
+            except HeadraceError:
+                # Too late to say so: the client finds that bytes are missing, and tries again.
+                _log.warning("a checkpoint's file could not be read to its end", exc_info=True)
+                raise _Disconnected from None
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _run(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+
+
+def _finish(upload: Upload, rest: bytes) -> None:
+    upload.write(rest)
+    upload.commit()
+
+
+def _next(parts: Iterator[bytes]) -> bytes | None:
+    return next(parts, None)
+
+
+async def _body(receive: Receive) -> AsyncIterator[bytes]:
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Disconnected
+        more = message.get("more_body", False)
+        yield message.get("body", b"")
+
+
+async def _small_body(receive: Receive) -> bytes:
+    body = bytearray()
+    async for part in _body(receive):
+        if len(body) <= tokens.MAX_REQUEST_BYTES:
+            body += part
+    return bytes(body)
+
+
+async def _send(send: Send, answer: Answer) -> None:
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in answer.headers.items()]
+    headers.append((b"content-length", str(len(answer.body)).encode()))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})

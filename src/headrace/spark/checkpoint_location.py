@@ -1,0 +1,185 @@
+"""`checkpoint`: a checkpoint location in a store, as Spark can use it.
+
+The driver serves the store's files under a protocol that the Hadoop client inside Spark speaks (WebHDFS), and tells the
+session where, by settings. No jar is needed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace.checkpoints.locations import SERVICE, StoreLocation, parse_location
+from headrace.checkpoints.server import LOOPBACK, CheckpointServer, serve
+from headrace.checkpoints.tokens import CLIENT_ID
+from headrace.checkpoints.tokens import PATH as TOKEN_PATH
+from headrace.errors import OptionError
+from headrace.opening import open as open_store
+from headrace.ports import Store
+from headrace.spark.checkpoint import clear_unfinished_start, is_connect
+from headrace.spark.store_options import is_cluster, proxy_url
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HOST_VARIABLE = "HEADRACE_CHECKPOINT_HOST"
+_OAUTH = "dfs.webhdfs.oauth2"
+_SECRET_SETTING = f"{_OAUTH}.refresh.token"
+_SPARK_REDACTION = "(?i)secret|password|token|access[.]?key"
+_THIS_MACHINE = (LOOPBACK, "127.0.0.1", "::1")
+_log = logging.getLogger("headrace")
+
+
+def checkpoint(
+    url: str | os.PathLike[str], store: Store | str | os.PathLike[str] | None = None, spark: SparkSession | None = None
+) -> str:
+    """Return a checkpoint location that Spark can use, for one in a store.
+
+    From then on this process serves that directory to the session's driver and executors, until it ends. The same
+    directory of the same store has the same location in every process.
+
+    Args:
+        url: ``headrace:///path`` for a directory of ``store``; ``yt:///path`` for one of the cluster that the
+            environment's YT_PROXY names, unless ``store`` is given; ``yt://proxy/path`` for one of that cluster.
+            Anything else is returned as it is.
+        store: the store, or its path or URL; the environment's HEADRACE_STORE if nothing names one.
+        spark: the session that the query will be started in; the active one if not given.
+
+    Raises:
+        OptionError: it is not a directory in a store, or nothing says which store.
+        UnsupportedError: the store has no files.
+        MissingDependencyError: what serves them is not installed.
+    """
+    location = parse_location(os.fspath(url))
+    if location is None:
+        return os.fspath(url)
+    if isinstance(store, Store):
+        return _served(location, store, spark)
+    address = f"yt://{location.proxy}" if location.proxy else store or _store_of_environment(location)
+    return _served(location, open_store(address), spark)
+
+
+def sink_checkpoint(url: str, store_url: str, store_options: Mapping[str, Any], spark: SparkSession) -> str:
+    """Return a location as `checkpoint` does, for a query that writes into a store.
+
+    A checkpoint is in that store, unless its URL or, for ``yt:///path``, the environment names a cluster and the
+    query writes elsewhere.
+    """
+    location = parse_location(url)
+    if location is None:
+        return url
+    elsewhere = location.scheme == "yt" and os.environ.get("YT_PROXY") and not is_cluster(store_url)
+    if location.proxy or elsewhere:
+        return checkpoint(url, spark=spark)
+    return _served(location, open_store(store_url, **store_options), spark)
+
+
+def _store_of_environment(location: StoreLocation) -> str:
+    proxy = os.environ.get("YT_PROXY")
+    if location.scheme == "yt" and proxy:
+        return proxy_url(proxy)
+    named = os.environ.get("HEADRACE_STORE")
+    if not named:
+        raise OptionError(
+            "nothing says which store the checkpoint is in",
+            received=f"{location.scheme}://{location.path}",
+            remedy="headrace.checkpoint(url, store=…), or set the environment variable "
+            f"{'YT_PROXY or ' if location.scheme == 'yt' else ''}HEADRACE_STORE",
+        )
+    return named
+
+
+def _served(location: StoreLocation, store: Store, spark: SparkSession | None) -> str:
+    session = spark or _active_session()
+    server, url = serve(store, location.path, _host(session))
+    _configure(session, server)
+    clear_unfinished_start(url)
+    return url
+
+
+def _active_session() -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is None:
+        raise OptionError(
+            "a checkpoint in a store needs a session that is told where it is",
+            remedy="make the session first: spark = headrace.session(); or pass spark=…",
+        )
+    return active
+
+
+def _host(spark: SparkSession) -> str:
+    """Return the name under which the driver and the executors of a session reach this process."""
+    given = os.environ.get(HOST_VARIABLE)
+    if given:
+        return given
+    master = spark.conf.get("spark.master", "") or ""
+    remote = is_connect(spark) and _connect_host(spark) not in _THIS_MACHINE
+    if re.fullmatch(r"local(\[.*\])?", master) and not remote:
+        return LOOPBACK
+    host = None if is_connect(spark) else spark.conf.get("spark.driver.host", None)
+    if host is None:
+        raise OptionError(
+            "Spark runs on other machines, and nothing says how they reach this process",
+            received=master,
+            remedy=f"set the environment variable {HOST_VARIABLE} to a name or address of this machine that they reach",
+        )
+    return LOOPBACK if host in _THIS_MACHINE else host
+
+
+def _connect_host(spark: SparkSession) -> str:
+    return str(getattr(getattr(spark, "client", None), "host", ""))
+
+
+def _configure(spark: SparkSession, server: CheckpointServer) -> None:
+    """Tell a session where the checkpoints are served, and the secret that opens them."""
+    if spark.conf.get(f"{_OAUTH}.enabled", "false") == "true" and spark.conf.get(f"{_OAUTH}.client.id") != CLIENT_ID:
+        raise OptionError(
+            "this session uses WebHDFS with OAuth for something else",
+            received=f"{_OAUTH}.client.id",
+            remedy="use a session of its own for queries whose checkpoint is in a store: spark.newSession()",
+        )
+    address = f"{server.host}:{server.port}"
+    settings = {
+        "dfs.nameservices": ",".join(dict.fromkeys([*_name_services(spark), SERVICE])),
+        f"dfs.ha.namenodes.{SERVICE}": "driver",
+        f"dfs.namenode.http-address.{SERVICE}.driver": address,
+        f"dfs.client.failover.proxy.provider.{SERVICE}": (
+            "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"
+        ),
+        f"{_OAUTH}.access.token.provider": (
+            "org.apache.hadoop.hdfs.web.oauth2.ConfRefreshTokenBasedAccessTokenProvider"
+        ),
+        f"{_OAUTH}.client.id": CLIENT_ID,
+        f"{_OAUTH}.refresh.url": f"http://{address}{TOKEN_PATH}",
+        f"{_OAUTH}.refresh.token.expires.ms.since.epoch": "0",
+        _SECRET_SETTING: server.access.refresh_token,
+        f"{_OAUTH}.enabled": "true",
+    }
+    if not _is_redacted(spark):
+        _log.warning(
+            "spark.redaction.regex does not match %s: the secret would be shown in Spark's UI", _SECRET_SETTING
+        )
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+
+
+def _name_services(spark: SparkSession) -> list[str]:
+    """Return the name services that a session knows already, such as that of the cluster's own HDFS."""
+    known = spark.conf.get("dfs.nameservices", None)
+    if known is None and not is_connect(spark):
+        known = spark.sparkContext._jsc.hadoopConfiguration().get("dfs.nameservices")
+    return [name.strip() for name in (known or "").split(",") if name.strip()]
+
+
+def _is_redacted(spark: SparkSession) -> bool:
+    pattern = spark.conf.get("spark.redaction.regex", _SPARK_REDACTION) or ""
+    try:
+        return re.search(pattern, _SECRET_SETTING) is not None
+    except re.error:
+        # A pattern of Java's that Python does not read.
+        return True

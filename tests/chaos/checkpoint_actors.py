@@ -1,0 +1,59 @@
+"""A driver whose checkpoint is in a store, and that another driver shares.
+
+``python -m tests.chaos.checkpoint_actors driver DIRECTORY NAME`` publishes numbered rows of Spark's own source into a
+queue, batch by batch, until there is a file ``stop``. It makes a file ``NAME`` after its third batch, and another one,
+``NAME.later``, after its tenth.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+import headrace
+from headrace.ports import Append, Store
+from tests.chaos.driving import driver_session
+
+ROWS, JOB = 10, "job"
+
+
+def create(directory: Path) -> Store:
+    store = headrace.open(directory / "store", create=True)
+    store.create_queue("numbers", {"n": "long"})
+    return store
+
+
+def drive(directory: Path, name: str) -> None:
+    spark = driver_session()
+    store = headrace.open(directory / "store")
+    ran = 0
+
+    def publish(rows: DataFrame, batch: int) -> None:
+        nonlocal ran
+        numbers = sorted(row.value for row in rows.collect())
+        publisher = store.publisher(JOB)
+        staged = publisher.stage_append(batch, "numbers", [pa.RecordBatch.from_pydict({"n": numbers})])
+        publisher.publish(batch, [Append("numbers", tuple(staged))])
+        ran += 1
+        if ran == 3:
+            (directory / name).touch()
+        if ran == 10:
+            (directory / f"{name}.later").touch()
+
+    numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).load()
+    # A query with state, so that there are files of it too.
+    query = (
+        numbers.dropDuplicates(["value"]).writeStream.foreachBatch(publish).trigger(processingTime="100 milliseconds")
+    )
+    location = headrace.checkpoint("headrace:///checkpoint", store=store, spark=spark)
+    running = query.option("checkpointLocation", location).start()
+    while not (directory / "stop").exists():
+        running.awaitTermination(1)
+    running.stop()
+
+
+if __name__ == "__main__":
+    drive(Path(sys.argv[2]), sys.argv[3])

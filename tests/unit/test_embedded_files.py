@@ -1,0 +1,73 @@
+"""How an embedded store keeps files: their bytes in parts, and nothing of what was given up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import headrace
+from headrace.errors import StoreError
+from headrace.ports import Files
+from headrace.stores.embedded import files as module
+from headrace.stores.embedded.database import Database
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return Database(tmp_path / "store", create=True, synchronous="off")
+
+
+@pytest.fixture
+def files(database: Database) -> Files:
+    return module.EmbeddedFiles(database)
+
+
+def counts(database: Database) -> tuple[int, int]:
+    """Return how many nodes there are besides the root, and how many parts."""
+    nodes = database.query("SELECT count(*) FROM file_node WHERE id <> 1")[0][0]
+    return int(nodes), int(database.query("SELECT count(*) FROM file_part")[0][0])
+
+
+def test_what_is_replaced_or_removed_leaves_no_bytes(database: Database, files: Files) -> None:
+    files.write("/a", b"x" * (3 << 20))
+    files.write("/a", b"y", overwrite=True)
+    files.write("/b", b"z" * (2 << 20))
+    files.move("/a", "/b", overwrite=True)
+    assert counts(database) == (1, 1)
+    files.write("/c/d/e", b"e")
+    files.remove("/c", recursive=True)
+    assert counts(database) == (1, 1)
+
+
+def test_an_upload_of_a_process_that_died_is_removed_in_time(
+    database: Database, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    abandoned = files.create("/state/1.zip")
+    abandoned.write(b"x" * (5 << 20))
+    assert counts(database) == (1, 5)
+    files.write("/a", b"a")
+    assert counts(database) == (2, 6)
+    monkeypatch.setattr(module, "ABANDONED_SECONDS", -1.0)
+    files.write("/b", b"b")
+    assert counts(database) == (2, 2)
+    with pytest.raises(StoreError, match="so long"):
+        abandoned.commit()
+    assert files.status("/state/1.zip") is None
+
+
+def test_a_large_file_that_is_replaced_under_its_reader_is_not_mixed_with_the_new_one(files: Files) -> None:
+    files.write("/a", b"old" * (1 << 20))
+    content = files.open_read("/a")
+    assert next(content.parts).startswith(b"old")
+    files.write("/a", b"new" * (1 << 20), overwrite=True)
+    with pytest.raises(StoreError, match="replaced"):
+        list(content.parts)
+
+
+def test_a_store_says_that_it_has_files(tmp_path: Path) -> None:
+    with headrace.open(tmp_path / "store", create=True) as store:
+        assert store.capabilities.files
+        store.files().write("/a", b"a")
+    with headrace.open(tmp_path / "store") as store:
+        assert store.files().read("/a") == b"a"
