@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.ytsaurus_server import YtServer, serving
+
 ACCESS_KEY_ID = "LTAIinterop"
 ACCESS_KEY_SECRET = "only for tests"
 
@@ -50,3 +52,10 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
         process.wait()
         assert process.stdout is not None
         process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def yt_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[YtServer]:
+    """`headrace serve --ytsaurus` on a free port."""
+    with serving(tmp_path_factory.mktemp("cluster")) as server:
+        yield server

@@ -31,7 +31,7 @@ _IGNORE = pb.Condition(row_existence=pb.IGNORE)
 _IMPATIENT = """
 import os, sys
 from pathlib import Path
-from headrace.endpoints.tablestore import connections
+from headrace.endpoints import connections
 connections.HEAD_SECONDS = connections.READING_SECONDS = connections.STOPPING_SECONDS = 0.5
 from headrace.endpoints.tablestore.app import Bounds
 from headrace.endpoints.tablestore.configuration import Configuration

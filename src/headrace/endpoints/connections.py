@@ -79,6 +79,16 @@ class ClientConnection(HttpToolsProtocol):
         super().on_response_complete()
         self._watch_reading(None)
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reading(None)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._reading_timer is not None and self._is_busy():
+            self._reading_timer.cancel()
+            self._reading_timer = None
+
     def shutdown(self) -> None:
         super().shutdown()
         if self._is_busy() and self.cycle.more_body:

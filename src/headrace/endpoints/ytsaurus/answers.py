@@ -1,0 +1,103 @@
+"""Answers as they go out: status, headers, body."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.endpoints.ytsaurus.commands import COMMANDS, Answer, Command
+from headrace.endpoints.ytsaurus.formats import JSON, Format, write_rows, write_value
+from headrace.wire.ytsaurus.errors import Code, YtError
+
+ERROR_HEADER_BYTES = 8 << 10
+"""What an error's header may have at most; clients bound all headers together, and read a longer one from the body."""
+RESPONSE_PARAMETERS = "x-yt-response-parameters"
+_BINARY = "application/octet-stream"
+_JSON = "application/json"
+_RETRY_SECONDS = "1"
+
+
+@dataclass(frozen=True)
+class Response:
+    """An answer, written; ``stream`` goes out after ``body``, which is empty then."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = b""
+    stream: Iterator[bytes] | None = None
+    length: int | None = None
+    code: int = field(default=0)
+
+
+def written(command: Command, answer: Answer, form: Format, header_form: Format = JSON) -> Response:
+    """Write the answer of a command in the format that the client wants; ``header_form`` is that of headers."""
+    headers = {"content-type": _BINARY if command.output == "binary" else form.content_type}
+    if command.output == "tabular" or answer.parameters:
+        headers[RESPONSE_PARAMETERS] = write_value(dict(answer.parameters), header_form).decode("latin-1")
+    if answer.stream is not None:
+        return Response(200, headers, stream=answer.stream, length=answer.length)
+    if answer.content is not None:
+        return Response(200, headers, answer.content)
+    if answer.batches is not None:
+        return Response(200, headers, write_rows(answer.batches, answer.columns, form))
+    return Response(200, headers, b"" if command.output is None else write_value(answer.value, form))
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    """Answer plain JSON."""
+    return Response(status, {"content-type": _JSON}, json.dumps(value).encode())
+
+
+def failed(error: YtError, status: int | None = None) -> Response:
+    """Answer an error, in the body and in a header as clients look for it."""
+    if status is None:
+        status = {Code.AUTHENTICATION: 401, Code.REQUEST_QUEUE_FULL: 503, Code.UNAVAILABLE: 503}.get(error.code, 400)  # type: ignore[call-overload]
+    body = json.dumps(_jsonable(error.to_json()))
+    told = body
+    if len(told) > ERROR_HEADER_BYTES:
+        # What an error is follows from the codes of the whole tree.
+        told = json.dumps(_short(error, 1000))
+    if len(told) > ERROR_HEADER_BYTES:
+        told = json.dumps({"code": error.code, "message": error.message[:1000], "attributes": {}, "inner_errors": []})
+    headers = {
+        "content-type": _JSON,
+        "x-yt-error": told,
+        "x-yt-response-code": str(error.code),
+        "x-yt-response-message": json.dumps(error.message[:200]),
+    }
+    if status == 503:
+        headers["retry-after"] = _RETRY_SECONDS
+    return Response(status, headers, body.encode(), code=error.code)
+
+
+def descriptors() -> list[dict[str, Any]]:
+    """Return what clients are told of all commands."""
+    return [
+        {
+            "name": command.name,
+            "input_type": command.input or "null",
+            "output_type": command.output or "null",
+            "is_volatile": command.volatile,
+            "is_heavy": command.heavy,
+        }
+        for command in COMMANDS.values()
+    ]
+
+
+def method_of(command: Command) -> str:
+    """Return the HTTP method of a command, as clients conclude it from its descriptor."""
+    if command.input is not None:
+        return "PUT"
+    return "POST" if command.volatile else "GET"
+
+
+def _short(error: YtError, most: int) -> dict[str, Any]:
+    inner = [_short(one, most // 4) for one in error.inner[:4]] if most > 100 else []
+    return {"code": error.code, "message": error.message[:most], "attributes": {}, "inner_errors": inner}
+
+
+def _jsonable(value: Any) -> Any:
+    """Return what JSON can hold of an error's attributes; the texts of what it cannot."""
+    return json.loads(json.dumps(value, default=str, skipkeys=True))

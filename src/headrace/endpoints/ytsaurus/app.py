@@ -1,0 +1,299 @@
+"""The ASGI application: takes requests, sees to it that they are few enough, has them done, and answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from headrace.endpoints.ytsaurus.answers import Response, descriptors, failed, json_response, method_of, written
+from headrace.endpoints.ytsaurus.bodies import MAX_FILE_BYTES, MAX_MEMORY_BYTES, Body
+from headrace.endpoints.ytsaurus.cluster import Cluster
+from headrace.endpoints.ytsaurus.commands import COMMANDS, Command, Context
+from headrace.endpoints.ytsaurus.configuration import Configuration
+from headrace.endpoints.ytsaurus.errors import refused, yt_error
+from headrace.endpoints.ytsaurus.mutations import execute
+from headrace.endpoints.ytsaurus.requests import header_format, read_call, takes_parameters_in_body, user_of
+from headrace.endpoints.ytsaurus.system_commands import VERSION
+from headrace.wire.ytsaurus.errors import Code, YtError
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+API = "/api/v4"
+HEALTH_PATH = "/health"
+# So much of a body is taken before a thread unpacks it.
+_PACKED_BYTES = 1 << 20
+# A client that is sending a body that is refused is let go on for so long, or it would not read the answer.
+_DRAINED_BYTES = 64 << 20
+_DONE: Any = object()
+_log = logging.getLogger("headrace")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How much an endpoint takes on.
+
+    Attributes:
+        workers: requests that are worked on at once; each is a thread with its own connection to the store.
+        waiting: requests that may wait for that.
+        body_bytes: bytes of bodies, as they came, that are held in memory at once.
+        silent_seconds: for how long the next bytes of a body may take to come.
+    """
+
+    workers: int = 8
+    waiting: int = 1000
+    body_bytes: int = 512 << 20
+    silent_seconds: float = 60.0
+
+
+class _Disconnected(Exception):
+    """The client went away before its request was complete."""
+
+
+@dataclass
+class _Exchange:
+    """One request on its way to its answer.
+
+    Attributes:
+        headers: names in lower case; values as characters U+0000 to U+00FF, one for each byte.
+        complete: the body has been read to its end.
+        held: bytes of the body that are counted as held in memory.
+    """
+
+    method: str
+    path: str
+    query: bytes
+    headers: Mapping[str, str]
+    host: str
+    receive: Receive
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    started: float = field(default_factory=time.monotonic)
+    user: str | None = None
+    complete: bool = False
+    held: int = 0
+
+
+class YtsaurusApp:
+    """YTsaurus' API over the embedded store in one directory.
+
+    Args:
+        configuration: the directory and the tokens.
+        bounds: how much to take on; beyond it clients are told to come again.
+    """
+
+    def __init__(self, configuration: Configuration, *, bounds: Bounds | None = None) -> None:
+        self._configuration = configuration
+        self._bounds = bounds or Bounds()
+        self.cluster = Cluster(configuration.root, name=configuration.cluster_name)
+        self._pool = ThreadPoolExecutor(self._bounds.workers, thread_name_prefix="headrace-ytsaurus")
+        self._requests = 0
+        self._body_bytes = 0
+
+    def close(self) -> None:
+        """Wait for what is being worked on, and close the store."""
+        self._pool.shutdown()
+        self.cluster.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            with contextlib.suppress(_Disconnected):
+                await self._respond(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            kind = (await receive())["type"]
+            if kind == "lifespan.shutdown":
+                await asyncio.to_thread(self.close)
+            await send({"type": f"{kind}.complete"})
+            if kind == "lifespan.shutdown":
+                return
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = _exchange(scope, receive)
+        try:
+            response = await self._answer(exchange)
+        except _Disconnected:
+            raise
+        except (Exception, asyncio.CancelledError) as error:
+            response = _told(error, exchange)
+            if not isinstance(error, asyncio.CancelledError):
+                await self._drain(exchange)
+        await self._send(send, exchange, response)
+        if _log.isEnabledFor(logging.DEBUG):
+            size = response.length or len(response.body)
+            facts = _facts(exchange, status=response.status, code=response.code, bytes=size)
+            _log.debug("request", extra={"facts": facts})
+
+    async def _answer(self, exchange: _Exchange) -> Response:
+        path = exchange.path.rstrip("/")
+        if path.startswith(f"{API}/"):
+            return await self._command(path.removeprefix(f"{API}/"), exchange)
+        match path:
+            case "/health" | "/ping":
+                return json_response({"status": "ok"})
+            case "/api":
+                return json_response(["v4"])
+            case "/api/v4":
+                return json_response(descriptors())
+            case "/hosts":
+                return json_response([exchange.headers.get("host") or exchange.host])
+            case "/version":
+                return Response(200, {"content-type": "text/plain"}, VERSION.encode())
+            case "/auth/whoami":
+                user = user_of(exchange.headers, self._configuration)
+                return json_response({"login": user, "realm": "headrace"})
+        return failed(YtError(Code.GENERIC, "no such page", received=exchange.path, valid=f"{API}/<command>"), 404)
+
+    async def _command(self, name: str, exchange: _Exchange) -> Response:
+        exchange.user = user_of(exchange.headers, self._configuration)
+        command = COMMANDS.get(name)
+        if command is None:
+            return failed(YtError(Code.GENERIC, f"Command {name} is not registered", valid=sorted(COMMANDS)), 404)
+        if exchange.method != method_of(command) and (exchange.method == "GET" or command.input is not None):
+            problem = f"Command {name} has to be called with another HTTP method"
+            return failed(YtError(Code.GENERIC, problem, received=exchange.method, valid=method_of(command)), 405)
+        if self._requests >= self._bounds.workers + self._bounds.waiting:
+            raise YtError(Code.REQUEST_QUEUE_FULL, "Too many requests are waiting")
+        self._requests += 1
+        spooled = command.input == "binary"
+        body = None
+        try:
+            body = Body(
+                exchange.headers.get("content-encoding", ""),
+                MAX_FILE_BYTES if spooled else MAX_MEMORY_BYTES,
+                spooled=spooled,
+            )
+            rest = await self._read(exchange, body, spooled=spooled)
+            response: Response = await self._in_thread(self._work, exchange, command, body, rest)
+            return response
+        finally:
+            self._requests -= 1
+            self._body_bytes -= exchange.held
+            if body is not None:
+                body.close()
+
+    async def _read(self, exchange: _Exchange, body: Body, *, spooled: bool) -> bytes:
+        """Read a body; return the last of its bytes, which are still packed."""
+        packed = bytearray()
+        while not exchange.complete:
+            part = await self._next_part(exchange)
+            if self._body_bytes + len(part) > self._bounds.body_bytes:
+                raise YtError(Code.REQUEST_QUEUE_FULL, "Too many bytes are waiting")
+            exchange.held += len(part)
+            self._body_bytes += len(part)
+            packed += part
+            if len(packed) >= _PACKED_BYTES:
+                await self._in_thread(body.feed, bytes(packed))
+                if spooled:
+                    self._body_bytes -= len(packed)
+                    exchange.held -= len(packed)
+                packed.clear()
+        return bytes(packed)
+
+    async def _next_part(self, exchange: _Exchange) -> bytes:
+        async with asyncio.timeout(self._bounds.silent_seconds):
+            message = await exchange.receive()
+        if message["type"] == "http.disconnect":
+            raise _Disconnected
+        exchange.complete = not message.get("more_body", False)
+        return bytes(message.get("body", b""))
+
+    async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
+
+    def _work(self, exchange: _Exchange, command: Command, body: Body, rest: bytes) -> Response:
+        """Do one command, in a thread of the pool."""
+        body.feed(rest)
+        upload = body.file() if command.input == "binary" else None
+        data = b"" if upload is not None else body.bytes()
+        in_body = takes_parameters_in_body(command)
+        call = read_call(command, exchange.headers, exchange.query, data if in_body else b"")
+        context = Context(
+            cluster=self.cluster,
+            user=exchange.user or "",
+            now=time.time_ns() // 1000,
+            input_format=call.input_format,
+            output_format=call.output_format,
+            upload=upload,
+        )
+        answer = execute(context, command, call.parameters, b"" if in_body else data)
+        return written(command, answer, call.output_format, header_format(exchange.headers))
+
+    async def _drain(self, exchange: _Exchange) -> None:
+        """Read what is left of a body, as far as it is worth it: a client that is still sending reads no answer."""
+        left = _DRAINED_BYTES
+        with contextlib.suppress(TimeoutError):
+            while not exchange.complete and left > 0:
+                left -= len(await self._next_part(exchange))
+
+    async def _send(self, send: Send, exchange: _Exchange, response: Response) -> None:
+        length = len(response.body) if response.stream is None else response.length
+        headers = {
+            **response.headers,
+            "content-length": str(length),
+            "cache-control": "no-store",
+            "x-yt-request-id": exchange.id,
+            "x-yt-proxy": exchange.host,
+        }
+        if not exchange.complete and exchange.method != "GET":
+            headers["connection"] = "close"
+        raw = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": response.status, "headers": raw})
+        if response.stream is not None:
+            await self._send_pieces(send, exchange, response.stream)
+        await send({"type": "http.response.body", "body": response.body})
+
+    async def _send_pieces(self, send: Send, exchange: _Exchange, pieces: Iterator[bytes]) -> None:
+        """Send a body piece by piece: a thread is taken for each, and only when the client has taken the one before."""
+        gone = asyncio.ensure_future(exchange.receive())
+        try:
+            while (piece := await self._in_thread(next, pieces, _DONE)) is not _DONE:
+                if gone.done():
+                    raise _Disconnected
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        finally:
+            gone.cancel()
+
+
+def _exchange(scope: Scope, receive: Receive) -> _Exchange:
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+    server = scope.get("server") or ("localhost", 0)
+    host = f"{server[0]}:{server[1]}"
+    return _Exchange(scope["method"], scope.get("path", ""), scope.get("query_string", b""), headers, host, receive)
+
+
+def _told(error: BaseException, exchange: _Exchange) -> Response:
+    """Return what the client is told of an error; what is nobody's mistake but ours is logged."""
+    if isinstance(error, asyncio.CancelledError):
+        return failed(YtError(Code.UNAVAILABLE, "The server stops, and this took too long to wait for it"))
+    if isinstance(error, TimeoutError):
+        return failed(refused("the body of the request did not come in time"), 408)
+    known = yt_error(error)
+    if known is not None:
+        return failed(known)
+    _log.error("request failed", exc_info=error, extra={"facts": _facts(exchange)})
+    # Not 500: clients would take that for a proxy that is down, and ask again for minutes.
+    return failed(YtError(Code.GENERIC, "Internal server error", remedy="the log of the endpoint tells more"))
+
+
+def _facts(exchange: _Exchange, **more: Any) -> dict[str, Any]:
+    """Return what logs tell of a request."""
+    return {
+        "request_id": exchange.id,
+        "path": exchange.path,
+        "user": exchange.user,
+        "milliseconds": round((time.monotonic() - exchange.started) * 1000, 3),
+        **more,
+    }

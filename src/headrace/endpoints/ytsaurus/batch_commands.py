@@ -1,0 +1,63 @@
+"""Several commands in one request."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.endpoints.ytsaurus.commands import COMMANDS, Answer, Command, Context, Parameters, command
+from headrace.endpoints.ytsaurus.errors import refused, yt_error
+from headrace.endpoints.ytsaurus.formats import YSON
+from headrace.endpoints.ytsaurus.mutations import execute
+from headrace.endpoints.ytsaurus.parameters import as_text
+from headrace.wire.yson import documents
+from headrace.wire.ytsaurus.errors import Code, YtError
+
+MAX_REQUESTS = 10_000
+BATCH = "execute_batch"
+_log = logging.getLogger("headrace")
+
+
+@command(BATCH, volatile=True, atomic=False)
+def execute_batch(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Run commands one after the other; each succeeds or fails for itself."""
+    requests = parameters.sequence("requests")
+    if len(requests) > MAX_REQUESTS:
+        raise refused("too many requests in one batch", received=len(requests), valid=f"at most {MAX_REQUESTS}")
+    batch = parameters.text("mutation_id", None)
+    results = []
+    for number, request in enumerate(requests):
+        try:
+            # The numbers of the parts follow from that of the batch: a batch that comes again is not done again.
+            results.append(_run(context, request, None if batch is None else f"{batch}/{number}"))
+        except Exception as error:
+            told = yt_error(error)
+            if told is None:
+                _log.error("request of a batch failed", exc_info=error)
+                told = YtError(Code.GENERIC, "Internal server error")
+            results.append({"error": told.to_json()})
+    return Answer.structured({"results": results})
+
+
+def _run(context: Context, request: Any, mutation_id: str | None) -> dict[str, Any]:
+    known, parameters = _read(request, mutation_id)
+    inner = dataclasses.replace(context, input_format=YSON, output_format=YSON)
+    body = b"" if known.input is None else documents.dumps(request.get("input"), text=False)
+    answer = execute(inner, known, parameters, body)
+    return {} if known.output is None else {"output": answer.value}
+
+
+def _read(request: Any, mutation_id: str | None) -> tuple[Command, Parameters]:
+    if not isinstance(request, Mapping) or not isinstance(request.get("parameters", {}), Mapping):
+        raise refused("a request of a batch is a map of command, parameters and input", received=repr(request)[:200])
+    name = as_text(request.get("command")) or ""
+    known = COMMANDS.get(name)
+    if known is None or known.input not in (None, "structured") or known.output == "tabular" or name == BATCH:
+        valid = "a command whose input and output are structured values"
+        raise refused("this command cannot be part of a batch", received=repr(name)[:100], valid=valid)
+    values = dict(request.get("parameters", {}))
+    if mutation_id is not None:
+        values.setdefault("mutation_id", mutation_id)
+    return known, Parameters(values, name)

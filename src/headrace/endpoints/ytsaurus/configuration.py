@@ -1,0 +1,124 @@
+"""Who may use the endpoint: tokens and their users, from the environment or a TOML file.
+
+A file has one ``[[tokens]]`` for each token::
+
+    [[tokens]]
+    token = "…"
+    user = "alice"      # root, if this is left out
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import OptionError
+
+TOKEN_VARIABLE = "HEADRACE_YT_TOKEN"
+DEFAULT_USER = "root"
+_FIELDS = {"token", "user"}
+_VALID_TOKEN = "a text of visible ASCII characters, without spaces"
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token, and the name of who has it."""
+
+    token: str = field(repr=False)
+    user: str = DEFAULT_USER
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What an endpoint serves, and to whom.
+
+    Attributes:
+        root: the directory of the embedded store.
+        cluster_name: what ``//sys/@cluster_name`` says.
+    """
+
+    root: Path
+    cluster_name: str
+    tokens: tuple[Token, ...] = field(repr=False)
+
+    @classmethod
+    def load(
+        cls,
+        root: str | os.PathLike[str],
+        file: str | os.PathLike[str] | None = None,
+        *,
+        cluster_name: str,
+        environ: Mapping[str, str],
+    ) -> Configuration:
+        """Read the tokens from a file, or from the environment if none is given.
+
+        Raises:
+            OptionError: the file cannot be read or is not as it must be, or there is no token. Never shows a token.
+        """
+        tokens = _from_environment(environ) if file is None else _from_file(Path(file))
+        return cls(Path(root), cluster_name, tuple(tokens))
+
+    def user(self, token: str) -> str | None:
+        """Return who has a token, None if nobody has."""
+        found = None
+        # All are compared, each in constant time: how long it takes tells nothing of a token.
+        for known in self.tokens:
+            if hmac.compare_digest(known.token.encode(), token.encode()):
+                found = known.user
+        return found
+
+
+def _from_environment(environ: Mapping[str, str]) -> list[Token]:
+    token = environ.get(TOKEN_VARIABLE, "")
+    if not token:
+        raise OptionError(
+            "the endpoint has no token",
+            received=f"{TOKEN_VARIABLE} is not set",
+            remedy=f"set {TOKEN_VARIABLE} to a value of your own choice, or give --config; clients send it as YT_TOKEN",
+        )
+    return [Token(_checked(token, TOKEN_VARIABLE))]
+
+
+def _from_file(file: Path) -> list[Token]:
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OptionError(f"cannot read the configuration: {error.strerror}", received=str(file)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        # The parser's own message may quote a line with a secret.
+        raise OptionError("the configuration is not a TOML file", received=str(file)) from None
+    unknown = set(content) - {"tokens"}
+    if unknown:
+        raise OptionError("unknown entry in the configuration", received=sorted(unknown)[0], valid="[[tokens]]")
+    entries = content.get("tokens")
+    if not isinstance(entries, list) or not entries:
+        raise OptionError("the configuration has no token", received=str(file), valid="at least one [[tokens]]")
+    tokens = [_parsed(entry, f"entry {number} of [[tokens]]") for number, entry in enumerate(entries, start=1)]
+    if len({token.token for token in tokens}) < len(tokens):
+        raise OptionError("a token stands twice in the configuration", received=str(file))
+    return tokens
+
+
+def _parsed(entry: Any, where: str) -> Token:
+    if not isinstance(entry, dict):
+        raise OptionError(f"{where} is not a table")
+    unknown = set(entry) - _FIELDS
+    if unknown:
+        raise OptionError(f"{where} has an unknown field", received=sorted(unknown)[0], valid=sorted(_FIELDS))
+    token, user = entry.get("token"), entry.get("user", DEFAULT_USER)
+    if not isinstance(token, str):
+        raise OptionError(f"{where} needs token", valid=_VALID_TOKEN)
+    if not isinstance(user, str) or not user:
+        raise OptionError(f"{where}: user is a name", valid="a text that is not empty")
+    return Token(_checked(token, where), user)
+
+
+def _checked(token: str, where: str) -> str:
+    if not token or not all(33 <= ord(letter) <= 126 for letter in token):
+        raise OptionError(f"{where}: not a token", valid=_VALID_TOKEN)
+    return token

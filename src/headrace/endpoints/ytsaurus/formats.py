@@ -1,0 +1,179 @@
+"""Formats: how structured values and rows are written in requests and answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from yt import yson
+
+from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.parameters import as_text, is_boolean
+from headrace.endpoints.ytsaurus.values import attributes_of, with_attributes
+from headrace.wire.yson import documents, json_rows, json_values, rows_decoding, rows_encoding
+from headrace.wire.ytsaurus.types import YtColumn
+
+MAX_DEPTH = documents.MAX_DEPTH
+_YSON_TYPES = {
+    "application/x-yt-yson-text": "text",
+    "application/x-yt-yson-pretty": "text",
+    "application/x-yt-yson-binary": "binary",
+}
+_JSON_TYPE = "application/json"
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format: JSON or YSON.
+
+    Attributes:
+        name: ``json`` or ``yson``.
+        attributes: what a client says of it, such as ``format`` (text or binary) of YSON, and ``encode_utf8`` of JSON.
+    """
+
+    name: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> bool:
+        """Whether YSON is to be written as text; as binary it is where nothing is said."""
+        return bool(self.attributes.get("format", "binary") != "binary")
+
+    @property
+    def encode_utf8(self) -> bool:
+        """Whether a string of JSON has a character for each byte, U+0000 to U+00FF."""
+        return bool(self.attributes.get("encode_utf8", True))
+
+    @property
+    def content_type(self) -> str:
+        """The format as a header tells it."""
+        return _JSON_TYPE if self.name == "json" else f"application/x-yt-yson-{'text' if self.text else 'binary'}"
+
+
+JSON = Format("json")
+YSON = Format("yson")
+YSON_TEXT = Format("yson", {"format": "text"})
+
+
+def parse_format(value: Any, what: str) -> Format:
+    """Return the format that a parameter or header names.
+
+    Args:
+        what: where it stands, for messages.
+    """
+    name = as_text(value)
+    if name not in ("json", "yson"):
+        problem = f"Error reading {what}: this endpoint does not have the format"
+        raise refused(problem, received=repr(value)[:200], valid="json, yson")
+    return Format(name, {key: _plain(inner) for key, inner in attributes_of(value).items()})
+
+
+def format_of_header(text: str) -> Format | None:
+    """Return the format that a content type names, None if it names none that is known."""
+    kind = text.partition(";")[0].strip().lower()
+    if kind == _JSON_TYPE:
+        return JSON
+    return Format("yson", {"format": _YSON_TYPES[kind]}) if kind in _YSON_TYPES else None
+
+
+def read_value(data: bytes, form: Format) -> Any:
+    """Read a structured value."""
+    if form.name == "yson":
+        try:
+            return documents.loads(data)
+        except documents.YsonError as error:
+            raise refused(f"Error parsing YSON: {error}") from None
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise refused(f"Error parsing JSON: {error}") from None
+    try:
+        return _from_json(value, form.encode_utf8, 0)
+    except documents.YsonError as error:
+        raise refused(f"Error parsing JSON: {error}") from None
+
+
+def write_value(value: Any, form: Format) -> bytes:
+    """Write a structured value.
+
+    Raises:
+        YtError: it has a number for which the format has no notation.
+    """
+    if form.name == "yson":
+        return documents.dumps(value, text=form.text)
+    plain = json_values.plain(value, encode_utf8=form.encode_utf8)
+    try:
+        return json.dumps(plain, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError:
+        problem = "Unexpected NaN or infinity encountered during JSON writing"
+        raise refused(problem, remedy="ask for YSON: output_format=yson") from None
+
+
+def read_rows(data: bytes, columns: Sequence[YtColumn], form: Format) -> pa.RecordBatch:
+    """Read rows into columns, in the order of these; what is not there is null."""
+    if form.name == "yson":
+        return rows_decoding.decode_rows(data, columns)
+    return json_rows.decode_json_rows(data, columns, encode_utf8=form.encode_utf8)
+
+
+def write_rows(batches: Sequence[pa.RecordBatch], columns: Sequence[YtColumn], form: Format) -> bytes:
+    """Write rows, one batch after the other."""
+    if form.name == "yson":
+        return b"".join(rows_encoding.encode_rows(batch, columns) for batch in batches)
+    return b"".join(json_rows.encode_json_rows(batch, columns, encode_utf8=form.encode_utf8) for batch in batches)
+
+
+def _plain(value: Any) -> Any:
+    return bool(value) if is_boolean(value) else as_text(value) or value
+
+
+def _from_json(value: Any, encode_utf8: bool, depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise refused("Error parsing JSON: nested too deep", valid=f"at most {MAX_DEPTH} levels")
+    if isinstance(value, str):
+        return _string(value, encode_utf8)
+    if isinstance(value, list):
+        return [_from_json(item, encode_utf8, depth + 1) for item in value]
+    if not isinstance(value, dict):
+        if isinstance(value, int) and not isinstance(value, bool) and not -(1 << 63) <= value < 1 << 64:
+            raise refused("Error parsing JSON: a number that has more than 64 bits", received=str(value)[:50])
+        return value
+    if "$value" in value:
+        inner = value["$value"]
+        if "$type" in value:
+            inner = json_values.typed(inner, value["$type"])
+        inner = _from_json(inner, encode_utf8, depth + 1)
+        attributes = _from_json(value.get("$attributes") or {}, encode_utf8, depth + 1)
+        if not isinstance(attributes, Mapping):
+            raise refused("Error parsing JSON: $attributes must be a map", received=repr(attributes)[:100])
+        return with_attributes(inner, attributes)
+    names = {_key(name, encode_utf8): _from_json(inner, encode_utf8, depth + 1) for name, inner in value.items()}
+    return names
+
+
+def _key(name: str, encode_utf8: bool) -> str:
+    text = _string(json_values.unescaped(name), encode_utf8)
+    if not isinstance(text, str):
+        raise refused("Error parsing JSON: a key that is not UTF-8", received=repr(name)[:100])
+    return text
+
+
+def _string(text: str, encode_utf8: bool) -> Any:
+    """Return a string of JSON as the text, or the bytes that are no text, that it stands for."""
+    if text.isascii() or not encode_utf8:
+        return text
+    try:
+        raw = text.encode("latin-1")
+    except UnicodeEncodeError:
+        raise refused(
+            "Error parsing JSON: a character of a string is no byte",
+            received=ascii(text)[:100],
+            valid="U+0000 to U+00FF, one for each byte; or the format's attribute encode_utf8=%false",
+        ) from None
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return yson.yson_types.make_byte_key(raw)

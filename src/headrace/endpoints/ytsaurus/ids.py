@@ -1,0 +1,49 @@
+"""Ids of objects, as YTsaurus writes them: four hexadecimal numbers, of which the third tells the type."""
+
+from __future__ import annotations
+
+import enum
+import re
+import secrets
+
+_ID = re.compile(r"[0-9a-f]{1,8}(-[0-9a-f]{1,8}){3}")
+_CELL_TAG = 1 << 16
+NULL_ID = "0-0-0-0"
+
+
+class ObjectType(enum.IntEnum):
+    """The types of objects that have ids; the numbers are YTsaurus' own, and its clients look at them."""
+
+    TRANSACTION = 1
+    ATOMIC_TABLET_TRANSACTION = 2
+    NESTED_TRANSACTION = 4
+    LOCK = 200
+    STRING_NODE = 300
+    INT64_NODE = 301
+    DOUBLE_NODE = 302
+    MAP_NODE = 303
+    LIST_NODE = 304
+    BOOLEAN_NODE = 305
+    UINT64_NODE = 306
+    FILE = 400
+    TABLE = 401
+    LINK = 417
+    DOCUMENT = 421
+    TABLET_CELL = 700
+    TABLET = 702
+    TABLET_CELL_BUNDLE = 706
+
+
+def new_id(kind: ObjectType) -> str:
+    """Return an id that no object has."""
+    return f"{secrets.randbits(32):x}-{secrets.randbits(32):x}-{_CELL_TAG | kind:x}-{secrets.randbits(31) + 1:x}"
+
+
+def is_id(text: str) -> bool:
+    """Tell whether a text is written as an id is."""
+    return _ID.fullmatch(text) is not None
+
+
+def kind_of(object_id: str) -> int:
+    """Return the number of the type that an id tells; compare it with `ObjectType`."""
+    return int(object_id.split("-")[2], 16) & 0xFFFF

@@ -1,0 +1,49 @@
+"""Objects that are known by their ids and are no nodes: transactions and locks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace.endpoints.ytsaurus.attributes import lock_value
+from headrace.endpoints.ytsaurus.ids import NULL_ID, ObjectType, kind_of
+from headrace.endpoints.ytsaurus.transaction_types import TRANSACTION_TYPES
+from headrace.endpoints.ytsaurus.values import time_text
+
+if TYPE_CHECKING:
+    from headrace.endpoints.ytsaurus.commands import Context
+
+
+def find_object(context: Context, object_id: str) -> Mapping[str, Any] | None:
+    """Return the attributes of a transaction or a lock, None if an id is of neither."""
+    kind = kind_of(object_id)
+    if kind == ObjectType.LOCK:
+        lock = context.cypress.locks.find(object_id)
+        if lock is None:
+            return None
+        return {**lock_value(lock), "type": "lock", "node_id": lock.node, "creation_time": time_text(lock.created)}
+    if kind in (ObjectType.TRANSACTION, ObjectType.NESTED_TRANSACTION):
+        return _transaction(context, object_id)
+    for transaction_type in TRANSACTION_TYPES.values():
+        if kind == transaction_type.object_type:
+            return transaction_type.attributes(context, object_id)
+    return None
+
+
+def _transaction(context: Context, transaction_id: str) -> Mapping[str, Any] | None:
+    found = context.transactions.find(transaction_id)
+    if found is None:
+        return None
+    nested = found.parent != ""
+    return {
+        **found.attributes,
+        "id": found.id,
+        "type": "nested_transaction" if nested else "transaction",
+        "timeout": found.timeout,
+        "deadline": None if found.deadline is None else time_text(found.deadline),
+        "start_time": time_text(found.started),
+        "parent_id": found.parent or NULL_ID,
+        "owner": found.user,
+        "nested_transaction_ids": [other.id for other in context.transactions.nested(found.id)],
+        "lock_ids": [lock.id for lock in context.cypress.locks.of_transaction(found.id)],
+    }

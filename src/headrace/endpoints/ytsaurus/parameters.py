@@ -1,0 +1,149 @@
+"""The parameters of a command, with getters that say what they got and what is valid."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+from headrace.wire.ytsaurus.errors import Code, YtError
+from headrace.wire.ytsaurus.paths import PathError, parse_path
+
+_SHOWN = 200
+_NUMBER = re.compile(r"-?[0-9]{1,20}")
+
+
+class _Required:
+    """The default of a parameter that has none."""
+
+
+REQUIRED: Final[Any] = _Required()
+
+
+class Parameters(Mapping[str, Any]):
+    """The parameters of one command; one that is an entity (``#``, null) counts as not given.
+
+    Args:
+        values: names → values of plain Python types or those of ``yt.yson``.
+        command: whose they are, for messages.
+    """
+
+    def __init__(self, values: Mapping[str, Any], command: str = "") -> None:
+        self._values = {str(name): value for name, value in values.items() if not is_entity(value)}
+        self._command = command
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def value(self, name: str, default: Any = REQUIRED) -> Any:
+        """Return a parameter as it came."""
+        if name in self._values:
+            return self._values[name]
+        if default is REQUIRED:
+            raise YtError(Code.GENERIC, f"Missing required parameter /{name}", attributes={"command": self._command})
+        return default
+
+    def text(self, name: str, default: Any = REQUIRED, *, valid: Collection[str] | None = None) -> Any:
+        """Return a text; with ``valid``, one of those."""
+        value = self.value(name, default)
+        if name not in self._values:
+            return value
+        found = as_text(value)
+        if found is None or (valid is not None and found not in valid):
+            raise self._wrong(name, value, "a text" if valid is None else ", ".join(sorted(valid)))
+        return found
+
+    def number(self, name: str, default: Any = REQUIRED, *, least: int | None = None, most: int | None = None) -> Any:
+        """Return a whole number; with bounds, both included, one between them."""
+        value = self.value(name, default)
+        if name not in self._values:
+            return value
+        # A query has only texts.
+        text = as_text(value)
+        if text is not None and _NUMBER.fullmatch(text):
+            value = int(text)
+        if is_boolean(value) or not isinstance(value, int):
+            raise self._wrong(name, value, "a whole number")
+        if (least is not None and value < least) or (most is not None and value > most):
+            upper = "" if most is None else f" and at most {most}"
+            raise self._wrong(name, value, f"a number, at least {least}{upper}")
+        return int(value)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return true or false; the texts "true" and "false" count as such."""
+        value = self.value(name, default)
+        if is_boolean(value):
+            return bool(value)
+        found = as_text(value)
+        if found in ("true", "false"):
+            return found == "true"
+        raise self._wrong(name, value, "%true or %false")
+
+    def mapping(self, name: str, default: Any = REQUIRED) -> Any:
+        """Return a mapping of names to values."""
+        value = self.value(name, default)
+        if name in self._values and not isinstance(value, Mapping):
+            raise self._wrong(name, value, "a map")
+        return value
+
+    def sequence(self, name: str, default: Any = REQUIRED) -> Any:
+        """Return a list."""
+        value = self.value(name, default)
+        if name in self._values and not isinstance(value, list):
+            raise self._wrong(name, value, "a list")
+        return value
+
+    def path(self, name: str = "path", default: Any = REQUIRED) -> Any:
+        """Return a `YPath`; attributes that the text has come with it."""
+        value = self.value(name, default)
+        if name not in self._values:
+            return value
+        if as_text(value) is None:
+            raise self._wrong(name, value, "a path such as //tmp/t")
+        try:
+            return parse_path(value)
+        except PathError as error:
+            raise YtError(
+                Code.GENERIC,
+                f"Error reading parameter /{name}: {error.problem}",
+                received=error.received,
+                valid=error.valid,
+                attributes={"command": self._command, "parameter": name},
+            ) from None
+
+    def _wrong(self, name: str, value: Any, valid: str) -> YtError:
+        shown = repr(value)
+        shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
+        return YtError(
+            Code.GENERIC,
+            f"Error reading parameter /{name}",
+            received=shown,
+            valid=valid,
+            attributes={"command": self._command, "parameter": name},
+        )
+
+
+def is_entity(value: Any) -> bool:
+    """Tell whether a value is null: Python's None, or YSON's entity."""
+    return value is None or type(value).__name__ == "YsonEntity"
+
+
+def is_boolean(value: Any) -> bool:
+    """Tell whether a value is true or false: Python's, or YSON's, which is no subclass of it."""
+    return isinstance(value, bool) or type(value).__name__ == "YsonBoolean"
+
+
+def as_text(value: Any) -> str | None:
+    """Return a string of any of YSON's classes as a plain text; None if it is none, or no UTF-8."""
+    if isinstance(value, bytes):
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError:
+            return None
+    return str(value) if isinstance(value, str) else None

@@ -1,0 +1,120 @@
+"""Requests as they come: headers, the query, and the body, merged into the parameters of a command."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl
+
+from headrace.endpoints.ytsaurus.commands import Command
+from headrace.endpoints.ytsaurus.configuration import Configuration
+from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.formats import (
+    JSON,
+    YSON_TEXT,
+    Format,
+    format_of_header,
+    parse_format,
+    read_value,
+)
+from headrace.endpoints.ytsaurus.parameters import Parameters
+from headrace.wire.ytsaurus.errors import Code, YtError
+
+_PARAMETERS = re.compile(r"x-yt-parameters-?(\d*)")
+_AUTHORIZATION = re.compile(r"(?:OAuth|Bearer) +(\S+) *", re.IGNORECASE)
+# YTsaurus' own parameters of a request that no command looks at.
+_MAX_FIELDS = 1000
+
+
+@dataclass(frozen=True)
+class Call:
+    """A command with its parameters, as a request asks for it."""
+
+    command: Command
+    parameters: Parameters
+    input_format: Format
+    output_format: Format
+
+
+def user_of(headers: Mapping[str, str], configuration: Configuration) -> str:
+    """Return who sent a request.
+
+    Raises:
+        YtError: 900, it has no token, or one that nobody has.
+    """
+    found = _AUTHORIZATION.fullmatch(headers.get("authorization", "").strip())
+    user = None if found is None else configuration.user(found[1])
+    if user is None:
+        reason = "the request has no token" if found is None else "the token is not known"
+        raise YtError(Code.AUTHENTICATION, f"Authentication failed: {reason}", remedy="set YT_TOKEN")
+    return user
+
+
+def takes_parameters_in_body(command: Command) -> bool:
+    """Tell whether the body of a request is parameters, and not data."""
+    return command.input is None and command.volatile
+
+
+def read_call(command: Command, headers: Mapping[str, str], query: bytes, body: bytes) -> Call:
+    """Merge what a request says about a command; what comes later counts more: headers, query, parameters, body.
+
+    Args:
+        headers: names in lower case; values as characters U+0000 to U+00FF, one for each byte.
+        body: the whole body, if the command takes its parameters there.
+    """
+    values: dict[str, Any] = {}
+    for direction in ("input", "output"):
+        given = headers.get(f"x-yt-{direction}-format")
+        if given is not None:
+            values[f"{direction}_format"] = read_value(given.encode("latin-1"), header_format(headers))
+    try:
+        values |= parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
+    except ValueError:
+        raise refused("the query of the request has too many parts", valid=f"at most {_MAX_FIELDS}") from None
+    values |= _of_headers(headers)
+    if takes_parameters_in_body(command) and body:
+        form = format_of_header(headers.get("content-type", "")) or JSON
+        values |= _map(read_value(body, form), "the body")
+    parameters = Parameters(values, command.name)
+    formats = [_format(direction, command, parameters, headers) for direction in ("input", "output")]
+    return Call(command, parameters, *formats)
+
+
+def _of_headers(headers: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return the parameters of the headers, which long ones are spread over."""
+    pieces = [(int(found[1] or -1), value) for name, value in headers.items() if (found := _PARAMETERS.fullmatch(name))]
+    if not pieces:
+        return {}
+    raw = "".join(value for _, value in sorted(pieces)).encode("latin-1")
+    return _map(read_value(raw, header_format(headers)), "X-YT-Parameters")
+
+
+def header_format(headers: Mapping[str, str]) -> Format:
+    """Return the format of what is in the headers of a request and of its answer: JSON, unless a header names another.
+
+    That header itself is always YSON; and a header cannot hold any YSON but text.
+    """
+    given = headers.get("x-yt-header-format")
+    if given is None:
+        return JSON
+    found = parse_format(read_value(given.strip().encode("latin-1"), YSON_TEXT), "X-YT-Header-Format")
+    return found if found.name == "json" else YSON_TEXT
+
+
+def _map(value: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise refused(f"the parameters in {where} must be a map", received=repr(value)[:100])
+    return value
+
+
+def _format(direction: str, command: Command, parameters: Parameters, headers: Mapping[str, str]) -> Format:
+    name = f"{direction}_format"
+    if name in parameters:
+        return parse_format(parameters[name], f"parameter /{name}")
+    found = format_of_header(headers.get("content-type" if direction == "input" else "accept", ""))
+    if found is not None:
+        return found
+    kind = command.input if direction == "input" else command.output
+    return YSON_TEXT if kind == "tabular" else JSON

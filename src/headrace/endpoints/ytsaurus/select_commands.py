@@ -1,0 +1,52 @@
+"""The commands of the query language."""
+
+from __future__ import annotations
+
+from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
+from headrace.endpoints.ytsaurus.row_sources import source_of
+from headrace.endpoints.ytsaurus.select_grammar import Query, parse_query
+from headrace.endpoints.ytsaurus.select_rows import Limits, pushed_down, run
+from headrace.endpoints.ytsaurus.table_nodes import find_table
+from headrace.endpoints.ytsaurus.table_state import Table
+from headrace.endpoints.ytsaurus.tablet_transactions import check_timestamp, reading
+from headrace.wire.ytsaurus.paths import parse_path
+
+MAX_ROWS = 10_000_000
+
+
+def _query(context: Context, parameters: Parameters) -> tuple[Query, Table]:
+    query = parse_query(parameters.text("query"), parameters.mapping("placeholder_values", {}))
+    table = find_table(context, parse_path(query.path))
+    table.require_dynamic()
+    return query, table
+
+
+@command("select_rows", output="tabular", heavy=True)
+def select_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Run a query."""
+    query, table = _query(context, parameters)
+    table.require_mounted(reading=True)
+    check_timestamp(context, parameters)
+    default = Limits()
+    limits = Limits(
+        input_rows=parameters.number("input_row_limit", default.input_rows, least=0, most=MAX_ROWS),
+        output_rows=parameters.number("output_row_limit", default.output_rows, least=0, most=MAX_ROWS),
+        fail=parameters.flag("fail_on_incomplete_result", True),
+        canonical_null=parameters.flag("use_canonical_null_relations"),
+    )
+    with reading(context, parameters) as database:
+        batches, columns = run(query, source_of(database, table, context.cluster.name), limits)
+    return Answer.rows(batches, columns)
+
+
+@command("explain_query", heavy=True)
+def explain_query(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Return what a query would read."""
+    query, table = _query(context, parameters)
+    return Answer.structured(
+        {
+            "table": table.name,
+            "where": None if query.where is None else query.where.sql(),
+            "conditions": [f"{each.column} {each.operator} {each.value!r}" for each in pushed_down(query)],
+        }
+    )

@@ -1,0 +1,40 @@
+"""The endpoint as a server of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headrace.endpoints.serving import LOOPBACK, run
+from headrace.endpoints.ytsaurus.configuration import Configuration
+from headrace.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from headrace.endpoints.ytsaurus.app import Bounds
+
+
+def serve(
+    configuration: Configuration,
+    port: int,
+    *,
+    host: str = LOOPBACK,
+    ready: Callable[[str, int], None],
+    bounds: Bounds | None = None,
+) -> None:
+    """Serve until the process gets SIGINT or SIGTERM; see `headrace.endpoints.serving.run`.
+
+    Raises:
+        MissingDependencyError: YTsaurus' client library, whose YSON the endpoint uses, is not installed.
+        OptionError: another process serves the same directory.
+    """
+    try:
+        from headrace.endpoints.ytsaurus.app import YtsaurusApp
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "yt":
+            raise
+        raise MissingDependencyError(
+            "the endpoint needs a package that is not installed",
+            received="ytsaurus-client",
+            remedy="pip install 'headrace[yt]'",
+        ) from None
+    run(lambda: YtsaurusApp(configuration, bounds=bounds), port, host=host, ready=ready)

@@ -1,0 +1,29 @@
+"""What the table half of a cluster needs when it starts: its own tables in the store, and its system nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.endpoints.ytsaurus import static_tables, table_state
+from headrace.endpoints.ytsaurus.periodic import at_start
+from headrace.endpoints.ytsaurus.table_nodes import REGISTRATIONS_PATH, REGISTRATIONS_SCHEMA, TABLE
+from headrace.endpoints.ytsaurus.table_state import MOUNTED, Kind, Table, new_tablets
+from headrace.stores.embedded import consumer_rows, registration_rows
+
+if TYPE_CHECKING:
+    from headrace.endpoints.ytsaurus.cluster import Cluster
+
+
+@at_start
+def make_tables(cluster: Cluster) -> None:
+    """Make what is not there yet."""
+    context = cluster.context()
+    with cluster.database.write() as connection:
+        for statement in (table_state.DDL, static_tables.DDL, consumer_rows.DDL, registration_rows.DDL):
+            connection.execute(statement)
+        directory, _, name = REGISTRATIONS_PATH.rpartition("/")
+        parent = cluster.cypress.find(directory)
+        if cluster.cypress.child(parent, name) is None:
+            node = cluster.cypress.make(context, parent, name, TABLE, {})
+            table = Table(node, Kind.REGISTRATIONS, REGISTRATIONS_SCHEMA, new_tablets(1, MOUNTED))
+            table_state.save(connection, table)

@@ -1,0 +1,287 @@
+"""The commands on dynamic tables as a whole: mounting, resharding, altering, what is known of their tablets."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.endpoints.ytsaurus import table_state
+from headrace.endpoints.ytsaurus.clock import timestamp_of
+from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
+from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.table_nodes import find_table, make_dynamic
+from headrace.endpoints.ytsaurus.table_state import FROZEN, MOUNTED, UNMOUNTED, Kind, Schema, Table, new_tablets
+from headrace.endpoints.ytsaurus.tablets import pivots_of
+from headrace.stores.embedded import consumer_rows, queue_partitions, queues
+from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.wire.ytsaurus.errors import Code, YtError
+
+_MAX_TABLETS = 10_000
+MOST_ROWS = 1 << 40
+"""Row indexes of a tablet are below this."""
+
+
+def _range(parameters: Parameters, table: Table) -> tuple[int, int]:
+    """Return the first and the last tablet that a command is about."""
+    last = len(table.tablets) - 1
+    first_index = parameters.number("first_tablet_index", 0)
+    last_index = parameters.number("last_tablet_index", last)
+    if not 0 <= first_index <= last_index <= last:
+        raise refused(
+            "First or last tablet index is out of range",
+            received=f"{first_index} to {last_index}",
+            valid=f"0 to {last}",
+        )
+    return first_index, last_index
+
+
+def _dynamic(context: Context, parameters: Parameters) -> Table:
+    table = find_table(context, parameters.path(), parameters.text("transaction_id", None))
+    table.require_dynamic()
+    return table
+
+
+def _set_states(context: Context, parameters: Parameters, state: str, valid: Sequence[str]) -> Answer:
+    """Bring tablets into a state; those that are in it already stay there."""
+    table = _dynamic(context, parameters)
+    first, last = _range(parameters, table)
+    tablets = list(table.tablets)
+    for index in range(first, last + 1):
+        if tablets[index].state not in (*valid, state):
+            raise YtError(
+                Code.INVALID_TABLET_STATE,
+                f"Tablet {tablets[index].id} is in state {tablets[index].state!r}, not {' or '.join(valid)}",
+                attributes={"tablet_id": tablets[index].id, "path": table.name},
+            )
+        tablets[index] = dataclasses.replace(tablets[index], state=state)
+    _save(context, dataclasses.replace(table, tablets=tuple(tablets)))
+    return Answer.structured({})
+
+
+def _save(context: Context, table: Table) -> None:
+    with context.cluster.database.write() as connection:
+        table_state.save(connection, table)
+
+
+@command("mount_table", volatile=True)
+def mount_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Let tablets be read and written; with ``freeze``, only read."""
+    if parameters.flag("freeze"):
+        return _set_states(context, parameters, FROZEN, [UNMOUNTED])
+    return _set_states(context, parameters, MOUNTED, [UNMOUNTED])
+
+
+@command("unmount_table", volatile=True)
+def unmount_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Let tablets be neither read nor written."""
+    return _set_states(context, parameters, UNMOUNTED, [MOUNTED, FROZEN])
+
+
+@command("freeze_table", volatile=True)
+def freeze_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Let tablets only be read."""
+    return _set_states(context, parameters, FROZEN, [MOUNTED])
+
+
+@command("unfreeze_table", volatile=True)
+def unfreeze_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Let frozen tablets be written again."""
+    return _set_states(context, parameters, MOUNTED, [FROZEN])
+
+
+@command("remount_table", volatile=True)
+def remount_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Let tablets look at the attributes of their table again, which here they always do."""
+    _range(parameters, _dynamic(context, parameters))
+    return Answer.structured({})
+
+
+@command("reshard_table", volatile=True)
+def reshard_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Give a table other tablets instead of a range of them, all of which must be unmounted."""
+    table = _dynamic(context, parameters)
+    first, last = _range(parameters, table)
+    for tablet in table.tablets[first : last + 1]:
+        if tablet.state != UNMOUNTED:
+            raise YtError(
+                Code.INVALID_TABLET_STATE,
+                f"Cannot reshard table {table.name}: tablet {tablet.id} is in state {tablet.state!r}",
+                remedy="unmount the table",
+                attributes={"tablet_id": tablet.id},
+            )
+    if table.kind is Kind.QUEUE:
+        _reshard_queue(context, parameters, table, first, last)
+    else:
+        _reshard_sorted(context, parameters, table, first, last)
+    return Answer.structured({})
+
+
+def _reshard_sorted(context: Context, parameters: Parameters, table: Table, first: int, last: int) -> None:
+    given = parameters.sequence("pivot_keys", None)
+    if given is None:
+        count = parameters.number("tablet_count", least=1, most=_MAX_TABLETS)
+        if count != 1:
+            raise refused(
+                "A sorted table gets more tablets by pivot keys", received=f"tablet_count={count}", valid="pivot_keys"
+            )
+        given = [list(table.tablets[first].pivot)]
+    pivots = pivots_of(given, table.schema)
+    if pivots[0] != table.tablets[first].pivot:
+        raise refused(
+            "The first pivot key must match that of the first tablet that is resharded",
+            received=repr(pivots[0]),
+            valid=repr(table.tablets[first].pivot),
+        )
+    before, behind = table.tablets[:first], table.tablets[last + 1 :]
+    all_pivots = [*(list(tablet.pivot) for tablet in before), *map(list, pivots), *(list(t.pivot) for t in behind)]
+    pivots_of(all_pivots, table.schema)
+    _save(context, dataclasses.replace(table, tablets=(*before, *new_tablets(len(pivots), pivots=pivots), *behind)))
+
+
+def _reshard_queue(context: Context, parameters: Parameters, table: Table, first: int, last: int) -> None:
+    count = parameters.number("tablet_count", least=1, most=_MAX_TABLETS)
+    known = last - first + 1
+    added = count - known
+    begins = _starts(parameters, count, added)
+    cluster = context.cluster.name
+    with context.cluster.database.write() as connection:
+        queue = queues.load(connection, table.name)
+        consumer_rows.release(connection, queue.id, table.name, cluster, last + 1)
+        if added > 0:
+            queue_partitions.insert(connection, queue.id, last, added)
+        elif added < 0:
+            consumer_rows.release(connection, queue.id, table.name, cluster, first + count)
+            queue_partitions.remove_empty(connection, queue.id, first + count, -added)
+        for number, (row, weight) in begins.items():
+            queue_partitions.begin_at(connection, queue.id, first + number, row, weight)
+        consumer_rows.adopt(connection, queue.id, table.name, cluster)
+        tablets = (
+            *table.tablets[: first + min(known, count)],
+            *new_tablets(max(added, 0)),
+            *table.tablets[last + 1 :],
+        )
+        table_state.save(connection, dataclasses.replace(table, tablets=tablets))
+
+
+def _starts(parameters: Parameters, count: int, added: int) -> dict[int, tuple[int, int]]:
+    """Return for tablets, counted from the first that is resharded, at which row index and weight they begin."""
+    rows = parameters.sequence("trimmed_row_counts", None)
+    weights = parameters.sequence("cumulative_data_weights", None)
+    found: dict[int, tuple[int, int]] = {}
+    for values, place in ((rows, 0), (weights, 1)):
+        if values is None:
+            continue
+        if len(values) not in (added, count) or not all(
+            isinstance(each, int) and 0 <= each < MOST_ROWS for each in values
+        ):
+            raise refused(
+                "trimmed_row_counts and cumulative_data_weights have a number for every new tablet",
+                received=repr(values)[:200],
+                valid=f"{max(added, 0)} numbers",
+            )
+        for number, value in enumerate(values, start=count - len(values)):
+            row, weight = found.get(number, (0, 0))
+            found[number] = (int(value), weight) if place == 0 else (row, int(value))
+    return found
+
+
+@command("alter_table", volatile=True)
+def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Add columns to a table, or take constraints from columns, as far as rows that are there allow it."""
+    table = find_table(context, parameters.path(), parameters.text("transaction_id", None))
+    given = parameters.value("schema", None)
+    schema = table.schema if given is None else Schema.parse(given)
+    if table.kind is Kind.STATIC:
+        table = dataclasses.replace(table, schema=schema)
+        if parameters.flag("dynamic"):
+            make_dynamic(context, table)
+        else:
+            _save(context, table)
+        return Answer.structured({})
+    if not parameters.flag("dynamic", True):
+        raise refused("A dynamic table does not become a static one", received=table.name)
+    if given is None:
+        return Answer.structured({})
+    if any(tablet.state != UNMOUNTED for tablet in table.tablets):
+        raise refused(f"Cannot change schema of {table.name}: it is mounted", remedy="unmount the table")
+    added = _added_columns(table, schema)
+    with context.cluster.database.write() as connection:
+        if added and table.kind is Kind.SORTED:
+            wanted = {column.name: column.type for column in added}
+            EmbeddedTable(context.cluster.database, table.name).add_columns(wanted)
+        elif added:
+            raise refused("This endpoint does not add columns to ordered tables", received=table.name)
+        columns = (*table.schema.columns, *added)
+        new = dataclasses.replace(table, schema=Schema(columns, True, table.schema.unique_keys))
+        table_state.save(connection, new)
+    return Answer.structured({})
+
+
+def _added_columns(table: Table, schema: Schema) -> tuple[Any, ...]:
+    """Return the columns that a schema has beyond those of a table, all of which it must have too."""
+    known = {column.name: column for column in table.schema.columns}
+    given = {column.name: column for column in schema.columns}
+    for name, column in known.items():
+        other = given.get(name)
+        if other is None or (other.yt, other.sort_order, other.required) != (
+            column.yt,
+            column.sort_order,
+            column.required,
+        ):
+            raise refused(
+                f"Cannot change schema of {table.name}: column {name!r} would be another one",
+                valid="all columns as they are, and more that are not required",
+            )
+    added = tuple(column for name, column in given.items() if name not in known)
+    for column in added:
+        if column.required or column.sort_order is not None:
+            raise refused(
+                f"Cannot change schema of {table.name}: new column {column.name!r} is a key column, or required"
+            )
+    return added
+
+
+@command("get_table_pivot_keys")
+def get_table_pivot_keys(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Return the keys at which the tablets of a sorted table begin."""
+    table = _dynamic(context, parameters)
+    return Answer.structured([list(tablet.pivot) for tablet in table.tablets])
+
+
+@command("get_tablet_infos", volatile=True, atomic=False)
+def get_tablet_infos(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Return how many rows tablets have had, and lost by trimming."""
+    table = _dynamic(context, parameters)
+    indexes = parameters.sequence("tablet_indexes")
+    now = timestamp_of(context.now)
+    with context.cluster.database.read() as connection:
+        bounds = []
+        if table.kind is Kind.QUEUE:
+            bounds = queues.partitions(connection, queues.load(connection, table.name))
+    found = []
+    for index in indexes:
+        if isinstance(index, bool) or not isinstance(index, int):
+            raise refused("Tablet indexes are whole numbers", received=repr(index)[:100])
+        table.tablet(index)
+        table.require_mounted(index, reading=True)
+        partition = bounds[index] if bounds else None
+        written = 0 if partition is None or not partition.last_commit else round(partition.last_commit * 1e6)
+        found.append(
+            {
+                "total_row_count": 0 if partition is None else partition.bounds.upper,
+                "trimmed_row_count": 0 if partition is None else partition.bounds.lower,
+                "delayed_lockless_row_count": 0,
+                "barrier_timestamp": now,
+                "last_write_timestamp": timestamp_of(written) if written else 0,
+                "tablet_errors": [],
+            }
+        )
+    return Answer.structured({"tablets": found})
+
+
+@command("get_tablet_errors", volatile=True, atomic=False)
+def get_tablet_errors(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Return the errors of tablets, of which there never are any."""
+    _dynamic(context, parameters)
+    return Answer.structured({"tablet_errors": {}, "replication_errors": {}})

@@ -1,0 +1,132 @@
+"""Values of YSON as the endpoint handles them: plain Python, and ``yt.yson``'s classes where attributes are on them."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from yt import yson
+
+from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.parameters import as_text, is_boolean, is_entity
+from headrace.wire.ytsaurus.paths import index_in_list
+
+MISSING: Any = type("Missing", (), {"__repr__": lambda _: "MISSING"})()
+"""What `look_inside` returns where nothing is."""
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def time_text(microseconds: int) -> str:
+    """Return a time (µs since 1970) as YTsaurus writes it."""
+    return (_EPOCH + datetime.timedelta(microseconds=microseconds)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def time_of(text: str) -> int | None:
+    """Return the µs since 1970 of a time as YTsaurus writes it, None if it is none."""
+    try:
+        return (datetime.datetime.fromisoformat(text) - _EPOCH) // datetime.timedelta(microseconds=1)
+    except (ValueError, TypeError):
+        return None
+
+
+def with_attributes(value: Any, attributes: Mapping[str, Any]) -> Any:
+    """Return a value with attributes on it; as it is, if there are none."""
+    return yson.to_yson_type(value, attributes=dict(attributes)) if attributes else value
+
+
+def attributes_of(value: Any) -> Mapping[str, Any]:
+    """Return the attributes on a value."""
+    found = getattr(value, "__dict__", {}).get("attributes")
+    return found if isinstance(found, Mapping) else {}
+
+
+def type_of(value: Any) -> str:
+    """Return the type of node that holds a value."""
+    if is_entity(value):
+        return "entity"
+    if is_boolean(value):
+        return "boolean_node"
+    if isinstance(value, Mapping):
+        return "map_node"
+    if isinstance(value, list):
+        return "list_node"
+    if isinstance(value, int):
+        return "uint64_node" if isinstance(value, yson.YsonUint64) or value >= 1 << 63 else "int64_node"
+    return "double_node" if isinstance(value, float) else "string_node"
+
+
+def look_inside(value: Any, names: Sequence[str]) -> Any:
+    """Return what is inside of a value behind names of maps and places of lists; `MISSING` if there is nothing."""
+    for name in names:
+        if isinstance(value, Mapping):
+            value = value.get(name, MISSING)
+        elif isinstance(value, list):
+            place = index_in_list(name, len(value))
+            value = MISSING if place is None else value[place]
+        else:
+            return MISSING
+        if value is MISSING:
+            return MISSING
+    return value
+
+
+def set_inside(value: Any, names: Sequence[str], new: Any, *, recursive: bool = False) -> Any:
+    """Return a value with another one inside, behind names of maps and places of lists.
+
+    Places of lists may also be ``begin``, ``end``, ``before:3`` and ``after:3``, which put the new value between.
+
+    Returns:
+        `MISSING` if there is no such place, and it may not be made.
+    """
+    if not names:
+        return new
+    name, rest = names[0], names[1:]
+    if isinstance(value, Mapping):
+        inner = value.get(name, MISSING)
+        if inner is MISSING and rest:
+            inner = {} if recursive else MISSING
+        changed = new if not rest else set_inside(inner, rest, new, recursive=recursive)
+        return MISSING if changed is MISSING else {**value, name: changed}
+    if isinstance(value, list):
+        return _set_in_list(value, name, rest, new, recursive)
+    return MISSING
+
+
+def _set_in_list(value: list[Any], name: str, rest: Sequence[str], new: Any, recursive: bool) -> Any:
+    how, _, where = name.partition(":")
+    if not rest and name in ("begin", "end"):
+        place = 0 if name == "begin" else len(value)
+        return [*value[:place], new, *value[place:]]
+    if not rest and how in ("before", "after"):
+        between = index_in_list(where, len(value))
+        if between is None:
+            return MISSING
+        between += how == "after"
+        return [*value[:between], new, *value[between:]]
+    at = index_in_list(name, len(value))
+    if at is None:
+        return MISSING
+    changed = set_inside(value[at], rest, new, recursive=recursive)
+    return MISSING if changed is MISSING else [*value[:at], changed, *value[at + 1 :]]
+
+
+def remove_inside(value: Any, names: Sequence[str]) -> Any:
+    """Return a value without what is inside of it behind names and places; `MISSING` if nothing is there."""
+    outer = look_inside(value, names[:-1])
+    if look_inside(outer, names[-1:]) is MISSING:
+        return MISSING
+    if isinstance(outer, Mapping):
+        smaller: Any = {name: item for name, item in outer.items() if name != names[-1]}
+    else:
+        place = index_in_list(names[-1], len(outer))
+        smaller = [item for number, item in enumerate(outer) if number != place]
+    return set_inside(value, names[:-1], smaller)
+
+
+def names_of(value: Sequence[Any]) -> list[str]:
+    """Return a list of texts, such as the names of wanted attributes, as plain ones."""
+    found = [as_text(item) for item in value]
+    if None in found:
+        raise refused("a list has something that is no text", received=repr(list(value))[:200])
+    return [item for item in found if item is not None]

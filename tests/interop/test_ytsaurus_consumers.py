@@ -1,0 +1,386 @@
+"""Queue consumers behind the endpoint, and what the queue agent says, driven by YTsaurus' own client."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from yt import yson
+from yt.wrapper import YtClient, YtResponseError
+
+import headrace
+from tests.interop.ytsaurus_server import YtServer
+from tests.interop.ytsaurus_tables import (
+    AT_ONCE,
+    DATA,
+    TIMESTAMP,
+    WEIGHT,
+    consumer,
+    fill,
+    losing_transaction,
+    pulled,
+    queue,
+)
+
+_numbers = itertools.count()
+NEVER = "1970-01-01T00:00:00.000000Z"
+
+
+@pytest.fixture(scope="module")
+def client(yt_server: YtServer) -> YtClient:
+    return yt_server.client(**AT_ONCE)
+
+
+@pytest.fixture
+def home(client: YtClient) -> Iterator[str]:
+    path = f"//tmp/consumers-{next(_numbers)}"
+    client.create("map_node", path)
+    yield path
+    client.remove(path, recursive=True, force=True)
+
+
+def code_of(error: pytest.ExceptionInfo[YtResponseError]) -> int:
+    return int(error.value.error["code"])
+
+
+# -- consumers ------------------------------------------------------------------------------------------------
+
+
+def test_a_consumer_has_the_schema_of_one_and_is_mounted(client: YtClient, home: str) -> None:
+    client.create("queue_consumer", f"{home}/c")
+    schema = client.get(f"{home}/c/@schema")
+    assert schema.attributes == {"strict": True, "unique_keys": True}
+    assert [(column["name"], column["type"], column["required"]) for column in schema] == [
+        ("queue_cluster", "string", True),
+        ("queue_path", "string", True),
+        ("partition_index", "uint64", True),
+        ("offset", "uint64", True),
+        ("meta", "any", False),
+    ]
+    assert client.get(f"{home}/c/@type") == "table"
+    assert client.get(f"{home}/c/@treat_as_queue_consumer")
+    assert client.get(f"{home}/c/@tablet_state") == "mounted"
+
+
+def test_a_table_can_be_made_a_consumer_with_or_without_meta(client: YtClient, home: str) -> None:
+    key = {"required": True, "sort_order": "ascending"}
+    schema = [
+        {"name": "queue_cluster", "type": "string", **key},
+        {"name": "queue_path", "type": "string", **key},
+        {"name": "partition_index", "type": "uint64", **key},
+        {"name": "offset", "type": "uint64", "required": True},
+    ]
+    path = f"{home}/c"
+    client.create("table", path, attributes={"dynamic": True, "treat_as_queue_consumer": True, "schema": schema})
+    client.mount_table(path, sync=True)
+    client.advance_queue_consumer(path, f"{home}/nothing", 0, 0, 3)
+    (row,) = client.select_rows(f"* from [{path}]")
+    assert row == {"queue_cluster": "primary", "queue_path": f"{home}/nothing", "partition_index": 0, "offset": 3}
+    client.create("table", f"{home}/later", attributes={"dynamic": True, "schema": schema})
+    client.set(f"{home}/later/@treat_as_queue_consumer", True)
+    client.mount_table(f"{home}/later", sync=True)
+    client.register_queue_consumer(queue(client, f"{home}/q"), f"{home}/later", vital=True)
+    assert client.get(f"{home}/q/@queue_status/registrations/0/consumer") == f"primary:{home}/later"
+    with pytest.raises(YtResponseError, match="schema of a queue consumer"):
+        client.create(
+            "table",
+            f"{home}/d",
+            attributes={"dynamic": True, "treat_as_queue_consumer": True, "schema": [*schema[:2], DATA]},
+        )
+
+
+def test_registrations_are_listed_by_queue_and_by_consumer(client: YtClient, home: str) -> None:
+    first, second = queue(client, f"{home}/q1"), queue(client, f"{home}/q2")
+    reader = consumer(client, f"{home}/c", first, vital=True)
+    client.link(second, f"{home}/link")
+    client.register_queue_consumer(f"{home}/link", reader, vital=False, partitions=[0])
+
+    def listed(**of: str) -> list[tuple[str, str, bool, Any]]:
+        found = client.list_queue_consumer_registrations(**of)
+        return [(str(e["queue_path"]), str(e["consumer_path"]), e["vital"], e["partitions"]) for e in found]
+
+    everything = [(first, reader, True, None), (second, reader, False, [0])]
+    assert listed(consumer_path=reader) == everything
+    assert listed(queue_path=f"{home}/link") == everything[1:]
+    assert listed(queue_path=f"{home}/nothing") == []
+    (found,) = client.list_queue_consumer_registrations(queue_path=first)
+    assert found["queue_path"].attributes == {"cluster": "primary"}
+    table = "//sys/queue_agents/consumer_registrations"
+    rows = client.select_rows(f"queue_path, consumer_path, vital from [{table}] where consumer_path = '{reader}'")
+    assert list(rows) == [
+        {"queue_path": first, "consumer_path": reader, "vital": True},
+        {"queue_path": second, "consumer_path": reader, "vital": False},
+    ]
+    client.unregister_queue_consumer(first, reader)
+    client.unregister_queue_consumer(f"{home}/never", reader)
+    assert listed(consumer_path=reader) == everything[1:]
+
+
+def test_both_ends_of_a_registration_must_be_there(client: YtClient, home: str) -> None:
+    path = queue(client, f"{home}/q")
+    for ends in ((path, f"{home}/none"), (f"{home}/none", path)):
+        with pytest.raises(YtResponseError, match="has no child with key"):
+            client.register_queue_consumer(*ends, vital=False)
+
+
+def test_a_registration_stays_with_the_paths_it_names(client: YtClient, home: str) -> None:
+    path = queue(client, f"{home}/q")
+    reader = consumer(client, f"{home}/c", path, vital=True)
+    client.register_queue_consumer(f"elsewhere:{home}/q", reader, vital=False, partitions=[1])
+    client.remove(path)
+
+    def listed() -> list[tuple[str, bool, Any]]:
+        found = client.list_queue_consumer_registrations(consumer_path=reader)
+        return [(e["queue_path"].attributes["cluster"], e["vital"], e["partitions"]) for e in found]
+
+    assert listed() == [("elsewhere", False, [1]), ("primary", True, None)]
+    with pytest.raises(YtResponseError, match='Queue cluster "elsewhere" was not found for path'):
+        list(client.pull_queue_consumer(reader, f"elsewhere:{home}/q", 0, 1))
+    fill(client, queue(client, path), 2)
+    assert len(list(client.pull_queue_consumer(reader, path, None, 0))) == 2
+    assert client.get(f"{path}/@queue_status/registrations/0/vital")
+
+
+def test_a_consumer_reads_only_what_it_is_registered_for(client: YtClient, home: str) -> None:
+    path = queue(client, f"{home}/q")
+    reader = consumer(client, f"{home}/c")
+    with pytest.raises(YtResponseError, match="is not registered for queue") as error:
+        list(client.pull_queue_consumer(reader, path, 0, 0))
+    assert code_of(error) == 901
+    assert {"raw_queue", "raw_consumer"} <= set(error.value.error["attributes"])
+    client.register_queue_consumer(path, reader, vital=False)
+    with pytest.raises(YtResponseError, match="Invalid tablet index"):
+        list(client.pull_queue_consumer(reader, path, 0, 5))
+
+
+def test_a_consumer_reads_from_where_it_stands_unless_it_says_otherwise(client: YtClient, home: str) -> None:
+    path = queue(client, f"{home}/q")
+    reader = consumer(client, f"{home}/c", path)
+    fill(client, path, 4)
+
+    def indexes(offset: int | None) -> list[int]:
+        return [row["$row_index"] for row in client.pull_queue_consumer(reader, path, offset, 0)]
+
+    assert indexes(None) == [0, 1, 2, 3]
+    client.advance_queue_consumer(reader, path, 0, 0, 3)
+    assert indexes(None) == [3]
+    assert indexes(1) == [1, 2, 3]
+
+
+def test_advancing_from_another_offset_than_the_old_one_is_a_conflict(client: YtClient, home: str) -> None:
+    reader, path = consumer(client, f"{home}/c"), f"{home}/nothing"
+    client.advance_queue_consumer(reader, path, 2, 0, 3)
+    with pytest.raises(YtResponseError, match="Offset conflict at partition 2 of consumer") as error:
+        client.advance_queue_consumer(reader, path, 2, 1, 5)
+    assert code_of(error) == 3100
+    told = error.value.error["attributes"]
+    assert (told["partition"], told["expected_offset"], told["current_offset"]) == (2, 1, 3)
+    assert "expected offset 1, found offset 3" in error.value.error["message"]
+
+
+def test_advancing_without_an_old_offset_goes_anywhere(client: YtClient, home: str) -> None:
+    path = queue(client, f"{home}/q")
+    reader = consumer(client, f"{home}/c")
+    for offset in (100, 3, 2**64 - 1, 0):
+        client.advance_queue_consumer(reader, path, 0, None, offset)
+        (row,) = client.select_rows(f"[offset] from [{reader}]")
+        assert row["offset"] == offset
+
+
+@pytest.mark.parametrize(("offset", "weight"), [(3, 60), (5, 100), (6, 120), (7, None), (0, None)])
+def test_advancing_on_the_server_tells_the_weight_of_what_was_read(
+    client: YtClient, home: str, offset: int, weight: int | None
+) -> None:
+    path = queue(client, f"{home}/q", TIMESTAMP, WEIGHT)
+    reader = consumer(client, f"{home}/c", path)
+    fill(client, path, 6)
+    client.advance_queue_consumer(reader, path, 0, None, offset, client_side=False)
+    (row,) = client.select_rows(f"* from [{reader}]")
+    assert row["offset"] == offset
+    if weight is None:
+        assert row["meta"] is None
+        return
+    assert row["meta"]["cumulative_data_weight"] == weight
+    rows = pulled(client, path, offset)
+    assert row["meta"].get("offset_timestamp") == (rows[0]["$timestamp"] if rows else None)
+
+
+def test_advancing_on_the_server_needs_the_queue(client: YtClient, home: str) -> None:
+    reader = consumer(client, f"{home}/c")
+    with pytest.raises(YtResponseError, match="Failed to resolve queue path"):
+        client.advance_queue_consumer(reader, f"{home}/nothing", 0, 0, 3, client_side=False)
+
+
+def test_advances_in_a_transaction_are_seen_when_it_is_committed(client: YtClient, home: str) -> None:
+    reader = consumer(client, f"{home}/c")
+    queues = [queue(client, f"{home}/q1"), f"{home}/q2"]
+    with client.Transaction(type="tablet"):
+        for path in queues:
+            client.advance_queue_consumer(reader, path, 0, 0, 1543)
+        assert list(client.select_rows(f"* from [{reader}]")) == []
+    rows = client.select_rows(f"queue_path, [offset] from [{reader}]")
+    assert {row["queue_path"]: row["offset"] for row in rows} == dict.fromkeys(queues, 1543)
+
+
+def test_the_first_to_commit_an_advance_wins(client: YtClient, yt_server: YtServer, home: str) -> None:
+    path = queue(client, f"{home}/q")
+    reader = consumer(client, f"{home}/c", path)
+    other = yt_server.client(**AT_ONCE)
+    with losing_transaction(client):
+        client.advance_queue_consumer(reader, path, 0, 0, 3)
+        with other.Transaction(type="tablet"):
+            other.advance_queue_consumer(reader, path, 0, 0, 3)
+    assert [row["offset"] for row in client.select_rows(f"[offset] from [{reader}]")] == [3]
+
+
+def test_an_advance_by_somebody_with_the_directory_is_a_conflict_too(
+    client: YtClient, yt_server: YtServer, home: str
+) -> None:
+    path = queue(client, f"{home}/q")
+    reader = consumer(client, f"{home}/c", path)
+    with losing_transaction(client):
+        client.advance_queue_consumer(reader, path, 0, 0, 3)
+        with headrace.open(str(yt_server.root)) as store:
+            store.consumer(reader).advance(path, {0: 1})
+
+
+def test_rows_of_a_consumer_may_be_about_anything(client: YtClient, home: str) -> None:
+    reader = consumer(client, f"{home}/c")
+    path = f"{home}/q"
+    rows = [
+        {"queue_cluster": "primary", "queue_path": path, "partition_index": 0, "offset": 1},
+        {"queue_cluster": "elsewhere", "queue_path": path, "partition_index": 0, "offset": 2},
+        {"queue_cluster": "primary", "queue_path": path, "partition_index": yson.YsonUint64(2**64 - 1), "offset": 3},
+    ]
+    client.insert_rows(reader, rows)
+    queue(client, path)
+    client.register_queue_consumer(path, reader, vital=False)
+    fill(client, path, 2)
+    # What was written before the queue was there counts for it.
+    assert len(list(client.pull_queue_consumer(reader, path, None, 0))) == 1
+    found = list(client.lookup_rows(reader, [{k: v for k, v in row.items() if k != "offset"} for row in rows]))
+    assert [row["offset"] for row in found] == [1, 2, 3]
+    (partition,) = client.get(f"{reader}/@queue_consumer_partitions")[f"primary:{path}"]
+    assert partition["next_row_index"] == 1
+    client.delete_rows(reader, [{key: rows[0][key] for key in ("queue_cluster", "queue_path", "partition_index")}])
+    client.remove(path)
+    assert sorted(row["offset"] for row in client.select_rows(f"[offset] from [{reader}]")) == [2, 3]
+
+
+# -- what the queue agent says --------------------------------------------------------------------------------
+
+
+def test_a_queue_tells_its_status(client: YtClient, home: str) -> None:
+    path = queue(client, f"{home}/q", TIMESTAMP, tablets=2)
+    reader = consumer(client, f"{home}/c", path, vital=True)
+    status = client.get(f"{path}/@queue_status")
+    assert status["family"] == "ordered_dynamic_table"
+    assert status["partition_count"] == 2
+    assert status["registrations"] == [{"queue": f"primary:{path}", "consumer": f"primary:{reader}", "vital": True}]
+    assert status["has_timestamp_column"]
+    assert not status["has_cumulative_data_weight_column"]
+    assert set(status["write_row_count_rate"]) == {"current", "1m_raw", "1m", "1h", "1d"}
+    first, second = client.get(f"{path}/@queue_partitions")
+    assert first["last_row_commit_time"] == second["last_row_commit_time"] == NEVER
+    assert first["cumulative_data_weight"] == None  # noqa: E711
+    client.insert_rows(path, [{"data": "x", "$tablet_index": 1}])
+    assert client.get(f"{path}/@queue_partitions/1/last_row_commit_time") > NEVER
+    assert client.get(f"{path}/@queue_partitions/1/upper_row_index") == 1
+    client.set(f"{path}/@queue_agent_banned", True)
+    assert client.get(f"{path}/@queue_status/error/message") == "Queue is banned"
+
+
+def test_a_consumer_stands_where_its_offset_and_the_rows_say(client: YtClient, home: str) -> None:
+    path = queue(client, f"{home}/q", TIMESTAMP, WEIGHT)
+    reader = consumer(client, f"{home}/c", path)
+    fill(client, path, 3)
+    client.trim_rows(path, 0, 1)
+    dispositions = ["expired", "pending_consumption", "pending_consumption", "up_to_date", "ahead"]
+    for offset, disposition in enumerate(dispositions):
+        client.advance_queue_consumer(reader, path, 0, None, offset)
+        ((partition,),) = client.get(f"{reader}/@queue_consumer_partitions").values()
+        assert partition["disposition"] == disposition
+        assert partition["unread_row_count"] == 3 - offset
+        assert partition["next_row_index"] == offset
+        assert (partition["processing_lag"] > 0) == (offset < 3)
+    client.advance_queue_consumer(reader, path, 0, None, 2)
+    assert client.get(f"{reader}/@queue_consumer_partitions")[f"primary:{path}"][0]["unread_data_weight"] == 20
+    client.advance_queue_consumer(reader, path, 0, None, 0)
+    assert client.get(f"{reader}/@queue_consumer_partitions")[f"primary:{path}"][0]["unread_data_weight"] == None  # noqa: E711
+    status = client.get(f"{reader}/@queue_consumer_status")
+    assert status["queues"][f"primary:{path}"]["partition_count"] == 1
+
+
+# -- trimming by itself ---------------------------------------------------------------------------------------
+
+
+def rows_kept(client: YtClient, path: str, partition: int) -> int:
+    return int(client.get(f"{path}/@queue_partitions")[partition]["available_row_count"])
+
+
+def test_a_queue_keeps_what_a_vital_consumer_has_not_read(client: YtClient, home: str) -> None:
+    path = queue(client, f"{home}/q", tablets=2, auto_trim_config={"enable": True})
+    first, third = (consumer(client, f"{home}/c{number}", path, vital=True) for number in (1, 3))
+    second = consumer(client, f"{home}/c2", path)
+    client.insert_rows(path, [{"data": "x", "$tablet_index": 0}] * 5 + [{"data": "y", "$tablet_index": 1}] * 7)
+
+    def advance(reader: str, partition: int, offset: int) -> None:
+        client.advance_queue_consumer(reader, path, partition, None, offset)
+
+    advance(first, 0, 3)
+    advance(second, 0, 5)
+    for reader, offset in ((first, 3), (second, 1), (third, 2)):
+        advance(reader, 1, offset)
+    assert (rows_kept(client, path, 0), rows_kept(client, path, 1)) == (5, 5)
+    advance(third, 0, 2)
+    assert rows_kept(client, path, 0) == 3
+    advance(third, 0, 4)
+    assert rows_kept(client, path, 0) == 2
+    advance(first, 1, 6)
+    advance(third, 1, 6)
+    assert rows_kept(client, path, 1) == 1
+
+
+def test_a_queue_keeps_the_rows_it_is_told_to_retain(client: YtClient, home: str) -> None:
+    path = queue(client, f"{home}/q", tablets=2, auto_trim_config={"enable": True, "retained_rows": 3})
+    reader = consumer(client, f"{home}/c", path, vital=True)
+    fill(client, path, 5, tablet=0)
+    client.advance_queue_consumer(reader, path, 0, None, 3)
+    assert rows_kept(client, path, 0) == 3
+    fill(client, path, 5, tablet=0)
+    assert client.get(f"{path}/@queue_partitions/0/lower_row_index") == 3
+    assert rows_kept(client, path, 0) == 7
+    fill(client, path, 7, tablet=1)
+    client.advance_queue_consumer(reader, path, 1, None, 6)
+    assert rows_kept(client, path, 1) == 3
+    assert client.get(f"{path}/@queue_partitions/1/lower_row_index") == 4
+    client.remove(f"{path}/@auto_trim_config/retained_rows")
+    assert rows_kept(client, path, 1) == 1
+    assert client.get(f"{path}/@queue_partitions/1/lower_row_index") == 6
+    assert client.get(f"{path}/@auto_trim_config") == {"enable": True}
+
+
+def test_a_queue_keeps_rows_for_as_long_as_it_is_told_to(client: YtClient, home: str) -> None:
+    hours = {"enable": True, "retained_lifetime_duration": 5 * 3600 * 1000}
+    path = queue(client, f"{home}/q", auto_trim_config=hours)
+    reader = consumer(client, f"{home}/c", path, vital=True)
+    fill(client, path, 5)
+    client.advance_queue_consumer(reader, path, 0, None, 5)
+    assert rows_kept(client, path, 0) == 5
+    with pytest.raises(YtResponseError, match="whole number of seconds"):
+        client.set(f"{path}/@auto_trim_config", {"enable": True, "retained_lifetime_duration": 1500})
+    client.set(f"{path}/@auto_trim_config", {"enable": True})
+    assert rows_kept(client, path, 0) == 0
+
+
+def test_a_queue_without_vital_consumers_keeps_everything(client: YtClient, home: str) -> None:
+    path = queue(client, f"{home}/q", auto_trim_config={"enable": True})
+    reader = consumer(client, f"{home}/c", path)
+    fill(client, path, 5)
+    client.advance_queue_consumer(reader, path, 0, None, 5)
+    fill(client, path, 1)
+    assert rows_kept(client, path, 0) == 6
+    client.remove(f"{path}/@auto_trim_config")
+    assert not client.exists(f"{path}/@auto_trim_config")

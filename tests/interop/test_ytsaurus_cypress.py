@@ -1,0 +1,531 @@
+"""YTsaurus' own client, in its default configuration, works with the endpoint's Cypress as with a cluster's."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yt.wrapper
+from yt.wrapper import YtClient, YtResponseError, ypath_join
+from yt.wrapper.errors import (
+    YtCypressTransactionLockConflict,
+    YtNoSuchTransaction,
+    YtResolveError,
+    YtTokenError,
+)
+
+from tests.interop.ytsaurus_server import TOKEN, YtServer, serving
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def client(yt_server: YtServer) -> YtClient:
+    return yt_server.client()
+
+
+@pytest.fixture
+def home(client: YtClient) -> Iterator[str]:
+    """A map node of the test's own."""
+    path = f"//home/{next(_numbers)}"
+    client.create("map_node", path)
+    yield path
+    client.remove(path, recursive=True, force=True)
+
+
+# -- nodes and attributes ---------------------------------------------------------------------------------------
+
+
+VALUES: dict[str, Any] = {
+    "text": "ключ",
+    "empty": "",
+    "number": -5,
+    "large": 2**63 - 1,
+    "unsigned": yt.wrapper.yson.YsonUint64(2**64 - 1),
+    "double": 1.5,
+    "yes": True,
+    "list": [1, "two", [3.0], {}],
+    "map": {"a": {"b": [None]}, "ü": 1},
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_values_come_back_from_nodes_documents_and_attributes(client: YtClient, home: str, name: str) -> None:
+    value = VALUES[name]
+    client.create("document", f"{home}/document", attributes={"value": value})
+    client.set(f"{home}/@kept", value)
+    assert client.get(f"{home}/document") == value
+    assert client.get(f"{home}/@kept") == value
+    if name != "map":
+        client.set(f"{home}/node", value)
+        assert client.get(f"{home}/node") == value
+
+
+SIMPLE: dict[str, Any] = {
+    "structured_data_format": "json",
+    "tabular_data_format": "json",
+    "proxy": {"header_format": "json", "content_encoding": "identity", "accept_encoding": "identity"},
+    "write_retries": {"enable": False},
+    "read_retries": {"enable": False, "create_transaction_and_take_snapshot_lock": False},
+}
+
+
+def test_a_client_without_yson_does_the_same_in_json(yt_server: YtServer, client: YtClient, home: str) -> None:
+    simple = yt_server.client(**SIMPLE)
+    for name, value in VALUES.items():
+        simple.set(f"{home}/@{name}", value)
+        assert simple.get(f"{home}/@{name}") == value
+        if name != "double":
+            assert client.get(f"{home}/@{name}") == value
+    simple.create("document", f"{home}/имя", attributes={"value": {"$a": "ü"}})
+    assert simple.get(f"{home}/имя") == client.get(f"{home}/имя") == {"$a": "ü"}
+    assert [str(name) for name in simple.list(home, attributes=["type"])] == ["имя"]
+    simple.write_file(f"{home}/f", b"\x00\xff")
+    assert simple.read_file(f"{home}/f").read() == client.read_file(f"{home}/f").read() == b"\x00\xff"
+    with pytest.raises(YtResolveError):
+        simple.get(f"{home}/ничего")
+
+
+def test_a_map_becomes_nodes_that_are_found_by_their_paths(client: YtClient, home: str) -> None:
+    client.set(f"{home}/tree", {"a": {"b": [10, 20]}, "c": "x"})
+    assert client.get(f"{home}/tree/a/b/1") == 20
+    assert client.get(f"{home}/tree/a/@type") == "map_node"
+    assert client.list(f"{home}/tree") == ["a", "c"]
+    assert client.exists(f"{home}/tree/a/b/0")
+    assert not client.exists(f"{home}/tree/a/b/2")
+    client.set(f"{home}/tree/a/b/end", 30)
+    client.remove(f"{home}/tree/a/b/0")
+    assert client.get(f"{home}/tree") == {"a": {"b": [20, 30]}, "c": "x"}
+
+
+def test_names_of_all_kinds_are_escaped_in_paths(client: YtClient, home: str) -> None:
+    for name in ["a/b", "@x", "a&b", "[1]", "a\\b", "имя", "a b", "{c}", "*"]:
+        path = ypath_join(home, yt.wrapper.escape_ypath_literal(name))
+        client.set(path, name)
+        assert client.get(path) == name
+        assert client.get(f"{path}/@key") == name
+        assert client.get(client.get(f"{path}/@path")) == name
+    assert len(client.list(home)) == 9
+
+
+def test_attributes_are_set_inside_read_together_and_removed(client: YtClient, home: str) -> None:
+    client.create("file", f"{home}/f", attributes={"executable": True, "deep": {"a": [1, 2]}})
+    client.set(f"{home}/f/@deep/a/1", 3)
+    assert client.get(f"{home}/f/@deep") == {"a": [1, 3]}
+    listed = client.list(home, attributes=["type", "deep", "not_there"])
+    assert [str(name) for name in listed] == ["f"]
+    assert listed[0].attributes == {"type": "file", "deep": {"a": [1, 3]}}
+    assert client.get(f"{home}/f", attributes=["executable"]).attributes == {"executable": True}
+    everything = client.get(f"{home}/f/@")
+    assert everything["uncompressed_data_size"] == 0
+    assert everything["id"] == client.get(f"{home}/f/@id")
+    assert set(client.list(f"{home}/f/@")) == set(everything)
+    client.remove_attribute(f"{home}/f", "deep")
+    assert client.get_attribute(f"{home}/f", "deep", default="gone") == "gone"
+    assert not client.has_attribute(f"{home}/f", "deep")
+
+
+def test_what_a_node_itself_tells_cannot_be_set(client: YtClient, home: str) -> None:
+    for name in ("id", "type", "count", "modification_time"):
+        with pytest.raises(YtResponseError, match="Builtin attribute"):
+            client.set(f"{home}/@{name}", 1)
+
+
+def test_changes_show_in_the_time_of_modification(client: YtClient, home: str) -> None:
+    before = client.get(f"{home}/@modification_time"), client.get(f"{home}/@revision")
+    client.set(f"{home}/@x", 1)
+    assert before < (client.get(f"{home}/@modification_time"), client.get(f"{home}/@revision"))
+
+
+def test_creating_says_what_is_there(client: YtClient, home: str) -> None:
+    made = client.create("map_node", f"{home}/a/b", recursive=True)
+    assert client.create("map_node", f"{home}/a/b", ignore_existing=True) == made
+    with pytest.raises(YtResponseError) as taken:
+        client.create("map_node", f"{home}/a/b")
+    assert taken.value.contains_code(501)
+    with pytest.raises(YtResponseError) as other:
+        client.create("file", f"{home}/a/b", ignore_existing=True)
+    assert other.value.contains_code(501)
+    assert client.create("file", f"{home}/a/b", force=True) != made
+    with pytest.raises(YtResolveError):
+        client.create("file", f"{home}/x/y")
+    with pytest.raises(YtResponseError, match="nonsense"):
+        client.create("nonsense", f"{home}/x")
+
+
+def test_set_does_not_forget_a_tree_by_mistake(client: YtClient, home: str) -> None:
+    client.set(f"{home}/m", {"a": 1})
+    with pytest.raises(YtResponseError, match="force"):
+        client.set(f"{home}/m", {"b": 2})
+    client.set(f"{home}/m", {"b": 2}, force=True)
+    assert client.get(f"{home}/m") == {"b": 2}
+    with pytest.raises(YtResponseError, match="types must match"):
+        client.set(f"{home}/m/b", "text")
+
+
+def test_removing(client: YtClient, home: str) -> None:
+    client.set(f"{home}/m", {"a": {"b": 1}})
+    with pytest.raises(YtResponseError, match="non-empty"):
+        client.remove(f"{home}/m")
+    client.remove(f"{home}/m", recursive=True)
+    with pytest.raises(YtResolveError):
+        client.remove(f"{home}/m")
+    client.remove(f"{home}/m", force=True)
+    with pytest.raises(YtResponseError):
+        client.remove("/", recursive=True, force=True)
+
+
+def test_copies_have_everything_and_stand_for_themselves(client: YtClient, home: str) -> None:
+    client.set(f"{home}/a", {"v": 1, "m": {}})
+    client.set(f"{home}/a/@mark", "x")
+    client.write_file(f"{home}/a/m/f", b"content")
+    client.copy(f"{home}/a", f"{home}/b/c", recursive=True)
+    client.set(f"{home}/a/v", 2)
+    client.write_file(f"{home}/a/m/f", b"other")
+    assert client.get(f"{home}/b/c/v") == 1
+    assert client.get(f"{home}/b/c/@mark") == "x"
+    assert client.read_file(f"{home}/b/c/m/f").read() == b"content"
+    with pytest.raises(YtResponseError) as taken:
+        client.copy(f"{home}/a", f"{home}/b")
+    assert taken.value.contains_code(501)
+    with pytest.raises(YtResponseError):
+        client.copy(f"{home}/a", f"{home}/a/inside")
+
+
+def test_a_move_takes_the_place_of_another_node_only_by_force(client: YtClient, home: str) -> None:
+    client.write_file(f"{home}/.f.tmp", b"new")
+    client.write_file(f"{home}/f", b"old")
+    with pytest.raises(YtResponseError) as taken:
+        client.move(f"{home}/.f.tmp", f"{home}/f")
+    assert taken.value.contains_code(501)
+    client.move(f"{home}/.f.tmp", f"{home}/f", force=True)
+    assert client.read_file(f"{home}/f").read() == b"new"
+    assert client.list(home) == ["f"]
+    with pytest.raises(YtResolveError):
+        client.move(f"{home}/.f.tmp", f"{home}/g")
+    with pytest.raises(YtResponseError):
+        client.move(home, f"{home}/f/below")
+
+
+def test_links_are_followed_unless_they_are_meant_themselves(client: YtClient, home: str) -> None:
+    client.set(f"{home}/m", {"a": 1})
+    client.link(f"{home}/m", f"{home}/l")
+    client.link(f"{home}/l", f"{home}/ll")
+    assert client.get(f"{home}/ll/a") == 1
+    client.set(f"{home}/ll/b", 2)
+    assert client.get(f"{home}/m") == {"a": 1, "b": 2}
+    assert client.get(f"{home}/ll/@path") == f"{home}/m"
+    assert client.get(f"{home}/ll&/@target_path") == f"{home}/l"
+    assert client.get(f"{home}/ll&/@type") == "link"
+    assert not client.get(f"{home}/ll&/@broken")
+    client.remove(f"{home}/m", recursive=True)
+    assert client.get(f"{home}/ll&/@broken")
+    assert not client.exists(f"{home}/ll")
+    client.remove(f"{home}/l")
+    assert client.list(home) == ["ll"]
+
+
+def test_links_in_a_circle_lead_nowhere(client: YtClient, home: str) -> None:
+    client.create("map_node", f"{home}/m")
+    client.link(f"{home}/m", f"{home}/a")
+    client.link(f"{home}/a", f"{home}/b")
+    client.link(f"{home}/b", f"{home}/a", force=True)
+    with pytest.raises(YtResolveError):
+        client.get(f"{home}/a/x")
+    client.remove(f"{home}/a")
+
+
+def test_a_cluster_has_what_clients_look_for(client: YtClient) -> None:
+    assert client.get("//sys/@cluster_name") == "primary"
+    cells = client.list("//sys/tablet_cells", attributes=["health"])
+    assert cells
+    assert all(cell.attributes["health"] == "good" for cell in cells)
+    made = client.create("tablet_cell", attributes={"size": 1})
+    assert client.get(f"//sys/tablet_cells/{made}/@health") == "good"
+    assert client.get(f"#{made}/@type") == "tablet_cell"
+    assert client.get_user_name() == "root"
+    assert client.generate_timestamp() < client.generate_timestamp()
+
+
+# -- files ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 1, 5_000_000], ids=["empty", "small", "in pieces"])
+def test_files_come_back_whole_and_in_parts(client: YtClient, home: str, size: int) -> None:
+    content = (bytes(range(256)) * (size // 256 + 1))[:size]
+    client.write_file(f"{home}/f", content)
+    assert client.read_file(f"{home}/f").read() == content
+    assert client.get(f"{home}/f/@uncompressed_data_size") == size
+    half = size // 2
+    assert client.read_file(f"{home}/f", offset=half, length=3).read() == content[half : half + 3]
+
+
+def test_a_stream_is_written_in_blocks_that_are_one_file(yt_server: YtServer, home: str) -> None:
+    client = yt_server.client(write_retries={"chunk_size": 1000})
+    client.write_file(f"{home}/f", iter([b"a" * 1500, b"b" * 2500]))
+    assert client.read_file(f"{home}/f").read() == b"a" * 1500 + b"b" * 2500
+    client.write_file(f"<append=%true>{home}/f", b"end")
+    assert client.read_file(f"{home}/f", offset=3999).read() == b"bend"
+
+
+def test_files_are_put_together(client: YtClient, home: str) -> None:
+    for name in ("a", "b"):
+        client.write_file(f"{home}/{name}", name.encode() * 3)
+    client.concatenate([f"{home}/a", f"{home}/b", f"{home}/a"], f"{home}/c")
+    assert client.read_file(f"{home}/c").read() == b"aaabbbaaa"
+
+
+def test_the_md5_of_a_file_is_that_of_its_content(client: YtClient, home: str) -> None:
+    client.write_file(f"{home}/f", b"hello", compute_md5=True)
+    assert client.get(f"{home}/f/@md5") == "5d41402abc4b2a76b9719d911017c592"
+    client.write_file(f"{home}/f", b"other")
+    assert not client.exists(f"{home}/f/@md5")
+
+
+def test_a_reader_keeps_what_it_began_to_read(yt_server: YtServer, client: YtClient, home: str) -> None:
+    client.write_file(f"{home}/f", b"old")
+    with client.Transaction():
+        locked = client.lock(f"{home}/f", mode="snapshot")
+        yt_server.client().write_file(f"{home}/f", b"new")
+        yt_server.client().remove(f"{home}/f")
+        assert client.read_file(f"#{locked['node_id']}").read() == b"old"
+    assert not client.exists(f"{home}/f")
+
+
+def test_what_is_no_file_is_not_read_as_one(client: YtClient, home: str) -> None:
+    with pytest.raises(YtResponseError, match="is no file"):
+        client.read_file(home)
+    with pytest.raises(YtResolveError):
+        client.read_file(f"{home}/nothing")
+
+
+# -- transactions -----------------------------------------------------------------------------------------------
+
+
+def test_changes_are_seen_by_others_after_the_commit_of_all_transactions(yt_server: YtServer, home: str) -> None:
+    client, other = yt_server.client(), yt_server.client()
+    with client.Transaction():
+        client.set(f"{home}/a", 1)
+        with client.Transaction():
+            client.set(f"{home}/b", 2)
+            client.set(f"{home}/a", 3)
+            assert client.get(home) == {"a": 3, "b": 2}
+        assert client.get(home) == {"a": 3, "b": 2}
+        assert other.get(home) == {}
+    assert other.get(home) == {"a": 3, "b": 2}
+
+
+def test_an_abort_leaves_nothing(yt_server: YtServer, home: str) -> None:
+    client = yt_server.client()
+    client.set(f"{home}/m", {"a": 1})
+    transaction = client.start_transaction()
+    with client.Transaction(transaction_id=transaction):
+        client.set(f"{home}/new", 1)
+        client.remove(f"{home}/m", recursive=True)
+        client.set(f"{home}/@mark", 1)
+        client.write_file(f"{home}/f", b"x")
+        assert client.list(home) == ["f", "new"]
+    client.abort_transaction(transaction)
+    assert client.get(home) == {"m": {"a": 1}}
+    assert not client.exists(f"{home}/@mark")
+
+
+def test_moves_in_a_transaction_are_one_change(yt_server: YtServer, home: str) -> None:
+    client, other = yt_server.client(), yt_server.client()
+    client.set(f"{home}/a", {"x": 1})
+    with client.Transaction():
+        client.move(f"{home}/a", f"{home}/b")
+        client.set(f"{home}/b/y", 2)
+        assert client.get(home) == {"b": {"x": 1, "y": 2}}
+        assert other.get(home) == {"a": {"x": 1}}
+    assert other.get(home) == {"b": {"x": 1, "y": 2}}
+
+
+def test_a_transaction_that_is_not_pinged_ends(yt_server: YtServer, home: str) -> None:
+    client = yt_server.client()
+    started = client.start_transaction(timeout=300)
+    with client.Transaction(transaction_id=started):
+        client.lock(home)
+    pinged = client.start_transaction(timeout=300)
+    while client.exists(f"#{started}"):
+        client.ping_transaction(pinged)
+    client.set(f"{home}/@mark", 1)
+    with pytest.raises(YtNoSuchTransaction):
+        client.ping_transaction(started)
+    with pytest.raises(YtNoSuchTransaction), client.Transaction(transaction_id=started):
+        client.set(f"{home}/x", 1)
+    assert client.get(f"#{pinged}/@timeout") == 300
+    client.commit_transaction(pinged)
+
+
+def test_a_commit_aborts_what_is_nested_and_still_open(yt_server: YtServer, home: str) -> None:
+    client = yt_server.client()
+    outer = client.start_transaction()
+    with client.Transaction(transaction_id=outer):
+        inner = client.start_transaction()
+        with client.Transaction(transaction_id=inner):
+            client.set(f"{home}/inner", 1)
+        client.set(f"{home}/outer", 1)
+    client.commit_transaction(outer)
+    assert client.list(home) == ["outer"]
+    with pytest.raises(YtNoSuchTransaction):
+        client.commit_transaction(inner)
+
+
+def test_an_unknown_transaction_is_an_error_of_its_own(client: YtClient, home: str) -> None:
+    with pytest.raises(YtNoSuchTransaction), client.Transaction(transaction_id="1-2-10001-4"):
+        client.get(home)
+    with pytest.raises(YtNoSuchTransaction):
+        client.start_transaction(prerequisite_transaction_ids=["1-2-10001-4"])
+
+
+# -- locks ------------------------------------------------------------------------------------------------------
+
+
+def test_locks_of_others_stand_against_changes(yt_server: YtServer, home: str) -> None:
+    holder, other = yt_server.client(), yt_server.client()
+    holder.set(f"{home}/m", {"a": {}, "b": {}})
+    with holder.Transaction() as transaction:
+        held = holder.lock(f"{home}/m")
+        assert holder.get(f"#{held['lock_id']}/@state") == "acquired"
+        changes: list[Callable[[], Any]] = [
+            lambda: other.set(f"{home}/m/@x", 1),
+            lambda: other.set(f"{home}/m/c", 1),
+            lambda: other.remove(f"{home}/m", recursive=True),
+            lambda: other.move(f"{home}/m", f"{home}/n"),
+        ]
+        for change in changes:
+            with pytest.raises(YtCypressTransactionLockConflict) as conflict:
+                change()
+            assert str(transaction.transaction_id) in str(conflict.value)
+        other.set(f"{home}/m/a/x", 1)
+        with other.Transaction(), pytest.raises(YtCypressTransactionLockConflict):
+            other.lock(f"{home}/m", mode="shared")
+        assert other.get(f"{home}/m/@lock_count") == 1
+        assert holder.get(f"{home}/m/@lock_mode") == "exclusive"
+    other.remove(f"{home}/m", recursive=True)
+
+
+def test_shared_locks_are_shared_but_for_one_child(yt_server: YtServer, home: str) -> None:
+    first, second = yt_server.client(), yt_server.client()
+    with first.Transaction(), second.Transaction():
+        first.set(f"{home}/a", 1)
+        second.set(f"{home}/b", 1)
+        second.set(f"{home}/@y", 1)
+        with pytest.raises(YtCypressTransactionLockConflict):
+            second.set(f"{home}/a", 2)
+        with pytest.raises(YtCypressTransactionLockConflict):
+            second.lock(home)
+        first.lock(home, mode="shared", attribute_key="x")
+        with pytest.raises(YtCypressTransactionLockConflict):
+            second.set(f"{home}/@x", 1)
+    assert first.get(home) == {"a": 1, "b": 1}
+
+
+def test_a_lock_that_may_wait_is_given_when_its_turn_comes(yt_server: YtServer, home: str) -> None:
+    first, second = yt_server.client(), yt_server.client()
+    with first.Transaction():
+        first.lock(home)
+        waiting = second.start_transaction()
+        with second.Transaction(transaction_id=waiting):
+            pending = second.lock(home, waitable=True)["lock_id"]
+        assert second.get(f"#{pending}/@state") == "pending"
+    assert second.get(f"#{pending}/@state") == "acquired"
+    with pytest.raises(YtCypressTransactionLockConflict):
+        first.set(f"{home}/@x", 1)
+    second.abort_transaction(waiting)
+    first.set(f"{home}/@x", 1)
+
+
+def test_locks_are_given_back(yt_server: YtServer, home: str) -> None:
+    holder, other = yt_server.client(), yt_server.client()
+    with holder.Transaction():
+        holder.lock(home)
+        holder.unlock(home)
+        other.set(f"{home}/@x", 1)
+        holder.set(f"{home}/@y", 1)
+        with pytest.raises(YtResponseError, match="modified"):
+            holder.unlock(home)
+    with pytest.raises(YtResponseError, match="outside of a transaction"):
+        holder.lock(home)
+
+
+# -- batches, numbers of mutations, tokens ------------------------------------------------------------------------
+
+
+def test_a_batch_answers_each_of_its_requests(client: YtClient, home: str) -> None:
+    batch = client.create_batch_client()
+    results = {
+        "set": batch.set(f"{home}/a", [1, "ключ"]),
+        "get": batch.get(f"{home}/a"),
+        "exists": batch.exists(f"{home}/a"),
+        "list": batch.list(home, attributes=["type"]),
+        "create": batch.create("map_node", f"{home}/m"),
+        "wrong": batch.get(f"{home}/nothing"),
+        "default": batch.get_attribute(home, "nothing", default=5),
+    }
+    batch.commit_batch()
+    assert results["get"].get_result() == [1, "ключ"]
+    assert results["exists"].get_result()
+    assert [str(name) for name in results["list"].get_result()] == ["a"]
+    assert results["create"].get_result() == client.get(f"{home}/m/@id")
+    assert not results["wrong"].is_ok()
+    assert YtResponseError(results["wrong"].get_error()).contains_code(500)
+    assert results["set"].is_ok()
+    assert results["default"].get_result() == 5
+
+
+def test_a_request_that_comes_again_is_answered_and_not_done_again(yt_server: YtServer, home: str) -> None:
+    request = {"type": "map_node", "path": f"{home}/a", "mutation_id": uuid.uuid4().hex}
+    first = yt_server.call("POST", "create", request)
+    again = yt_server.call("POST", "create", {**request, "retry": True})
+    assert first.status == again.status == 200
+    assert first.value == again.value
+    assert yt_server.call("POST", "create", {**request, "mutation_id": uuid.uuid4().hex}).code == 501
+    batch = {"mutation_id": uuid.uuid4().hex, "requests": [{"command": "remove", "parameters": {"path": f"{home}/a"}}]}
+    replies = [yt_server.call("POST", "execute_batch", batch) for _ in range(2)]
+    assert [reply.value for reply in replies] == [{"results": [{"output": {}}]}] * 2
+
+
+def test_what_was_refused_may_be_asked_for_again(yt_server: YtServer, client: YtClient, home: str) -> None:
+    request = {"type": "map_node", "path": f"{home}/a/b", "mutation_id": uuid.uuid4().hex}
+    assert yt_server.call("POST", "create", request).code == 500
+    client.create("map_node", f"{home}/a")
+    assert yt_server.call("POST", "create", request).status == 200
+
+
+@pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x"])
+def test_without_the_right_token_nothing_is_told(yt_server: YtServer, token: str) -> None:
+    client = yt_server.client(token=token)
+    with pytest.raises(YtTokenError):
+        client.list("/")
+    with pytest.raises(YtTokenError):
+        client.write_file("//tmp/f", b"x")
+
+
+def test_the_cluster_outlives_its_process(tmp_path: Path) -> None:
+    """Killed in the middle of transactions, it goes on with them; numbers of mutations are known, too."""
+    create = {"type": "map_node", "path": "//tmp/once", "mutation_id": uuid.uuid4().hex}
+    with serving(tmp_path) as server:
+        client = server.client()
+        client.write_file("//tmp/f", b"content")
+        transaction = client.start_transaction(timeout=60_000)
+        with client.Transaction(transaction_id=transaction):
+            client.set("//tmp/a", 1)
+            client.lock("//tmp/f")
+        made = server.call("POST", "create", create).value
+        server.kill()
+    with serving(tmp_path) as server:
+        client = server.client()
+        assert server.call("POST", "create", create).value == made
+        assert client.read_file("//tmp/f").read() == b"content"
+        assert not client.exists("//tmp/a")
+        with pytest.raises(YtCypressTransactionLockConflict):
+            client.remove("//tmp/f")
+        client.commit_transaction(transaction)
+        assert client.get("//tmp/a") == 1
+        client.remove("//tmp/f")

@@ -1,0 +1,276 @@
+"""The YTsaurus store where proxies fail, answers get lost and tablets move: nothing twice, nothing lost."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headrace
+from headrace.errors import HeadraceError, OffsetConflictError, OptionError, StoreBusyError, StoreError
+from headrace.model import RowChange
+from headrace.ports import Advance, Append, Publisher, Queue, Store, Write
+from headrace.stores.ytsaurus import works
+from tests.conformance import serving
+from tests.conformance.queue_reading import consumer_of, data_in, values
+from tests.conformance.reading import rows_of
+from tests.interop.faulty_proxy import LOSE_ANSWER, LOSE_REQUEST, FaultyProxy, error, faulty_proxy
+
+PATIENCE = 6
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    yield serving.ytsaurus_endpoint()
+    serving.stop()
+
+
+@pytest.fixture
+def proxy(endpoint: str) -> Iterator[FaultyProxy]:
+    with faulty_proxy(endpoint) as running:
+        yield running
+
+
+@pytest.fixture
+def directory() -> str:
+    return f"//faults/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def store(proxy: FaultyProxy, directory: str) -> Store:
+    """A store behind the proxy, with two queues, a table and a consumer."""
+    store = headrace.open(f"yt+http://{proxy.address}{directory}", token=serving.TOKEN, retry_seconds=PATIENCE)
+    store.create_queue("out", {"data": "string"})
+    store.create_queue("in", {"data": "string"}).append(values(*map(str, range(10))))
+    store.create_table("table", {"id": "string", "n": "long"}, "id")
+    consumer_of(store, "reader", "in")
+    return store
+
+
+@pytest.fixture
+def publisher(store: Store) -> Publisher:
+    publisher = store.publisher("job")
+    assert publisher.publish(0, [])
+    return publisher
+
+
+def batch_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(rows)
+
+
+def staged(publisher: Publisher, batch: int, *data: str) -> list[Write | Append]:
+    """Stage rows for the queue and the table."""
+    keyed = batch_of([{"id": value} for value in data])
+    return [
+        Append("out", tuple(publisher.stage_append(batch, "out", [batch_of(values(*data))]))),
+        Write("table", RowChange.PUT, tuple(publisher.stage(batch, [keyed], table="table", change=RowChange.PUT))),
+    ]
+
+
+def seen(store: Store) -> tuple[list[Any], list[Any], dict[int, int]]:
+    keys = [row["id"] for row in rows_of(store.table("table"))]
+    return data_in(store.queue("out")), keys, store.consumer("reader").offsets("in")
+
+
+# -- publications -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fate",
+    [
+        LOSE_ANSWER,
+        LOSE_REQUEST,
+        error(1700, "Transaction lock conflict"),
+        error(1702, "Tablet is not mounted"),
+        error(11000, "No such transaction"),
+        (503, {"code": 105, "message": "Proxy is not available"}),
+    ],
+    ids=["lost answer", "lost request", "conflict", "unmounted", "expired", "unavailable"],
+)
+def test_a_commit_that_went_wrong_is_a_publication_once(
+    store: Store, proxy: FaultyProxy, publisher: Publisher, fate: Any
+) -> None:
+    writes = staged(publisher, 1, "a", "b")
+    proxy.times("commit_transaction", fate)
+    assert publisher.publish(1, writes, advances=[Advance("reader", "in", {0: 4}, {0: 0})])
+    assert publisher.published(1)
+    assert seen(store) == (["a", "b"], ["a", "b"], {0: 4})
+
+
+def test_a_commit_whose_answer_is_never_told_is_looked_for(
+    store: Store, proxy: FaultyProxy, publisher: Publisher
+) -> None:
+    writes = staged(publisher, 1, "a")
+    # The commit happens; whoever asks for it again hears that there is no such transaction.
+    answers = iter([LOSE_ANSWER])
+    proxy.fault = lambda command: (
+        next(answers, error(11000, "No such transaction")) if command == "commit_transaction" else "forward"
+    )
+    assert publisher.publish(1, writes)
+    assert seen(store)[:2] == (["a"], ["a"])
+    proxy.fault = lambda command: "forward"
+    assert not publisher.publish(1, writes)
+
+
+def test_a_publication_that_fails_for_good_changes_nothing_and_can_be_repeated(
+    store: Store, proxy: FaultyProxy, publisher: Publisher
+) -> None:
+    writes = staged(publisher, 1, "a")
+    proxy.times("commit_transaction", error(1702, "Tablet is not mounted"), 1000)
+    with pytest.raises(StoreError, match="yt mount-table"):
+        publisher.publish(1, writes, advances=[Advance("reader", "in", {0: 4}, {0: 0})])
+    proxy.fault = lambda command: "forward"
+    assert seen(store) == ([], [], {0: 0})
+    assert publisher.publish(1, writes, advances=[Advance("reader", "in", {0: 4}, {0: 0})])
+    assert seen(store) == (["a"], ["a"], {0: 4})
+
+
+def test_staging_survives_a_proxy_that_comes_and_goes(store: Store, proxy: FaultyProxy, publisher: Publisher) -> None:
+    proxy.times("write_file", (503, {"code": 105, "message": "Proxy is not available"}))
+    writes = staged(publisher, 1, "a")
+    assert publisher.publish(1, writes)
+    assert seen(store)[0] == ["a"]
+
+
+# -- batches in parts -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ten rows be more than a transaction takes."""
+    monkeypatch.setattr(works, "ROWS_PER_TABLET", 10)
+    monkeypatch.setattr(works, "ROWS_PER_REQUEST", 4)
+
+
+MANY = tuple(f"{number:02}" for number in range(25))
+MOVED = [Advance("reader", "in", {0: 4}, {0: 0})]
+
+
+@pytest.mark.usefixtures("in_parts")
+@pytest.mark.parametrize("calls", [0, 3, 8])
+def test_a_batch_in_parts_that_was_cut_short_is_finished_from_its_own_files(
+    store: Store, proxy: FaultyProxy, publisher: Publisher, calls: int
+) -> None:
+    writes = staged(publisher, 1, *MANY)
+    left = [calls]
+
+    def fault(command: str) -> Any:
+        if command in ("push_queue_producer", "insert_rows", "commit_transaction"):
+            left[0] -= 1
+        # As if the driver was killed: nothing arrives any more.
+        return "forward" if left[0] >= 0 else error(500_000, "killed here")
+
+    proxy.fault = fault
+    with pytest.raises(HeadraceError):
+        publisher.publish(1, writes, advances=MOVED, content="x")
+    proxy.fault = lambda command: "forward"
+    # What Spark does with a batch that failed: its receipts are given back, and the batch runs again.
+    publisher.discard(1, [receipt for write in writes for receipt in write.staged])
+    again = store.publisher("job")
+    assert again.publish(1, staged(again, 1, *MANY), advances=MOVED, content="x")
+    assert seen(store) == (list(MANY), list(MANY), {0: 4})
+    assert not again.publish(1, [], content="x")
+    assert again.publish(2, staged(again, 2, "last"))
+    assert seen(store) == ([*MANY, "last"], [*MANY, "last"], {0: 4})
+
+
+@pytest.mark.usefixtures("in_parts")
+def test_lost_answers_do_not_repeat_a_part(store: Store, proxy: FaultyProxy, publisher: Publisher) -> None:
+    writes = staged(publisher, 1, *MANY)
+    asked: dict[str, int] = {}
+
+    def every_second(command: str) -> str:
+        asked[command] = asked.get(command, 0) + 1
+        lossy = command in ("push_queue_producer", "commit_transaction") and asked[command] % 2
+        return LOSE_ANSWER if lossy else "forward"
+
+    proxy.fault = every_second
+    assert publisher.publish(1, writes, advances=MOVED)
+    assert seen(store) == (list(MANY), list(MANY), {0: 4})
+
+
+@pytest.mark.usefixtures("in_parts")
+def test_a_conflict_is_found_before_a_part_is_written(store: Store, publisher: Publisher) -> None:
+    store.consumer("reader").advance("in", {0: 2})
+    writes = staged(publisher, 1, *MANY)
+    with pytest.raises(OffsetConflictError):
+        publisher.publish(1, writes, advances=MOVED)
+    assert seen(store) == ([], [], {0: 2})
+    assert publisher.publish(1, writes, advances=[Advance("reader", "in", {0: 4}, {0: 2})])
+
+
+@pytest.mark.usefixtures("in_parts")
+def test_a_stale_batch_is_refused_before_anything_is_written(store: Store, publisher: Publisher) -> None:
+    assert publisher.publish(5, staged(publisher, 5, *MANY), content="five")
+    before = seen(store)
+    with pytest.raises(HeadraceError, match="checkpoint went back"):
+        publisher.publish(4, staged(publisher, 4, "stale"), content="four")
+    assert seen(store) == before
+
+
+# -- other calls ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "fate"),
+    [
+        ("insert_rows", LOSE_ANSWER),
+        ("insert_rows", error(1702, "Tablet is not mounted")),
+        ("select_rows", error(2100, "Proxy is banned")),
+        ("lookup_rows", LOSE_REQUEST),
+    ],
+)
+def test_calls_on_tables_are_repeated(store: Store, proxy: FaultyProxy, command: str, fate: Any) -> None:
+    table = store.table("table")
+    proxy.times(command, fate)
+    table.put([{"id": "a"}, {"id": "b"}])
+    assert rows_of(table, ["id"]) == [{"id": "a"}, {"id": "b"}]
+    assert table.get({"id": "b"}) == {"id": "b", "n": None}
+    assert proxy.commands.count(command) >= 2
+
+
+def test_a_table_that_stays_unmounted_is_an_error_that_names_the_remedy(store: Store, proxy: FaultyProxy) -> None:
+    proxy.times("insert_rows", error(1702, "Tablet 1-2-3-4 is not mounted"), 1000)
+    with pytest.raises(StoreError, match=r"//faults.*Tablet 1-2-3-4 is not mounted.*yt mount-table"):
+        store.table("table").put({"id": "a"})
+
+
+def test_an_append_whose_commit_is_not_answered_is_not_repeated(store: Store, proxy: FaultyProxy) -> None:
+    queue = store.queue("out")
+    proxy.times("commit_transaction", LOSE_ANSWER, 1000)
+    with pytest.raises(StoreBusyError):
+        queue.append(values("a"))
+    proxy.fault = lambda command: "forward"
+    # It arrived, and it did so once.
+    assert data_in(queue) == ["a"]
+
+
+def test_pages_of_a_queue_are_asked_for_again(store: Store, proxy: FaultyProxy) -> None:
+    queue: Queue = store.queue("in")
+    proxy.times("pull_queue", LOSE_ANSWER, 2)
+    assert data_in(queue, page_rows=3) == [str(number) for number in range(10)]
+
+
+def test_an_advance_that_meets_another_is_tried_again(store: Store, proxy: FaultyProxy) -> None:
+    consumer = store.consumer("reader")
+    proxy.times("commit_transaction", error(1700, "Transaction lock conflict"))
+    consumer.advance("in", {0: 3}, {0: 0})
+    assert consumer.offsets("in") == {0: 3}
+
+
+def test_a_proxy_that_is_not_there_is_an_error_with_its_address_and_without_the_token() -> None:
+    store = headrace.open("yt+http://127.0.0.1:9//x", token=serving.TOKEN, retry_seconds=0)
+    with pytest.raises(StoreBusyError) as caught:
+        store.tables()
+    assert "127.0.0.1" in str(caught.value)
+    assert serving.TOKEN not in str(caught.value)
+
+
+def test_a_wrong_token_is_an_option_to_set(endpoint: str) -> None:
+    store = headrace.open(f"yt+{endpoint}//x", token="wrong-token", retry_seconds=0)
+    with pytest.raises(OptionError, match="YT_TOKEN") as caught:
+        store.tables()
+    assert "wrong-token" not in str(caught.value)

@@ -1,0 +1,145 @@
+"""What goes wrong in SPYT when it reads queues, and how it goes here: order, trimming, partitions, two readers."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from yt.wrapper import YtClient
+
+import headrace
+from headrace.errors import DataLossError, OffsetConflictError
+from headrace.feeds.queue_feed import QueueFeed
+from headrace.feeds.queue_reading import QueueRange, read_rows
+from headrace.model import Start, StartKind
+from headrace.ports import Queue, Store
+from headrace.stores.ytsaurus import connection
+from tests.conformance import serving
+from tests.conformance.queue_reading import consumer_of, edges, values
+
+EARLIEST = Start(StartKind.EARLIEST)
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    yield serving.ytsaurus_endpoint()
+    serving.stop()
+
+
+@pytest.fixture
+def directory() -> str:
+    return f"//reading/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def store(endpoint: str, directory: str) -> Store:
+    return headrace.open(f"yt+{endpoint}{directory}", token=serving.TOKEN, retry_seconds=10)
+
+
+@pytest.fixture
+def client(endpoint: str) -> YtClient:
+    """The official client, as its users make it."""
+    return YtClient(proxy=endpoint, token=serving.TOKEN)
+
+
+@pytest.fixture
+def queue(store: Store) -> Queue:
+    queue = store.create_queue("q", {"n": "long"}, partitions=2)
+    queue.append(pa.table({"n": range(1000)}), partition=0)
+    return queue
+
+
+def numbers(queue: Queue, part: QueueRange) -> list[int]:
+    found: list[int] = []
+    for page in read_rows(queue, part):
+        assert page.first == part.first + len(found)
+        found += page.rows.column("n").to_pylist()
+    return found
+
+
+def test_rows_keep_their_order_over_several_pulls(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A pull has so many bytes at most, and gives fewer rows than asked for.
+    monkeypatch.setattr(connection, "_PULL_BYTES", 900)
+    assert queue.read(0, 0, 1000).rows.num_rows < 200
+    assert numbers(queue, QueueRange("q", 0, 10, 990)) == list(range(10, 990))
+
+
+def test_rows_trimmed_after_the_batch_was_planned_are_missed_and_others_not_read_instead(
+    queue: Queue, client: YtClient, directory: str
+) -> None:
+    planned = QueueRange("q", 0, 0, 500)
+    client.trim_rows(f"{directory}/q", 0, 100)
+    with pytest.raises(DataLossError, match=r"rows 0 to 99 of partition 0.*failOnDataLoss"):
+        numbers(queue, planned)
+    pages = list(read_rows(queue, planned, fail_on_data_loss=False))
+    found = [number for page in pages for number in page.rows.column("n").to_pylist()]
+    # Never beyond what was planned: those rows are the next batch's.
+    assert found == list(range(100, 500))
+
+
+def test_partitions_that_are_added_while_a_query_runs_are_read(store: Store, queue: Queue) -> None:
+    feed = QueueFeed(store, [queue], start=EARLIEST)
+    start = feed.latest(feed.initial())
+    end = feed.latest(start)
+    assert queue.add_partitions(1) == 3
+    queue.append({"n": 7}, partition=2)
+    after = feed.latest(end)
+    assert feed.ranges(end, after) == [QueueRange("q", 2, 0, 1)]
+    assert edges(queue) == [(0, 1000), (0, 0), (0, 1)]
+
+
+def test_fewer_partitions_are_an_error_and_not_passed_over(
+    store: Store, queue: Queue, client: YtClient, directory: str
+) -> None:
+    feed = QueueFeed(store, [queue], start=EARLIEST)
+    end = feed.latest(feed.latest(feed.initial()))
+    path = f"{directory}/q"
+    client.unmount_table(path, sync=True)
+    client.reshard_table(path, tablet_count=1, sync=True)
+    client.mount_table(path, sync=True)
+    with pytest.raises(DataLossError, match="'q' has fewer partitions"):
+        feed.latest(end)
+    accepting = QueueFeed(store, [store.queue("q")], start=EARLIEST, fail_on_data_loss=False)
+    left = accepting.latest(end)
+    assert set(left.queues["q"]) == {0}
+
+
+def test_a_second_reader_of_a_consumer_is_found_out(store: Store, queue: Queue) -> None:
+    consumer_of(store, "reader", "q")
+    feeds = [QueueFeed(store, [queue], store.consumer("reader"), start=EARLIEST) for _ in range(2)]
+    starts = [feed.latest(feed.initial()) for feed in feeds]
+    ends = [feed.latest(start) for feed, start in zip(feeds, starts, strict=True)]
+    queue.append({"n": 1}, partition=1)
+    feeds[0].latest(ends[0])
+    with pytest.raises(OffsetConflictError):
+        store.consumer("reader").advance("q", {0: 5}, {0: 0})
+
+
+def test_rows_of_other_writers_are_read_and_ours_by_other_readers(
+    store: Store, queue: Queue, client: YtClient, directory: str
+) -> None:
+    client.insert_rows(f"{directory}/q", [{"n": 5, "$tablet_index": 1}, {"$tablet_index": 1}])
+    assert queue.read(1, 0).rows.to_pylist() == [{"n": 5}, {"n": None}]
+    queue.append({"n": 6}, partition=1)
+    found = list(client.pull_queue(f"{directory}/q", 2, 1))
+    assert [(row["$row_index"], row["n"]) for row in found] == [(2, 6)]
+
+
+def test_where_rows_went_is_told_though_others_append_at_the_same_time(
+    store: Store, client: YtClient, directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = store.create_queue("busy", {"data": "string", "x": "double"})
+    path = f"{directory}/busy"
+    found = type(queue)._ends  # type: ignore[attr-defined]
+
+    def looked(*arguments: object) -> object:
+        ends = found(*arguments)
+        client.insert_rows(path, [{"data": "other"}])
+        return ends
+
+    monkeypatch.setattr(type(queue), "_ends", looked)
+    (where,) = queue.append([{"data": "mine", "x": float("nan")}, {"data": "too"}])
+    assert queue.read(0, where.first, 2).rows.column("data").to_pylist() == ["mine", "too"]
+    assert values("other")[0]["data"] in queue.read(0, 0, 1).rows.column("data").to_pylist()

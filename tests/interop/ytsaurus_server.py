@@ -1,0 +1,142 @@
+"""A cluster of the test's own in a process of its own, and ways to speak to it: the official client, or bytes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yt.wrapper
+
+TOKEN = "only-for-tests"
+PATIENCE = 30.0
+_IMPATIENT = """
+import os, sys
+from headrace.endpoints import connections
+connections.HEAD_SECONDS = connections.READING_SECONDS = connections.STOPPING_SECONDS = 0.5
+from headrace.endpoints.serving import log_as_json
+from headrace.endpoints.ytsaurus.app import Bounds
+from headrace.endpoints.ytsaurus.configuration import Configuration
+from headrace.endpoints.ytsaurus.server import serve
+log_as_json()
+configuration = Configuration.load(sys.argv[1], None, cluster_name="primary", environ=os.environ)
+ready = lambda host, port: print('{"host": "%s", "port": %d}' % (host, port), flush=True)
+serve(configuration, 0, ready=ready, bounds=Bounds(workers=2, waiting=2, silent_seconds=0.5))
+"""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer of the server, as it came."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def value(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> int:
+        """The code of the error in the header, 0 if there is none."""
+        return int(json.loads(self.headers.get("x-yt-error", '{"code": 0}'))["code"])
+
+
+class YtServer:
+    """A process that serves a directory as a cluster of YTsaurus."""
+
+    def __init__(self, process: subprocess.Popen[str], host: str, port: int, log: Path, root: Path) -> None:
+        self.process = process
+        self.address = (host, port)
+        self.url = f"http://{host}:{port}"
+        self.root = root
+        self._log = log
+
+    def client(self, token: str = TOKEN, **config: Any) -> yt.wrapper.YtClient:
+        """Return the official client, in its default configuration but for what is given."""
+        return yt.wrapper.YtClient(proxy=self.url, token=token, config=config or None)
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def call(
+        self,
+        method: str,
+        command: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """Send a command with its parameters as JSON: in the body if it is a POST, else in a header."""
+        sent = {"Authorization": f"OAuth {TOKEN}", "X-YT-Header-Format": "json"}
+        if parameters is not None and method == "POST" and body is None:
+            body, sent["Content-Type"] = json.dumps(parameters).encode(), "application/json"
+        elif parameters is not None:
+            sent["X-YT-Parameters"] = json.dumps(parameters)
+        return self.ask(method, f"/api/v4/{command}", body=body, headers={**sent, **(headers or {})})
+
+    def ask(
+        self, method: str, path: str, *, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        """Send a request over a connection of its own."""
+        connection = http.client.HTTPConnection(*self.address, timeout=PATIENCE)
+        try:
+            connection.request(method, path, body=body, headers=dict(headers or {}))
+            answer = connection.getresponse()
+            return Reply(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+        finally:
+            connection.close()
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(self.address, PATIENCE)
+
+    def stop(self) -> int:
+        self.process.terminate()
+        return self.process.wait(PATIENCE)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+
+@contextmanager
+def serving(root: Path, *, impatient: bool = False) -> Iterator[YtServer]:
+    """Serve a directory; ``impatient`` shortens all times, and lets few requests wait.
+
+    The log must not tell of a failure, however the process ends.
+    """
+    arguments = ["-c", _IMPATIENT, str(root)]
+    if not impatient:
+        arguments = ["-m", "headrace.cli.main", "serve", "--ytsaurus", "0", "--root", str(root), "--json"]
+    root.mkdir(parents=True, exist_ok=True)
+    log = root / f"log-{len(list(root.glob('log-*')))}"
+    environment = {**os.environ, "HEADRACE_YT_TOKEN": TOKEN}
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, *arguments], env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, log.read_text()
+        told = json.loads(line)
+        yield YtServer(process, told["host"], told["port"], log, root)
+        if process.poll() is None:
+            process.terminate()
+            assert process.wait(PATIENCE) == 0
+        assert "traceback" not in log.read_text(), log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()

@@ -1,0 +1,308 @@
+"""Requests to the YTsaurus endpoint: bodies, headers and formats, right and wrong ones, before any command is run."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from yt import yson
+
+from headrace.cli.main import main
+from headrace.endpoints.ytsaurus.answers import ERROR_HEADER_BYTES, failed
+from headrace.endpoints.ytsaurus.bodies import SPOOL_BYTES, Body
+from headrace.endpoints.ytsaurus.cluster import Cluster
+from headrace.endpoints.ytsaurus.commands import Answer, Command
+from headrace.endpoints.ytsaurus.configuration import Configuration
+from headrace.endpoints.ytsaurus.formats import JSON, YSON, YSON_TEXT, Format, parse_format, read_value, write_value
+from headrace.endpoints.ytsaurus.parameters import Parameters
+from headrace.endpoints.ytsaurus.requests import read_call, user_of
+from headrace.errors import OptionError
+from headrace.wire.yson import documents
+from headrace.wire.ytsaurus.errors import Code, YtError
+
+# -- bodies ----------------------------------------------------------------------------------------------------------
+
+CONTENT = b"some content " * 1000
+PACKED = {
+    "identity": CONTENT,
+    "gzip": gzip.compress(CONTENT),
+    # What YTsaurus' client sends, and calls gzip.
+    "gzip, really zlib": zlib.compress(CONTENT),
+    "gzip in two": gzip.compress(CONTENT[:100]) + gzip.compress(CONTENT[100:]),
+}
+
+
+def unpacked(encoding: str, packed: bytes, *, most: int = 1 << 20, piece: int = 7) -> bytes:
+    body = Body(encoding, most, spooled=False)
+    for begin in range(0, len(packed), piece):
+        body.feed(packed[begin : begin + piece])
+    return body.bytes()
+
+
+@pytest.mark.parametrize("how", PACKED)
+def test_bodies_are_unpacked_whatever_pieces_they_come_in(how: str) -> None:
+    encoding = how.partition(",")[0].partition(" ")[0]
+    assert unpacked(encoding, PACKED[how]) == unpacked(encoding, PACKED[how], piece=1 << 20) == CONTENT
+    assert unpacked(encoding, b"") == b""
+
+
+@pytest.mark.parametrize(
+    ("encoding", "packed", "problem"),
+    [
+        ("gzip", gzip.compress(CONTENT)[:-20], "not complete"),
+        ("gzip", b"no such thing", "not packed as"),
+        ("gzip", gzip.compress(CONTENT) + b"more", "not packed as"),
+        ("z-lz4", b"", "unknown content encoding"),
+    ],
+)
+def test_bodies_that_are_not_what_they_say_are_refused(encoding: str, packed: bytes, problem: str) -> None:
+    with pytest.raises(YtError, match=problem):
+        unpacked(encoding, packed)
+
+
+def test_little_that_unpacks_to_very_much_is_stopped_before_it_is_unpacked() -> None:
+    body = Body("gzip", 1000, spooled=False)
+    with pytest.raises(YtError, match="too long"):
+        body.feed(zlib.compress(bytes(50 << 20)))
+
+
+def test_long_files_go_to_disk_and_come_back() -> None:
+    body = Body("gzip", 1 << 30, spooled=True)
+    body.feed(zlib.compress(b"x" * (SPOOL_BYTES + 1)))
+    assert body.file().read() == b"x" * (SPOOL_BYTES + 1)
+    body.close()
+
+
+# -- formats ---------------------------------------------------------------------------------------------------------
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**64 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=8),
+    st.sampled_from(["ключ", "$value", "$", "\x00\xff"]),
+)
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+DOCUMENTS = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4), max_leaves=12
+)
+
+
+@pytest.mark.parametrize("form", [JSON, Format("json", {"encode_utf8": False}), YSON, YSON_TEXT])
+@given(value=DOCUMENTS)
+def test_values_come_back_as_they_were_written(form: Format, value: Any) -> None:
+    assert read_value(write_value(value, form), form) == value
+
+
+def test_strings_of_json_have_a_character_for_each_byte() -> None:
+    assert write_value("ü", JSON) == b'"\\u00c3\\u00bc"'
+    assert read_value(b'"\\u00c3\\u00bc"', JSON) == "ü"
+    raw = read_value(b'"\\u00ff"', JSON)
+    assert yson.get_bytes(raw) == b"\xff"
+    assert write_value(raw, JSON) == b'"\\u00ff"'
+    with pytest.raises(YtError, match="no byte"):
+        read_value('"ж"'.encode(), JSON)
+
+
+def test_attributes_on_values_are_kept_in_both_formats() -> None:
+    value = read_value(b'{"$value": "//tmp/q", "$attributes": {"cluster": "primary"}}', JSON)
+    assert value == yson.to_yson_type("//tmp/q", attributes={"cluster": "primary"})
+    for form in (JSON, YSON, YSON_TEXT):
+        assert read_value(write_value(value, form), form) == value
+
+
+@pytest.mark.parametrize(
+    ("data", "form"),
+    [
+        (b"{", JSON),
+        (b"[" * 100_000, JSON),
+        (b"[" * 200 + b"]" * 200, JSON),
+        (b"\xff", JSON),
+        (b"1" * 5000, JSON),
+        (b"36893488147419103232", JSON),
+        (b'{"$value": 1, "$attributes": 2}', JSON),
+        (b'{"\xc5\xb8": 1}', JSON),
+        (b"{a=", YSON_TEXT),
+        (b"[" * 100_000, YSON_TEXT),
+        (b"\x01\xff\xff\xff\xff\xff", YSON),
+        (b"", YSON),
+        (b"", JSON),
+    ],
+)
+def test_what_is_no_value_is_refused(data: bytes, form: Format) -> None:
+    with pytest.raises(YtError) as wrong:
+        read_value(data, form)
+    assert wrong.value.code == Code.GENERIC
+
+
+def test_formats_that_are_not_there_are_refused() -> None:
+    for name in ("skiff", "dsv", 5, None):
+        with pytest.raises(YtError, match="valid: json, yson"):
+            parse_format(name, "parameter /input_format")
+
+
+# -- parameters ------------------------------------------------------------------------------------------------------
+
+
+def of_kind(input: Any = None, volatile: bool = False) -> Command:
+    return Command("test", input, "structured", volatile, False, False, lambda *_: Answer())
+
+
+def test_what_comes_later_counts_more() -> None:
+    headers = {
+        "x-yt-header-format": "<format=text>yson",
+        "x-yt-parameters": "{b=2;c=2}",
+        "content-type": "application/json",
+    }
+    call = read_call(of_kind(volatile=True), headers, b"a=1&b=1&c=1", b'{"c": 3}')
+    assert dict(call.parameters) == {"a": "1", "b": 2, "c": 3}
+
+
+def test_parameters_may_be_spread_over_headers() -> None:
+    text = json.dumps({"path": "//tmp/" + "x" * 100})
+    for pattern in ("x-yt-parameters{}", "x-yt-parameters-{}"):
+        headers = {
+            pattern.format(number): text[number * 10 : number * 10 + 10] for number in range(len(text) // 10 + 1)
+        }
+        assert read_call(of_kind(), headers, b"", b"").parameters.path().name == "x" * 100
+
+
+def test_the_formats_of_a_request_are_those_of_its_parameters_or_headers() -> None:
+    given = read_call(of_kind("structured"), {"x-yt-output-format": "<format=text>yson"}, b"", b"")
+    assert (given.input_format, given.output_format) == (JSON, YSON_TEXT)
+    accepted = read_call(of_kind("tabular"), {"accept": "application/x-yt-yson-binary"}, b"", b"")
+    assert (accepted.input_format, accepted.output_format) == (YSON_TEXT, Format("yson", {"format": "binary"}))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-yt-parameters": "{"},
+        {"x-yt-parameters": "[]"},
+        {"x-yt-parameters": "\xff\xfe"},
+        {"x-yt-header-format": "protobuf", "x-yt-parameters": "{}"},
+        {"x-yt-header-format": "<<<", "x-yt-parameters": "{}"},
+        {"x-yt-input-format": "skiff"},
+        {"x-yt-output-format": "<format=<>>yson"},
+    ],
+)
+def test_wrong_headers_are_refused(headers: dict[str, str]) -> None:
+    with pytest.raises(YtError):
+        read_call(of_kind(), headers, b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("getter", "values", "problem"),
+    [
+        (lambda p: p.text("x"), {}, "Missing required parameter /x"),
+        (lambda p: p.text("x"), {"x": 5}, "received: 5; valid: a text"),
+        (lambda p: p.text("x", valid=["b", "a"]), {"x": "c"}, "valid: a, b"),
+        (lambda p: p.number("x"), {"x": True}, "valid: a whole number"),
+        (lambda p: p.number("x", least=1), {"x": 0}, "at least 1"),
+        (lambda p: p.flag("x"), {"x": 1}, "valid: %true or %false"),
+        (lambda p: p.mapping("x"), {"x": []}, "valid: a map"),
+        (lambda p: p.sequence("x"), {"x": {}}, "valid: a list"),
+        (lambda p: p.path("x"), {"x": "tmp/t"}, "Error reading parameter /x"),
+        (lambda p: p.path("x"), {"x": 1}, "valid: a path"),
+    ],
+)
+def test_parameters_say_what_they_got_and_what_is_valid(getter: Any, values: dict[str, Any], problem: str) -> None:
+    with pytest.raises(YtError) as wrong:
+        getter(Parameters(values, "test"))
+    assert problem in wrong.value.message
+    assert wrong.value.code == Code.GENERIC
+
+
+def test_an_entity_counts_as_not_given() -> None:
+    parameters = Parameters(documents.loads(b'{a=#;b=1;c=%true;d="5"}'))
+    assert parameters.text("a", "default") == "default"
+    assert (parameters.number("b"), parameters.flag("c"), parameters.number("d")) == (1, True, 5)
+
+
+# -- errors and tokens -----------------------------------------------------------------------------------------------
+
+
+def test_errors_keep_their_codes_in_headers_that_clients_can_read() -> None:
+    deep = YtError(Code.GENERIC, "outer " + "ж" * 3000, inner=[YtError(Code.TABLET_NOT_MOUNTED, "x" * 9000)])
+    response = failed(deep)
+    header = response.headers["x-yt-error"]
+    assert len(header) <= ERROR_HEADER_BYTES
+    assert YtError.from_json(json.loads(header)).contains(Code.TABLET_NOT_MOUNTED)
+    assert YtError.from_json(json.loads(response.body)).message == deep.message
+    assert response.status == 400
+
+
+def test_statuses_of_errors_are_those_that_clients_act_on() -> None:
+    codes = [Code.AUTHENTICATION, Code.REQUEST_QUEUE_FULL, Code.RESOLVE, Code.NO_SUCH_TRANSACTION]
+    assert [failed(YtError(code, "x")).status for code in codes] == [401, 503, 400, 400]
+
+
+def test_tokens_have_users(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.toml"
+    file.write_text('[[tokens]]\ntoken = "one"\n[[tokens]]\ntoken = "two"\nuser = "alice"\n')
+    known = Configuration.load(tmp_path, file, cluster_name="c", environ={})
+    assert user_of({"authorization": "OAuth one"}, known) == "root"
+    assert user_of({"authorization": "bearer two"}, known) == "alice"
+    for wrong in ("OAuth three", "two", "OAuth", "Basic two", "OAuth two three", ""):
+        with pytest.raises(YtError) as refused:
+            user_of({"authorization": wrong}, known)
+        assert refused.value.code == Code.AUTHENTICATION
+        assert "three" not in str(refused.value)
+    assert "two" not in repr(known)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "tokens = 5",
+        "[[tokens]]\nuser = 'x'",
+        "[[tokens]]\ntoken = 'se cret'",
+        "[[tokens]]\ntoken = ''",
+        "other = 1",
+        "[[tokens]]\ntoken = 'secret'\nmore = 1",
+        "[[tokens]]\ntoken = 'secret'\n[[tokens]]\ntoken = 'secret'",
+        "secret = ",
+        "[[tokens]]\ntoken = 'secret'\nuser = ''",
+    ],
+)
+def test_wrong_configurations_are_refused_without_showing_a_token(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "tokens.toml"
+    file.write_text(content)
+    with pytest.raises(OptionError) as wrong:
+        Configuration.load(tmp_path, file, cluster_name="c", environ={})
+    assert "secret" not in str(wrong.value)
+    assert "se cret" not in str(wrong.value)
+
+
+def test_without_a_token_nothing_is_served(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="HEADRACE_YT_TOKEN"):
+        Configuration.load(tmp_path, cluster_name="c", environ={})
+
+
+@pytest.mark.parametrize("ports", [[], ["--tablestore", "0", "--ytsaurus", "0"]])
+def test_one_system_is_served_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str], ports: list[str]) -> None:
+    assert main(["serve", "--root", str(tmp_path), *ports]) != 0
+    assert "one of --tablestore and --ytsaurus" in capsys.readouterr().err
+
+
+def test_a_directory_that_is_being_served_is_not_served_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_YT_TOKEN", "secret")
+    monkeypatch.setattr("headrace.endpoints.serving.log_as_json", lambda *, requests: None)
+    cluster = Cluster(tmp_path)
+    try:
+        assert main(["serve", "--root", str(tmp_path), "--ytsaurus", "0"]) != 0
+    finally:
+        cluster.close()
+    told = capsys.readouterr()
+    assert "another process serves this directory" in told.err
+    assert "secret" not in told.out + told.err

@@ -1,0 +1,238 @@
+"""Tablet transactions of the endpoint for YTsaurus against a model, and the layout of keys, without a server."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+from headrace.endpoints.ytsaurus.cluster import Cluster
+from headrace.endpoints.ytsaurus.commands import COMMANDS, Answer, Parameters
+from headrace.endpoints.ytsaurus.formats import JSON
+from headrace.endpoints.ytsaurus.mutations import execute
+from headrace.endpoints.ytsaurus.row_locks import NO_HASHES, Locked, RowLocks
+from headrace.endpoints.ytsaurus.table_layout import SortedLayout
+from headrace.stores.embedded.database import Database
+from headrace.stores.embedded.pinned import PinnedDatabase
+from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.wire.ytsaurus.errors import YtError
+from headrace.wire.ytsaurus.types import YtColumn
+
+KEYS = st.integers(0, 3)
+SCHEMA = [{"name": "k", "type": "int64", "sort_order": "ascending"}, {"name": "v", "type": "int64"}]
+
+
+def call(cluster: Cluster, name: str, parameters: dict[str, Any], body: bytes = b"") -> Answer:
+    context = cluster.context()
+    context.input_format = context.output_format = JSON
+    return execute(context, COMMANDS[name], Parameters(parameters, name), body)
+
+
+class Transactions(RuleBasedStateMachine):
+    """Several transactions on one table: each sees its beginning, and the first to commit a row wins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._directory = tempfile.TemporaryDirectory()
+        self.cluster = Cluster(Path(self._directory.name))
+        call(
+            self.cluster,
+            "create",
+            {"path": "//tmp/t", "type": "table", "attributes": {"dynamic": True, "schema": SCHEMA}},
+        )
+        call(self.cluster, "mount_table", {"path": "//tmp/t"})
+        self.rows: dict[int, int] = {}
+        self.changed: dict[int, int] = {}
+        self.moment = 0
+        self.open: dict[str, tuple[dict[int, int], int, list[tuple[int, int | None]]]] = {}
+
+    def teardown(self) -> None:
+        for transaction in list(self.open):
+            call(self.cluster, "abort_transaction", {"transaction_id": transaction})
+        self.cluster.close()
+        self._directory.cleanup()
+
+    def _commit(self, changes: list[tuple[int, int | None]]) -> None:
+        self.moment += 1
+        for key, value in changes:
+            self.changed[key] = self.moment
+            if value is None:
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = value
+
+    def _write(self, key: int, value: int | None, within: dict[str, str]) -> None:
+        if value is None:
+            call(self.cluster, "delete_rows", {"path": "//tmp/t", **within}, b'{"k":%d}' % key)
+        else:
+            call(self.cluster, "insert_rows", {"path": "//tmp/t", **within}, b'{"k":%d,"v":%d}' % (key, value))
+
+    @rule(key=KEYS, value=st.none() | st.integers(0, 9))
+    def write_at_once(self, key: int, value: int | None) -> None:
+        self._write(key, value, {})
+        self._commit([(key, value)])
+
+    @precondition(lambda self: len(self.open) < 3)
+    @rule()
+    def begin(self) -> None:
+        transaction = call(self.cluster, "start_transaction", {"type": "tablet", "timeout": 60_000}).value
+        self.open[transaction["transaction_id"]] = (dict(self.rows), self.moment, [])
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), key=KEYS, value=st.none() | st.integers(0, 9))
+    def write(self, data: st.DataObject, key: int, value: int | None) -> None:
+        transaction = data.draw(st.sampled_from(sorted(self.open)))
+        self._write(key, value, {"transaction_id": transaction})
+        self.open[transaction][2].append((key, value))
+
+    @rule(data=st.data())
+    def read(self, data: st.DataObject) -> None:
+        transaction = data.draw(st.sampled_from([None, *sorted(self.open)]))
+        expected = self.rows if transaction is None else self.open[transaction][0]
+        within = {} if transaction is None else {"transaction_id": transaction}
+        answer = call(self.cluster, "select_rows", {"query": "k, v from [//tmp/t]", **within})
+        assert answer.batches is not None
+        found = {row["k"]: row["v"] for batch in answer.batches for row in batch.to_pylist()}
+        assert found == expected
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def commit(self, data: st.DataObject) -> None:
+        transaction = data.draw(st.sampled_from(sorted(self.open)))
+        _, since, changes = self.open.pop(transaction)
+        if any(self.changed.get(key, -1) > since for key, _ in changes):
+            with pytest.raises(YtError) as error:
+                call(self.cluster, "commit_transaction", {"transaction_id": transaction})
+            assert error.value.code == 1700
+        else:
+            call(self.cluster, "commit_transaction", {"transaction_id": transaction})
+            if changes:
+                self._commit(changes)
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        transaction = data.draw(st.sampled_from(sorted(self.open)))
+        del self.open[transaction]
+        call(self.cluster, "abort_transaction", {"transaction_id": transaction})
+
+
+TestTransactions = Transactions.TestCase
+TestTransactions.settings = settings(max_examples=8, stateful_step_count=20, deadline=None)
+
+
+# -- locks ----------------------------------------------------------------------------------------------------
+
+
+def written(*hashes: int) -> Locked:
+    return Locked(np.array(hashes, dtype=np.int64), NO_HASHES)
+
+
+def test_what_no_open_transaction_can_meet_is_forgotten() -> None:
+    locks = RowLocks()
+    locks.committed(1, {7: written(1)})
+    locks.begin("early")
+    locks.committed(2, {7: written(2)})
+    locks.began("early", 2)
+    locks.committed(3, {7: written(3)})
+    assert locks.conflict(2, {7: written(2)}) is None
+    assert locks.conflict(2, {7: written(3)}) == 7
+    assert locks.conflict(2, {8: written(3)}) is None
+    locks.end("early")
+    locks.begin("late")
+    assert locks.conflict(0, {7: written(1, 2, 3)}) is None
+
+
+def test_rows_that_are_only_read_may_be_read_by_others() -> None:
+    locks = RowLocks()
+    locks.begin("one")
+    read = Locked(NO_HASHES, np.array([1], dtype=np.int64))
+    locks.committed(1, {7: read})
+    assert locks.conflict(0, {7: read}) is None
+    assert locks.conflict(0, {7: written(1)}) == 7
+
+
+# -- layout ---------------------------------------------------------------------------------------------------
+
+
+def sortable(key: tuple[Any, ...]) -> list[tuple[bool, Any]]:
+    return [
+        (value is not None, "" if value is None else value.encode() if isinstance(value, str) else value)
+        for value in key
+    ]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.text(st.sampled_from("\0\x01aé"), max_size=3),
+            st.none() | st.integers(0, 2**64 - 1),
+            st.none() | st.booleans(),
+            st.none() | st.floats(allow_nan=False),
+            st.none() | st.integers(-128, 127),
+        ),
+        min_size=2,
+        max_size=10,
+    )
+)
+def test_packed_keys_sort_and_differ_as_their_values_do(keys: list[tuple[Any, ...]]) -> None:
+    kinds = ["string", "uint64", "bool", "double", "int8"]
+    columns = [
+        YtColumn.of(f"k{place}", {"type_name": "optional", "item": kind}, sort_order="ascending")
+        for place, kind in enumerate(kinds)
+    ]
+    # 0.0 and -0.0 are two keys here, and one value in Python.
+    keys = [tuple(0.0 if value == 0 and isinstance(value, float) else value for value in key) for key in keys]
+    layout = SortedLayout(columns)
+    arrays = [pa.array([key[place] for key in keys], column.type) for place, column in enumerate(columns)]
+    stored = layout.to_stored(pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns]))
+    packed = stored.column("$key").to_pylist()
+    assert layout.packed
+    assert sorted(range(len(keys)), key=packed.__getitem__) == sorted(
+        range(len(keys)), key=lambda row: sortable(keys[row])
+    )
+    assert len(set(packed)) == len({tuple(sortable(key)) for key in keys})
+
+
+# -- one state ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path)
+    yield cluster
+    cluster.close()
+
+
+def test_a_pinned_database_shows_one_state_and_takes_no_writes(cluster: Cluster) -> None:
+    table = cluster.store.create_table("t", {"k": "long", "v": "long"}, "k")
+    table.put({"k": 1, "v": 1})
+    database: Database = cluster.database
+    with database.snapshot() as connection:
+        list(connection.execute("SELECT 1 FROM clock"))
+        pinned = EmbeddedTable(PinnedDatabase(database, connection), "t")
+        table.put({"k": 1, "v": 2})
+        assert pinned.get({"k": 1}) == {"k": 1, "v": 1}
+        with pytest.raises(Exception, match="cannot be changed"):
+            pinned.put({"k": 2, "v": 2})
+
+
+def test_tables_outlive_the_process(tmp_path: Path) -> None:
+    for place in range(2):
+        cluster = Cluster(tmp_path)
+        if not place:
+            attributes = {"dynamic": True, "schema": SCHEMA}
+            call(cluster, "create", {"path": "//tmp/t", "type": "table", "attributes": attributes})
+            call(cluster, "mount_table", {"path": "//tmp/t"})
+        call(cluster, "insert_rows", {"path": "//tmp/t"}, b'{"k":%d}' % place)
+        assert call(cluster, "get", {"path": "//tmp/t/@row_count", "return_only_value": True}).value == place + 1
+        cluster.close()
