@@ -11,9 +11,10 @@ from urllib.parse import unquote, urlsplit
 from headrace.errors import MissingDependencyError, OptionError, UnsupportedError
 from headrace.ports import Store
 
-VALID_URLS = "a path, file:///path, or tablestore+https://host/instance"
+VALID_URLS = "a path, file:///path, tablestore+https://host/instance, or yt://proxy"
 TABLESTORE_SCHEMES = ("tablestore+https", "tablestore+http")
-_LATER_SCHEMES = ("yt", "postgresql")
+YTSAURUS_SCHEMES = ("yt", "yt+https", "yt+http")
+_LATER_SCHEMES = ("postgresql",)
 _NAMED_BY = (
     "a store is named by headrace.open(…), option store (of format yt also proxy), --store, or the environment's "
     "HEADRACE_STORE (of format yt also YT_PROXY)"
@@ -22,6 +23,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):", re.IGNORECASE)
 _EMBEDDED_OPTIONS = ("synchronous",)
 # What a store's extra brings, by the modules that its code begins with.
 _TABLESTORE_MODULES = ("certifi", "google", "google.protobuf", "urllib3")
+_YTSAURUS_MODULES = ("yt",)
 
 
 def open(url: str | os.PathLike[str], *, create: bool | None = None, **options: Any) -> Store:
@@ -29,12 +31,13 @@ def open(url: str | os.PathLike[str], *, create: bool | None = None, **options: 
 
     Args:
         url: a path or a ``file:`` URL of an embedded store's directory, or ``tablestore+https://host[:port]/instance``
-            (``+http`` without encryption) of a Tablestore instance.
+            (``+http`` without encryption) of a Tablestore instance, or ``yt://proxy[:port][//directory]`` of a
+            YTsaurus cluster.
         create: make an embedded store if it is not there; not done unless asked for. An instance is made elsewhere.
         options: of an embedded store: ``synchronous``, which is ``full`` (the default), ``normal`` or ``off``. Of a
             Tablestore instance: ``access_key_id``, ``access_key_secret``, ``sts_token`` and others, see
             docs/tablestore.md; without them, the environment's HEADRACE_ACCESS_KEY_ID and HEADRACE_ACCESS_KEY_SECRET
-            count.
+            count. Of a YTsaurus cluster: ``token`` and others, see docs/ytsaurus.md.
 
     Raises:
         NotFoundError: there is no store, and ``create`` is not set.
@@ -46,6 +49,8 @@ def open(url: str | os.PathLike[str], *, create: bool | None = None, **options: 
     scheme = scheme_of(url)
     if isinstance(url, str) and scheme in TABLESTORE_SCHEMES:
         return _open_tablestore(url, options)
+    if isinstance(url, str) and scheme in YTSAURUS_SCHEMES:
+        return _open_ytsaurus(url, options)
     directory = _directory(url, scheme)
     for name in options:
         if name not in _EMBEDDED_OPTIONS:
@@ -72,6 +77,20 @@ def _open_tablestore(url: str, options: dict[str, Any]) -> Store:
             "a Tablestore instance needs packages that are not installed",
             received=error.name,
             remedy="pip install 'headrace[tablestore]'",
+        ) from error
+    return open_store(url, options)
+
+
+def _open_ytsaurus(url: str, options: dict[str, Any]) -> Store:
+    try:
+        from headrace.stores.ytsaurus.opening import open_store
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in _YTSAURUS_MODULES:
+            raise
+        raise MissingDependencyError(
+            "a YTsaurus cluster needs packages that are not installed",
+            received=error.name,
+            remedy="pip install 'headrace[yt]'",
         ) from error
     return open_store(url, options)
 

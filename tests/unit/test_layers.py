@@ -18,7 +18,8 @@ GROUND = {"errors", "types", "model", "channels", "leases", "plans", "sharing", 
 ALLOWED = {
     "stores": GROUND,
     "feeds": GROUND | {"feeds"},
-    "spark": GROUND | {"feeds", "spark", "opening"},
+    "checkpoints": GROUND | {"checkpoints"},
+    "spark": GROUND | {"feeds", "checkpoints", "spark", "opening"},
     "streaming_sql": GROUND | {"feeds", "spark", "opening", "streaming_sql"},
     # The embedded store behind another's protocol.
     "endpoints": GROUND | {"opening", "endpoints", "stores"},

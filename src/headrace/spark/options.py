@@ -17,7 +17,7 @@ from headrace.errors import NotFoundError, OptionError
 from headrace.feeds.queue_positions import parse_position
 from headrace.model import Limits, RowChange, Start
 from headrace.spark.option_values import boolean, duration, limit, names, natural, positive, size, ypath
-from headrace.spark.store_options import store_options, with_access_key
+from headrace.spark.store_options import proxy_url, store_options, with_access_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,6 +90,8 @@ HEADRACE_OPTIONS = (
     Option("stsToken", "Tablestore: the token of a temporary access key"),
     Option("region", "Tablestore: such as `cn-hangzhou`; requests are then signed by version 4"),
     Option("metaTable", "Tablestore: the table for batches and publications; `__spark_meta_checkpoint__` if not set"),
+    Option("token", "YTsaurus: the cluster's token; the environment's YT_TOKEN if not set, and then what its client "
+           "finds (`~/.yt/token`)"),
     Option("table", "the table"),
     Option("queue", "the queue"),
     Option("queues", "queues with the same columns that are read as one, named with commas between (or as a JSON list)",
@@ -116,6 +118,8 @@ YT_OPTIONS = (
     Option("store", "the store: a directory or a URL"),
     Option("proxy", "see `store`; the environment's YT_PROXY, then HEADRACE_STORE, if neither is set. What is neither "
            "a path nor a URL is the address of a cluster"),
+    Option("token", "the cluster's token; the environment's YT_TOKEN if not set, and then what YTsaurus' client finds "
+           "(`~/.yt/token`)"),
     Option("consumer_path", "the consumer, registered for the queue; a stream must name one", ypath, None,
            (SOURCE, BATCH_READ)),
     Option("max_rows_per_partition", "most rows of one partition of a queue in a batch; everything if not set",
@@ -286,7 +290,7 @@ class Location:
         """Return the table or queue of this location; raise what `open_table` raises."""
         if self.queue is not None:
             return store.queue(self.queue)
-        return store.queue(self.table) if self.table in _queues(store) else self.open_table(store)
+        return find_queue(store, self.table) or self.open_table(store)
 
     def open_table(self, store: Store) -> Table:
         """Return the table of this location, whose name is not that of a queue.
@@ -309,6 +313,16 @@ class Location:
             raise NotFoundError(
                 "no such table or queue", received=error.received, valid=store.tables() + store.queues()
             ) from None
+
+
+def find_queue(store: Store, name: str | None) -> Queue | None:
+    """Return the queue of a name; None if there is none. A store need not list every queue that it finds."""
+    if name is None or not store.capabilities.queues:
+        return None
+    try:
+        return store.queue(name)
+    except NotFoundError:
+        return None
 
 
 def _queues(store: Store) -> list[str]:
@@ -357,15 +371,10 @@ def locate(provider: str, options: Mapping[str, str]) -> Location:
             return Location(store, table, settings.get("queue"), store_options("headrace", settings, store))
         case "yt":
             settings = Settings(YT_OPTIONS, options)
-            store = settings.get("store") or _proxy_url(settings.need("proxy"))
+            store = settings.get("store") or proxy_url(settings.need("proxy"))
             settings.need("path")
             return Location(store, settings.get("path"), store_options=store_options("yt", settings, store))
     raise OptionError("not a format of headrace", received=provider, valid="headrace, tablestore, yt")
-
-
-def _proxy_url(proxy: str) -> str:
-    is_path = proxy.startswith(("/", ".", "file:")) or "://" in proxy or Path(proxy).is_dir()
-    return proxy if is_path else f"yt://{proxy}"
 
 
 def _locate_tablestore(settings: Settings) -> Location:

@@ -1,13 +1,14 @@
-"""With which options a format's options open a store: the access key of an instance, and how rows are written there."""
+"""With which options a format's options open a store: access keys and tokens, and how rows are written."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import OptionError
-from headrace.opening import TABLESTORE_SCHEMES, scheme_of
+from headrace.opening import TABLESTORE_SCHEMES, YTSAURUS_SCHEMES, scheme_of
 
 if TYPE_CHECKING:
     from headrace.spark.options import Settings
@@ -17,6 +18,7 @@ _ACCESS_KEY = {
     "headrace": ("accessKeyId", "accessKeySecret", "stsToken"),
     "tablestore": ("access.key.id", "access.key.secret", "sts.token"),
 }
+_TOKEN = "YT_TOKEN"
 _ENVIRONMENT = ("HEADRACE_ACCESS_KEY_ID", "HEADRACE_ACCESS_KEY_SECRET", "HEADRACE_STS_TOKEN")
 # The service's limits for one request; the connector's own settings may lie above them.
 _MOST_ROWS, _MOST_BYTES = 200, 4 << 20
@@ -27,9 +29,28 @@ def is_instance(url: str) -> bool:
     return scheme_of(url) in TABLESTORE_SCHEMES
 
 
+def is_cluster(url: str) -> bool:
+    """Tell whether a store's address is that of a YTsaurus cluster, which takes a token."""
+    return scheme_of(url) in YTSAURUS_SCHEMES
+
+
+def proxy_url(proxy: str) -> str:
+    """Return the URL of the store that option proxy of format yt names: a cluster's, if it is neither path nor URL."""
+    if scheme_of(proxy) in ("http", "https"):
+        return f"yt+{proxy}"
+    is_path = proxy.startswith(("/", ".", "file:")) or "://" in proxy or Path(proxy).is_dir()
+    return proxy if is_path else f"yt://{proxy}"
+
+
 def with_access_key(provider: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Return options, whose names are in lower case, with the access key of the environment where they have none."""
+    """Return options, names in lower case, with the environment's access key or token where they have none."""
     options = dict(given)
+    store = options.get("store") or ""
+    if provider.lower() == "yt" and not store and options.get("proxy"):
+        store = proxy_url(options["proxy"])
+    token = os.environ.get(_TOKEN)
+    if provider.lower() in ("yt", "headrace") and is_cluster(store) and token and not options.get("token"):
+        options["token"] = token
     names = [name.lower() for name in _ACCESS_KEY.get(provider.lower(), ())]
     address = options.get("endpoint" if provider.lower() == "tablestore" else "store") or ""
     wanted = scheme_of(address) in ("http", "https", *TABLESTORE_SCHEMES)
@@ -46,6 +67,9 @@ def store_options(provider: str, settings: Settings, url: str) -> dict[str, Any]
     Raises:
         OptionError: an option cannot be read, or there is no access key for an instance.
     """
+    if is_cluster(url):
+        token = settings.get("token")
+        return {} if token is None else {"token": token}
     if not is_instance(url):
         return {"synchronous": settings.get("synchronous")}
     if provider == "yt":
