@@ -24,6 +24,7 @@ from headrace.streaming_sql.tables import Tables
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
 class Streams:
@@ -74,7 +75,6 @@ class Streams:
         )
 
         def start() -> StreamingQuery:
-            clear_unfinished_start(options.checkpoint)
             if target is None:
                 return self._into_spark_table(frame, str(statement.insert.target), name, options)
             return self._into(frame, target.provider, sink_options, name, options)
@@ -105,13 +105,11 @@ class Streams:
                 options=options,
             ).start()
         writer = frame.writeStream.format(provider).options(**options).outputMode(stream.output_mode)
-        writer = writer.queryName(name).option("checkpointLocation", stream.checkpoint)
-        return writer.trigger(**stream.trigger).start()
+        return _placed(writer, name, stream).start()
 
     def _into_spark_table(self, frame: DataFrame, table: str, name: str, stream: StreamOptions) -> StreamingQuery:
         writer = frame.writeStream.options(**stream.sink).outputMode(stream.output_mode)
-        writer = writer.queryName(name).option("checkpointLocation", stream.checkpoint)
-        return writer.trigger(**stream.trigger).toTable(table)
+        return _placed(writer, name, stream).toTable(table)
 
     # -- starting, stopping, dropping -----------------------------------------------------------------------
 
@@ -261,6 +259,12 @@ def create_stream_of(name: st.Name, options: Mapping[str, str], insert: st.Inser
 def into_table(statement: st.CreateTable, query: st.Part) -> st.Insert:
     """Return the INSERT that fills the table of a ``CREATE TABLE … AS``."""
     return st.Insert(part=statement.part, target=statement.name, overwrite=False, columns=None, query=query)
+
+
+def _placed(writer: DataStreamWriter, name: str, stream: StreamOptions) -> DataStreamWriter:
+    """Return a writer with the name, the checkpoint and the trigger of a stream."""
+    clear_unfinished_start(stream.checkpoint)
+    return writer.queryName(name).option("checkpointLocation", stream.checkpoint).trigger(**stream.trigger)
 
 
 def _insert_text(insert: st.Insert) -> str:
