@@ -408,8 +408,8 @@ def test_splits_are_of_about_equal_size(table: EmbeddedTable, count: int) -> Non
 
 def test_empty_partitions_at_the_end_add_no_range(table: EmbeddedTable) -> None:
     table.put({"id": 1})
-    table.split(at={"id": 5})
-    table.split(at={"id": 7})
+    _, right = table.split(at={"id": 5})
+    table.split(right, at={"id": 7})
     assert table.splits(1) == [KeyRange()]
     assert len(table.splits(2)) <= 2
 
