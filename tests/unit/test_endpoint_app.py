@@ -465,6 +465,13 @@ def test_a_wrong_configuration_is_told_without_secrets(tmp_path: Path, text: str
     assert "very secret" not in str(caught.value)
 
 
+def test_the_place_of_a_mistake_in_a_configuration_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    file.write_text("[[keys]]\naccess_key_secret = very secret\n")
+    with pytest.raises(OptionError, match=r"keys\.toml, at line 2, column \d+$"):
+        Configuration.load(tmp_path, file, environ={})
+
+
 def test_a_missing_configuration_is_told(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="cannot read"):
         Configuration.load(tmp_path, tmp_path / "none.toml", environ=os.environ)

@@ -32,7 +32,8 @@ from headrace.cli.app import App, common_options, pass_app
     "file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="A TOML file with access keys.  [env vars: HEADRACE_ACCESS_KEY_ID, HEADRACE_ACCESS_KEY_SECRET]",
+    help="A TOML file with access keys; without it, HEADRACE_ACCESS_KEY_ID and HEADRACE_ACCESS_KEY_SECRET of the "
+    "environment are the one key.",
 )
 @click.option("--log-requests", is_flag=True, help="Log each request too, as JSON, to standard error.")
 @common_options

@@ -344,7 +344,7 @@ class Engine:
 
     def _begin_again(self, error: ClientGoneError) -> None:
         """Forget all channels, and connect again a little later: others may have lost theirs at the same moment."""
-        _log.warning("tunnel %s, worker %s: %s", self._tunnel.name, self._tag or "without a tag", error)
+        _log.warning("tunnel %s, worker %s connects again: %s", self._tunnel.name, self._tag or "without a tag", error)
         with self._changed:
             self._held.clear()
             self._ready.clear()
