@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from headrace.spark.options import EVERYWHERE, HEADRACE_OPTIONS, TABLESTORE_OPTIONS, YT_OPTIONS, Option
+from headrace.spark.options import EVERYWHERE, OPTIONS_OF, Option
 
 PAGE = Path(__file__).parent.parent / "docs" / "options.md"
 _HEAD = """# Options of the data source formats
@@ -20,8 +20,7 @@ need with `.schema("id long, price double")`: only these are then converted and 
 
 def page() -> str:
     """Return the page's text."""
-    formats = (("headrace", HEADRACE_OPTIONS), ("tablestore", TABLESTORE_OPTIONS), ("yt", YT_OPTIONS))
-    return "\n".join([_HEAD, *(line for name, options in formats for line in _section(name, options))])
+    return "\n".join([_HEAD, *(line for name, options in OPTIONS_OF.items() for line in _section(name, options))])
 
 
 def _section(name: str, options: tuple[Option, ...]) -> list[str]:

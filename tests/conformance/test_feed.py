@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
-from headrace.errors import DataLossError, LostRaceError, TunnelTakenError
+from headrace.errors import DataLossError, LostRaceError, StoreBusyError, TunnelTakenError
+from headrace.feeds import tunnel_feed
 from headrace.feeds.reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.model import (
     INITIAL_BATCH,
     BatchPlan,
     ChangeOp,
+    Channel,
+    ChannelKind,
     ChannelPlan,
     ChannelState,
     Limits,
+    Position,
     Start,
     StartKind,
 )
@@ -390,6 +397,46 @@ def test_available_now_follows_splits_from_before_it_and_none_from_after(
     assert replay(changes) == state_of(orders)
     for key in "abcdef":
         assert [change.row["price"] for change in changes if change.key == (key,)] == list(range(5))
+
+
+class _SlowToOpen:
+    """A tunnel that opens its change logs only when it was looked at some times after the base data's end."""
+
+    def __init__(self, tunnel: Tunnel, looks: int) -> None:
+        self._tunnel = tunnel
+        self._looks = looks
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tunnel, name)
+
+    def wait_for_change(self, timeout: float) -> bool:
+        return True
+
+    def channels(self, known: Mapping[str, Position] | None = None) -> list[Channel]:
+        found = self._tunnel.channels(known)
+        if all(each.state is ChannelState.FINISHED for each in found if each.kind is ChannelKind.BASE_DATA):
+            self._looks -= 1
+        if self._looks < 0:
+            return found
+        return [
+            replace(each, state=ChannelState.WAITING) if each.kind is ChannelKind.STREAM else each for each in found
+        ]
+
+
+def test_available_now_waits_for_a_store_that_opens_channels_late(
+    store: Store, orders: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(orders, "a")
+    tunnel = store.create_tunnel("orders", "both")
+    put(orders, "a", price=1)
+    slow = cast(Tunnel, _SlowToOpen(tunnel, 3))
+    batches = run_to_the_end(available_now(slow))
+    assert replay([change for _, found in batches for change in found]) == state_of(orders)
+    put(orders, "a", price=2)
+    monkeypatch.setattr(tunnel_feed, "OPENING_SECONDS", 0.0)
+    never = available_now(cast(Tunnel, _SlowToOpen(tunnel, 1000)))
+    with pytest.raises(StoreBusyError, match="does not open"):
+        never.latest(batches[-1][0])
 
 
 def test_available_now_ends_when_all_that_was_there_has_been_read(orders: Table, tunnel: Tunnel) -> None:

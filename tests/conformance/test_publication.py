@@ -122,6 +122,18 @@ def test_a_batch_behind_the_last_published_one_changes_nothing(orders: Table, pu
     assert [row["id"] for row in rows_of(orders)] == ["a", "c"]
 
 
+def test_rows_of_an_old_batch_are_not_written_over_newer_ones(
+    store: Store, orders: Table, publisher: Publisher
+) -> None:
+    """A checkpoint that went back, or a task that Spark has given up, which goes on when others have published."""
+    assert put(publisher, 5, {"id": "a", "price": 5})
+    for late in (publisher, store.publisher(publisher.job, publisher.sink)):
+        for batch in (5, 4):
+            late.stage(batch, [batch_of({"id": "a", "price": batch - 10})], table="orders", change=RowChange.PUT)
+            late.stage(batch, [batch_of({"id": "a"}).select(["id"])], table="orders", change=RowChange.DELETE)
+    assert rows_of(orders) == [{"id": "a", "price": 5, "note": None}]
+
+
 def test_a_batch_with_other_content_under_a_published_number_is_refused(orders: Table, publisher: Publisher) -> None:
     def publish(batch: int, content: str) -> bool:
         rows = stage(publisher, batch, {"id": content, "price": batch})
@@ -260,6 +272,21 @@ def test_replace_all_makes_the_table_hold_exactly_the_rows(orders: Table, publis
     assert set(state_of(orders)) == {("b",), ("d",)}
     publisher.publish(1, [Write("orders", RowChange.REPLACE_ALL, ())])
     assert rows_of(orders) == []
+
+
+def test_replace_all_leaves_nothing_of_columns_that_the_rows_have_not(store: Store, publisher: Publisher) -> None:
+    table = store.create_table("wide", {"id": "string", "price": "long", "note": "string"}, "id")
+    table.put([{"id": "a", "price": 1, "note": "x"}, {"id": "b", "price": 2, "note": "x"}, {"id": "c", "price": 3}])
+    rows = pa.RecordBatch.from_pylist([{"id": "a", "price": 1}, {"id": "b", "price": 9}, {"id": "c", "price": 3}])
+    staged = tuple(publisher.stage(0, [rows], table="wide", change=RowChange.REPLACE_ALL))
+    tunnel = store.create_tunnel("wide", "changes", "Stream")
+    assert publisher.publish(0, [Write("wide", RowChange.REPLACE_ALL, staged)])
+    assert [(row["id"], row["price"], row["note"]) for row in rows_of(table)] == [
+        ("a", 1, None),
+        ("b", 9, None),
+        ("c", 3, None),
+    ]
+    assert [change.key for change in drain(tunnel)] == [("a",), ("b",)]
 
 
 @pytest.mark.parametrize("change", [RowChange.PUT, RowChange.UPDATE, RowChange.DELETE])

@@ -271,6 +271,20 @@ def test_what_was_not_processed_comes_again_and_nothing_when_all_was(tunnel: Tun
     assert changes_of(tunnel, tunnel.consume(idle="stop")) == []
 
 
+def test_a_worker_that_stops_has_saved_all_that_it_processed(place: Place, store: Store, orders: Table) -> None:
+    """However its batches lie to the pages in which the store gives changes."""
+    orders.put([{"id": f"{number:03}"} for number in range(300)])
+    tunnel = store.create_tunnel("orders", "pages", "BaseData", base_channels=1)
+    found: list[Change] = []
+    for processed in (2, 1):
+        with place.open().tunnel("pages").consume(batch_rows=40) as worker:
+            batches = [next(worker) for _ in range(processed)]
+            batches[-1].done()
+        found += changes_of(tunnel, batches)
+    found += changes_of(tunnel, tunnel.consume(batch_rows=40, idle="stop"))
+    assert [change.key for change in found] == [(f"{number:03}",) for number in range(300)]
+
+
 def test_workers_share_the_channels_and_miss_nothing_while_the_table_splits(
     place: Place, orders: Table, tunnel: Tunnel
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,6 +122,35 @@ def test_complete_mode_makes_the_table_hold_exactly_the_result(
         counts, store=url, table="totals", checkpoint=checkpoint, mode="complete", options=key
     ).trigger(availableNow=True).start().awaitTermination()
     assert totals.scan().read_all().to_pylist() == [{"bucket": 0, "count": 10}, {"bucket": 1, "count": 10}]
+
+
+def test_a_query_takes_over_where_a_batch_of_the_connector_ended(
+    spark: SparkSession, store: Store, options: dict[str, str], checkpoint: str
+) -> None:
+    """The connector's rows: its own meta table, one row for each channel, the token and how many rows behind it."""
+    orders = store.table("orders", COLUMNS)
+    tunnel = store.create_tunnel("orders", "stats", "Stream")
+    orders.put(ROWS[:100])
+    (channel,) = tunnel.channels()
+    offset = json.dumps({"logPoint": channel.checkpoint.token, "offset": 40})
+    key = ["tunnelId", "uuid", "channelId"]
+    meta = store.create_table("connector_meta", dict.fromkeys([*key, "channelOffset"], "string"), key)
+    batch = str(uuid.uuid4())
+    meta.put({"tunnelId": tunnel.id, "uuid": batch, "channelId": channel.id, "channelOffset": offset})
+    totals = store.create_table("totals", {"bucket": "long", "count": "long", "least": "long"}, "bucket")
+    source = {**options, "table.name": "orders", "tunnel.id": tunnel.id, "checkpoint.table": "connector_meta"}
+    for position in (f"batch:{batch}", "committed"):
+        df = spark.readStream.format("tablestore").options(**source, startingPosition=position).load()
+        found = df.groupBy(F.lit(0).cast("long").alias("bucket")).agg(
+            F.count("*").alias("count"), F.min("n").alias("least")
+        )
+        sink = {name: value for name, value in options.items() if name != "catalog"} | {"table.name": "totals"}
+        headrace.write_stream(found, format="tablestore", options=sink, checkpoint=checkpoint, mode="update").trigger(
+            availableNow=True
+        ).start().awaitTermination()
+        assert totals.scan().read_all().to_pylist() == [{"bucket": 0, "count": 60, "least": 40}]
+    rows = meta.scan(where={"tunnelId": tunnel.id, "uuid": batch}).read_all().to_pylist()
+    assert [row["channelOffset"] for row in rows] == [offset]
 
 
 def test_types_that_the_service_lacks_are_refused_by_name(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
 
 from headrace.errors import DataLossError, OffsetConflictError
+from headrace.feeds.queue_feed import QueueFeed, QueueOffset
+from headrace.feeds.queue_reading import read_rows
 from headrace.ports import Consumer, Queue, Registration, Store
 from headrace.queues import Bounds, ConsumerPartition, Disposition, QueuePage, QueueSchema
 
@@ -123,3 +125,32 @@ def as_queue(queue: MemoryQueue) -> Queue:
 
 def as_consumer(consumer: MemoryConsumer) -> Consumer:
     return cast(Consumer, consumer)
+
+
+def feed_of(*queues: MemoryQueue, consumer: MemoryConsumer | None = None, **options: Any) -> QueueFeed:
+    return QueueFeed(
+        a_store(),
+        [as_queue(queue) for queue in queues],
+        None if consumer is None else as_consumer(consumer),
+        **options,
+    )
+
+
+def begun(feed: QueueFeed) -> QueueOffset:
+    """Return the offset of the first batch, which only fixes the start."""
+    start = feed.latest(feed.initial())
+    assert feed.ranges(feed.initial(), start) == []
+    return start
+
+
+def values(feed: QueueFeed, queue: MemoryQueue, start: QueueOffset, end: QueueOffset) -> list[int]:
+    return [
+        value
+        for part in feed.ranges(start, end)
+        for page in read_rows(as_queue(queue), part, fail_on_data_loss=feed.fail_on_data_loss)
+        for value in page.rows.column(0).to_pylist()
+    ]
+
+
+def rows(offset: QueueOffset, queue: str = "q") -> dict[int, int]:
+    return dict(offset.queues[queue])

@@ -406,6 +406,14 @@ def test_splits_are_of_about_equal_size(table: EmbeddedTable, count: int) -> Non
         table.splits(0)
 
 
+def test_empty_partitions_at_the_end_add_no_range(table: EmbeddedTable) -> None:
+    table.put({"id": 1})
+    _, right = table.split(at={"id": 5})
+    table.split(right, at={"id": 7})
+    assert table.splits(1) == [KeyRange()]
+    assert len(table.splits(2)) <= 2
+
+
 def test_options_are_checked_and_seen_by_other_handles(database: Database, table: EmbeddedTable) -> None:
     other = EmbeddedTable(database, "t")
     other.put({"id": 1})

@@ -37,10 +37,13 @@ from headrace.wire.tablestore.signatures import (
     CONTENT_TYPE,
     DATE,
     REQUEST_ID,
+    SIGN_DATE,
+    SIGNATURE_V4,
     Credentials,
     content_md5,
     parse_date,
     request_headers,
+    sign_request,
     verify_response,
 )
 
@@ -170,6 +173,13 @@ def client_message(answer: Answer) -> str:
 def test_a_date_is_good_for_a_quarter_of_an_hour(client: Client, minutes: int, code: int) -> None:
     now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=minutes)
     assert client.send("/ListTable", now=now).status == code
+
+
+def test_a_signature_with_the_key_of_another_day_is_refused(client: Client) -> None:
+    headers = request_headers("/ListTable", EMPTY, KEY, "shop", region="cn-hangzhou")
+    headers[SIGN_DATE] = "19990101"
+    headers[SIGNATURE_V4] = sign_request("/ListTable", headers, KEY.access_key_secret, "cn-hangzhou")
+    assert "OTSAuthFailed Signature" in refused(client, headers=headers)
 
 
 def test_a_key_is_for_its_instances_only(client: Client) -> None:
@@ -453,6 +463,13 @@ def test_a_wrong_configuration_is_told_without_secrets(tmp_path: Path, text: str
     with pytest.raises(OptionError) as caught:
         Configuration.load(tmp_path, file, environ={})
     assert "very secret" not in str(caught.value)
+
+
+def test_the_place_of_a_mistake_in_a_configuration_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    file.write_text("[[keys]]\naccess_key_secret = very secret\n")
+    with pytest.raises(OptionError, match=r"keys\.toml, at line 2, column \d+$"):
+        Configuration.load(tmp_path, file, environ={})
 
 
 def test_a_missing_configuration_is_told(tmp_path: Path) -> None:

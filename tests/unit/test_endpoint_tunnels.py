@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,9 @@ from headrace.endpoints.tablestore import tables_api
 from headrace.endpoints.tablestore import tunnels_api as tunnels
 from headrace.endpoints.tablestore.instances import Instance
 from headrace.endpoints.tablestore.spans import SPANS_TABLE
+from headrace.errors import NotFoundError
+from headrace.model import INITIAL_BATCH, BatchPlan
+from headrace.stores.embedded.tunnel import EmbeddedTunnel
 from headrace.wire.tablestore import table_pb2
 from headrace.wire.tablestore import tunnel_pb2 as pb
 from tests.unit.endpoint_service import NOBODY, Service, read_all, refused, rows_of, values
@@ -101,6 +105,21 @@ def test_tunnels_are_listed_by_table_and_deleted_by_name(service: Service) -> No
     service.delete(id=tunnel)
     assert service.list("T") == []
     refused("OTSParameterInvalid", service.delete)
+
+
+def test_a_tunnel_that_is_dropped_just_now_is_not_listed(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    service.table()
+    service.create(name="first")
+    service.create(name="second")
+    describe = EmbeddedTunnel.describe
+
+    def dropped_before(tunnel: EmbeddedTunnel) -> Any:
+        if tunnel.name == "first":
+            service.store.drop_tunnel(tunnel.id)
+        return describe(tunnel)
+
+    monkeypatch.setattr(EmbeddedTunnel, "describe", dropped_before)
+    assert service.list() == ["second"]
 
 
 def test_the_tables_of_the_endpoint_itself_have_no_tunnels(service: Service) -> None:
@@ -215,6 +234,73 @@ def test_a_log_that_was_cut_is_told_and_a_tunnel_that_lost_changes_has_expired(s
     refused("OTSTunnelExpired", service.connect, tunnel)
 
 
+def make_table(service: Service, hours: int = 1) -> Any:
+    """Make a table with a stream as clients do."""
+    meta = table_pb2.TableMeta(table_name="T", primary_key=[{"name": "id", "type": table_pb2.INTEGER}])
+    request = table_pb2.CreateTableRequest(
+        table_meta=meta,
+        reserved_throughput={"capacity_unit": {}},
+        table_options={"max_versions": 1},
+        stream_spec={"enable_stream": True, "expiration_time": hours},
+    )
+    tables_api.create_table(service.instance, request)
+    return service.instance.table("T")
+
+
+def let_pass(service: Service, hours: float) -> None:
+    """Make all changes that are there so much older."""
+    with service.store._database.write() as connection:
+        connection.execute("UPDATE chunk SET ts = ts - ?", (round(hours * 3600 * 1_000_000),))
+
+
+def test_changes_of_a_stream_expire_whether_a_tunnel_has_read_them_or_not(service: Service) -> None:
+    table = make_table(service, hours=1)
+    tunnel = service.create("Stream")
+    client = service.connect(tunnel)
+    service.heartbeat(tunnel, client)
+    table.put([{"id": 1}])
+    let_pass(service, 0.9)
+    table.put([{"id": 2}])
+    assert [row.key for row in rows_of(service.read(tunnel, "stream-1"))] == [(("id", 1),), (("id", 2),)]
+    let_pass(service, 0.2)
+    table.put([{"id": 3}])
+    refused("OTSTunnelExpired", service.read, tunnel, "stream-1")
+    refused("OTSTunnelExpired", service.heartbeat, tunnel, client)
+    refused("OTSTunnelExpired", service.connect, tunnel)
+    assert service.describe().tunnel.expired
+    service.create("Stream", "new", flag=pb.EARLIEST)
+    described = service.describe("new")
+    assert not described.tunnel.expired
+    kept = read_all(service, described.tunnel.tunnel_id, "stream-1")[0]
+    assert [row.key for row in kept] == [(("id", 2),), (("id", 3),)]
+
+
+def test_a_tunnel_expires_when_its_base_data_is_read_more_slowly_than_the_stream_keeps_changes(
+    service: Service,
+) -> None:
+    table = make_table(service, hours=1)
+    table.put([{"id": 1}])
+    tunnel = service.create()
+    table.put([{"id": 2}])
+    let_pass(service, 2)
+    table.put([{"id": 3}])
+    client = service.connect(tunnel)
+    assert list(service.heartbeat(tunnel, client)) == ["BaseData_1-0"]
+    rows, token = read_all(service, tunnel, "BaseData_1-0")
+    assert [row.key for row in rows] == [(("id", 1),)]
+    service.save(tunnel, "BaseData_1-0", token)
+    refused("OTSTunnelExpired", service.heartbeat, tunnel, client)
+
+
+def test_a_table_that_headrace_made_keeps_what_a_tunnel_has_not_read(service: Service) -> None:
+    table = service.table(retention_seconds=3600.0)
+    tunnel = service.create("Stream")
+    table.put([{"id": 1}])
+    let_pass(service, 2)
+    table.put([{"id": 2}])
+    assert len(service.read(tunnel, "stream-1").records) == 2
+
+
 def test_base_data_that_was_read_and_released_is_told_to_be_gone(service: Service) -> None:
     service.table().put([{"id": 1}])
     tunnel = service.create()
@@ -281,6 +367,33 @@ def test_a_client_that_ended_is_gone_and_one_that_never_connected_saves_with_num
     refused("OTSResourceGone", service.save, tunnel, "stream-1", token, 5, NOBODY)
     service.save(tunnel, "stream-1", token, 0, NOBODY)
     assert service.checkpoint(tunnel, "stream-1").checkpoint == token
+
+
+def test_clients_of_a_tunnel_that_a_query_has_begun_to_read_are_told_to_end(service: Service) -> None:
+    service.table()
+    tunnel = service.create("Stream")
+    client = service.connect(tunnel)
+    service.heartbeat(tunnel, client)
+    service.store.tunnel(tunnel).save_plan(BatchPlan(batch="first", previous=INITIAL_BATCH, channels=()))
+    for call in (service.heartbeat, service.shutdown):
+        assert "streaming query" in refused("OTSParameterInvalid", call, tunnel, client)
+    assert "streaming query" in refused("OTSParameterInvalid", service.checkpoint, tunnel, "stream-1", client)
+    assert "streaming query" in refused("OTSParameterInvalid", service.save, tunnel, "stream-1", "finished", 1, client)
+    service.heartbeat(tunnel, service.connect(tunnel))
+
+
+def test_a_channel_that_another_client_ends_just_now_has_lost_nothing(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.table()
+    tunnel = service.create("Stream")
+    client = service.connect(tunnel)
+
+    def forgotten(*_: Any) -> Any:
+        raise NotFoundError("no such channel")
+
+    monkeypatch.setattr(EmbeddedTunnel, "skip_lost", forgotten)
+    assert list(service.heartbeat(tunnel, client)) == ["stream-1"]
 
 
 def test_a_client_of_another_tunnel_is_none_of_this_one(service: Service) -> None:

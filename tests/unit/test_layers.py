@@ -10,7 +10,19 @@ import pytest
 import headrace
 
 SOURCE = Path(headrace.__file__).parent
-GROUND = {"errors", "types", "model", "channels", "leases", "plans", "sharing", "ports", "queues", "rows"} | {
+GROUND = {
+    "errors",
+    "types",
+    "model",
+    "channels",
+    "leases",
+    "plans",
+    "tunnel_requests",
+    "sharing",
+    "ports",
+    "queues",
+    "rows",
+} | {
     "wire",
     "shapes",
     "tunnel",

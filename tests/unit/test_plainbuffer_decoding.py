@@ -120,6 +120,8 @@ def _check(decoded: Decoded, wanted: Sequence[Row]) -> None:
     assert decoded.deleted.to_pylist() == [row.delete for row in wanted]
     assert decoded.sequence_timestamps.to_pylist() == [row.sequence.timestamp if row.sequence else 0 for row in wanted]
     assert decoded.row_indexes.to_pylist() == [row.sequence.index if row.sequence else 0 for row in wanted]
+    known = {column.name for column in SCHEMA.attributes}
+    assert decoded.others.to_pylist() == [any(cell.name not in known for cell in row.cells) for row in wanted]
 
 
 @patient

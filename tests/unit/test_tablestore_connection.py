@@ -299,6 +299,12 @@ def test_a_certificate_is_checked(tls_double: Double) -> None:
     assert tls_double.seen == []
 
 
+def test_an_endpoint_without_tls_is_told_at_once(double: Double) -> None:
+    plain = Connection(double.endpoint.replace("http://", "https://"), "shop", CREDENTIALS)
+    with pytest.raises(StoreError, match=r"does not speak TLS.*tablestore\+http://"):
+        list_tables(plain)
+
+
 def test_calls_go_over_tls(tls_double: Double, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certifi, "where", lambda: str(certificate))
     tls_double.script = [answers(TABLES)]

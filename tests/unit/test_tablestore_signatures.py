@@ -124,6 +124,24 @@ def test_a_signature_of_anything_is_refused_and_never_an_accident() -> None:
     assert not verify_response("/ListTable", {**RESPONSE, "authorization": "OTS é"}, CREDENTIALS)
 
 
+@pytest.mark.parametrize(
+    ("day", "accepted"),
+    [("20260101", True), ("20260102", True), ("20260103", True)]
+    + [(day, False) for day in ("20251231", "20260104", "19990101", "20260231", "2026-01-02", "2026012", "")],
+)
+def test_the_key_of_version_4_is_good_for_its_day_and_those_beside_it(day: str, accepted: bool) -> None:
+    headers = {**REQUEST, **V4, "x-ots-signdate": day}
+    headers["x-ots-signaturev4"] = sign_request("/ListTable", headers, "secret", "cn-hangzhou")
+    assert verify_request("/ListTable", headers, "secret") is accepted
+
+
+@pytest.mark.parametrize("date", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "no date", ""])
+def test_a_date_at_the_end_of_time_is_no_accident(date: str) -> None:
+    headers = {**REQUEST, **V4, "x-ots-date": date}
+    headers["x-ots-signaturev4"] = sign_request("/ListTable", headers, "secret", "cn-hangzhou")
+    assert not verify_request("/ListTable", headers, "secret")
+
+
 def test_an_sts_token_takes_part_in_the_signature() -> None:
     headers = request_headers("/ListTable", b"", Credentials("LTAItest", "secret", "session"), "inst", now=NOON)
     assert headers["x-ots-ststoken"] == "session"

@@ -206,6 +206,33 @@ def test_a_position_behind_what_is_there_waits_for_it(service: MemoryTunnel, tun
     assert keys(tunnel.read(channel, position, 9)) == ["b"]
 
 
+@pytest.mark.parametrize("stretch", [2, 30])
+def test_a_stretch_of_the_log_without_changes_is_passed_over(stretch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the length, and though the service says nowhere that there is more behind it."""
+    service = MemoryTunnel(says_more=False)
+    channel = service.add("s1")
+    service.append(channel, put("a", 1, 1))
+    start, read_records = start_of(service, channel).token, service.read_records
+
+    def read(tunnel: str, client: str, channel: str, token: str) -> pb.ReadRecordsPage:
+        if not token.startswith("empty"):
+            return read_records(tunnel, client, channel, token)
+        number = int(token.removeprefix("empty")) + 1
+        return pb.ReadRecordsPage(next_token=start if number == stretch else f"empty{number}")
+
+    monkeypatch.setattr(service, "read_records", read)
+    asked, position = tunnel_of(service), Position("empty0")
+    found: list[str] = []
+    while not found:
+        page = tunnel_of(service).read(channel, position, 9)
+        assert page.next != position
+        found, position = keys(page), page.next
+    assert found == ["a"]
+    while not asked.backlog(channel, Position("empty0")).rows:
+        pass
+    assert keys(asked.read(channel, Position("empty0"), 9)) == ["a"]
+
+
 # -- what waits -------------------------------------------------------------------------------------------
 
 

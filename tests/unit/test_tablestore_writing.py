@@ -13,10 +13,10 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.errors import NotFoundError, OptionError, RowsNotWrittenError, SchemaError, UnsupportedError
+from headrace.errors import NotFoundError, OptionError, RowsNotWrittenError, SchemaError, StoreError, UnsupportedError
 from headrace.model import Column, RowChange, TableSchema
 from headrace.stores.tablestore.differences import differences
-from headrace.stores.tablestore.tables import declared, stream_hours
+from headrace.stores.tablestore.tables import TablestoreTable, declared, stream_hours
 from headrace.stores.tablestore.write_options import WriteOptions
 from headrace.stores.tablestore.writing import Writer, requests, too_large, turns
 from headrace.wire.plainbuffer.rows import decode_row
@@ -170,6 +170,25 @@ def test_rows_that_are_refused_are_reported_with_their_keys_and_the_others_writt
     assert len(service.asked) == 1
 
 
+def test_a_row_that_no_request_can_hold_is_reported_with_its_key() -> None:
+    service = Service()
+    big = {"note": "x" * 1_500_000, "big": "x" * 1_500_000, "wide": "x" * 1_500_000}
+    schema = TableSchema.of({"id": "string", **dict.fromkeys(big, "string")}, "id")
+    table = pa.Table.from_pylist([{"id": "a"}, {"id": "b", **big}, {"id": "c"}], schema.changes)
+    with pytest.raises(RowsNotWrittenError, match=r"1 of 3 rows.*\('b',\): too large: 45\d+ bytes; at most 41"):
+        service.writer().write("t", schema, RowChange.PUT, table)
+    assert [keys(asked) for asked in service.asked] == [["a", "c"]]
+
+
+def test_an_answer_that_does_not_tell_of_every_row_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service()
+    cut = pb.BatchWriteRowResponse()
+    cut.tables.add(table_name="t").rows.add(is_ok=True)
+    monkeypatch.setattr(service, "call", lambda *_, **__: cut)
+    with pytest.raises(StoreError, match="every row; received: 1 rows; valid: 2 rows"):
+        service.writer().write("t", SCHEMA, RowChange.PUT, rows({"id": "a"}, {"id": "b"}))
+
+
 def test_rows_that_cannot_be_written_can_be_logged_instead(caplog: pytest.LogCaptureFixture) -> None:
     service = Service(lambda key: ("OTSOutOfRowSizeLimit", "") if key == "b" else None)
     table = rows(*({"id": key} for key in "ab"), {"id": "x" * 2000})
@@ -206,14 +225,17 @@ _value = st.fixed_dictionaries(
 _content = st.lists(st.tuples(st.sampled_from("abcd"), _value), max_size=6)
 
 
-@given(here=_content, wanted=_content)
-def test_differences_are_what_makes_one_content_of_another(here: Any, wanted: Any) -> None:
+@given(here=_content, wanted=_content, others=st.sets(st.sampled_from("abcd")))
+def test_differences_are_what_makes_one_content_of_another(here: Any, wanted: Any, others: set[str]) -> None:
     columns = ("id", "n", "note", "real")
     old, new = ({key: {"id": key, **dict(sorted(row.items()))} for key, row in content} for content in (here, wanted))
     put, gone = differences(
-        rows(*old.values(), columns=columns), rows(*({"id": k, **r} for k, r in wanted), columns=columns), SCHEMA
+        rows(*old.values(), columns=columns),
+        pa.chunked_array([[key in others for key in old]], pa.bool_()),
+        rows(*({"id": k, **r} for k, r in wanted), columns=columns),
+        SCHEMA,
     )
-    changed = {key: row for key, row in new.items() if key not in old or repr(old[key]) != repr(row)}
+    changed = {key: row for key, row in new.items() if key not in old or key in others or repr(old[key]) != repr(row)}
     assert sorted(map(repr, put.to_pylist())) == sorted(map(repr, changed.values()))
     assert sorted(row["id"] for row in gone.to_pylist()) == sorted(old.keys() - new.keys())
 
@@ -233,6 +255,28 @@ def test_columns_that_the_caller_knows_of_stand_behind_those_that_the_service_ke
         declared(kept, [Column("n", pa.string())])
     with pytest.raises(UnsupportedError, match=r"'at'.*timestamp.*valid: long"):
         declared(kept, [Column("at", pa.timestamp("us", tz="UTC"))])
+
+
+class _StreamOfSomeColumns:
+    """A connection to a table whose changes carry one column besides the key."""
+
+    def __init__(self) -> None:
+        self.updates: list[pb.UpdateTableRequest] = []
+
+    def call(self, operation: str, request: Message, _: type[Message], *, repeatable: bool | None = None) -> Message:
+        if isinstance(request, pb.UpdateTableRequest):
+            self.updates.append(request)
+            return pb.UpdateTableResponse()
+        stream = pb.StreamDetails(enable_stream=True, expiration_time=24, column_to_get=["n"])
+        meta = pb.TableMeta(table_name="t", primary_key=[pb.PrimaryKeySchema(name="id", type=pb.STRING)])
+        return pb.DescribeTableResponse(table_meta=meta, stream_details=stream)
+
+
+def test_another_retention_leaves_the_columns_of_changes_as_they_are() -> None:
+    connection: Any = _StreamOfSomeColumns()
+    TablestoreTable(connection, Writer(connection, WriteOptions()), "t").set_options(retention_seconds=7200)
+    (update,) = connection.updates
+    assert (update.stream_spec.expiration_time, list(update.stream_spec.columns_to_get)) == (2, ["n"])
 
 
 def test_a_table_keeps_changes_for_whole_hours_up_to_a_week() -> None:

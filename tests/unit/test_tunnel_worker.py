@@ -22,7 +22,7 @@ from headrace.leases import Lease
 from headrace.model import INITIAL_BATCH
 from headrace.ports import Store, Table, Tunnel
 from headrace.stores.embedded.tunnel_clients import EmbeddedTunnelClient
-from headrace.tunnel import ChangeBatch, TunnelWorker
+from headrace.tunnel import ChangeBatch, TunnelWorker, engine
 
 DEADLINE = 30.0
 
@@ -143,6 +143,28 @@ def test_a_process_that_ends_without_closing_has_saved_all_the_same(tunnel: Tunn
 
 
 # -- progress -----------------------------------------------------------------------------------------------
+
+
+def test_a_store_that_is_away_does_not_hold_a_worker_up_for_long(
+    tunnel: Tunnel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    away, back = threading.Event(), threading.Event()
+    save = EmbeddedTunnelClient.save
+
+    def hang(*args: Any) -> None:
+        away.set()
+        back.wait()
+        save(*args)
+
+    monkeypatch.setattr(EmbeddedTunnelClient, "save", hang)
+    monkeypatch.setattr(engine, "_GOODBYE_SECONDS", 0.1)
+    worker = quick(tunnel)
+    next(worker).done()
+    worker.close()
+    assert away.is_set()
+    assert "may not be saved" in caplog.text
+    back.set()
+    until(lambda: not clients(tunnel))
 
 
 def test_progress_is_saved_while_a_worker_waits(tunnel: Tunnel) -> None:

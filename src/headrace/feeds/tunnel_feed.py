@@ -14,11 +14,12 @@ read to the end, by a LIMIT or because its task never ran) is read again from it
 
 from __future__ import annotations
 
+import time
 import uuid
 from dataclasses import replace
 
 from headrace.channels import channel_states
-from headrace.errors import DataLossError
+from headrace.errors import DataLossError, StoreBusyError
 from headrace.feeds.limits import enough_rows, share_rows
 from headrace.model import (
     FINISHED,
@@ -35,6 +36,9 @@ from headrace.model import (
 )
 from headrace.ports import Tunnel
 
+OPENING_SECONDS = 60.0
+"""How long Trigger.AvailableNow waits for a service that opens a channel only some time after its parents' end."""
+_OPENING_PAUSE = 0.2
 NO_LIMITS = Limits()
 COMMITTED = Start()
 
@@ -83,15 +87,7 @@ class TunnelFeed:
         positions, finished = self._positions_after(previous)
         if previous != self._committed:
             self._commit(previous, positions)
-        channels = self._known_channels(positions, finished)
-        backlogs = self._backlogs(channels, positions, finished)
-        # A partition that was split after its last change was read: nothing is left but to say so. Its children may
-        # have been split in turn.
-        while exhausted := {channel for channel, backlog in backlogs.items() if backlog.empty and backlog.ends}:
-            self.tunnel.commit(dict.fromkeys(exhausted, FINISHED))
-            finished |= exhausted
-            channels = self._known_channels(positions, finished)
-            backlogs = self._backlogs(channels, positions, finished)
+        channels, backlogs = self._look(positions, finished)
         self._behind = {channel: backlog.known for channel, backlog in backlogs.items()}
         # A start of its own is fixed by a first batch, empty if need be: Spark records no start, only ends.
         starts_here = previous == INITIAL_BATCH and self.start.kind is not StartKind.COMMITTED
@@ -157,6 +153,40 @@ class TunnelFeed:
             positions.update({channel: end.position for channel, end in self.tunnel.ends(batch).items()})
             positions.update(dict.fromkeys(plan.finished, FINISHED))
         return positions, {channel for channel, position in positions.items() if position == FINISHED}
+
+    def _look(self, positions: dict[str, Position], finished: set[str]) -> tuple[list[Channel], dict[str, Backlog]]:
+        """Return the tunnel's channels, and what the readable ones have to give.
+
+        Raises:
+            StoreBusyError: of what is pinned, the store does not open a channel for which there is nothing to wait.
+        """
+        patient_until = time.monotonic() + OPENING_SECONDS
+        while True:
+            channels = self._known_channels(positions, finished)
+            backlogs = self._backlogs(channels, positions, finished)
+            exhausted = {channel for channel, backlog in backlogs.items() if backlog.empty and backlog.ends}
+            if exhausted:
+                # A partition that was split after its last change was read: nothing is left but to say so. Its
+                # children may have been split in turn.
+                self.tunnel.commit(dict.fromkeys(exhausted, FINISHED))
+                finished |= exhausted
+                continue
+            waiting = [each.id for each in channels if each.state is ChannelState.WAITING and self._owes(each.id)]
+            if not waiting or not all(backlog.empty for backlog in backlogs.values()):
+                return channels, backlogs
+            # All before them is read. A service opens the next ones when it comes to it.
+            remaining = patient_until - time.monotonic()
+            if remaining <= 0:
+                raise StoreBusyError(
+                    f"tunnel {self.tunnel.name!r} does not open channels of which all before is read",
+                    received=f"{len(waiting)} channels wait for {OPENING_SECONDS:g} seconds: {', '.join(waiting[:3])}",
+                    remedy="start the query again: it goes on where it is",
+                )
+            self.tunnel.wait_for_change(min(_OPENING_PAUSE, remaining))
+
+    def _owes(self, channel: str) -> bool:
+        """Tell whether a channel has to be read before Trigger.AvailableNow ends."""
+        return self._pinned is not None and self._pinned.get(channel, FINISHED) != FINISHED
 
     def _known_channels(self, positions: dict[str, Position], finished: set[str]) -> list[Channel]:
         """Return the tunnel's channels; those not read so far add their checkpoints to ``positions``."""

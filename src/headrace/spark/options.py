@@ -199,6 +199,9 @@ TABLESTORE_OPTIONS = (
 )  # fmt: skip
 
 
+OPTIONS_OF = {"headrace": HEADRACE_OPTIONS, "tablestore": TABLESTORE_OPTIONS, "yt": YT_OPTIONS}
+"""The options of each format."""
+
 _CHANNEL_LIMITS = ("maxRowsPerPartition", "max_rows_per_partition", "maxRowsPerChannel", "maxoffsetsperchannel")
 _TRIGGER_LIMITS = ("maxRowsPerTrigger", "maxoffsetspertrigger")
 

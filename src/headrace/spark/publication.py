@@ -22,7 +22,7 @@ from headrace.opening import open as open_store
 from headrace.ports import Queue, Staged
 from headrace.spark.checkpoint import batch_content, clear_unfinished_start, query_id, queue_progress
 from headrace.spark.checkpoint_location import sink_checkpoint
-from headrace.spark.options import HEADRACE_OPTIONS, TABLESTORE_OPTIONS, YT_OPTIONS, Location, Settings, locate
+from headrace.spark.options import OPTIONS_OF, Location, Settings, locate
 from headrace.spark.outputs import ROWS_PER_WRITE, Output, Target, rows_per_write, stage
 from headrace.spark.workers import settle
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 OUTPUT_MODES = ("append", "update", "complete")
-_OPTION_TABLES = {"headrace": HEADRACE_OPTIONS, "tablestore": TABLESTORE_OPTIONS, "yt": YT_OPTIONS}
 # Not a text: parsing one is a trip to the JVM in every batch.
 _RECEIPT = StructType([StructField("id", LongType()), StructField("rows", LongType())])
 
@@ -203,7 +202,7 @@ def write_stream(
         name: str(value) for name, value in (("store", store), ("table", table), ("queue", queue)) if value is not None
     }
     location = locate(format, given)
-    settings = Settings(_OPTION_TABLES[format.lower()], given)
+    settings = Settings(OPTIONS_OF[format.lower()], given)
     mode = mode.lower()
     if mode not in OUTPUT_MODES:
         raise OptionError("unknown output mode", received=repr(mode), valid=OUTPUT_MODES)

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 def options_of(provider: str) -> tuple[Option, ...]:
     """Return the options of one of headrace's formats."""
-    from headrace.spark.options import HEADRACE_OPTIONS, TABLESTORE_OPTIONS, YT_OPTIONS
+    from headrace.spark.options import OPTIONS_OF
 
-    return {"headrace": HEADRACE_OPTIONS, "tablestore": TABLESTORE_OPTIONS, "yt": YT_OPTIONS}[provider.lower()]
+    return OPTIONS_OF[provider.lower()]
 
 
 def check_options(provider: str, options: Mapping[str, str]) -> None:

@@ -78,7 +78,8 @@ def resolved(options: Mapping[str, str], where: str) -> dict[str, str]:
         if value == NOT_STORED:
             raise OptionError(
                 f"option {name} of {where} is a secret that was given in clear, so it was not kept",
-                remedy=f"set {name}='${{env:NAME}}' in its definition, or run the definition again in this session",
+                remedy=f"set {name}='${{env:NAME}}' in its definition, leave it empty where the store looks in the "
+                "environment, or run the definition again in this session",
             )
         for variable in _ENVIRONMENT.findall(value):
             if variable not in os.environ:

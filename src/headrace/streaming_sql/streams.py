@@ -26,6 +26,7 @@ from headrace.streaming_sql.tables import Tables
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
 class Streams:
@@ -79,7 +80,6 @@ class Streams:
             if target is not None and is_headrace(target.provider):
                 return _into_store(frame, target.provider, sink_options, name, options)
             checkpoint = spark_checkpoint(options.checkpoint, spark=self._spark)
-            clear_unfinished_start(checkpoint)
             stream = replace(options, checkpoint=checkpoint)
             if target is None:
                 return _into_spark_table(frame, str(statement.insert.target), name, stream)
@@ -250,14 +250,12 @@ def _into_format(
     frame: DataFrame, provider: str, options: Mapping[str, str], name: str, stream: StreamOptions
 ) -> StreamingQuery:
     writer = frame.writeStream.format(provider).options(**options).outputMode(stream.output_mode)
-    writer = writer.queryName(name).option("checkpointLocation", stream.checkpoint)
-    return writer.trigger(**stream.trigger).start()
+    return _placed(writer, name, stream).start()
 
 
 def _into_spark_table(frame: DataFrame, table: str, name: str, stream: StreamOptions) -> StreamingQuery:
     writer = frame.writeStream.options(**stream.sink).outputMode(stream.output_mode)
-    writer = writer.queryName(name).option("checkpointLocation", stream.checkpoint)
-    return writer.trigger(**stream.trigger).toTable(table)
+    return _placed(writer, name, stream).toTable(table)
 
 
 def scan_definition(statement: st.CreateScan) -> ScanDefinition:
@@ -273,6 +271,12 @@ def create_stream_of(name: st.Name, options: Mapping[str, str], insert: st.Inser
 def into_table(statement: st.CreateTable, query: st.Part) -> st.Insert:
     """Return the INSERT that fills the table of a ``CREATE TABLE … AS``."""
     return st.Insert(part=statement.part, target=statement.name, overwrite=False, columns=None, query=query)
+
+
+def _placed(writer: DataStreamWriter, name: str, stream: StreamOptions) -> DataStreamWriter:
+    """Return a writer with the name, the checkpoint and the trigger of a stream."""
+    clear_unfinished_start(stream.checkpoint)
+    return writer.queryName(name).option("checkpointLocation", stream.checkpoint).trigger(**stream.trigger)
 
 
 def _insert_text(insert: st.Insert) -> str:

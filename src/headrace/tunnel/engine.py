@@ -27,6 +27,8 @@ _FULL_PAGE_ROWS = 500
 _WATCH_SECONDS = 0.2
 _LOOK_SECONDS = 0.1
 _JOIN_SECONDS = 5.0
+# Longer than a save takes that is slow, and much shorter than a store that is away is asked again.
+_GOODBYE_SECONDS = 20.0
 _log = logging.getLogger("headrace")
 
 
@@ -141,12 +143,18 @@ class Engine:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Leave, and wait until progress is saved and the channels are given back."""
+        """Leave, and wait until progress is saved and the channels are given back.
+
+        A store that is away is not waited for much longer than a save takes. What was not saved then comes again, and
+        others get the channels after the time-out.
+        """
         self.leave()
         for number, thread in enumerate(self._threads):
             if thread is not threading.current_thread():
-                # The keeper is waited for. A reader that hangs in a request has nothing to save.
-                thread.join(None if number == 0 else _JOIN_SECONDS)
+                # A reader that hangs in a request has nothing to save.
+                thread.join(_GOODBYE_SECONDS if number == 0 else _JOIN_SECONDS)
+                if number == 0 and thread.is_alive():
+                    _log.warning("tunnel %s does not answer; its last progress may not be saved", self._tunnel.name)
 
     def _hand_out(self) -> Handed | None:
         # A worker that was out of touch for its time-out hands out nothing until it has heard from the tunnel.
@@ -336,7 +344,7 @@ class Engine:
 
     def _begin_again(self, error: ClientGoneError) -> None:
         """Forget all channels, and connect again a little later: others may have lost theirs at the same moment."""
-        _log.warning("tunnel %s, worker %s: %s", self._tunnel.name, self._tag or "without a tag", error)
+        _log.warning("tunnel %s, worker %s connects again: %s", self._tunnel.name, self._tag or "without a tag", error)
         with self._changed:
             self._held.clear()
             self._ready.clear()

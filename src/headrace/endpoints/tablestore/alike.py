@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.endpoints.tablestore.instances import staying
 from headrace.endpoints.tablestore.schema import (
     ARROW_TYPES,
     TIMESTAMP,
@@ -48,7 +49,8 @@ def put_alike(table: EmbeddedTable, records: Sequence[bytes]) -> bool:
     Raises:
         PlainBufferError: a row is broken.
     """
-    found = _read(table.schema, records)
+    schema = table.schema
+    found = _read(schema, records)
     if found is None:
         return False
     rows, cells = found
@@ -57,7 +59,8 @@ def put_alike(table: EmbeddedTable, records: Sequence[bytes]) -> bool:
     if layout.timed:
         now = pa.repeat(pa.scalar(time.time_ns() // 1_000_000), rows.num_rows)
         rows = rows.append_column(TIMESTAMP, now)
-    table.put(rows)
+    with staying(table, schema, layout.schema):
+        table.put(rows)
     return True
 
 
@@ -67,7 +70,8 @@ def update_alike(table: EmbeddedTable, records: Sequence[bytes]) -> bool:
     Raises:
         PlainBufferError: a row is broken.
     """
-    found = _read(table.schema, records)
+    schema = table.schema
+    found = _read(schema, records)
     if found is None:
         return False
     rows, cells = found
@@ -75,28 +79,29 @@ def update_alike(table: EmbeddedTable, records: Sequence[bytes]) -> bool:
         return False
     layout = add_columns(table, cells)
     rows = _renamed(rows, layout, cells)
-    update = _Update(rows, [layout.of_cell[cell].column for cell in cells])
-    table.transact(rows, update.decide)
+    update = _Update(rows, cells)
+    with staying(table, schema, layout.schema):
+        table.transact(rows, update.decide)
     return update.done
 
 
 class _Update:
     """Decides an update of rows that are alike; see `EmbeddedTable.transact`."""
 
-    def __init__(self, rows: pa.RecordBatch, columns: Sequence[str]) -> None:
+    def __init__(self, rows: pa.RecordBatch, cells: Sequence[tuple[str, CellType]]) -> None:
         self.done = False
         self._rows = rows
-        self._columns = columns
+        self._cells = cells
 
     def decide(self, found: Found) -> list[Decided]:
         layout = layout_of(found.schema)
         now = time.time_ns() // 1_000_000
-        names = {each.column: each.name for each in layout.placed}
-        if any(len(layout.of_name[names[column]]) > 1 for column in self._columns) or self._repeats_a_key(found.schema):
+        columns = [layout.place(*cell).column for cell in self._cells]
+        if any(len(layout.of_name[name]) > 1 for name, _ in self._cells) or self._repeats_a_key(found.schema):
             return []
         rows = self._rows
         if layout.timed:
-            written = {name: _numpy(rows.column(name).is_valid()) for name in self._columns}
+            written = {name: _numpy(rows.column(name).is_valid()) for name in columns}
             timestamps = cell_timestamps(found.rows, layout, now)
             there = {each.column: _numpy(found.rows.column(each.column).is_valid()) for each in layout.placed}
             if any((mask & there[name] & (timestamps[name] > now)).any() for name, mask in written.items()):
@@ -166,8 +171,9 @@ def _within_limits(rows: pa.RecordBatch, schema: TableSchema) -> bool:
 
 def _renamed(rows: pa.RecordBatch, layout: Layout, cells: Sequence[tuple[str, CellType]]) -> pa.RecordBatch:
     """Return rows, whose attributes have their names on the wire, with the names of the table's columns."""
-    columns = [layout.of_cell[cell].column for cell in cells]
-    return pa.RecordBatch.from_arrays(rows.columns, [*layout.schema.primary_key, *columns])
+    columns = [layout.place(*cell).column for cell in cells]
+    key = rows.column_names[: rows.num_columns - len(columns)]
+    return pa.RecordBatch.from_arrays(rows.columns, [*key, *columns])
 
 
 def _any_valid(rows: pa.RecordBatch, names: Sequence[str]) -> Mask:

@@ -52,7 +52,7 @@ def _get_rows(instance: Instance, part: pb.TableInBatchGetRowRequest) -> list[pb
             rows.append(None)
         except HeadraceError as error:
             rows.append(_failed_read(error))
-    selected = find_rows(table, keys, selection)
+    selected = find_rows(table, schema, keys, selection)
     found = iter(selected.each())
     given = ((next(found) if kept else b"") for kept in selected.kept.tolist())
     return [_read_row(next(given)) if row is None else row for row in rows]

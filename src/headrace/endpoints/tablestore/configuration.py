@@ -11,6 +11,7 @@ A file has one ``[[keys]]`` for each key::
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from headrace.wire.tablestore.signatures import Credentials
 ID_VARIABLE = "HEADRACE_ACCESS_KEY_ID"
 SECRET_VARIABLE = "HEADRACE_ACCESS_KEY_SECRET"
 INSTANCE_NAMES = "3 to 16 letters, digits and hyphens, beginning with a letter"
+_PLACE = re.compile(r"(?<=\()at [a-z0-9, ]+(?=\)$)")
 _KEY_FIELDS = {"access_key_id", "access_key_secret", "instances"}
 
 
@@ -79,9 +81,12 @@ def _from_file(file: Path) -> list[AccessKey]:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise OptionError(f"cannot read the configuration: {error.strerror}", received=str(file)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        # The parser's own message may quote a line with a secret.
-        raise OptionError("the configuration is not a TOML file", received=str(file)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        # The parser's own message may quote a line with a secret; only the place is taken from it.
+        place = _PLACE.search(str(error))
+        raise OptionError(
+            "the configuration is not a TOML file", received=f"{file}{f', {place[0]}' if place else ''}"
+        ) from None
     unknown = set(content) - {"keys"}
     if unknown:
         raise OptionError("unknown entry in the configuration", received=sorted(unknown)[0], valid="[[keys]]")

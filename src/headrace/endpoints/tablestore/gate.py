@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.endpoints.tablestore.configuration import Configuration
+from headrace.endpoints.tablestore.configuration import INSTANCE_NAMES, Configuration
 from headrace.endpoints.tablestore.errors import invalid
 from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.limits import CLOCK_SKEW, MAX_BODY_BYTES, is_instance_name
@@ -70,7 +70,9 @@ def admit(path: str, headers: Mapping[str, str], configuration: Configuration) -
     if skew > CLOCK_SKEW:
         raise _refused("The difference between the date of the request and the server's is more than 15 minutes.")
     instance = headers[INSTANCE].strip()
-    if not is_instance_name(instance) or not key.may_use(instance):
+    if not is_instance_name(instance):
+        raise _refused(f"The instance is not found: its name has to be {INSTANCE_NAMES}.")
+    if not key.may_use(instance):
         raise _refused("The instance is not found.")
     return Caller(key.credentials, instance)
 

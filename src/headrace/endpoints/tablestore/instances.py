@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headrace.endpoints.tablestore.settings import SettingsTable
-from headrace.errors import NotFoundError
+from headrace.endpoints.tablestore.spans import SpanTable
+from headrace.errors import NotFoundError, SchemaError
+from headrace.model import TableSchema
 from headrace.stores.embedded.store import EmbeddedStore
 from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.wire.tablestore.errors import ServiceError
 
 MAX_OPEN = 32
 
@@ -23,6 +26,10 @@ class Instance:
         name: its name.
         store: the embedded store that holds its tables; it may be used by several threads.
         settings: what Tablestore knows of a table beyond its columns.
+        spans: where Stream tunnels begin and end.
+        changing: held while tables are made, changed and dropped. A table and its settings are two things, and that
+            there are not too many tables is about all of them; such requests are rare, so one lock for all tables will
+            do. Requests for rows do not wait for it.
         page_rows: table → how many rows of the size of those read last fill a page of a range.
     """
 
@@ -30,6 +37,8 @@ class Instance:
         self.name = name
         self.store = EmbeddedStore(directory, create=True)
         self.settings = SettingsTable(self.store)
+        self.spans = SpanTable(self.store)
+        self.changing = threading.Lock()
         self.page_rows: dict[str, int] = {}
         self._tables: dict[str, EmbeddedTable] = {}
 
@@ -52,6 +61,21 @@ class Instance:
         """Forget what is remembered of a table that was dropped."""
         self._tables.pop(name, None)
         self.page_rows.pop(name, None)
+
+
+@contextlib.contextmanager
+def staying(table: EmbeddedTable, *seen: TableSchema) -> Iterator[None]:
+    """Let a client try again what does not fit because its table was dropped and made anew in the meantime.
+
+    Args:
+        seen: the table's schema whenever the request looked at it, in any order.
+    """
+    try:
+        yield
+    except SchemaError as error:
+        if {table.schema} == set(seen):
+            raise
+        raise ServiceError("OTSTableNotReady", "The table is being changed.") from error
 
 
 class Instances:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from headrace.endpoints.tablestore.errors import invalid
 from headrace.endpoints.tablestore.schema import cell_type, type_of_column
 from headrace.model import Key, KeyRange, KeyValue, TableSchema
@@ -25,7 +27,7 @@ def whole_key(row: Row, schema: TableSchema, numbered: str | None = None) -> tup
         ServiceError: OTSInvalidPK, if it is not a key of the table; OTSParameterInvalid.
     """
     values = _values(row.key, schema)
-    for (name, value), _ in zip(row.key, values, strict=True):
+    for name, value in row.key:
         if isinstance(value, Marker) and not (value is Marker.AUTO_INCREMENT and name == numbered):
             raise invalid(f"the value of key column {name!r} must be one", received=value.value)
     return tuple(None if isinstance(value, Marker) else value for value in values)
@@ -35,6 +37,15 @@ def key_of(data: bytes, schema: TableSchema) -> Key:
     """Read a message that holds one whole key."""
     values = whole_key(decode_row(data), schema)
     return tuple(value for value in values if value is not None)
+
+
+def key_table(keys: Sequence[Key], schema: TableSchema) -> pa.Table:
+    """Return keys as the rows of a table."""
+    columns = {
+        name: pa.array([key[index] for key in keys], schema.column(name).type)
+        for index, name in enumerate(schema.primary_key)
+    }
+    return pa.table(columns)
 
 
 def _values(key: Sequence[tuple[str, Value]], schema: TableSchema) -> list[KeyValue | Marker]:

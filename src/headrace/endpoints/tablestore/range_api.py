@@ -7,11 +7,11 @@ import time
 import numpy as np
 
 from headrace.endpoints.tablestore.errors import invalid
-from headrace.endpoints.tablestore.instances import Instance
+from headrace.endpoints.tablestore.instances import Instance, staying
 from headrace.endpoints.tablestore.keys import range_from, range_of
 from headrace.endpoints.tablestore.reading import Selected, Selection, select
 from headrace.endpoints.tablestore.rows_api import check_plain, consumed
-from headrace.endpoints.tablestore.schema import layout_of
+from headrace.endpoints.tablestore.schema import Layout, layout_of
 from headrace.endpoints.tablestore.writing import write_units
 from headrace.model import Key, KeyRange
 from headrace.stores.embedded.tables import EmbeddedTable
@@ -36,7 +36,8 @@ def get_range(instance: Instance, request: pb.GetRangeRequest) -> pb.GetRangeRes
     keys = range_of(request.inclusive_start_primary_key, request.exclusive_end_primary_key, schema, backward=backward)
     if keys is None:
         return pb.GetRangeResponse(consumed=consumed(read=1), rows=b"")
-    block, following = _page(instance, table, selection, keys, limit, backward=backward)
+    with staying(table, schema):
+        block, following = _page(instance, table, layout_of(schema), selection, keys, limit, backward=backward)
     response = pb.GetRangeResponse(consumed=consumed(read=write_units(len(block))), rows=block)
     if following is not None:
         response.next_start_primary_key = encode_row(Row(tuple(zip(schema.primary_key, following, strict=True))))
@@ -44,10 +45,16 @@ def get_range(instance: Instance, request: pb.GetRangeRequest) -> pb.GetRangeRes
 
 
 def _page(
-    instance: Instance, table: EmbeddedTable, selection: Selection, keys: KeyRange, limit: int, *, backward: bool
+    instance: Instance,
+    table: EmbeddedTable,
+    layout: Layout,
+    selection: Selection,
+    keys: KeyRange,
+    limit: int,
+    *,
+    backward: bool,
 ) -> tuple[bytes, Key | None]:
     """Return the rows of a page, and the key at which the next one begins; None if there is nothing behind them."""
-    layout = layout_of(table.schema)
     # Where hardly a row is left out, no more are read than wanted.
     leaves_out = selection != Selection(oldest=selection.oldest)
     wanted = MAX_PAGE_ROWS if leaves_out else min(limit, MAX_PAGE_ROWS)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import pyarrow as pa
-
 from headrace.endpoints.tablestore.errors import invalid
-from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.keys import key_of
+from headrace.endpoints.tablestore.instances import Instance, staying
+from headrace.endpoints.tablestore.keys import key_of, key_table
 from headrace.endpoints.tablestore.reading import Selected, Selection, select
 from headrace.endpoints.tablestore.schema import layout_of
 from headrace.endpoints.tablestore.writing import Outcome, RowWrite, write_rows, write_units
@@ -23,8 +21,9 @@ def get_row(instance: Instance, request: pb.GetRowRequest) -> pb.GetRowResponse:
     """Return one row; no bytes where there is none, or the filter does not hold."""
     check_plain(request)
     table = instance.table(request.table_name)
-    expired_before = instance.settings.get(request.table_name).expired_before()
-    selected = find_rows(table, [key_of(request.primary_key, table.schema)], Selection.of(request, expired_before))
+    schema = table.schema
+    selection = Selection.of(request, instance.settings.get(request.table_name).expired_before())
+    selected = find_rows(table, schema, [key_of(request.primary_key, schema)], selection)
     row = selected.each()[0] if selected.num_rows else b""
     return pb.GetRowResponse(consumed=consumed(read=write_units(len(row))), row=row)
 
@@ -58,20 +57,16 @@ def _write(
     return outcome
 
 
-def find_rows(table: EmbeddedTable, keys: list[Key], selection: Selection) -> Selected:
-    """Return what a selection gives of the rows of some keys; ``kept`` tells which rows these are."""
-    found = table.find(key_table(keys, table.schema))
+def find_rows(table: EmbeddedTable, schema: TableSchema, keys: list[Key], selection: Selection) -> Selected:
+    """Return what a selection gives of the rows of some keys; ``kept`` tells which rows these are.
+
+    Args:
+        schema: the table's, by which the keys were read.
+    """
+    with staying(table, schema):
+        found = table.find(key_table(keys, schema))
     layout = layout_of(found.schema)
     return select(found.rows, layout, selection, time.time_ns() // 1_000_000, found.present)
-
-
-def key_table(keys: list[Key], schema: TableSchema) -> pa.Table:
-    """Return keys as the rows of a table."""
-    columns = {
-        name: pa.array([key[index] for key in keys], schema.column(name).type)
-        for index, name in enumerate(schema.primary_key)
-    }
-    return pa.table(columns)
 
 
 def check_plain(request: Any) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.errors import UnsupportedError
+from headrace.errors import SchemaError, UnsupportedError
 from headrace.model import TableSchema
 from headrace.types import type_name
 from headrace.wire.plainbuffer.values import Value
@@ -126,6 +126,17 @@ class Layout:
         for each in self.placed:
             self.of_name[each.name] = (*self.of_name.get(each.name, ()), each)
         self.of_cell = {(each.name, each.type): each for each in self.placed}
+
+    def place(self, name: str, kind: CellType) -> Placed:
+        """Return where the cells of a name and type are.
+
+        Raises:
+            SchemaError: the table has no column for them; see `missing`.
+        """
+        found = self.of_cell.get((name, kind))
+        if found is None:
+            raise SchemaError("the table has no column for a cell", received=f"{name!r} with a value of type {kind}")
+        return found
 
     def missing(self, cells: Iterable[tuple[str, CellType]]) -> dict[str, pa.DataType]:
         """Return the columns to be added so that these cells have a place: name → type."""
@@ -265,13 +276,17 @@ def states_of(rows: pa.RecordBatch, present: Sequence[bool], layout: Layout, now
 
 
 def whole_row(cells: Mapping[str, Held], layout: Layout, now: int) -> dict[str, Any]:
-    """Return the columns that a row with these cells, written now (ms), has besides its key."""
+    """Return the columns that a row with these cells, written now (ms), has besides its key.
+
+    Raises:
+        SchemaError: the table has no column for one of them.
+    """
     row: dict[str, Any] = {}
     own: dict[int, int] = {}
     for name, cell in cells.items():
         kind = cell_type(cell.value)
         assert kind is not None
-        place = layout.of_cell[name, kind]
+        place = layout.place(name, kind)
         row[place.column] = cell.value
         if cell.timestamp != now:
             own[place.index] = cell.timestamp

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from headrace.endpoints.tablestore.errors import invalid
-from headrace.endpoints.tablestore.instances import Instance
+from headrace.endpoints.tablestore.instances import Instance, staying
 from headrace.endpoints.tablestore.rows_api import consumed
 from headrace.endpoints.tablestore.schema import (
     ARROW_TYPES,
@@ -33,6 +34,7 @@ from headrace.wire.tablestore.limits import (
 )
 
 _KEY_TYPES = {pb.INTEGER: CellType.INTEGER, pb.STRING: CellType.STRING, pb.BINARY: CellType.BINARY}
+_KEY_CODES = {kind: code for code, kind in _KEY_TYPES.items()}
 _DEFINED_TYPES = {
     pb.DCT_INTEGER: CellType.INTEGER,
     pb.DCT_DOUBLE: CellType.DOUBLE,
@@ -53,8 +55,6 @@ def create_table(instance: Instance, request: pb.CreateTableRequest) -> pb.Creat
     _refuse(bool(request.partitions), "partitions that are given in advance")
     _refuse(request.sse_spec.enable, "encryption")
     _refuse(request.enable_local_txn, "local transactions")
-    if len(_names(instance)) >= MAX_TABLES:
-        raise ServiceError("OTSQuotaExhausted", f"Number of tables exceeds the limit of {MAX_TABLES}.")
     numbered = [column.name for column in meta.primary_key if column.HasField("option")]
     settings = TableSettings(
         defined_columns=tuple((column.name, int(column.type)) for column in meta.defined_column),
@@ -71,9 +71,12 @@ def create_table(instance: Instance, request: pb.CreateTableRequest) -> pb.Creat
         **HIDDEN_COLUMNS,
     }
     key = [column.name for column in meta.primary_key]
-    instance.store.create_table(meta.table_name, columns, key, **_log_options(settings))
-    instance.forget(meta.table_name)
-    instance.settings.save(meta.table_name, settings)
+    with instance.changing:
+        if len(_names(instance)) >= MAX_TABLES:
+            raise ServiceError("OTSQuotaExhausted", f"Number of tables exceeds the limit of {MAX_TABLES}.")
+        instance.store.create_table(meta.table_name, columns, key, **_log_options(settings))
+        instance.forget(meta.table_name)
+        instance.settings.save(meta.table_name, settings)
     return pb.CreateTableResponse()
 
 
@@ -107,22 +110,20 @@ def describe_table(instance: Instance, request: pb.DescribeTableRequest) -> pb.D
 
 def update_table(instance: Instance, request: pb.UpdateTableRequest) -> pb.UpdateTableResponse:
     """Change a table's options, its throughput, or its stream."""
-    name = request.table_name
-    table = instance.table(name)
-    table.describe()
     given = [field for field in ("reserved_throughput", "table_options", "stream_spec") if request.HasField(field)]
     if not given:
         raise invalid("an update of a table changes something", valid="throughput, options or stream")
-    settings = before = instance.settings.get(name)
-    if "table_options" in given:
-        settings = _with_options(settings, request.table_options)
-    if "reserved_throughput" in given:
-        settings = _with_throughput(settings, request.reserved_throughput)
-    if "stream_spec" in given:
-        settings = _with_stream(settings, request.stream_spec)
-    instance.settings.save(name, settings)
-    if settings.stream != before.stream:
-        table.set_options(**_log_options(settings))
+
+    def updated(settings: TableSettings) -> TableSettings:
+        if "table_options" in given:
+            settings = _with_options(settings, request.table_options)
+        if "reserved_throughput" in given:
+            settings = _with_throughput(settings, request.reserved_throughput)
+        if "stream_spec" in given:
+            settings = _with_stream(settings, request.stream_spec)
+        return settings
+
+    settings = _change(instance, request.table_name, updated)
     return pb.UpdateTableResponse(
         reserved_throughput_details=_throughput(settings),
         table_options=_options(settings),
@@ -130,21 +131,36 @@ def update_table(instance: Instance, request: pb.UpdateTableRequest) -> pb.Updat
     )
 
 
-def enable_stream(instance: Instance, name: str, hours: int = MAX_STREAM_HOURS) -> Stream:
-    """Return a table's stream; enable it if it is not, as the service does for the first tunnel of a table."""
-    settings = instance.settings.get(name)
-    if settings.stream is None:
-        settings = _with_stream(settings, pb.StreamSpecification(enable_stream=True, expiration_time=hours))
-        instance.settings.save(name, settings)
-        instance.table(name).set_options(**_log_options(settings))
-    assert settings.stream is not None
-    return settings.stream
+def enable_stream(instance: Instance, name: str) -> None:
+    """Enable a table's stream if it is not, as the service does for the first tunnel of a table."""
+    wanted = pb.StreamSpecification(enable_stream=True, expiration_time=MAX_STREAM_HOURS)
+    _change(instance, name, lambda settings: _with_stream(settings, wanted) if settings.stream is None else settings)
+
+
+def _change(instance: Instance, name: str, updated: Callable[[TableSettings], TableSettings]) -> TableSettings:
+    """Change the settings of a table, and return them as they are then."""
+    with instance.changing:
+        table = instance.table(name)
+        table.describe()  # A table that was dropped must not get settings.
+        before = instance.settings.get(name)
+        settings = updated(before)
+        if settings.stream != before.stream:
+            table.set_options(**_log_options(settings))
+        if settings != before:
+            instance.settings.save(name, settings)
+    return settings
 
 
 def delete_table(instance: Instance, request: pb.DeleteTableRequest) -> pb.DeleteTableResponse:
-    instance.store.drop_table(instance.table(request.table_name).name)
-    instance.settings.delete(request.table_name)
-    instance.forget(request.table_name)
+    """Drop a table, its tunnels too."""
+    with instance.changing:
+        name = instance.table(request.table_name).name
+        tunnels = instance.store.tunnels(name)
+        instance.store.drop_table(name)
+        instance.settings.delete(name)
+        instance.forget(name)
+        for tunnel in tunnels:
+            instance.spans.delete(tunnel.id)
     return pb.DeleteTableResponse()
 
 
@@ -161,7 +177,8 @@ def compute_split_points_by_size(
     table = instance.table(request.table_name)
     description = table.describe()
     schema = description.schema
-    sample = table.page(schema.names, KeyRange(), limit=_SAMPLE_ROWS).rows
+    with staying(table, schema):
+        sample = table.page(schema.names, KeyRange(), limit=_SAMPLE_ROWS).rows
     size = description.rows * sample.nbytes // max(1, sample.num_rows)
     splits = max(1, min(size // (request.split_size * unit), most, _MOST_SPLITS))
     points = [split.low for split in table.splits(splits) if split.low is not None]
@@ -257,7 +274,8 @@ def _log_options(settings: TableSettings) -> dict[str, Any]:
     stream = settings.stream
     if stream is None:
         return {}
-    options: dict[str, Any] = {"retention_seconds": stream.hours * 3600.0}
+    # Changes of a stream expire, whether a tunnel has read them or not.
+    options: dict[str, Any] = {"retention_seconds": stream.hours * 3600.0, "retention_ignores_tunnels": True}
     # The values before a change that records are to have.
     return {**options, "pre_images": True} if stream.columns else options
 
@@ -290,10 +308,9 @@ def _stream_details(settings: TableSettings) -> pb.StreamDetails:
 
 
 def _key_column(column: Column, settings: TableSettings) -> pb.PrimaryKeySchema:
-    codes = {CellType.INTEGER: pb.INTEGER, CellType.STRING: pb.STRING, CellType.BINARY: pb.BINARY}
     kind = type_of_column(column.type)
     assert kind is not None
-    message = pb.PrimaryKeySchema(name=column.name, type=codes[kind])
+    message = pb.PrimaryKeySchema(name=column.name, type=_KEY_CODES[kind])
     if column.name == settings.auto_increment:
         message.option = pb.AUTO_INCREMENT
     return message

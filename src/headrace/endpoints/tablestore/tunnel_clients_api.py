@@ -20,7 +20,6 @@ from headrace.endpoints.tablestore.errors import invalid
 from headrace.endpoints.tablestore.instances import Instance
 from headrace.endpoints.tablestore.records import record_page
 from headrace.endpoints.tablestore.schema import layout_of
-from headrace.endpoints.tablestore.spans import SpanTable
 from headrace.endpoints.tablestore.tunnel_errors import client_gone, expired, missing, translated, trimmed
 from headrace.endpoints.tablestore.tunnels_api import is_expired, tunnel_of
 from headrace.errors import ClientGoneError, DataLossError
@@ -88,13 +87,13 @@ def _check_expired(tunnel: Tunnel) -> None:
 def get_checkpoint(instance: Instance, request: pb.GetCheckpointRequest) -> pb.GetCheckpointResponse:
     """Return where a channel is to be read on."""
     tunnel = tunnel_of(instance, request.tunnel_id)
-    channel = store_id(request.channel_id)
+    channel, schema = store_id(request.channel_id), tunnel.table.schema
     if _may_be_client(request.client_id):
         saved = tunnel.client(request.client_id).saved(channel)
     else:
         saved = Saved(_committed(tunnel, channel), 0)
     return pb.GetCheckpointResponse(
-        checkpoint=token_of(request.channel_id, saved.position, tunnel.table.schema), sequence_number=saved.sequence
+        checkpoint=token_of(request.channel_id, saved.position, schema), sequence_number=saved.sequence
     )
 
 
@@ -177,13 +176,12 @@ def _page(instance: Instance, tunnel: Tunnel, channel: str, position: Position) 
     page = _read(tunnel, channel, position)
     if tunnel.kind is not TunnelKind.STREAM or page.next == FINISHED == position:
         return page
-    spans = SpanTable(instance.store)
-    span = spans.get(tunnel.id)
+    span = instance.spans.get(tunnel.id)
     if not span.end:
         return page
     if not span.over and time.time_ns() >= span.end:
         # This commit comes after all that began before the end, so what they wrote is there now.
-        spans.save(tunnel.id, dataclasses.replace(span, over=True))
+        instance.spans.save(tunnel.id, dataclasses.replace(span, over=True))
         page, span = _read(tunnel, channel, position), dataclasses.replace(span, over=True)
     inside = pc.less(page.changes.timestamps.view(pa.int64()), -(-span.end // 1000))
     count = int(pc.sum(inside, min_count=0).as_py())

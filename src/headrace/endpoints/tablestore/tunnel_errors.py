@@ -15,6 +15,7 @@ from headrace.errors import (
     NotFoundError,
     SequenceNumberError,
     StoreBusyError,
+    TunnelTakenError,
 )
 from headrace.wire.tablestore.errors import TRIMMED, ServiceError
 
@@ -49,6 +50,9 @@ def translated() -> Iterator[None]:
         raise ServiceError("OTSTunnelExist", "The table has a tunnel of this name.") from error
     except ClientGoneError as error:
         raise client_gone() from error
+    except TunnelTakenError as error:
+        # Workers end at this code. One that only connected again would take the tunnel back from the query.
+        raise ServiceError("OTSParameterInvalid", str(error)) from error
     except SequenceNumberError as error:
         raise ServiceError("OTSSequenceNumberNotMatch", str(error)) from error
     except StoreBusyError as error:

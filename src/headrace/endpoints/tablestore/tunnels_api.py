@@ -5,6 +5,7 @@ What clients do with a tunnel is in `tunnel_clients_api`.
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from headrace.endpoints.tablestore.channels import (
@@ -19,10 +20,10 @@ from headrace.endpoints.tablestore.channels import (
 )
 from headrace.endpoints.tablestore.errors import invalid
 from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.spans import Span, SpanTable
+from headrace.endpoints.tablestore.spans import Span
 from headrace.endpoints.tablestore.tables_api import enable_stream
 from headrace.endpoints.tablestore.tunnel_errors import missing, translated
-from headrace.errors import DataLossError
+from headrace.errors import DataLossError, NotFoundError
 from headrace.model import FINISHED, Channel, ChannelKind, ChannelState, TunnelKind
 from headrace.ports import Tunnel, TunnelDescription
 from headrace.stores.embedded.tunnel import EmbeddedTunnel
@@ -52,7 +53,7 @@ def create_tunnel(instance: Instance, request: pb.CreateTunnelRequest) -> pb.Cre
     if instance.settings.get(table.name).created:
         enable_stream(instance, table.name)
     if span != Span():
-        SpanTable(instance.store).save(tunnel.id, span)
+        instance.spans.save(tunnel.id, span)
     return pb.CreateTunnelResponse(tunnel_id=tunnel.id)
 
 
@@ -60,7 +61,7 @@ def create_tunnel(instance: Instance, request: pb.CreateTunnelRequest) -> pb.Cre
 def delete_tunnel(instance: Instance, request: pb.DeleteTunnelRequest) -> pb.DeleteTunnelResponse:
     tunnel = _named(instance, request)
     instance.store.drop_tunnel(tunnel.id)
-    SpanTable(instance.store).delete(tunnel.id)
+    instance.spans.delete(tunnel.id)
     return pb.DeleteTunnelResponse()
 
 
@@ -69,8 +70,12 @@ def list_tunnels(instance: Instance, request: pb.ListTunnelRequest) -> pb.ListTu
     """Return the tunnels of a table, or of all tables if none is named."""
     if request.table_name:
         check_table(request.table_name)
-    tunnels = instance.store.tunnels(request.table_name or None)
-    return pb.ListTunnelResponse(tunnels=[_info(instance, tunnel, tunnel.describe()) for tunnel in tunnels])
+    response = pb.ListTunnelResponse()
+    for tunnel in instance.store.tunnels(request.table_name or None):
+        # One that was dropped in the meantime is none of them.
+        with contextlib.suppress(NotFoundError):
+            response.tunnels.append(_info(instance, tunnel, tunnel.describe()))
+    return response
 
 
 @translated()
@@ -152,11 +157,17 @@ def tunnel_of(instance: Instance, tunnel_id: str) -> Tunnel:
 def is_expired(tunnel: Tunnel, channels: list[Channel]) -> bool:
     """Tell whether changes were removed that an open channel has not read."""
     return any(
-        channel.kind is ChannelKind.STREAM
-        and channel.state is ChannelState.OPEN
-        and tunnel.skip_lost(channel.id, channel.checkpoint)[1] != 0
+        channel.kind is ChannelKind.STREAM and channel.state is ChannelState.OPEN and _has_lost(tunnel, channel)
         for channel in channels
     )
+
+
+def _has_lost(tunnel: Tunnel, channel: Channel) -> bool:
+    try:
+        return tunnel.skip_lost(channel.id, channel.checkpoint)[1] != 0
+    except NotFoundError:
+        # Another client has read it to its end in the meantime, and it was forgotten.
+        return False
 
 
 def _named(instance: Instance, request: pb.DeleteTunnelRequest | pb.DescribeTunnelRequest) -> Tunnel:
@@ -171,7 +182,7 @@ def _named(instance: Instance, request: pb.DeleteTunnelRequest | pb.DescribeTunn
 def _info(instance: Instance, tunnel: Tunnel, description: TunnelDescription) -> pb.TunnelInfo:
     channels = [each.channel for each in description.channels]
     stream = instance.settings.get(tunnel.table.name).stream
-    span = SpanTable(instance.store).get(tunnel.id) if tunnel.kind is TunnelKind.STREAM else Span()
+    span = instance.spans.get(tunnel.id) if tunnel.kind is TunnelKind.STREAM else Span()
     return pb.TunnelInfo(
         tunnel_id=tunnel.id,
         tunnel_type=tunnel.kind.value,

@@ -11,12 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from headrace.endpoints.tablestore.errors import condition_failed, invalid, service_error
 from headrace.endpoints.tablestore.filters import Filter, Pagination, matches, parse_filter
-from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.keys import whole_key
+from headrace.endpoints.tablestore.instances import Instance, staying
+from headrace.endpoints.tablestore.keys import key_table, whole_key
 from headrace.endpoints.tablestore.schema import (
     TIMESTAMP,
     TIMESTAMPS,
@@ -129,15 +127,10 @@ def write_rows(
                 raise
     if not steps:
         return outcomes
-    add_columns(table, (cell for step in steps for cell in _types(step.write.row)))
-    known = [step.key for step in steps if None not in step.key]
-    keys = pa.table(
-        {
-            name: pa.array([key[index] for key in known], schema.column(name).type)
-            for index, name in enumerate(schema.primary_key)
-        }
-    )
-    table.transact(keys, _Transaction(steps, settings, atomic=atomic).decide)
+    layout = add_columns(table, (cell for step in steps for cell in _types(step.write.row)))
+    keys = key_table([step.key for step in steps if None not in step.key], schema)
+    with staying(table, schema, layout.schema):
+        table.transact(keys, _Transaction(steps, settings, atomic=atomic).decide)
     return outcomes
 
 

@@ -140,7 +140,8 @@ def _grouped(opened: Sequence[OpenPartition], total: int, count: int) -> list[Ke
     before = 0
     groups = []
     for partition in opened:
-        groups.append(before * count // total if total else 0)
+        # Behind the last row there may be empty partitions: they belong to the last range.
+        groups.append(min(before * count // total, count - 1) if total else 0)
         before += partition.rows
     ranges = []
     for _, members in groupby(zip(groups, opened, strict=True), key=lambda pair: pair[0]):

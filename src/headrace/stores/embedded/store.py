@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import NotFoundError, OptionError, SchemaError
+from headrace.errors import NotFoundError, SchemaError
 from headrace.model import OPERATORS, Start, TableSchema, TunnelKind
 from headrace.ports import Capabilities, Files, Publisher, Table, TableOptions, Tunnel
 from headrace.stores.embedded import objects, tables, tunnels
@@ -20,6 +20,7 @@ from headrace.stores.embedded.publisher import EmbeddedPublisher
 from headrace.stores.embedded.queue_store import QueueStore
 from headrace.stores.embedded.tables import EmbeddedTable
 from headrace.stores.embedded.tunnel import EmbeddedTunnel
+from headrace.tunnel_requests import Named, find
 
 
 class EmbeddedStore(QueueStore):
@@ -120,25 +121,12 @@ class EmbeddedStore(QueueStore):
         table: str | None = None,
         columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None,
     ) -> Tunnel:
-        known = self._tunnels(table)
-        found = [tunnel for tunnel in known if tunnel.id == id_or_name]
-        found = found or [tunnel for tunnel in known if tunnel.name == id_or_name]
-        if not found:
-            where = "" if table is None else f" of table {table!r}"
-            raise NotFoundError(
-                f"no such tunnel{where}",
-                received=repr(id_or_name),
-                valid=sorted({tunnel.name for tunnel in known}),
-                remedy="give its id or its name",
-            )
-        if len(found) > 1:
-            raise OptionError(
-                "several tables have a tunnel of this name",
-                received=repr(id_or_name),
-                valid=[f"{tunnel.id} of table {tunnel.table.name!r}" for tunnel in found],
-                remedy="give the id, or name the table too",
-            )
-        return found[0]
+        return find(
+            self._tunnels(table),
+            lambda tunnel: Named(tunnel.id, tunnel.name, tunnel.table.name),
+            id_or_name,
+            table,
+        )
 
     def tunnels(self, table: str | None = None) -> list[Tunnel]:
         if table is not None:

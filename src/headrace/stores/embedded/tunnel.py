@@ -34,6 +34,7 @@ from headrace.stores.embedded.batches import BatchRecords
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.keys import key_from_json
 from headrace.stores.embedded.tokens import is_behind, key_of, row_of, row_position
+from headrace.tunnel_requests import microseconds
 
 # How many finished channels are looked at, at once, to be forgotten.
 _FORGET_AT_ONCE = 64
@@ -169,7 +170,7 @@ class EmbeddedTunnel(Tunnel):
         if start.kind is StartKind.LATEST:
             return changes.end
         first = row_of(row.start)
-        ts = 0 if start.timestamp is None else tunnels.microseconds(start.timestamp)
+        ts = 0 if start.timestamp is None else microseconds(start.timestamp)
         if changes.first > first and ts <= changes.trimmed:
             raise DataLossError(
                 f"the changes of table {self.table.name!r} from there on have been removed in part",

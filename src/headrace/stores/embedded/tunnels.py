@@ -7,7 +7,6 @@ as it was then, while the change log already collects what came after.
 
 from __future__ import annotations
 
-import datetime
 import itertools
 import json
 import time
@@ -17,7 +16,7 @@ from typing import NamedTuple
 
 import apsw
 
-from headrace.errors import AlreadyExistsError, DataLossError, NotFoundError, OptionError
+from headrace.errors import AlreadyExistsError, DataLossError, NotFoundError
 from headrace.model import ChannelKind, Key, KeyRange, Position, Start, StartKind, TunnelKind
 from headrace.ports import Table
 from headrace.stores.embedded import basedata, chunks, log
@@ -25,10 +24,10 @@ from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.keys import key_from_json, key_to_json
 from headrace.stores.embedded.physical import PhysicalTable
 from headrace.stores.embedded.tokens import BASE_START, row_position
+from headrace.tunnel_requests import check_new, microseconds
 
 ROWS_PER_BASE_CHANNEL = 500_000
 MAX_BASE_CHANNELS = 16
-_EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
 
 class _Partition(NamedTuple):
@@ -55,7 +54,7 @@ def create(
     database: Database, table: Table, name: str, kind: TunnelKind, start: Start, base_channels: int | None
 ) -> str:
     """Create a tunnel in one transaction and return its id; see `headrace.ports.Store.create_tunnel`."""
-    _check_request(name, kind, start, base_channels)
+    check_new(name, kind, start, base_channels)
     has_base, has_stream = kind is not TunnelKind.STREAM, kind is not TunnelKind.BASE_DATA
     # Looking for the middle of a large table takes a while: before the transaction, not while writers wait.
     boundaries = _boundaries(database, table, base_channels) if has_base else []
@@ -147,34 +146,6 @@ def cut(keys: KeyRange, boundaries: Iterable[Key]) -> list[KeyRange]:
     ]
     edges = [keys.low, *inside, keys.high]
     return [KeyRange(low, high) for low, high in itertools.pairwise(edges)]
-
-
-def microseconds(instant: datetime.datetime) -> int:
-    """Return an instant as µs since 1970; without a time zone it is in UTC."""
-    aware = instant if instant.tzinfo is not None else instant.replace(tzinfo=datetime.UTC)
-    return (aware - _EPOCH) // datetime.timedelta(microseconds=1)
-
-
-def _check_request(name: str, kind: TunnelKind, start: Start, base_channels: int | None) -> None:
-    if not name:
-        raise OptionError("a tunnel needs a name that is not empty", received=repr(name))
-    if start.kind is StartKind.COMMITTED:
-        raise OptionError(
-            "a new tunnel has nothing committed", received="start=committed", valid="latest, earliest or a timestamp"
-        )
-    if start.kind is StartKind.BATCH:
-        raise OptionError(
-            "a new tunnel has no batches", received="start=batch", valid="latest, earliest or a timestamp"
-        )
-    if start.kind is not StartKind.LATEST and kind is not TunnelKind.STREAM:
-        raise OptionError(
-            f"a tunnel of kind {kind} begins with the table as it is now",
-            received=f"start={start.kind}",
-            valid="latest",
-            remedy="use kind=Stream to begin elsewhere in the change log",
-        )
-    if base_channels is not None and base_channels < 1:
-        raise OptionError("base_channels must be at least 1", received=base_channels)
 
 
 def _boundaries(database: Database, table: Table, base_channels: int | None) -> list[Key]:

@@ -230,10 +230,9 @@ class Connection:
         except exceptions.ReadTimeoutError as error:
             raise _UnansweredError(f"no answer within {self._patience.read:g} seconds", sent=True) from error
         except exceptions.HTTPError as error:
-            if isinstance(error, exceptions.SSLError) and _is_certificate_error(error):
-                raise StoreError(
-                    f"the certificate of {self.endpoint} is not trusted", received=_reason(error), remedy=_WRONG_PEER
-                ) from error
+            lasting = _tls_failure(self.endpoint, error) if isinstance(error, exceptions.SSLError) else None
+            if lasting is not None:
+                raise lasting from error
             raise _UnansweredError(f"the connection broke: {_reason(error)}", sent=True) from error
         return response.status, {name.lower(): value for name, value in response.headers.items()}, response.data
 
@@ -321,8 +320,18 @@ def _checked_text(what: str, text: str) -> str:
     return text
 
 
-def _is_certificate_error(error: exceptions.SSLError) -> bool:
-    return any(isinstance(part, ssl.SSLCertVerificationError) for part in (error, *error.args))
+def _tls_failure(endpoint: str, error: exceptions.SSLError) -> HeadraceError | None:
+    """Return what to raise where TLS fails each time; None for a connection that only broke meanwhile."""
+    causes = [part for part in (error, *error.args) if isinstance(part, ssl.SSLError)]
+    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
+        return StoreError(f"the certificate of {endpoint} is not trusted", received=_reason(error), remedy=_WRONG_PEER)
+    if any(cause.reason == "WRONG_VERSION_NUMBER" for cause in causes):
+        return StoreError(
+            f"{endpoint} does not speak TLS",
+            received=_reason(error),
+            remedy="for an endpoint of your own without TLS, the address begins with tablestore+http://",
+        )
+    return None
 
 
 def _reason(error: Exception) -> str:

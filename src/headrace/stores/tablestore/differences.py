@@ -12,11 +12,14 @@ from headrace.stores.tablestore.writing import turns
 _HERE, _WANTED = "here ", "wanted "
 
 
-def differences(here: pa.Table, wanted: pa.Table, schema: TableSchema) -> tuple[pa.Table, pa.Table]:
+def differences(
+    here: pa.Table, others: pa.ChunkedArray, wanted: pa.Table, schema: TableSchema
+) -> tuple[pa.Table, pa.Table]:
     """Return the rows to put and the keys to delete.
 
     Args:
         here: the rows of the table.
+        others: for each of these, whether it has cells besides, which it is not to have.
         wanted: the rows that it is to hold; of one key twice, the last row counts.
         schema: the columns of both.
     """
@@ -32,9 +35,9 @@ def differences(here: pa.Table, wanted: pa.Table, schema: TableSchema) -> tuple[
     new = both.filter(pc.is_null(both.column(_HERE))).column(_WANTED)
     kept = both.filter(pc.and_(pc.is_valid(both.column(_HERE)), pc.is_valid(both.column(_WANTED))))
     old_rows, new_rows = here.take(kept.column(_HERE)), wanted.take(kept.column(_WANTED))
-    changed = np.zeros(kept.num_rows, np.bool_)
+    changed: np.ndarray = others.take(kept.column(_HERE)).to_numpy()
     for column in schema.attributes:
-        changed |= ~_same(old_rows.column(column.name), new_rows.column(column.name))
+        changed = changed | ~_same(old_rows.column(column.name), new_rows.column(column.name))
     put = pa.concat_tables([wanted.take(new), new_rows.filter(pa.array(changed))])
     return put, here.select(key).take(gone)
 

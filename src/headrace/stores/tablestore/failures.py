@@ -63,7 +63,10 @@ _BY_CODE: dict[str, tuple[type[ServiceError], str | None]] = {
     "OTSTunnelExist": (ServiceExistsError, None),
     "OTSObjectNotExist": (ServiceNotFoundError, None),
 }
-_TRIMMED_REMEDY = "the table no longer keeps these changes: failOnDataLoss=false passes over them"
+_TRIMMED_REMEDY = (
+    "the table no longer keeps these changes: create a new tunnel, and begin with the rows that the table has; or, if "
+    "the tunnel's own checkpoint is further on, go on from there with failOnDataLoss=false"
+)
 _MISSING = ("not exist", "not found")
 
 

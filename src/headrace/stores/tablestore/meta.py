@@ -155,6 +155,11 @@ class BatchRecords:
         """Return the checkpoints that lie inside a page, which the service cannot keep; by channel."""
         return {row.channel: position_of(row.cells) for row in self._table.rows(self._tunnel, COMMITTED)}
 
+    def committed_in(self, channel: str) -> Position | None:
+        """Return the same of one channel."""
+        row = self._table.get(self._tunnel, COMMITTED, channel)
+        return None if row is None else position_of(row.cells)
+
     def save_committed(self, positions: Mapping[str, Position]) -> None:
         """Record checkpoints that lie inside a page."""
         rows = [MetaRow(COMMITTED, channel, position_cells(position)) for channel, position in positions.items()]

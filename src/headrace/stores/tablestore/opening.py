@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +31,11 @@ def open_store(url: str, options: Mapping[str, Any]) -> TablestoreStore:
     """
     endpoint, instance = _parse(url)
     given = {name: value for name, value in options.items() if value is not None}
-    writing = WriteOptions.of({name: value for name, value in given.items() if name not in OPTIONS})
+    known = (*OPTIONS, *(field.name for field in dataclasses.fields(WriteOptions)))
+    for name in given:
+        if name not in known:
+            raise OptionError("unknown option of a Tablestore store", received=repr(name), valid=sorted(known))
+    writing = WriteOptions(**{name: value for name, value in given.items() if name not in OPTIONS})
     others = {name: given[name] for name in ("region", "meta_table", "client") if name in given}
     return TablestoreStore(endpoint, instance, _credentials(given), write_options=writing, **others)
 

@@ -25,6 +25,7 @@ from headrace.ports import Advance, Append, Publisher, Staged, Write
 from headrace.rows import to_arrow
 from headrace.stores.tablestore.differences import differences
 from headrace.stores.tablestore.meta_table import MetaRow, MetaTable
+from headrace.stores.tablestore.reading import Reader
 from headrace.stores.tablestore.writing import ROWS_AT_ONCE
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ class TablestorePublisher(Publisher):
         """Write rows into their table now, or put them aside; see `headrace.ports.Publisher.stage`.
 
         Rows that do not replace all others, and whose table is named, are written: when the input fails, some of them
-        are in the table, where the next attempt at the batch writes them again.
+        are in the table, where the next attempt at the batch writes them again. Of a batch that is published already,
+        or that others followed, nothing is written: newer rows would be overwritten.
 
         Raises:
             RowsNotWrittenError: the table did not take some of the rows.
@@ -79,6 +81,9 @@ class TablestorePublisher(Publisher):
         primary_key = self._store.table(table).schema.primary_key
         count = 0
         for part in _gathered(rows, ROWS_AT_ONCE):
+            # Each time: a task that Spark has given up may live on while others publish.
+            if self.published(batch):
+                return []
             self._store.writer.write(table, _schema_of(part.schema, primary_key), change, part)
             count += part.num_rows
         return [Staged(_WRITTEN, count)] if count else []
@@ -206,8 +211,9 @@ class TablestorePublisher(Publisher):
             self._store.writer.write(write.table, schema, write.change, rows)
             return
         rows = to_arrow(rows, schema, columns="all")
-        there = self._store.table(write.table, schema.arrow).scan(schema.names).read_all()
-        put, gone = differences(there, rows, schema)
+        known = self._store.table(write.table, schema.arrow).schema
+        there, others = Reader(self._store.connection, write.table, known, schema.names).scan_with_others()
+        put, gone = differences(there.select(schema.names), others, rows, schema)
         self._store.writer.write(write.table, schema, RowChange.PUT, put)
         self._store.writer.write(write.table, schema, RowChange.DELETE, gone)
 

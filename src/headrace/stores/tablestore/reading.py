@@ -77,6 +77,23 @@ class Reader:
         batches = self._batches(place_of(self.schema, keys, self.predicates), wanted)
         return pa.RecordBatchReader.from_batches(wanted, _cut(batches, batch_rows))
 
+    def scan_with_others(self) -> tuple[pa.Table, pa.ChunkedArray]:
+        """Return all rows, and for each whether it has a cell that they do not show.
+
+        Such a cell is one of another column, or one whose value does not fit its column.
+        """
+        batches: list[pa.RecordBatch] = []
+        others: list[pa.BooleanArray] = []
+        with ThreadPoolExecutor(1, "headrace-read") as pool:
+            for span in place_of(self.schema, KeyRange(), ()).spans:
+                for block in self._pages(pool, span, whole=True):
+                    decoded = decode_block(block, self._read)
+                    batches.append(self._matching(decoded))
+                    others.append(decoded.others)
+                    for kinds in decoded.kinds.values():
+                        others[-1] = pc.or_(others[-1], pc.equal(kinds, int(CellKind.MISFIT)))
+        return pa.Table.from_batches(batches, self._read.changes), pa.chunked_array(others, pa.bool_())
+
     def get(self, keys: Sequence[Key]) -> pa.RecordBatch:
         """Return the rows of at most 100 keys that are there, in the order of the keys, with all columns read."""
         records = [row for row in self._records(keys) if row]
@@ -125,12 +142,12 @@ class Reader:
                 for block in self._pages(pool, span):
                     yield _selected(self._matching(decode_block(block, self._read)), wanted)
 
-    def _pages(self, pool: ThreadPoolExecutor, span: Span) -> Iterator[bytes]:
+    def _pages(self, pool: ThreadPoolExecutor, span: Span, *, whole: bool = False) -> Iterator[bytes]:
         """Yield the pages of a range as they came, asking for each before the one before is looked at."""
         request = pb.GetRangeRequest(
             table_name=self.table,
             direction=pb.FORWARD,
-            columns_to_get=self._columns_to_get(),
+            columns_to_get=[] if whole else self._columns_to_get(),
             max_versions=1,
             filter=filters.filter_of(self.schema, self.predicates),
             inclusive_start_primary_key=_encoded(span.start(self.schema)),

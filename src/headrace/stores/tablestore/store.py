@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -168,10 +169,11 @@ class TablestoreStore(StoreWithoutQueues):
     def tunnels(self, table: str | None = None) -> list[Tunnel]:
         handles = {} if table is None else {table: self.table(table)}
         found = list_tunnels(self.connection, table)
-        for info in found:
-            if info.table_name not in handles:
-                handles[info.table_name] = self.table(info.table_name)
-        return [self._tunnel(info, handles[info.table_name]) for info in found]
+        for name in sorted({info.table_name for info in found} - handles.keys()):
+            # A table may be dropped while others are listed; its tunnels are gone with it.
+            with contextlib.suppress(NotFoundError):
+                handles[name] = self.table(name)
+        return [self._tunnel(info, handles[info.table_name]) for info in found if info.table_name in handles]
 
     def drop_tunnel(self, id_or_name: str, table: str | None = None, *, missing_ok: bool = False) -> None:
         try:

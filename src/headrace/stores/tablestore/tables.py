@@ -145,9 +145,10 @@ class TablestoreTable(Table):
     def set_options(self, **changes: Any) -> TableOptions:
         hours = stream_hours(changes)
         if hours is not None:
-            request = pb.UpdateTableRequest(
-                table_name=self.name, stream_spec=pb.StreamSpecification(enable_stream=True, expiration_time=hours)
-            )
+            stream = pb.StreamSpecification(enable_stream=True, expiration_time=hours)
+            # A list that is left out is one without columns.
+            stream.columns_to_get.extend(described(self._connection, self.name).stream_details.column_to_get)
+            request = pb.UpdateTableRequest(table_name=self.name, stream_spec=stream)
             self._connection.call("UpdateTable", request, pb.UpdateTableResponse, repeatable=True)
         return self.describe().options
 

@@ -35,7 +35,7 @@ from headrace.stores.tablestore.meta_table import MetaTable
 from headrace.stores.tablestore.pages import RecordPage, before, changes_of, time_of
 from headrace.stores.tablestore.tunnel_client import TablestoreTunnelClient
 from headrace.stores.tablestore.tunnel_service import TunnelService
-from headrace.stores.tablestore.tunnels import microseconds
+from headrace.tunnel_requests import microseconds
 from headrace.wire.tablestore import tunnel_pb2 as pb
 from headrace.wire.tablestore.errors import ServiceError
 
@@ -43,6 +43,8 @@ DEFAULT_CLIENT = "spark-client"
 # Of pages that were looked at, so much is kept for the reader of the same place in this process.
 _KEPT_BYTES = 32 << 20
 _CALLS_AT_ONCE = 8
+# A stretch of the log may have nothing for a channel. So many pages of it are passed over in one look.
+_EMPTY_PAGES = 8
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 _STATES = {"WAIT": ChannelState.WAITING, "TERMINATED": ChannelState.FINISHED}
@@ -88,6 +90,8 @@ class TablestoreTunnel(Tunnel):
         self._newest = 0
         self._resolved: dict[tuple[str, str], Position] = {}
         self._committed: dict[str, Position] = {}
+        # For each channel, a token with nothing behind it up to another token.
+        self._passed: dict[str, tuple[str, str]] = {}
         self.table = table
         self.id = info.tunnel_id
         self.name = info.tunnel_name
@@ -310,11 +314,11 @@ class TablestoreTunnel(Tunnel):
 
     def connect(self, *, tag: str = "", timeout: float = 300.0) -> TunnelClient:
         client = self._service.connect(self.id, tag=tag, timeout=timeout)
-        return TablestoreTunnelClient(self._service, self.id, client, timeout)
+        return TablestoreTunnelClient(self._service, self._batches, self.id, client, timeout)
 
     def client(self, client_id: str) -> TunnelClient:
         """Return a client by its id; the service tells only when it is used whether it is gone."""
-        return TablestoreTunnelClient(self._service, self.id, client_id, 300.0)
+        return TablestoreTunnelClient(self._service, self._batches, self.id, client_id, 300.0)
 
     # -- batches (the meta table) ---------------------------------------------------------------------
 
@@ -344,15 +348,24 @@ class TablestoreTunnel(Tunnel):
         Args:
             counting: how many rows there are now matters; otherwise a page of before will do.
         """
-        place = self._resolve(channel, position)
+        place = begin = self._resolve(channel, position)
+        passed_from, passed_to = self._passed.get(channel, ("", ""))
+        if place == Position(passed_from):
+            place = Position(passed_to)
         page = self._page(channel, place.token, counting=counting)
+        empty = 0
         while place.skip >= len(page.records) and page.behind != place:
             if page.behind == FINISHED:
                 return _Sight(FINISHED, page, 0, cut=False)
             if not page.records and not page.more:
-                break
+                # The end, as far as the service says; but one that gives another token may have more behind it.
+                if empty == _EMPTY_PAGES or page.next == place.token:
+                    break
+                empty += 1
             place = Position(page.next, place.skip - len(page.records))
             page = self._page(channel, place.token, counting=counting)
+        if empty and begin.skip == 0:
+            self._passed[channel] = begin.token, place.token
         rows = max(0, len(page.records) - place.skip)
         count = min(rows, self._rows_until(channel, place, page, until)) if rows else 0
         return _Sight(place, page, count, cut=count < rows)

@@ -9,6 +9,7 @@ from headrace.errors import ClientGoneError, NotFoundError
 from headrace.leases import Lease, Saved
 from headrace.model import Position
 from headrace.ports import TunnelClient
+from headrace.stores.tablestore.meta import BatchRecords
 from headrace.stores.tablestore.tunnel_service import TunnelService
 
 
@@ -17,13 +18,15 @@ class TablestoreTunnelClient(TunnelClient):
 
     Args:
         service: the calls of the tunnel service.
+        batches: what the meta table has of the tunnel.
         tunnel: the tunnel's id.
         id: the client's.
         timeout: seconds without a heartbeat after which the service forgets the client.
     """
 
-    def __init__(self, service: TunnelService, tunnel: str, id: str, timeout: float) -> None:
+    def __init__(self, service: TunnelService, batches: BatchRecords, tunnel: str, id: str, timeout: float) -> None:
         self._service = service
+        self._batches = batches
         self._tunnel = tunnel
         self.id = id
         self.timeout = timeout
@@ -36,11 +39,17 @@ class TablestoreTunnelClient(TunnelClient):
 
     def saved(self, channel: str) -> Saved:
         token, sequence = self._service.get_checkpoint(self._tunnel, self.id, channel)
-        return Saved(Position(token), sequence)
+        inside = self._batches.committed_in(channel)
+        return Saved(inside if inside is not None and inside.token == token else Position(token), sequence)
 
     def save(self, channel: str, position: Position, sequence: int) -> None:
-        """Save how far a channel is read; of a position inside a page the service keeps the page's beginning."""
+        """Save how far a channel is read; the service keeps a page's beginning, the meta table a place inside it.
+
+        The service refuses who has lost the channel. Whoever is killed before the second write repeats the page.
+        """
         self._service.checkpoint(self._tunnel, self.id, channel, position.token, sequence)
+        if position.skip:
+            self._batches.save_committed({channel: position})
 
     def close(self) -> None:
         with contextlib.suppress(ClientGoneError, NotFoundError):

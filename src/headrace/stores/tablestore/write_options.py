@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from headrace.errors import OptionError
 from headrace.wire.tablestore.limits import (
@@ -58,16 +56,3 @@ class WriteOptions:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
                 raise OptionError(f"{name} cannot be used", received=repr(value), valid=f"1 to {most}")
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> WriteOptions:
-        """Return the options from their names and values.
-
-        Raises:
-            OptionError: an unknown name, or a value that cannot be used.
-        """
-        known = {field.name for field in fields(cls)}
-        for name in given:
-            if name not in known:
-                raise OptionError("unknown option of a Tablestore store", received=repr(name), valid=sorted(known))
-        return cls(**given)

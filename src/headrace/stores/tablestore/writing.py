@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import NotFoundError, OptionError, RowsNotWrittenError
+from headrace.errors import NotFoundError, OptionError, RowsNotWrittenError, StoreError
 from headrace.model import Key, RowChange, TableSchema
 from headrace.stores.tablestore.connection import Connection
 from headrace.stores.tablestore.failures import failure_of
@@ -25,12 +25,15 @@ from headrace.stores.tablestore.write_options import WriteOptions
 from headrace.wire.plainbuffer.encoding import encode_deletes, encode_puts, encode_updates
 from headrace.wire.tablestore import table_pb2 as pb
 from headrace.wire.tablestore.errors import ServiceError
+from headrace.wire.tablestore.limits import MAX_BATCH_WRITE_BYTES
 
 ROWS_AT_ONCE = 20_000
 """So many rows are encoded and sent before the next are looked at."""
 _CONDITION_FAILED = "OTSConditionCheckFail"
 # A row in a request has its type, its condition and two lengths besides its own bytes.
 _ROW_OVERHEAD = 20
+_MOST_ROW_BYTES = MAX_BATCH_WRITE_BYTES - _ROW_OVERHEAD
+_TOO_LARGE = "too large"
 _FIRST_PAUSE = 0.05
 _SHOWN = 5
 _log = logging.getLogger("headrace")
@@ -130,23 +133,34 @@ class Writer:
     def _send_once(self, table: str, encoded: _Encoded) -> list[tuple[int, Failure]]:
         """Send rows in as many requests as they need; return the places among them, and why, of those that failed."""
         sizes = np.fromiter(map(len, encoded.data), np.int64, len(encoded.data))
-        parts = requests(sizes, self._options.rows_per_request, self._options.bytes_per_request)
-        if len(parts) == 1:
-            return self._request(table, encoded, parts[0])
+        failed = [
+            (place, Failure(int(encoded.rows[place]), _TOO_LARGE, f"{sizes[place]} bytes; at most {_MOST_ROW_BYTES}"))
+            for place in np.flatnonzero(sizes > _MOST_ROW_BYTES).tolist()
+        ]
+        fitting = np.flatnonzero(sizes <= _MOST_ROW_BYTES)
+        parts = requests(sizes[fitting], self._options.rows_per_request, self._options.bytes_per_request)
+        if not parts:
+            return failed
         with ThreadPoolExecutor(min(len(parts), self._options.requests_in_flight), "headrace-write") as pool:
-            results = pool.map(lambda part: self._request(table, encoded, part), parts)
-            return [failed for result in results for failed in result]
+            for found in pool.map(lambda part: self._request(table, encoded, fitting[part].tolist()), parts):
+                failed += found
+        return failed
 
-    def _request(self, table: str, encoded: _Encoded, part: slice) -> list[tuple[int, Failure]]:
+    def _request(self, table: str, encoded: _Encoded, places: Sequence[int]) -> list[tuple[int, Failure]]:
         request = pb.BatchWriteRowRequest()
         rows = request.tables.add(table_name=table).rows
         condition = pb.Condition(row_existence=encoded.condition)
-        for data in encoded.data[part]:
-            rows.add(type=encoded.kind, row_change=data, condition=condition)
+        for place in places:
+            rows.add(type=encoded.kind, row_change=encoded.data[place], condition=condition)
         answer = self._connection.call("BatchWriteRow", request, pb.BatchWriteRowResponse, repeatable=True)
+        answered = [row for answered in answer.tables for row in answered.rows]
+        if len(answered) != len(rows):
+            raise StoreError(
+                "Tablestore did not answer for every row", received=f"{len(answered)} rows", valid=f"{len(rows)} rows"
+            )
         return [
             (place, Failure(int(encoded.rows[place]), row.error.code, row.error.message))
-            for place, row in enumerate(answer.tables[0].rows, part.start)
+            for place, row in zip(places, answered, strict=True)
             if not row.is_ok and not (encoded.condition == pb.EXPECT_NOT_EXIST and row.error.code == _CONDITION_FAILED)
         ]
 
@@ -239,7 +253,7 @@ def too_large(rows: pa.RecordBatch, schema: TableSchema, options: WriteOptions) 
         most = options.max_key_bytes if is_key else options.max_cell_bytes
         sizes = pc.binary_length(values).fill_null(0).to_numpy(zero_copy_only=False)
         for row in np.flatnonzero(sizes > most):
-            yield Failure(int(row), "too large", f"column {name!r} has {sizes[row]} bytes; at most {most} are possible")
+            yield Failure(int(row), _TOO_LARGE, f"column {name!r} has {sizes[row]} bytes; at most {most} are possible")
     for row in np.flatnonzero(cells > options.max_columns):
         yield Failure(int(row), "too many columns", f"{cells[row]}; at most {options.max_columns} are possible")
 

@@ -46,6 +46,7 @@ class Decoded:
         deleted: the row has the delete marker; not null.
         sequence_timestamps: int64 microseconds, 0 in rows without sequence info; not null.
         row_indexes: int32 place among the changes of that timestamp, 0 in rows without sequence info; not null.
+        others: the row has cells of columns that the schema has not; not null.
     """
 
     rows: pa.RecordBatch
@@ -53,6 +54,7 @@ class Decoded:
     deleted: pa.BooleanArray
     sequence_timestamps: pa.Int64Array
     row_indexes: pa.Int32Array
+    others: pa.BooleanArray
 
 
 def decode_records(
@@ -130,7 +132,7 @@ def _decode(message: Message, schema: TableSchema) -> Decoded:
     if message.rows == 0:
         keys = {name: pa.array([], type=schema.column(name).type) for name in schema.primary_key}
         nothing = np.zeros(0, dtype=np.int64)
-        return _decoded(schema, keys, attributes, nothing != 0, nothing, nothing.astype(np.int32))
+        return _decoded(schema, keys, attributes, nothing != 0, nothing != 0, nothing, nothing.astype(np.int32))
     message.require(message.starts < message.limits, message.starts, "no row")
     message.require(message.tags(message.starts) == Tag.KEY, message.starts, "no key where a row should begin")
     at = message.starts + 1
@@ -143,14 +145,15 @@ def _decode(message: Message, schema: TableSchema) -> Decoded:
         at = cells.ends
     tags = message.tags(at)
     message.require(tags != Tag.CELL, at, "more key cells than the table has key columns")
-    _read_attributes(message, at, tags == Tag.ATTRIBUTES, checksums, attributes)
-    return _decoded(schema, keys, attributes, *_read_ends(message, at, checksums))
+    others = _read_attributes(message, at, tags == Tag.ATTRIBUTES, checksums, attributes)
+    return _decoded(schema, keys, attributes, others, *_read_ends(message, at, checksums))
 
 
 def _decoded(
     schema: TableSchema,
     keys: Mapping[str, pa.Array],
     attributes: Mapping[str, _Attribute],
+    others: Mask,
     deleted: Mask,
     timestamps: Offsets,
     indexes: npt.NDArray[np.int32],
@@ -162,6 +165,7 @@ def _decoded(
         pa.array(deleted),
         pa.array(timestamps),
         pa.array(indexes),
+        pa.array(others),
     )
 
 
@@ -187,9 +191,13 @@ def _key_column(message: Message, cells: Cells, column: Column) -> pa.Array:
 
 def _read_attributes(
     message: Message, at: Offsets, present: Mask, checksums: Bytes, attributes: Mapping[str, _Attribute]
-) -> None:
-    """Read attribute cells until no row has any more; moves ``at`` behind them and continues the ``checksums``."""
+) -> Mask:
+    """Read attribute cells until no row has any more; return which rows have cells of other columns.
+
+    Moves ``at`` behind the cells and continues the ``checksums``.
+    """
     by_name = {name.encode(): attribute for name, attribute in attributes.items()}
+    others = np.zeros(message.rows, np.bool_)
     at += present
     rows: Offsets | None = None if present.all() else np.flatnonzero(present)
     while True:
@@ -199,7 +207,7 @@ def _read_attributes(
             rows = np.flatnonzero(more) if rows is None else rows[more]
             begin = at[rows]
         if len(begin) == 0:
-            return
+            return others
         if len(begin) < _FEW:
             rows, begin = every_cell(message, np.arange(message.rows) if rows is None else rows, begin)
             cells = read_cells(message, rows, begin)
@@ -208,21 +216,25 @@ def _read_attributes(
             cells = read_cells(message, rows, begin)
             read = slice(None) if rows is None else rows
             checksums[read] = crc8_numbers(checksums[read] ^ cells.checksums)
-        _take(message, cells, by_name)
+        _take(message, cells, by_name, others)
         at[slice(None) if rows is None else rows] = cells.ends
 
 
-def _take(message: Message, cells: Cells, by_name: Mapping[bytes, _Attribute]) -> None:
-    """Give cells to the attributes of their names, if there are such."""
+def _take(message: Message, cells: Cells, by_name: Mapping[bytes, _Attribute], others: Mask) -> None:
+    """Give cells to the attributes of their names; mark the rows of those for which there is no attribute."""
     if cells.ops is not None:
         message.require(cells.ops != CellOp.INCREMENT, cells.begin, "an increment, where values are expected")
     if cells.name is not None:
         if cells.name in by_name:
             by_name[cells.name].add(cells, None)
+        else:
+            others[slice(None) if cells.rows is None else cells.rows] = True
         return
     names = list(by_name)
     places = pc.index_in(cells.names, value_set=pa.array(names, type=pa.binary()))
     places = places.fill_null(-1).to_numpy(zero_copy_only=False)
+    unknown = np.flatnonzero(places < 0)
+    others[unknown if cells.rows is None else cells.rows[unknown]] = True
     for place in np.unique(places[places >= 0]).tolist():
         by_name[names[place]].add(cells, np.flatnonzero(places == place))
 

@@ -34,6 +34,7 @@ AUTHORIZATION = "authorization"
 
 _PRODUCT = "ots"
 _DATE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d*)?Z?", re.ASCII)
+_DAY = re.compile(r"\d{8}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -133,13 +134,30 @@ def request_headers(
 
 
 def verify_request(path: str, headers: Mapping[str, str], secret: str) -> bool:
-    """Tell whether a request is signed with the secret, by version 4 if it has such a signature, else by version 2."""
+    """Tell whether a request is signed with the secret, by version 4 if it has such a signature, else by version 2.
+
+    The key of version 4 must be that of the request's day or of one beside it: whoever comes by an older one has
+    nothing. Whether the request itself is of today is for the caller to check.
+    """
     lowered = _lowered(headers)
     if SIGNATURE_V4 in lowered:
         region = lowered.get(SIGN_REGION, "")
         signature = sign_request(path, lowered, secret, region)
-        return bool(region and SIGN_DATE in lowered) and _equal(lowered[SIGNATURE_V4], signature)
+        is_timely = _is_near(lowered.get(SIGN_DATE, ""), lowered.get(DATE, ""))
+        return bool(region) and is_timely and _equal(lowered[SIGNATURE_V4], signature)
     return SIGNATURE_V2 in lowered and _equal(lowered[SIGNATURE_V2], sign_request(path, lowered, secret))
+
+
+def _is_near(sign_date: str, date: str) -> bool:
+    """Tell whether the day of a signature (``yyyyMMdd``) is that of a date header, the day before, or the day after."""
+    instant = parse_date(date)
+    if instant is None or _DAY.fullmatch(sign_date) is None:
+        return False
+    try:
+        day = datetime.date.fromisoformat(sign_date)
+    except ValueError:
+        return False
+    return abs((day - instant.date()).days) <= 1
 
 
 def response_authorization(
