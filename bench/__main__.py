@@ -14,7 +14,7 @@ import apsw
 import pyarrow as pa
 import pyspark
 
-from bench import latency, plainbuffer, queues, streams, tables, tablestore
+from bench import checkpoints, latency, plainbuffer, queues, streams, tables, tablestore, yson, ytsaurus
 from bench.measure import Result
 
 BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
@@ -25,6 +25,7 @@ BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
     "idle": latency.idle,
     "small_batch": latency.small_batch,
     "history": latency.history,
+    "checkpoints": checkpoints.checkpoints,
     "queue_append": queues.queue_append,
     "queue_source": queues.queue_source,
     "queue_to_queue": queues.queue_to_queue,
@@ -32,8 +33,12 @@ BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
     "queue_width": queues.queue_width,
     "plainbuffer_decode": plainbuffer.plainbuffer_decode,
     "plainbuffer_encode": plainbuffer.plainbuffer_encode,
+    "yson_decode": yson.yson_decode,
+    "yson_encode": yson.yson_encode,
     "tablestore_tunnel": tablestore.tablestore_tunnel,
     "tablestore_put": tablestore.tablestore_put,
+    "ytsaurus_queue": ytsaurus.ytsaurus_queue,
+    "ytsaurus_exactly_once": ytsaurus.ytsaurus_exactly_once,
 }
 
 

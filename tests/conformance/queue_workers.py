@@ -32,7 +32,7 @@ def append_rows(place: Place, writer: int) -> list[RowRange]:
     with place.open() as store:
         queue = store.queue("clicks")
         ranges = []
-        for commit in range(COMMITS):
+        for commit in range(place.commits(COMMITS)):
             rows = values(*(f"{writer} {commit} {row}" for row in range(ROWS)))
             if commit % 4 == 3:
                 rows = [{**row, "$tablet_index": number % 2} for number, row in enumerate(rows)]
@@ -48,7 +48,7 @@ def append_indexes(place: Place) -> int:
     with place.open() as store:
         queue = store.queue("busy")
         next_row = 0
-        for commit in range(150):
+        for commit in range(place.commits(150)):
             count = 1 + commit % 40
             queue.append(values(*map(str, range(next_row, next_row + count))))
             next_row += count
@@ -94,7 +94,7 @@ def push_rows(place: Place, session: str) -> int:
     with place.open() as store:
         producer = store.producer("writer")
         opened = producer.open_session("clicks", session)
-        for commit in range(COMMITS):
+        for commit in range(place.commits(COMMITS)):
             rows = values(*(f"{session} {commit} {row}" for row in range(ROWS)))
             for _ in range(2):
                 pushed = producer.push(opened, rows, sequence_number=commit * ROWS, partition=0)
@@ -103,13 +103,13 @@ def push_rows(place: Place, session: str) -> int:
     return skipped
 
 
-def move_on(place: Place, reader: int) -> list[tuple[int, int]]:
-    """Take rows of partition 0 for oneself by compare-and-set until 500 are taken; return the ranges."""
+def move_on(place: Place, reader: int, rows: int) -> list[tuple[int, int]]:
+    """Take rows of partition 0 for oneself by compare-and-set until ``rows`` are taken; return the ranges."""
     _barrier[0].wait(DEADLINE)
     taken = []
     with place.open() as store:
         consumer = store.consumer("shared")
-        while (offset := consumer.offsets("clicks")[0]) < 500:
+        while (offset := consumer.offsets("clicks")[0]) < rows:
             try:
                 consumer.advance("clicks", {0: offset + reader + 1}, {0: offset})
             except OffsetConflictError:

@@ -1,4 +1,4 @@
-"""The server behind the stores that need one: a process of the session's own, on a free port of loopback."""
+"""The servers behind the stores that need one: processes of the session's own, on free ports of loopback."""
 
 from __future__ import annotations
 
@@ -8,49 +8,89 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 KEY_ID, KEY_SECRET = "LTAItest", "hush-hush"
-# Processes that a test starts find the server of their parent here.
-_ENDPOINT = "HEADRACE_TEST_TABLESTORE"
-_ROOT = "HEADRACE_TEST_TABLESTORE_ROOT"
-_running: tuple[subprocess.Popen[str], Path] | None = None
+TOKEN = "token-of-the-tests"
+_SECRETS = {"HEADRACE_ACCESS_KEY_ID": KEY_ID, "HEADRACE_ACCESS_KEY_SECRET": KEY_SECRET, "HEADRACE_YT_TOKEN": TOKEN}
+
+
+@dataclass
+class _Server:
+    """A server of one kind. Processes that a test starts find that of their parent in the environment."""
+
+    kind: str
+    running: tuple[subprocess.Popen[str], Path] | None = None
+
+    @property
+    def _variables(self) -> tuple[str, str]:
+        name = f"HEADRACE_TEST_{self.kind.upper()}"
+        return name, f"{name}_ROOT"
+
+    def endpoint(self) -> str:
+        endpoint, directory = self._variables
+        if endpoint not in os.environ:
+            root = Path(tempfile.mkdtemp(prefix=f"headrace-{self.kind}-"))
+            process = start(self.kind, root)
+            self.running = process, root
+            assert process.stdout is not None
+            os.environ[endpoint] = str(json.loads(process.stdout.readline())["endpoint"])
+            os.environ[directory] = str(root)
+        return os.environ[endpoint]
+
+    def root(self) -> Path:
+        return Path(os.environ[self._variables[1]])
+
+    def stop(self) -> None:
+        if self.running is None:
+            return
+        process, root = self.running
+        self.running = None
+        for variable in self._variables:
+            os.environ.pop(variable, None)
+        process.terminate()
+        process.wait(30)
+        if process.stdout is not None:
+            process.stdout.close()
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def start(kind: str, root: Path, port: int = 0, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    """Start a server; its first line on standard output is JSON with its ``endpoint``."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "headrace.cli.main", "serve", "--json", f"--{kind}", str(port), "--root", str(root)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **_SECRETS, **(environment or {})},
+    )
+
+
+_tablestore, _ytsaurus = _Server("tablestore"), _Server("ytsaurus")
 
 
 def tablestore_endpoint() -> str:
     """Return the address of a Tablestore endpoint, started when it is first asked for."""
-    global _running
-    if _ENDPOINT not in os.environ:
-        root = Path(tempfile.mkdtemp(prefix="headrace-tablestore-"))
-        process = subprocess.Popen(
-            [sys.executable, "-m", "headrace.cli.main", "serve", "--json", "--tablestore", "0", "--root", str(root)],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "HEADRACE_ACCESS_KEY_ID": KEY_ID, "HEADRACE_ACCESS_KEY_SECRET": KEY_SECRET},
-        )
-        _running = process, root
-        assert process.stdout is not None
-        os.environ[_ENDPOINT] = str(json.loads(process.stdout.readline())["endpoint"])
-        os.environ[_ROOT] = str(root)
-    return os.environ[_ENDPOINT]
+    return _tablestore.endpoint()
 
 
 def tablestore_root() -> Path:
     """Return the directory that the endpoint serves: its sub-directories are embedded stores."""
-    return Path(os.environ[_ROOT])
+    return _tablestore.root()
+
+
+def ytsaurus_endpoint() -> str:
+    """Return the address of a YTsaurus endpoint, started when it is first asked for."""
+    return _ytsaurus.endpoint()
+
+
+def ytsaurus_root() -> Path:
+    """Return the directory that the endpoint serves: an embedded store."""
+    return _ytsaurus.root()
 
 
 def stop() -> None:
-    """End the server that this process has started, if it has."""
-    global _running
-    if _running is None:
-        return
-    process, root = _running
-    _running = None
-    os.environ.pop(_ENDPOINT, None)
-    os.environ.pop(_ROOT, None)
-    process.terminate()
-    process.wait(30)
-    if process.stdout is not None:
-        process.stdout.close()
-    shutil.rmtree(root, ignore_errors=True)
+    """End the servers that this process has started."""
+    for server in (_tablestore, _ytsaurus):
+        server.stop()

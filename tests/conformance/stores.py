@@ -11,6 +11,8 @@ import pytest
 
 import headrace
 from headrace.ports import Store
+from headrace.stores.ytsaurus.files import YtFiles
+from headrace.stores.ytsaurus.store import YtStore
 from tests.conformance import serving
 
 
@@ -28,7 +30,20 @@ def _tablestore(directory: Path) -> Store:
     return headrace.open(url, access_key_id=serving.KEY_ID, access_key_secret=serving.KEY_SECRET)
 
 
-STORES: dict[str, Callable[[Path], Store]] = {"embedded": _embedded, "tablestore": _tablestore}
+def _ytsaurus(directory: Path) -> Store:
+    url = f"yt+{serving.ytsaurus_endpoint()}//tests/{_instance(directory)}"
+    store = headrace.open(url, token=serving.TOKEN, retry_seconds=20)
+    assert isinstance(store, YtStore)
+    # Files are those of the whole cluster, and tests share one.
+    store.files = lambda: YtFiles(store._connection, store._names, f"{store._names.directory}/files")  # type: ignore[method-assign]
+    return store
+
+
+STORES: dict[str, Callable[[Path], Store]] = {
+    "embedded": _embedded,
+    "tablestore": _tablestore,
+    "ytsaurus": _ytsaurus,
+}
 """For each store a function that opens it, making it where it is not there.
 
 The argument is a directory of the test's own. Calls with the same one, in this process or another, open the same
@@ -46,6 +61,10 @@ class Place:
     def open(self) -> Store:
         """Return a handle on the store."""
         return STORES[self.kind](self.directory)
+
+    def commits(self, count: int) -> int:
+        """Return how many commits a test of many processes makes: fewer where each takes several requests."""
+        return count // 8 if self.kind == "ytsaurus" else count
 
     def split(self, table: str) -> None:
         """Split the largest partition of a table, as services do by themselves when they see fit."""

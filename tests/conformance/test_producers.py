@@ -50,9 +50,9 @@ def numbered(*numbers: Any) -> list[dict[str, Any]]:
 
 
 def test_producers_have_names(place: Place, store: Store) -> None:
-    for name in ("b", "//home/a"):
+    for name in ("b", "home/a"):
         assert store.create_producer(name).name == name
-    assert store.producers() == ["//home/a", "b"]
+    assert store.producers() == ["b", "home/a"]
     with pytest.raises(AlreadyExistsError):
         store.create_producer("b")
     assert store.create_producer("b", exist_ok=True).name == "b"
@@ -64,7 +64,7 @@ def test_producers_have_names(place: Place, store: Store) -> None:
     with pytest.raises(NotFoundError):
         store.drop_producer("b")
     store.drop_producer("b", missing_ok=True)
-    assert store.producers() == ["//home/a"]
+    assert store.producers() == ["home/a"]
 
 
 def test_a_new_session_has_epoch_0_and_an_old_one_its_next(place: Place, producer: Producer) -> None:
@@ -280,11 +280,12 @@ def test_processes_push_every_row_once(place: Place, queue: Queue, producer: Pro
     barrier = _context.Barrier(2)
     with ProcessPoolExecutor(2, _context, queue_workers.get_ready, (barrier,)) as pool:
         skipped = [pool.submit(queue_workers.push_rows, place, session) for session in ("s0", "s1")]
-        each = queue_workers.COMMITS * queue_workers.ROWS
+        commits = place.commits(queue_workers.COMMITS)
+        each = commits * queue_workers.ROWS
         assert [found.result() for found in skipped] == [each, each]
     found = data_in(queue)
     assert set(Counter(found).values()) == {1}
     for session in ("s0", "s1"):
         mine = [value for value in found if value.startswith(session)]
-        expected = [(commit, row) for commit in range(queue_workers.COMMITS) for row in range(queue_workers.ROWS)]
+        expected = [(commit, row) for commit in range(commits) for row in range(queue_workers.ROWS)]
         assert [tuple(map(int, value.split()[1:])) for value in mine] == expected

@@ -24,7 +24,7 @@ from headrace.errors import DataLossError, NotFoundError, OffsetConflictError, O
 from headrace.ports import Advance, Append, Queue, Store
 from headrace.queues import Bounds, Disposition, ProducerSession, Pushed, partition_of_keys
 from tests.conformance.queue_reading import data_in, values
-from tests.conformance.stores import require
+from tests.conformance.stores import Place, require
 
 _numbers = itertools.count()
 _partitions = st.integers(0, 4)
@@ -378,10 +378,11 @@ def _batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, pa.schema({"data": pa.string(), "$tablet_index": pa.int64()}))
 
 
-def test_queues_and_their_readers_and_writers_follow_the_model(store: Store) -> None:
+def test_queues_and_their_readers_and_writers_follow_the_model(place: Place, store: Store) -> None:
     require(store, "queues")
     require(store, "transactions")
+    examples = place.commits(30)
     run_state_machine_as_test(
         type("QueueMachine", (QueueMachine,), {"store": store}),
-        settings=settings(max_examples=30, stateful_step_count=30, deadline=None),
+        settings=settings(max_examples=examples, stateful_step_count=min(30, 4 * examples), deadline=None),
     )

@@ -217,7 +217,8 @@ def test_queues_tables_and_advances_change_together(store: Store, reader: Consum
     assert publisher.publish(0, everything(publisher, 0), advances=advances)
     assert seen(store) == (["0 a", "0 b"], ["0"], ["0 c"])
     assert (reader.offsets("in"), other.offsets("in")) == ({0: 4}, {0: 7})
-    assert store.queue("out").commit_time(1, 0) == store.queue("second").commit_time(0, 0)
+    if store.capabilities.row_times:
+        assert store.queue("out").commit_time(1, 0) == store.queue("second").commit_time(0, 0)
 
 
 @pytest.mark.usefixtures("orders", "queue", "second")
@@ -328,7 +329,7 @@ def test_a_killed_publisher_leaves_whole_batches_and_nothing_else(place: Place, 
     table = store.create_table("table", {"id": "string", "life": "long"}, "id")
     consumer = consumer_of(store, "reader", "in")
     for life in range(3):
-        target = queues[1].bounds()[0].upper + queue_workers.ROWS * (7 + 5 * life)
+        target = queues[1].bounds()[0].upper + queue_workers.ROWS * place.commits(8 + 8 * life)
         process = _context.Process(target=queue_workers.publish_until_killed, args=(place, life))
         process.start()
         try:

@@ -19,7 +19,7 @@ from headrace.ports import Queue, QueueOptions, Store
 from headrace.queues import Bounds, RowRange, partition_of_keys
 from tests.conformance import queue_workers
 from tests.conformance.queue_reading import consumer_of, data_in, edges, rows_in, values
-from tests.conformance.stores import Place
+from tests.conformance.stores import Place, require
 
 _context = multiprocessing.get_context("spawn")
 FULL = {"data": "string", "$timestamp": "timestamp", "$cumulative_data_weight": "long"}
@@ -260,7 +260,8 @@ def test_a_row_index_gives_the_same_row_for_ever(place: Place, queue: Queue) -> 
         assert other.queue("clicks").read(1, 150, 1).rows.to_pylist() == values("148")
 
 
-def test_bounds_tell_the_size(queue: Queue) -> None:
+def test_bounds_tell_the_size(store: Store, queue: Queue) -> None:
+    require(store, "partition_sizes")
     assert queue.bounds() == {number: Bounds(0, 0, 0) for number in range(3)}
     queue.append(values("x" * 1000), partition=0)
     queue.append(values("x" * 100_000), partition=1)
@@ -272,7 +273,8 @@ def test_bounds_tell_the_size(queue: Queue) -> None:
 # -- time -------------------------------------------------------------------------------------------------
 
 
-def test_a_time_leads_to_the_first_row_committed_then(queue: Queue) -> None:
+def test_a_time_leads_to_the_first_row_committed_then(store: Store, queue: Queue) -> None:
+    require(store, "row_times")
     began = time.time()
     for number in range(5):
         queue.append(values(f"{number}a", f"{number}b"), partition=0)
@@ -286,7 +288,8 @@ def test_a_time_leads_to_the_first_row_committed_then(queue: Queue) -> None:
     assert queue.row_at(1, began) == 0
 
 
-def test_a_time_before_the_rows_that_are_kept_leads_to_the_first_of_them(queue: Queue) -> None:
+def test_a_time_before_the_rows_that_are_kept_leads_to_the_first_of_them(store: Store, queue: Queue) -> None:
+    require(store, "row_times")
     for number in range(5):
         queue.append(values(str(number)), partition=0)
     first = queue.commit_time(0, 0)
@@ -427,8 +430,11 @@ def test_processes_append_rows_that_are_dense_and_disjoint(place: Place, queue: 
         ranges = [found for part in appended for found in part.result()]
     check_dense(ranges)
     parts = [data_in(queue, number) for number in range(3)]
-    assert len({value for part in parts for value in part}) == 3 * queue_workers.COMMITS * queue_workers.ROWS
-    assert sum(map(len, parts)) == 3 * queue_workers.COMMITS * queue_workers.ROWS
+    assert (
+        len({value for part in parts for value in part})
+        == 3 * place.commits(queue_workers.COMMITS) * queue_workers.ROWS
+    )
+    assert sum(map(len, parts)) == 3 * place.commits(queue_workers.COMMITS) * queue_workers.ROWS
     # What was appended at once lies together, in its order.
     for found in ranges:
         mine = [value.split() for value in parts[found.partition][found.first : found.next]]

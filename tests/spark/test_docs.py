@@ -87,6 +87,27 @@ def test_the_page_on_tablestore(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == [*changes, "[{'id': 'o1', 'price': 10.0}]"]
 
 
+def test_the_page_on_ytsaurus(tmp_path: Path) -> None:
+    script = "\n".join(blocks("docs/ytsaurus.md", "python"))
+    try:
+        script = script.replace("http://127.0.0.1:8585", serving.ytsaurus_endpoint())
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", script],
+            cwd=tmp_path,
+            env={**os.environ, "YT_TOKEN": serving.TOKEN},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    finally:
+        serving.stop()
+    assert done.returncode == 0, done.stderr[-4000:]
+    read, written, offsets = done.stdout.splitlines()[-3:]
+    assert read == "[{'data': 'one'}, {'data': 'three'}]"
+    assert written == "[{'data': 'one', 'data_length': 3}, {'data': 'three', 'data_length': 5}]"
+    assert offsets == "{0: 2, 1: 0}"
+
+
 def test_the_page_of_options_is_made_from_the_code() -> None:
     subprocess.run([sys.executable, str(ROOT / "tools" / "options_page.py"), "--check"], check=True)
 

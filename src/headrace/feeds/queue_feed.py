@@ -181,9 +181,10 @@ class QueueFeed:
         """
         self._check_store(previous)
         previous = self._without_dropped(previous, {name: queue.id for name, queue in self._queues.items()})
+        bounds = {name: queue.bounds() for name, queue in self._queues.items()}
+        previous = self._with_partitions_left(previous, bounds)
         self._meet_consumer(previous)
         self.commit(previous)
-        bounds = {name: queue.bounds() for name, queue in self._queues.items()}
         self._ends = {name: {number: rows.upper for number, rows in part.items()} for name, part in bounds.items()}
         since = {
             name: resolve_position(self.start, self._queues[name], part, self._consumer)
@@ -320,6 +321,28 @@ class QueueFeed:
                     valid=list(self._queues),
                     remedy="name the queue again, or start with a new checkpoint location",
                 )
+
+    def _with_partitions_left(self, offset: QueueOffset, bounds: Mapping[str, Mapping[int, Bounds]]) -> QueueOffset:
+        """Return an offset without the partitions that queues no longer have.
+
+        Raises:
+            DataLossError: there are some, and rows that are lost are not accepted.
+        """
+        gone = {name: sorted(rows.keys() - bounds[name].keys()) for name, rows in offset.queues.items()}
+        for name in [name for name, numbers in gone.items() if numbers]:
+            if self.fail_on_data_loss:
+                raise DataLossError(
+                    f"queue {name!r} has fewer partitions than the query has read",
+                    received=f"{len(bounds[name])} partitions, and an offset in partition {gone[name][-1]}",
+                    remedy="give it as many partitions as before, set option failOnDataLoss=false to go on with those "
+                    "that are there, or start with a new checkpoint location",
+                )
+            _log.warning("failOnDataLoss=false: partitions %s of queue %r are gone and passed over", gone[name], name)
+        left = {
+            name: {number: row for number, row in rows.items() if number in bounds[name]}
+            for name, rows in offset.queues.items()
+        }
+        return offset if left == offset.queues else replace(offset, queues=left)
 
     def _without_dropped(self, offset: QueueOffset, ids: Mapping[str, str]) -> QueueOffset:
         """Return an offset that begins at row 0 in queues with other ids: they were dropped and made anew since.

@@ -21,6 +21,7 @@ from headrace.spark.options import (
     TABLESTORE_OPTIONS,
     Location,
     Settings,
+    find_queue,
     locate,
     with_default_store,
 )
@@ -168,8 +169,8 @@ class QueueDataSource(_StoreDataSource):
         names, name = self.queue_names(), self.location.table
         if not names and name is not None and not self.names_tunnel():
             # Only queues have consumers.
-            meant = self.consumer_name() is not None or (store.capabilities.queues and name in store.queues())
-            names = (name,) if meant else ()
+            queue = store.queue(name) if self.consumer_name() is not None else find_queue(store, name)
+            return [] if queue is None else [queue]
         return [store.queue(name) for name in names]
 
     def open_consumer(self, store: Store) -> Consumer | None:

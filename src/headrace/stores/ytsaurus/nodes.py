@@ -1,0 +1,151 @@
+"""Names and paths: where in Cypress the store's objects are, and what a node there is to headrace.
+
+A name that begins with ``//`` is a path of Cypress; any other one is that of a node in the store's directory. What
+headrace keeps for itself (staged rows, markers, positions) lies in `Names.state`, below that directory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, UnsupportedError
+from headrace.stores.ytsaurus.connection import Connection
+from headrace.wire.ytsaurus.paths import PathError, escape, parse_path
+from headrace.wire.ytsaurus.types import YtColumn, columns_of
+
+TABLE, QUEUE, CONSUMER, PRODUCER = "table", "queue", "consumer", "producer"
+TYPE_OF_KIND = {CONSUMER: "queue_consumer", PRODUCER: "queue_producer"}
+"""The types of Cypress with which nodes of a kind are created."""
+_KIND_ATTRIBUTES = ("type", "dynamic", "sorted", "treat_as_queue_consumer", "treat_as_queue_producer")
+TIMESTAMP_TYPE = "headrace_timestamp"
+"""The attribute with the type that a queue's `$timestamp` was declared with; the service knows one type for it."""
+ATTRIBUTES = (*_KIND_ATTRIBUTES, "id", "schema", "tablet_count", "auto_trim_config", TIMESTAMP_TYPE)
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True)
+class Names:
+    """The store's directory, and the paths that follow from it."""
+
+    directory: str
+
+    @property
+    def state(self) -> str:
+        """The directory of what headrace keeps for itself."""
+        return f"{self.directory}/.headrace"
+
+    def path(self, name: str) -> str:
+        """Return where the object of a name is.
+
+        Raises:
+            OptionError: it is no name.
+        """
+        try:
+            valid = isinstance(name, str) and bool(name) and name.encode() is not None
+        except UnicodeEncodeError:
+            valid = False
+        if not valid:
+            raise OptionError("a name is a text that is not empty", received=ascii(name))
+        if not name.startswith("//"):
+            return f"{self.directory}/{escape(name)}"
+        try:
+            return parse_path(name).node.text
+        except PathError as error:
+            raise OptionError("this name is no path of Cypress", received=repr(name), valid=error.valid) from None
+
+    def name(self, path: str) -> str:
+        """Return the name of what is at a path: its own in the store's directory, elsewhere the path."""
+        found = parse_path(path).node
+        above, own = found.text.rpartition("/")[0], found.name
+        return own if above == self.directory and escape(own) == found.text[len(above) + 1 :] else found.text
+
+    def is_state(self, path: str) -> bool:
+        """Tell whether a path is one of headrace's own."""
+        return path.startswith(f"{self.state}/")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A dynamic table as it stands: what it is to headrace, and its columns."""
+
+    path: str
+    kind: str
+    attributes: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def id(self) -> str:
+        return str(self.attributes["id"])
+
+    @property
+    def columns(self) -> tuple[YtColumn, ...]:
+        return columns_of(self.attributes["schema"])
+
+    @property
+    def tablets(self) -> int:
+        return int(self.attributes["tablet_count"])
+
+
+def find(connection: Connection, names: Names, name: str, kind: str) -> Node:
+    """Return the object of a kind.
+
+    Raises:
+        NotFoundError: there is none of that name, or it is of another kind.
+    """
+    path = names.path(name)
+    found = connection.attributes(path, ATTRIBUTES)
+    there = None if found is None else kind_of(found)
+    if found is None or there != kind:
+        raise NotFoundError(
+            f"no such {kind}",
+            received=repr(name) if there is None else f"{name!r}, which is a {there}",
+            valid=of_kind(connection, names, kind),
+        )
+    return Node(path, kind, found)
+
+
+def find_other(connection: Connection, names: Names, name: str, kind: str) -> None:
+    """Raise `AlreadyExistsError` if something of another kind has the name."""
+    found = connection.attributes(names.path(name), ATTRIBUTES)
+    there = None if found is None else kind_of(found)
+    if there not in (None, kind):
+        raise AlreadyExistsError(f"{name!r} is the name of a {there} already", remedy="choose another name")
+
+
+def kind_of(attributes: Mapping[str, Any]) -> str:
+    """Return what a node is: one of the kinds of this module, or its type in Cypress."""
+    node_type = str(attributes.get("type"))
+    if node_type != "table":
+        return node_type
+    if not attributes.get("dynamic"):
+        return "static table"
+    if attributes.get("treat_as_queue_consumer"):
+        return CONSUMER
+    if attributes.get("treat_as_queue_producer"):
+        return PRODUCER
+    return TABLE if attributes.get("sorted") else QUEUE
+
+
+def of_kind(connection: Connection, names: Names, kind: str) -> list[str]:
+    """Return the names of the objects of a kind in the store's directory, sorted."""
+    children = connection.children(names.directory, _KIND_ATTRIBUTES)
+    return sorted(name for name, attributes in children if kind_of(attributes) == kind)
+
+
+def check_path_in_queries(path: str) -> str:
+    """Return a path as queries have it.
+
+    Raises:
+        UnsupportedError: it has a character that the query language cannot have in a path.
+    """
+    if "]" in path or "\n" in path:
+        raise UnsupportedError("queries of YTsaurus cannot name this path", received=repr(path), valid="no ] in it")
+    return f"[{path}]"
+
+
+def node_name(text: str) -> str:
+    """Return a name for a node of headrace's own that is made of any text."""
+    short = text if len(text) <= _LONGEST_NAME else f"{text[:40]}-{hashlib.sha256(text.encode()).hexdigest()}"
+    return escape(short.replace("/", "%2F")) if short else "-"

@@ -1,0 +1,50 @@
+"""When a queue removes rows by itself: headrace's options as the attribute that the queue agent reads, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.errors import OptionError
+from headrace.ports import QueueOptions
+
+_MILLISECONDS = 1000
+
+
+def options_of(config: Mapping[str, Any]) -> QueueOptions:
+    """Return the options that ``@auto_trim_config`` stands for."""
+    lifetime = config.get("retained_lifetime_duration")
+    rows = config.get("retained_rows")
+    return QueueOptions(
+        auto_trim=bool(config.get("enable", False)),
+        retained_rows=None if rows is None else int(rows),
+        retained_seconds=None if lifetime is None else int(lifetime) / _MILLISECONDS,
+    )
+
+
+def config_of(options: QueueOptions, changes: Mapping[str, Any]) -> tuple[QueueOptions, dict[str, Any]]:
+    """Return options with some changed, and the value of ``@auto_trim_config`` for them.
+
+    Raises:
+        OptionError: an unknown option, or a value that is not of its kind.
+    """
+    known = [field.name for field in dataclasses.fields(QueueOptions)]
+    for name, value in changes.items():
+        if name not in known:
+            raise OptionError("unknown option of a queue", received=name, valid=known)
+        if name == "auto_trim":
+            if not isinstance(value, bool):
+                raise OptionError("option auto_trim is True or False", received=repr(value))
+        elif value is not None:
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or value < 0 or value != int(value):
+                unit = "rows" if name == "retained_rows" else "seconds"
+                raise OptionError(f"option {name} is a whole number of {unit}, or None", received=repr(value))
+    changed = dataclasses.replace(options, **changes)
+    config: dict[str, Any] = {"enable": changed.auto_trim}
+    if changed.retained_rows is not None:
+        config["retained_rows"] = int(changed.retained_rows)
+    if changed.retained_seconds is not None:
+        config["retained_lifetime_duration"] = int(changed.retained_seconds) * _MILLISECONDS
+    return changed, config

@@ -1,0 +1,304 @@
+"""The store of a YTsaurus cluster."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError, UnsupportedError
+from headrace.model import OPERATORS, TableSchema
+from headrace.ports import Capabilities, Files, Publisher, QueueOptions, Registration
+from headrace.queues import TIMESTAMP, QueueSchema
+from headrace.stores.ytsaurus import nodes, registrations, tables
+from headrace.stores.ytsaurus.connection import Address, Connection
+from headrace.stores.ytsaurus.consumers import YtConsumer
+from headrace.stores.ytsaurus.failures import YtExistsError, YtNotFoundError, translated
+from headrace.stores.ytsaurus.files import YtFiles
+from headrace.stores.ytsaurus.nodes import CONSUMER, PRODUCER, QUEUE, TABLE, TIMESTAMP_TYPE, Names
+from headrace.stores.ytsaurus.producers import YtProducer
+from headrace.stores.ytsaurus.progress import keeper_of
+from headrace.stores.ytsaurus.publisher import YtPublisher
+from headrace.stores.ytsaurus.queue_options import config_of
+from headrace.stores.ytsaurus.queues import YtQueue
+from headrace.stores.ytsaurus.schemas import queue_schema, table_schema
+from headrace.stores.ytsaurus.tables import YtTable
+from headrace.stores.ytsaurus.without_tunnels import StoreWithoutTunnels
+from headrace.types import type_name
+
+_MOMENT = 0.2
+_MOST_PARTITIONS = 1000
+
+
+class YtStore(StoreWithoutTunnels):
+    """Queues, consumers, producers, sorted tables and files of a YTsaurus cluster.
+
+    It can be pickled, with the token. Nothing that is shown has the token in it.
+
+    Args:
+        address: the cluster.
+        directory: the path of Cypress where names that are no paths belong, and below which headrace keeps what it
+            needs for itself.
+        url: of the store, with the directory.
+    """
+
+    capabilities = Capabilities(
+        transactions=True,
+        whole_rows=True,
+        pre_images=False,
+        add_columns=False,
+        split_partitions=False,
+        queues=True,
+        predicates=frozenset(OPERATORS),
+        column_types=(
+            *("boolean", "byte", "short", "int", "long", "float", "double", "string", "binary"),
+            *("date", "timestamp", "timestamp_ntz", "decimal(10,2)", "decimal(12,2)"),
+        ),
+        any_names=False,
+        tells_changes=False,
+        tells_rows=False,
+        rewinds=False,
+        trims=False,
+        files=True,
+        tunnels=False,
+        row_times=False,
+        partition_sizes=False,
+        rows_at_once=100_000,
+    )
+
+    def __init__(self, address: Address, directory: str, url: str) -> None:
+        self.url = url
+        self._connection = Connection(address)
+        self._names = Names(directory)
+
+    def __repr__(self) -> str:
+        return f"YtStore({self.url!r})"
+
+    @functools.cached_property
+    def id(self) -> str:  # type: ignore[override]
+        """The cluster's own name and the directory, whatever the proxy is called."""
+        return f"yt:{registrations.cluster_name(self._connection)}:{self._names.directory}"
+
+    # -- tables -------------------------------------------------------------------------------------------
+
+    def tables(self) -> list[str]:
+        return nodes.of_kind(self._connection, self._names, TABLE)
+
+    def create_table(
+        self,
+        name: str,
+        columns: Mapping[str, str | pa.DataType] | pa.Schema,
+        primary_key: str | Sequence[str],
+        *,
+        exist_ok: bool = False,
+        **options: Any,
+    ) -> YtTable:
+        schema = TableSchema.of(columns, primary_key)
+        tables.check_options(options)
+        if not schema.attributes:
+            raise UnsupportedError(
+                "a table of YTsaurus needs a column besides its key", received=schema.names, remedy="add a column"
+            )
+        attributes = {"dynamic": True, "schema": table_schema(schema)}
+        if not self._create(name, TABLE, "table", attributes, exist_ok=exist_ok):
+            table = self.table(name)
+            _check_same(name, table.schema, schema)
+            return table
+        return self.table(name)
+
+    def table(self, name: str, columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None) -> YtTable:
+        return YtTable(self._connection, self._names, name)
+
+    def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
+        self._drop(name, TABLE, missing_ok=missing_ok)
+
+    # -- queues -------------------------------------------------------------------------------------------
+
+    def create_queue(
+        self,
+        name: str,
+        columns: Mapping[str, str | pa.DataType] | pa.Schema,
+        *,
+        partitions: int = 1,
+        exist_ok: bool = False,
+        **options: Any,
+    ) -> YtQueue:
+        schema = QueueSchema.of(columns)
+        if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= _MOST_PARTITIONS:
+            raise OptionError(f"a queue has 1 to {_MOST_PARTITIONS} partitions", received=repr(partitions))
+        _, config = config_of(QueueOptions(), options)
+        attributes = {"dynamic": True, "schema": queue_schema(schema), "tablet_count": partitions}
+        if options:
+            attributes["auto_trim_config"] = config
+        if TIMESTAMP in schema.names:
+            attributes[TIMESTAMP_TYPE] = type_name(schema.column(TIMESTAMP).type)
+        if not self._create(name, QUEUE, "table", attributes, exist_ok=exist_ok):
+            queue = self.queue(name)
+            _check_same(name, queue.schema, schema)
+            return queue
+        return self.queue(name)
+
+    def queue(self, name: str) -> YtQueue:
+        return YtQueue(self._connection, self._names, name)
+
+    def queues(self) -> list[str]:
+        return nodes.of_kind(self._connection, self._names, QUEUE)
+
+    def drop_queue(self, name: str, *, missing_ok: bool = False) -> None:
+        """Remove a queue with its registrations, and what consumers and producers that are registered know of it."""
+        try:
+            path = nodes.find(self._connection, self._names, name, QUEUE).path
+        except NotFoundError:
+            if missing_ok:
+                return
+            raise
+        for consumer, _ in registrations.of_queue(self._connection, path):
+            self._unregister(path, consumer)
+            registrations.forget_queue(self._connection, consumer, path)
+        for producer in self.producers():
+            registrations.forget_queue(self._connection, self._names.path(producer), path)
+        self._drop(name, QUEUE, missing_ok=missing_ok)
+
+    # -- consumers and producers ----------------------------------------------------------------------------
+
+    def create_consumer(self, name: str, *, exist_ok: bool = False) -> YtConsumer:
+        self._create(name, CONSUMER, "queue_consumer", {}, exist_ok=exist_ok)
+        return self.consumer(name)
+
+    def consumer(self, name: str) -> YtConsumer:
+        return YtConsumer(self._connection, self._names, name)
+
+    def consumers(self) -> list[str]:
+        return nodes.of_kind(self._connection, self._names, CONSUMER)
+
+    def drop_consumer(self, name: str, *, missing_ok: bool = False) -> None:
+        try:
+            path = nodes.find(self._connection, self._names, name, CONSUMER).path
+        except NotFoundError:
+            if missing_ok:
+                return
+            raise
+        for queue, _, _ in registrations.listed(self._connection, None, path):
+            self._unregister(queue, path)
+        self._drop(name, CONSUMER, missing_ok=missing_ok)
+
+    def register_consumer(self, queue: str, consumer: str, *, vital: bool = False) -> Registration:
+        queue_path = nodes.find(self._connection, self._names, queue, QUEUE).path
+        consumer_path = nodes.find(self._connection, self._names, consumer, CONSUMER).path
+        if not vital:
+            self._unregister_keeper(queue_path, consumer_path)
+        with translated(f"register consumer {consumer!r} for queue {queue!r}"):
+            self._connection.client.register_queue_consumer(queue_path, consumer_path, vital=vital)
+        return Registration(queue, consumer, vital)
+
+    def unregister_consumer(self, queue: str, consumer: str) -> None:
+        queue_path = nodes.find(self._connection, self._names, queue, QUEUE).path
+        consumer_path = nodes.find(self._connection, self._names, consumer, CONSUMER).path
+        self._unregister(queue_path, consumer_path)
+
+    def _unregister(self, queue: str, consumer: str) -> None:
+        self._unregister_keeper(queue, consumer)
+        with translated("unregister a consumer"):
+            self._connection.client.unregister_queue_consumer(queue, consumer)
+
+    def _unregister_keeper(self, queue: str, consumer: str) -> None:
+        """Let go of the rows that were kept for a consumer's batches."""
+        keeper = keeper_of(self._names, consumer)
+        if keeper in dict(registrations.of_queue(self._connection, queue)):
+            with translated("unregister a keeper"):
+                self._connection.client.unregister_queue_consumer(queue, keeper)
+
+    def registrations(self, queue: str | None = None, consumer: str | None = None) -> list[Registration]:
+        queue_path = None if queue is None else nodes.find(self._connection, self._names, queue, QUEUE).path
+        consumer_path = None if consumer is None else nodes.find(self._connection, self._names, consumer, CONSUMER).path
+        found = [
+            Registration(self._names.name(there), self._names.name(reader), vital)
+            for there, reader, vital in registrations.listed(self._connection, queue_path, consumer_path)
+            if not self._names.is_state(reader)
+        ]
+        if queue is None and consumer is None:
+            # Those of other directories are none of the store's.
+            found = [one for one in found if not (one.queue.startswith("//") and one.consumer.startswith("//"))]
+        return sorted(found, key=lambda one: (one.queue, one.consumer))
+
+    def create_producer(self, name: str, *, exist_ok: bool = False) -> YtProducer:
+        self._create(name, PRODUCER, "queue_producer", {}, exist_ok=exist_ok)
+        return self.producer(name)
+
+    def producer(self, name: str) -> YtProducer:
+        return YtProducer(self._connection, self._names, name)
+
+    def producers(self) -> list[str]:
+        return nodes.of_kind(self._connection, self._names, PRODUCER)
+
+    def drop_producer(self, name: str, *, missing_ok: bool = False) -> None:
+        self._drop(name, PRODUCER, missing_ok=missing_ok)
+
+    # -- files, publication, waiting ------------------------------------------------------------------------
+
+    def files(self) -> Files:
+        return YtFiles(self._connection, self._names)
+
+    def publisher(self, job: str, sink: str = "") -> Publisher:
+        return YtPublisher(self._connection, self._names, job, sink)
+
+    def wait_for_change(self, timeout: float) -> bool:
+        """Wait a moment: the cluster does not tell when something is committed."""
+        time.sleep(max(0.0, min(timeout, _MOMENT)))
+        return True
+
+    def close(self) -> None:
+        """Keep the connections of a thread for its next use, as making them takes several requests."""
+
+    # -- making and dropping ----------------------------------------------------------------------------------
+
+    def _create(self, name: str, kind: str, node_type: str, attributes: Mapping[str, Any], *, exist_ok: bool) -> bool:
+        """Make a node and mount it; tell whether it was made.
+
+        Raises:
+            AlreadyExistsError: the name is taken, and the node there is not accepted.
+        """
+        path = self._names.path(name)
+        client = self._connection.client
+        try:
+            with translated(f"create {kind} {name!r}"):
+                client.create(node_type, path, recursive=True, attributes=dict(attributes))
+        except YtExistsError:
+            nodes.find_other(self._connection, self._names, name, kind)
+            if not exist_ok:
+                raise AlreadyExistsError(
+                    f"there is a {kind} of this name in {self.url}",
+                    received=repr(name),
+                    remedy="pass exist_ok=True (on the command line --if-not-exists) to use it as it is",
+                ) from None
+            return False
+        with translated(f"mount {path}"):
+            client.mount_table(path, sync=True)
+        return True
+
+    def _drop(self, name: str, kind: str, *, missing_ok: bool) -> None:
+        try:
+            path = nodes.find(self._connection, self._names, name, kind).path
+            with translated(f"drop {kind} {name!r}"):
+                self._connection.client.remove(path)
+        except (NotFoundError, YtNotFoundError):
+            if not missing_ok:
+                raise
+
+
+def _check_same(name: str, there: TableSchema | QueueSchema, wanted: TableSchema | QueueSchema) -> None:
+    """Raise `SchemaError` unless a table or queue has the wanted columns and key, in any order."""
+    if _described(there) != _described(wanted):
+        raise SchemaError(
+            f"{name!r} is there with other columns or another key",
+            received=f"{', '.join(wanted.names)}; key {', '.join(wanted.primary_key)}",
+            valid=f"{', '.join(there.names)}; key {', '.join(there.primary_key)}",
+        )
+
+
+def _described(schema: TableSchema | QueueSchema) -> tuple[Any, ...]:
+    columns = {column.name: (type_name(column.type), column.nullable) for column in schema.columns}
+    return columns, schema.primary_key

@@ -1,0 +1,108 @@
+"""Rows on their way into a sorted table: puts, updates that keep cells, deletions; and in which transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.model import RowChange
+from headrace.rows import check_not_null
+from headrace.stores.ytsaurus.connection import ROWS_PER_REQUEST, ROWS_PER_TABLET, Connection
+from headrace.stores.ytsaurus.schemas import TableLayout
+
+
+def write_whole(
+    connection: Connection,
+    path: str,
+    layout: TableLayout,
+    change: RowChange,
+    rows: pa.Table,
+    *,
+    keep_nulls: bool = False,
+) -> None:
+    """Write typed rows so that they become visible at once, if they are no more than a transaction can have.
+
+    More become visible part by part, in their order.
+    """
+    requests = sum(1 for _ in _pieces(rows.slice(0, ROWS_PER_TABLET), change, layout, keep_nulls=keep_nulls))
+    if requests <= 1 and rows.num_rows <= ROWS_PER_REQUEST:
+        # One request is a transaction of its own, which the client may safely repeat.
+        write(connection, path, layout, change, rows, keep_nulls=keep_nulls)
+        return
+    for first in range(0, rows.num_rows, ROWS_PER_TABLET):
+        part = rows.slice(first, ROWS_PER_TABLET)
+        with connection.transaction() as client:
+            write(connection, path, layout, change, part, keep_nulls=keep_nulls, client=client)
+
+
+def write(
+    connection: Connection,
+    path: str,
+    layout: TableLayout,
+    change: RowChange,
+    rows: pa.Table,
+    *,
+    keep_nulls: bool = False,
+    client: Any = None,
+) -> None:
+    """Write typed rows, in the transaction of a client if there is one.
+
+    Args:
+        keep_nulls: whether an update sets cells to null; otherwise a null leaves the cell as it is.
+    """
+    if change is RowChange.UPDATE and keep_nulls:
+        check_not_null(rows, layout.schema)
+    for piece in _pieces(rows, change, layout, keep_nulls=keep_nulls):
+        batch, columns = layout.written(piece)
+        if change is RowChange.DELETE:
+            connection.delete(path, batch, columns, client=client)
+        else:
+            connection.insert(path, batch, columns, update=change is RowChange.UPDATE, client=client)
+
+
+def _pieces(rows: pa.Table, change: RowChange, layout: TableLayout, *, keep_nulls: bool) -> Iterator[pa.Table]:
+    """Yield rows that can be written with the same columns, in an order that gives the same result."""
+    if not rows.num_rows:
+        return
+    if change is not RowChange.UPDATE or keep_nulls:
+        yield rows
+        return
+    key = list(layout.schema.primary_key)
+    attributes = [name for name in rows.column_names if name not in key]
+    if not any(rows.column(name).null_count for name in attributes):
+        yield rows
+        return
+    given = np.stack([rows.column(name).is_valid().to_numpy() for name in attributes], axis=1)
+    _, patterns = np.unique(given, axis=0, return_inverse=True)
+    patterns = patterns.reshape(-1)
+    for taken in _runs(rows.select(key), patterns):
+        names = [name for name, there in zip(attributes, given[taken[0]], strict=True) if there]
+        yield rows.take(pa.array(taken)).select([*key, *names])
+
+
+def _runs(keys: pa.Table, patterns: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the numbers of rows with the same pattern.
+
+    Rows of different keys may change places. Where a key stands twice, the rows stay as they are, in runs.
+    """
+    if keys.group_by(keys.column_names).aggregate([]).num_rows == keys.num_rows:
+        for pattern in range(int(patterns.max()) + 1):
+            yield np.flatnonzero(patterns == pattern)
+        return
+    breaks = np.flatnonzero(np.diff(patterns)) + 1
+    yield from np.split(np.arange(len(patterns)), breaks)
+
+
+def last_of_each_key(rows: pa.Table, key: list[str]) -> pa.Table:
+    """Return the last row of each key, in the order of the rows."""
+    numbered = rows.select(key).append_column("\0number", pa.array(np.arange(rows.num_rows)))
+    last = numbered.group_by(key).aggregate([("\0number", "max")]).column("\0number_max")
+    return rows.take(pa.array(np.sort(last.to_numpy())))
+
+
+def keys_gone(here: pa.Table, wanted: pa.Table) -> pa.Table:
+    """Return the keys of ``here`` that are not in ``wanted``; both have the key columns only."""
+    return here.combine_chunks().join(wanted.combine_chunks(), here.column_names, join_type="left anti")

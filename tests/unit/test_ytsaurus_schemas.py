@@ -1,0 +1,88 @@
+"""Columns of YTsaurus' tables as headrace has them: keys, what the service computes, and its clock."""
+
+from __future__ import annotations
+
+import datetime
+
+import pyarrow as pa
+import pytest
+
+from headrace.errors import SchemaError, UnsupportedError
+from headrace.model import TableSchema
+from headrace.queues import QueueSchema
+from headrace.stores.ytsaurus.schemas import (
+    QueueLayout,
+    TableLayout,
+    queue_schema,
+    seconds_of,
+    table_schema,
+    timestamp_of,
+)
+from headrace.wire.ytsaurus.types import YtColumn, columns_of
+
+
+def key(name: str, yt: str, expression: str | None = None) -> YtColumn:
+    column = YtColumn.of(name, yt, sort_order="ascending")
+    return column if expression is None else YtColumn(**{**vars(column), "expression": expression})
+
+
+def test_whole_numbers_in_keys_are_long_and_checked_when_they_are_written() -> None:
+    layout = TableLayout.of([key("id", "uint8"), YtColumn.of("n", "int64")], "t")
+    assert layout.schema.column("id").type == pa.int64()
+    rows, columns = layout.written(pa.table({"id": pa.array([0, 255], pa.int64()), "n": [1, 2]}))
+    assert (rows.column("id").type, [column.name for column in columns]) == (pa.int16(), ["id", "n"])
+    with pytest.raises(SchemaError, match="'id'"):
+        layout.written(pa.table({"id": pa.array([1 << 40], pa.int64())}))
+
+
+def test_columns_that_follow_from_others_are_left_out_but_order_the_rows() -> None:
+    layout = TableLayout.of([key("hash", "uint64", "farm_hash(id)"), key("id", "string")], "t")
+    assert (layout.schema.names, layout.schema.primary_key, layout.computed) == (("id",), ("id",), True)
+    assert [column.name for column in layout.key] == ["hash", "id"]
+
+
+@pytest.mark.parametrize(
+    "columns", [[key("id", "uint64")], [key("id", "double")], [key(f"k{n}", "int64") for n in range(5)]]
+)
+def test_a_key_that_headrace_has_not_is_named(columns: list[YtColumn]) -> None:
+    with pytest.raises(UnsupportedError, match="'t' has a key"):
+        TableLayout.of(columns, "t")
+
+
+def test_new_tables_hold_every_value_of_their_types() -> None:
+    schema = TableSchema.of({"day": "date", "at": "timestamp", "raw": "binary", "id": "long"}, "id")
+    columns = columns_of([dict(column) for column in table_schema(schema)])
+    assert [(column.name, column.yt) for column in columns[:3]] == [
+        ("id", "int64"),
+        ("day", "date32"),
+        ("at", "timestamp64"),
+    ]
+    assert TableLayout.of(columns, "t").schema.column("raw").type == pa.binary()
+    assert table_schema(schema).attributes == {"strict": True, "unique_keys": True}
+
+
+def test_a_queue_comes_back_as_it_was_made() -> None:
+    schema = QueueSchema.of({"data": "string", "$timestamp": "timestamp", "$cumulative_data_weight": "long"})
+    layout = QueueLayout.of(columns_of([dict(column) for column in queue_schema(schema)]))
+    assert layout.schema == schema
+    assert [column.name for column in layout.written] == ["data", "$tablet_index"]
+
+
+@pytest.mark.parametrize("seconds", [1.0, 1_700_000_000.0, 1_700_000_000.123456, 1_700_000_000.999999])
+def test_times_are_found_again_to_the_microsecond(seconds: float) -> None:
+    timestamp = timestamp_of(seconds)
+    assert seconds_of(timestamp) == pytest.approx(seconds, abs=1e-7)
+    layout = QueueLayout.of(
+        columns_of(
+            [dict(column) for column in queue_schema(QueueSchema.of({"a": "string", "$timestamp": "timestamp"}))]
+        )
+    )
+    rows = pa.RecordBatch.from_pydict(
+        {"$row_index": [0], "a": ["x"], "$timestamp": pa.array([timestamp]).cast(pa.decimal128(20, 0))}
+    )
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    assert layout.read(rows).column("$timestamp").to_pylist() == [moment]
+
+
+def test_the_beginning_of_time_is_no_time() -> None:
+    assert seconds_of(0) is None
