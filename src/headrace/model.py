@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import enum
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -47,8 +48,7 @@ class RowSchema:
     columns: tuple[Column, ...]
 
     def __post_init__(self) -> None:
-        names = [column.name for column in self.columns]
-        repeated = sorted({name for name in names if names.count(name) > 1})
+        repeated = sorted(name for name, count in Counter(column.name for column in self.columns).items() if count > 1)
         if repeated:
             raise SchemaError("a column name stands twice", received=", ".join(repeated))
 

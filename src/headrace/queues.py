@@ -252,12 +252,14 @@ def _text_hashes(array: pa.Array) -> npt.NDArray[np.uint64]:
 def data_weights(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """Return each row's data weight: 1, plus 8 for a number, 1 for a boolean, the bytes of a text, 0 for null.
 
-    A time counts as a number, a decimal 16, a composite value the sum of its parts. Source: YTsaurus' queues.
+    A time counts as a number, a decimal 16, a composite value the sum of its parts. Source: YTsaurus' queues. A
+    decimal(20,0) counts as the number that it stands for: stores without unsigned numbers carry 64 bits so.
     """
     return sum((_weights(column) for column in rows.columns), start=np.ones(rows.num_rows, dtype=np.int64))
 
 
 _WEIGHT_OF_NUMBER, _WEIGHT_OF_DECIMAL = 8, 16
+_UNSIGNED = pa.decimal128(20, 0)
 
 
 def _weights(array: pa.Array) -> npt.NDArray[np.int64]:
@@ -274,7 +276,7 @@ def _weights(array: pa.Array) -> npt.NDArray[np.int64]:
         weights = _summed(_weights(array.values), array)
     elif pa.types.is_boolean(kind):
         weights = np.ones(len(array), dtype=np.int64)
-    elif pa.types.is_decimal(kind):
+    elif pa.types.is_decimal(kind) and kind != _UNSIGNED:
         weights = np.full(len(array), _WEIGHT_OF_DECIMAL)
     else:
         weights = np.full(len(array), _WEIGHT_OF_NUMBER)

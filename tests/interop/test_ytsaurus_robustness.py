@@ -207,7 +207,7 @@ def test_bodies_that_are_not_packed_as_they_say_are_refused(yt_server: YtServer)
         b"GET /api/v4 HTTP/9.9\r\n\r\n",
         b"PUT /api/v4/set HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
         b"PUT /api/v4/set HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"GET /api/v4 HTTP/1.1\r\n" + b"X: " + b"y" * 200_000 + b"\r\n\r\n",
+        b"GET /api/v4 HTTP/1.1\r\n" + b"X: " + b"y" * 300_000 + b"\r\n\r\n",
     ],
 )
 def test_what_is_no_http_is_answered_or_closed(impatient: YtServer, data: bytes) -> None:

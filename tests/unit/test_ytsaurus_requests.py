@@ -175,8 +175,13 @@ def test_parameters_may_be_spread_over_headers() -> None:
 
 
 def test_the_formats_of_a_request_are_those_of_its_parameters_or_headers() -> None:
-    given = read_call(of_kind("structured"), {"x-yt-output-format": "<format=text>yson"}, b"", b"")
-    assert (given.input_format, given.output_format) == (JSON, YSON_TEXT)
+    for of_headers, written in (
+        ({}, '{"$value": "yson", "$attributes": {"format": "text"}}'),
+        ({"x-yt-header-format": "yson"}, "<format=text>yson"),
+        ({"x-yt-header-format": "<format=text>yson"}, "<format=text>yson"),
+    ):
+        given = read_call(of_kind("structured"), {**of_headers, "x-yt-output-format": written}, b"", b"")
+        assert (given.input_format, given.output_format) == (JSON, YSON_TEXT)
     accepted = read_call(of_kind("tabular"), {"accept": "application/x-yt-yson-binary"}, b"", b"")
     assert (accepted.input_format, accepted.output_format) == (YSON_TEXT, Format("yson", {"format": "binary"}))
 

@@ -39,8 +39,8 @@ from headrace.cli.app import App, common_options, pass_app
     "file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="A TOML file with access keys, or tokens; without it, HEADRACE_ACCESS_KEY_ID and HEADRACE_ACCESS_KEY_SECRET of "
-    "the environment are the one key, or HEADRACE_YT_TOKEN the one token.",
+    help="A TOML file with access keys, or tokens; without it, HEADRACE_ACCESS_KEY_ID and HEADRACE_ACCESS_KEY_SECRET "
+    "of the environment are the one key, or HEADRACE_YT_TOKEN the one token.",
 )
 @click.option(
     "--cluster-name", default="primary", show_default=True, help="The name of the cluster, for clients of YTsaurus."

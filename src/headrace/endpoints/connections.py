@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -23,7 +23,12 @@ class ClientConnection(HttpToolsProtocol):
     uvicorn waits for ever for headers that do not come, keeps headers and trailers of any length, waits for ever for
     clients that do not read, and drops the answer of a client that has closed its side after its request. Bodies are
     the application's business. Connections beyond ``limit_concurrency`` are closed at once.
+
+    Attributes:
+        head_bytes: what a request may have besides its body.
     """
+
+    head_bytes: ClassVar[int] = HEAD_BYTES
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -58,7 +63,7 @@ class ClientConnection(HttpToolsProtocol):
         super().data_received(data)
         if self.transport.is_closing():
             return
-        if self._head_bytes > HEAD_BYTES:
+        if self._head_bytes > self.head_bytes:
             self.send_400_response("Too many bytes besides the body.")
         elif self._head_timer is None and self.timeout_keep_alive_task is None and not self._is_busy():
             self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.abort)

@@ -23,7 +23,14 @@ _MAX_CONNECTIONS = 4096
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
-def run(make_app: Callable[[], Any], port: int, *, host: str = LOOPBACK, ready: Callable[[str, int], None]) -> None:
+def run(
+    make_app: Callable[[], Any],
+    port: int,
+    *,
+    host: str = LOOPBACK,
+    ready: Callable[[str, int], None],
+    connection: str = "headrace.endpoints.connections:ClientConnection",
+) -> None:
     """Serve until the process gets SIGINT or SIGTERM, then end what is being worked on.
 
     Args:
@@ -31,15 +38,15 @@ def run(make_app: Callable[[], Any], port: int, *, host: str = LOOPBACK, ready: 
         port: 0 takes one that is free.
         host: the address to listen at.
         ready: called with host and port once clients can connect.
+        connection: the class of connections, as ``module:name``; a `headrace.endpoints.connections.ClientConnection`.
 
     Raises:
         OptionError: the address cannot be listened at.
         MissingDependencyError: uvicorn is not installed.
     """
     try:
+        import httptools  # noqa: F401 (which the connections need)
         import uvicorn
-
-        from headrace.endpoints.connections import ClientConnection
     except ImportError:
         raise MissingDependencyError(
             "the endpoint needs a package that is not installed",
@@ -52,7 +59,7 @@ def run(make_app: Callable[[], Any], port: int, *, host: str = LOOPBACK, ready: 
             make_app(),
             log_config=None,
             access_log=False,
-            http=ClientConnection,
+            http=connection,
             lifespan="on",
             ws="none",
             server_header=False,

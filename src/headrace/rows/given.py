@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -38,7 +39,8 @@ def to_arrow(rows: Rows, schema: RowSchema, *, columns: ColumnSet) -> pa.Table:
     """
     primary_key = _primary_key(schema)
     given, length = _by_name(rows, schema, columns)
-    unknown = [name for name in given if name not in schema.names]
+    known = set(schema.names)
+    unknown = [name for name in given if name not in known]
     if unknown and columns != "keys":
         raise SchemaError(
             f"the rows have a column that the {'table' if primary_key else 'queue'} has not",
@@ -124,9 +126,9 @@ def _check_column_not_null(column: Column, values: pa.ChunkedArray, *, given: bo
 def _by_name(rows: Rows, schema: RowSchema, columns: ColumnSet) -> tuple[_Given, int]:
     """Return the rows as columns, and how many rows there are."""
     if isinstance(rows, pa.Table | pa.RecordBatch):
-        repeated = {name for name in rows.column_names if rows.column_names.count(name) > 1}
+        repeated = sorted(name for name, count in Counter(rows.column_names).items() if count > 1)
         if repeated:
-            raise SchemaError("the rows have a column twice", received=", ".join(sorted(repeated)))
+            raise SchemaError("the rows have a column twice", received=", ".join(repeated))
         return dict(zip(rows.column_names, rows.columns, strict=True)), rows.num_rows
     if isinstance(rows, Mapping):
         rows = [rows]

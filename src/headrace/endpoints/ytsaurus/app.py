@@ -7,18 +7,19 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from headrace.endpoints.ytsaurus.answers import Response, descriptors, failed, json_response, method_of, written
-from headrace.endpoints.ytsaurus.bodies import MAX_FILE_BYTES, MAX_MEMORY_BYTES, Body
+from headrace.endpoints.ytsaurus.bodies import MAX_FILE_BYTES, MAX_MEMORY_BYTES, MAX_PACKED_BYTES, Body
 from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.endpoints.ytsaurus.commands import COMMANDS, Command, Context
 from headrace.endpoints.ytsaurus.configuration import Configuration
 from headrace.endpoints.ytsaurus.errors import refused, yt_error
 from headrace.endpoints.ytsaurus.mutations import execute
+from headrace.endpoints.ytsaurus.outgoing import PIECE_BYTES, Outgoing, on_disk
 from headrace.endpoints.ytsaurus.requests import header_format, read_call, takes_parameters_in_body, user_of
 from headrace.endpoints.ytsaurus.system_commands import VERSION
 from headrace.wire.ytsaurus.errors import Code, YtError
@@ -42,15 +43,20 @@ class Bounds:
     """How much an endpoint takes on.
 
     Attributes:
-        workers: requests that are worked on at once; each is a thread with its own connection to the store.
+        workers: light requests that are worked on at once, and heavy ones too, so that rows stand in nobody's way;
+            each is a thread with its own connection to the store.
         waiting: requests that may wait for that.
         body_bytes: bytes of bodies, as they came, that are held in memory at once.
+        answer_bytes: bytes of answers that are held in memory at once until clients take them; ``answer_disk_bytes``
+            those on disk.
         silent_seconds: for how long the next bytes of a body may take to come.
     """
 
-    workers: int = 8
+    workers: int = 4
     waiting: int = 1000
     body_bytes: int = 512 << 20
+    answer_bytes: int = 256 << 20
+    answer_disk_bytes: int = 16 << 30
     silent_seconds: float = 60.0
 
 
@@ -93,13 +99,16 @@ class YtsaurusApp:
         self._configuration = configuration
         self._bounds = bounds or Bounds()
         self.cluster = Cluster(configuration.root, name=configuration.cluster_name)
-        self._pool = ThreadPoolExecutor(self._bounds.workers, thread_name_prefix="headrace-ytsaurus")
+        self._light = ThreadPoolExecutor(self._bounds.workers, thread_name_prefix="headrace-ytsaurus-light")
+        self._heavy = ThreadPoolExecutor(self._bounds.workers, thread_name_prefix="headrace-ytsaurus-heavy")
+        self._outgoing = Outgoing(self._bounds.answer_bytes, self._bounds.answer_disk_bytes)
         self._requests = 0
         self._body_bytes = 0
 
     def close(self) -> None:
         """Wait for what is being worked on, and close the store."""
-        self._pool.shutdown()
+        self._light.shutdown()
+        self._heavy.shutdown()
         self.cluster.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -128,9 +137,14 @@ class YtsaurusApp:
             response = _told(error, exchange)
             if not isinstance(error, asyncio.CancelledError):
                 await self._drain(exchange)
-        await self._send(send, exchange, response)
+        size = response.length or len(response.body)
+        # Nothing else may hold the answer, or it would stay in memory after it went to disk.
+        response, free = await self._placed(exchange, response)
+        try:
+            await self._send(send, exchange, response)
+        finally:
+            free()
         if _log.isEnabledFor(logging.DEBUG):
-            size = response.length or len(response.body)
             facts = _facts(exchange, status=response.status, code=response.code, bytes=size)
             _log.debug("request", extra={"facts": facts})
 
@@ -162,7 +176,7 @@ class YtsaurusApp:
         if exchange.method != method_of(command) and (exchange.method == "GET" or command.input is not None):
             problem = f"Command {name} has to be called with another HTTP method"
             return failed(YtError(Code.GENERIC, problem, received=exchange.method, valid=method_of(command)), 405)
-        if self._requests >= self._bounds.workers + self._bounds.waiting:
+        if self._requests >= 2 * self._bounds.workers + self._bounds.waiting:
             raise YtError(Code.REQUEST_QUEUE_FULL, "Too many requests are waiting")
         self._requests += 1
         spooled = command.input == "binary"
@@ -173,8 +187,9 @@ class YtsaurusApp:
                 MAX_FILE_BYTES if spooled else MAX_MEMORY_BYTES,
                 spooled=spooled,
             )
-            rest = await self._read(exchange, body, spooled=spooled)
-            response: Response = await self._in_thread(self._work, exchange, command, body, rest)
+            parts = await self._read(exchange, body, spooled=spooled)
+            pool = self._heavy if command.heavy else self._light
+            response: Response = await self._in_thread(pool, self._work, exchange, command, body, parts)
             return response
         finally:
             self._requests -= 1
@@ -182,23 +197,31 @@ class YtsaurusApp:
             if body is not None:
                 body.close()
 
-    async def _read(self, exchange: _Exchange, body: Body, *, spooled: bool) -> bytes:
-        """Read a body; return the last of its bytes, which are still packed."""
-        packed = bytearray()
+    async def _read(self, exchange: _Exchange, body: Body, *, spooled: bool) -> list[bytes]:
+        """Read a body; return the parts that are still packed: the last ones of a file, and all of anything else.
+
+        A body that is held in memory is unpacked when a thread works on it, for it may be much more by then.
+        """
+        parts: list[bytes] = []
+        size = 0
         while not exchange.complete:
             part = await self._next_part(exchange)
             if self._body_bytes + len(part) > self._bounds.body_bytes:
                 raise YtError(Code.REQUEST_QUEUE_FULL, "Too many bytes are waiting")
             exchange.held += len(part)
             self._body_bytes += len(part)
-            packed += part
-            if len(packed) >= _PACKED_BYTES:
-                await self._in_thread(body.feed, bytes(packed))
-                if spooled:
-                    self._body_bytes -= len(packed)
-                    exchange.held -= len(packed)
-                packed.clear()
-        return bytes(packed)
+            parts.append(part)
+            size += len(part)
+            if spooled and size >= _PACKED_BYTES:
+                await self._in_thread(self._heavy, _feed, body, parts)
+                self._body_bytes -= size
+                exchange.held -= size
+                size = 0
+            elif not spooled and size > MAX_PACKED_BYTES:
+                raise refused(
+                    "the body of the request is too long", valid=f"at most {MAX_MEMORY_BYTES} bytes, unpacked"
+                )
+        return parts
 
     async def _next_part(self, exchange: _Exchange) -> bytes:
         async with asyncio.timeout(self._bounds.silent_seconds):
@@ -208,12 +231,12 @@ class YtsaurusApp:
         exchange.complete = not message.get("more_body", False)
         return bytes(message.get("body", b""))
 
-    async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
+    async def _in_thread(self, pool: ThreadPoolExecutor, work: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(pool, work, *arguments)
 
-    def _work(self, exchange: _Exchange, command: Command, body: Body, rest: bytes) -> Response:
-        """Do one command, in a thread of the pool."""
-        body.feed(rest)
+    def _work(self, exchange: _Exchange, command: Command, body: Body, parts: list[bytes]) -> Response:
+        """Do one command, in a thread of a pool."""
+        _feed(body, parts)
         upload = body.file() if command.input == "binary" else None
         data = b"" if upload is not None else body.bytes()
         in_body = takes_parameters_in_body(command)
@@ -236,8 +259,22 @@ class YtsaurusApp:
             while not exchange.complete and left > 0:
                 left -= len(await self._next_part(exchange))
 
+    async def _placed(self, exchange: _Exchange, response: Response) -> tuple[Response, Callable[[], None]]:
+        """Return an answer as it waits for its client, and what to call when it is sent."""
+        size = len(response.body)
+        try:
+            place = self._outgoing.place(size)
+        except YtError as error:
+            return failed(error), lambda: None
+        if place == "disk":
+            try:
+                response = await self._in_thread(self._heavy, on_disk, response)
+            except OSError as error:
+                response = _told(error, exchange)
+        return response, lambda: self._outgoing.free(place, size)
+
     async def _send(self, send: Send, exchange: _Exchange, response: Response) -> None:
-        length = len(response.body) if response.stream is None else response.length
+        length = len(response.body) if response.stream is None else response.length or 0
         headers = {
             **response.headers,
             "content-length": str(length),
@@ -249,20 +286,35 @@ class YtsaurusApp:
             headers["connection"] = "close"
         raw = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": response.status, "headers": raw})
-        if response.stream is not None:
-            await self._send_pieces(send, exchange, response.stream)
-        await send({"type": "http.response.body", "body": response.body})
-
-    async def _send_pieces(self, send: Send, exchange: _Exchange, pieces: Iterator[bytes]) -> None:
-        """Send a body piece by piece: a thread is taken for each, and only when the client has taken the one before."""
+        if response.stream is None and length <= PIECE_BYTES:
+            await send({"type": "http.response.body", "body": response.body})
+            return
+        # The next piece waits until the client has taken most of the one before.
         gone = asyncio.ensure_future(exchange.receive())
         try:
-            while (piece := await self._in_thread(next, pieces, _DONE)) is not _DONE:
+            async for piece in self._pieces(response):
                 if gone.done():
                     raise _Disconnected
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         finally:
             gone.cancel()
+        await send({"type": "http.response.body"})
+
+    async def _pieces(self, response: Response) -> AsyncIterator[bytes | memoryview]:
+        """Return a body piece by piece; where it is a stream, a thread is taken for each."""
+        body = memoryview(response.body)
+        for begin in range(0, len(body), PIECE_BYTES):
+            yield body[begin : begin + PIECE_BYTES]
+        if response.stream is not None:
+            while (piece := await self._in_thread(self._heavy, next, response.stream, _DONE)) is not _DONE:
+                yield piece
+
+
+def _feed(body: Body, parts: list[bytes]) -> None:
+    """Give a body its next parts, and let go of each of them."""
+    parts.reverse()
+    while parts:
+        body.feed(parts.pop())
 
 
 def _exchange(scope: Scope, receive: Receive) -> _Exchange:

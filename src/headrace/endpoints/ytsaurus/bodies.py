@@ -11,6 +11,8 @@ from headrace.endpoints.ytsaurus.errors import refused
 
 MAX_MEMORY_BYTES = 256 << 20
 """Rows and values are no longer than this, unpacked."""
+MAX_PACKED_BYTES = MAX_MEMORY_BYTES + (1 << 20)
+"""Packing makes what cannot be packed a little longer."""
 MAX_FILE_BYTES = 16 << 30
 """A file is no longer than this, unpacked; longer ones are written in several requests."""
 SPOOL_BYTES = 4 << 20
@@ -120,7 +122,8 @@ class Body:
     def bytes(self) -> bytes:
         """Return all bytes of a body that is not spooled, after the last of them came."""
         self._check_finished()
-        return b"".join(self._parts)
+        parts, self._parts = self._parts, []
+        return b"".join(parts)
 
     def file(self) -> BinaryIO:
         """Return a body that is spooled, to be read from its beginning, after the last of its bytes came."""

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import pyarrow as pa
+
 from headrace.endpoints.ytsaurus.basic_types import MAP_NODE, TABLET_CELL
 from headrace.endpoints.ytsaurus.commands import Context
 from headrace.endpoints.ytsaurus.contents import Contents
@@ -159,3 +161,9 @@ def sweep(cluster: Cluster) -> None:
     now = time.time_ns() // 1000
     cluster.contents.sweep(now)
     cluster.mutations.forget_old(now)
+
+
+@periodic(5.0)
+def release_memory(cluster: Cluster) -> None:
+    """Give memory back to the system that large requests have left behind."""
+    pa.default_memory_pool().release_unused()

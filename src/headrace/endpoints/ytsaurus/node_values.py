@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 def node_value(context: Context, node: Node, wanted: Sequence[str] = (), *, top: bool = True) -> Any:
     """Return a node as a value, with the attributes that are wanted on it and on all that is below."""
     cypress = context.cypress
+    value: Any
     if not top and node.kind.has_children and cypress.kept_attribute(node, "opaque") is not None:
         value = None
     elif node.kind.has_children:
         value = {name: node_value(context, child, wanted, top=False) for name, child in cypress.children(node).items()}
+    elif node.kind is LIST_NODE and "type" in wanted:
+        value = [_with_types(item) for item in node.kind.value(context, node)]
     else:
         value = node.kind.value(context, node)
-        if node.kind is LIST_NODE and "type" in wanted:
-            value = [_with_types(item) for item in value]
     return with_attributes(value, all_attributes(context, node, wanted) if wanted else {})
 
 

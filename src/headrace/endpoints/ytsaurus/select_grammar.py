@@ -21,6 +21,7 @@ MAX_QUERY_LENGTH = 1 << 20
 _MAX_DEPTH = 100
 FUNCTION_PREFIX = "yt_"
 _LARGEST_UNSIGNED = (1 << 64) - 1
+_MOST_ROWS = 1 << 62
 
 Node: TypeAlias = exp.Expr
 
@@ -297,7 +298,8 @@ def _count(node: Node | None, lexer: _Lexer) -> int | None:
     value = lexer.literals.get(node.expression.name) if isinstance(node.expression, exp.Placeholder) else None
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise wrong("LIMIT and OFFSET need a whole number that is not negative")
-    return int(value)
+    # More rows than this there are not anywhere, and Arrow counts in 64 bits.
+    return min(int(value), _MOST_ROWS)
 
 
 def _drop_alias(tree: exp.Select, alias: str) -> None:

@@ -13,6 +13,7 @@ from sqlglot import exp
 from headrace.endpoints.ytsaurus.select_grammar import FUNCTION_PREFIX, Item, Node, Query, Unsigned, wrong
 from headrace.endpoints.ytsaurus.select_values import Expressions, Value, elements, kind, native, shown
 from headrace.model import Predicate
+from headrace.rows.conditions import MAX_VALUES
 from headrace.wire.ytsaurus.types import YtColumn, columns_of, type_parts, untagged
 
 _AGGREGATES = {
@@ -25,6 +26,8 @@ _AGGREGATES = {
     "cardinality": "count_distinct",
 }
 _EVERYTHING = "count_all"
+# Of the rows that a query has left after WHERE, in the columns that it names.
+_MOST_BYTES = 256 << 20
 _OPERATORS: dict[type[Node], tuple[str, str]] = {
     exp.EQ: ("=", "="),
     exp.LT: ("<", ">"),
@@ -119,7 +122,7 @@ class _Run:
         if query.limit is not None and query.group is None and not query.order:
             wanted = query.offset + query.limit
         kept: list[pa.RecordBatch] = []
-        read = found = 0
+        read = found = size = 0
         conditions = pushed_down(query)
         if wanted != 0:
             for batch in self._source.scan(self._names, conditions):
@@ -128,6 +131,10 @@ class _Run:
                     batch = batch.filter(self._expressions(batch).mask(query.where))
                 kept.append(batch)
                 found += batch.num_rows
+                size += batch.nbytes
+                if size > _MOST_BYTES:
+                    problem = "The query needs too many bytes of rows at once; consider rewriting it"
+                    raise wrong(problem, bytes=size, valid=_MOST_BYTES)
                 if wanted is not None and found >= wanted:
                     break
                 if read > self._limits.input_rows:
@@ -221,10 +228,10 @@ class _Run:
         if query.items is None and query.group is not None:
             raise wrong("Error while parsing query: * cannot be used with GROUP BY")
         items = query.items or tuple(Item(exp.column(name, quoted=True), name) for name in self._names)
-        plain = query.group is None
+        plain = set(self._names) if query.group is None else set()
         arrays, columns = [], []
         for item in items:
-            if plain and isinstance(item.node, exp.Column) and item.node.name in self._names:
+            if isinstance(item.node, exp.Column) and item.node.name in plain:
                 arrays.append(rows.column(item.node.name))
                 columns.append(_renamed(self._known[item.node.name], item.name))
             else:
@@ -281,7 +288,7 @@ def pushed_down(query: Query) -> list[Predicate]:
             found += _bound(exp.LTE, node.this, node.args["high"], query)
         elif isinstance(node, exp.In) and len(elements(node.this)) == 1 and node.expressions:
             column, values = elements(node.this)[0], [_constant(each, query) for each in node.expressions]
-            if isinstance(column, exp.Column) and all(known for known, _ in values):
+            if isinstance(column, exp.Column) and len(values) <= MAX_VALUES and all(known for known, _ in values):
                 found.append(Predicate(column.name, "in", tuple(value for _, value in values)))
         elif type(node) in _OPERATORS:
             found += _bound(type(node), node.this, node.expression, query)

@@ -203,6 +203,8 @@ class Expressions:
     def _in(self, node: Node) -> Value:
         if node.args.get("query") is not None:
             raise wrong("The query has a part that is not supported here: a query inside of IN")
+        if not node.expressions:
+            raise wrong("Error while parsing query: IN needs a value", source=shown(node))
         operand = elements(node.this)
         if len(operand) == 1 and all(isinstance(each, exp.Placeholder) for each in node.expressions):
             first = self.value(operand[0])

@@ -12,6 +12,8 @@ from headrace.errors import MissingDependencyError
 if TYPE_CHECKING:
     from headrace.endpoints.ytsaurus.app import Bounds
 
+_CONNECTION = "headrace.endpoints.ytsaurus.connections:YtConnection"
+
 
 def serve(
     configuration: Configuration,
@@ -37,4 +39,4 @@ def serve(
             received="ytsaurus-client",
             remedy="pip install 'headrace[yt]'",
         ) from None
-    run(lambda: YtsaurusApp(configuration, bounds=bounds), port, host=host, ready=ready)
+    run(lambda: YtsaurusApp(configuration, bounds=bounds), port, host=host, ready=ready, connection=_CONNECTION)

@@ -2,15 +2,21 @@
 
 By default every byte of a string is one code point from 0 to 255, in both directions (``encode_utf8`` in YTsaurus'
 words), so that bytes that are not UTF-8 pass. A value with attributes is an object of ``$value`` and ``$attributes``;
-a key that itself begins with a dollar has one more. Whether a number is unsigned is lost.
+with ``$type`` beside them it may be a number written as a text. A key that itself begins with a dollar has one more,
+and no other key begins with one. Whether a number is unsigned is lost unless ``$type`` says so.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from headrace.wire.yson.documents import YsonError
+
+_TYPES = ("string", "int64", "uint64", "double", "boolean")
+_BOUNDS = {"int64": (-(1 << 63), (1 << 63) - 1), "uint64": (0, (1 << 64) - 1)}
+_NUMBER = re.compile(r"-?[0-9]{1,20}")
 
 
 def plain(value: Any, *, encode_utf8: bool = True) -> Any:
@@ -31,7 +37,8 @@ def restored(value: Any, *, encode_utf8: bool = True) -> Any:
     """Return a value of JSON as one of YSON, with strings and keys as bytes; the inverse of `plain`.
 
     Raises:
-        YsonError: a string has a code point above 255, and ``encode_utf8`` is true.
+        YsonError: a string has a code point above 255, and ``encode_utf8`` is true; a key begins with one dollar; or
+            an attribute, or a type, is of nothing.
     """
     if isinstance(value, str):
         return _bytes(value, encode_utf8)
@@ -41,10 +48,50 @@ def restored(value: Any, *, encode_utf8: bool = True) -> Any:
         return value
     if "$value" in value:
         return _with_attributes(value, encode_utf8)
-    return {
-        _bytes(name.removeprefix("$"), encode_utf8): restored(one, encode_utf8=encode_utf8)
-        for name, one in value.items()
-    }
+    return {_bytes(unescaped(name), encode_utf8): restored(one, encode_utf8=encode_utf8) for name, one in value.items()}
+
+
+def unescaped(name: str) -> str:
+    """Return a key of a map as it is in YSON.
+
+    Raises:
+        YsonError: it begins with a single dollar, as only the parts of a value with attributes do.
+    """
+    if not name.startswith("$"):
+        return name
+    if name == "$attributes":
+        raise YsonError('key "$attributes" without key "$value"')
+    if not name.startswith("$$"):
+        raise YsonError(f'key {ascii(name)[:60]} starts with single "$"', remedy='write "$$" for a key with a dollar')
+    return name[1:]
+
+
+def typed(value: Any, kind: Any) -> Any:
+    """Return a scalar of JSON as one of the type that ``$type`` names.
+
+    Raises:
+        YsonError: there is no such type, or the value is none of it.
+    """
+    from yt.yson import YsonUint64
+
+    if kind not in _TYPES:
+        raise YsonError('unexpected "$type" value', received=ascii(kind)[:60], valid=", ".join(_TYPES))
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    try:
+        if kind == "string" and isinstance(value, str):
+            return value
+        if kind == "boolean" and (isinstance(value, bool) or value in ("true", "false")):
+            return value in (True, "true")
+        if kind == "double" and (whole or isinstance(value, float | str)):
+            return float(value)
+        if kind in _BOUNDS and (whole or (isinstance(value, str) and _NUMBER.fullmatch(value))):
+            number = int(value)
+            least, most = _BOUNDS[kind]
+            if least <= number <= most:
+                return YsonUint64(number) if kind == "uint64" else number
+    except ValueError:
+        pass
+    raise YsonError("type mismatch in JSON", received=ascii(value)[:60], valid=kind)
 
 
 def _plain(value: Any, encode_utf8: bool) -> Any:
@@ -70,10 +117,11 @@ def _with_attributes(value: dict[str, Any], encode_utf8: bool) -> Any:
         raise YsonError("attributes that are no map", received=f"a {type(attributes).__name__}")
     # Names of attributes are texts: `yt.yson` does not write others.
     around = {
-        _bytes(name.removeprefix("$"), encode_utf8).decode(errors="replace"): restored(one, encode_utf8=encode_utf8)
+        _bytes(unescaped(name), encode_utf8).decode(errors="replace"): restored(one, encode_utf8=encode_utf8)
         for name, one in attributes.items()
     }
-    inner = restored(value["$value"], encode_utf8=encode_utf8)
+    inner = value["$value"]
+    inner = restored(typed(inner, value["$type"]) if "$type" in value else inner, encode_utf8=encode_utf8)
     return to_yson_type(inner, attributes=around) if around else inner
 
 

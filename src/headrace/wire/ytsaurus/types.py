@@ -32,6 +32,7 @@ that. The types of headrace that have no equal in YTsaurus are written as tagged
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
@@ -180,7 +181,7 @@ def columns_of(schema: Iterable[Mapping[str, Any]]) -> tuple[YtColumn, ...]:
     """
     columns = tuple(_column_of(definition) for definition in _listed(schema, "a schema", Mapping))
     names = [column.name for column in columns]
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
+    if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
         raise SchemaError("a column stands twice in a schema", received=", ".join(repeated))
     keys = [column.sort_order is not None for column in columns]
     if keys != sorted(keys, reverse=True):

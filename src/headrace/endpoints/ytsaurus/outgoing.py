@@ -1,0 +1,60 @@
+"""Answers on their way out: held in memory while they are few bytes together, and on disk beyond that.
+
+So clients that take their answers slowly, however many, do not fill the memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Iterator
+from typing import IO
+
+from headrace.endpoints.ytsaurus.answers import Response
+from headrace.wire.ytsaurus.errors import Code, YtError
+
+PIECE_BYTES = 256 << 10
+"""So much of an answer is given to a connection at once."""
+
+
+class Outgoing:
+    """The answers that clients have not taken yet; used by one thread, but for `on_disk`.
+
+    Args:
+        memory_bytes: how many of their bytes are held in memory.
+        disk_bytes: how many are held on disk.
+    """
+
+    def __init__(self, memory_bytes: int, disk_bytes: int) -> None:
+        self._left = {"memory": memory_bytes, "disk": disk_bytes}
+
+    def place(self, size: int) -> str:
+        """Take a place for so many bytes, and return which: it is given back by `free`.
+
+        Raises:
+            YtError: 108, there is none.
+        """
+        for place, left in self._left.items():
+            # What fits in one piece is with the connection at once.
+            if size <= left or size <= PIECE_BYTES:
+                self._left[place] -= size
+                return place
+        raise YtError(Code.REQUEST_QUEUE_FULL, "Too many bytes of answers are waiting for their clients")
+
+    def free(self, place: str, size: int) -> None:
+        """Give back a place."""
+        self._left[place] += size
+
+
+def on_disk(response: Response) -> Response:
+    """Return an answer whose body is on disk."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115 (the pieces close it)
+    file.write(response.body)
+    file.seek(0)
+    return dataclasses.replace(response, body=b"", stream=_pieces(file), length=len(response.body))
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        while piece := file.read(PIECE_BYTES):
+            yield piece
