@@ -18,6 +18,7 @@ GROUND = {
     "leases",
     "plans",
     "tunnel_requests",
+    "queue_requests",
     "sharing",
     "ports",
     "queues",

@@ -10,11 +10,11 @@ import apsw
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headrace.errors import OptionError, SequenceNumberError, SessionEpochError
+from headrace.errors import OptionError, SessionEpochError
 from headrace.model import Column, RowSchema
 from headrace.ports import Producer, Rows
+from headrace.queue_requests import sequence_numbers
 from headrace.queues import SEQUENCE_NUMBER, TABLET_INDEX, ProducerSession, Pushed
 from headrace.rows import to_arrow
 from headrace.stores.embedded import objects
@@ -22,7 +22,6 @@ from headrace.stores.embedded.database import Database, stamp
 from headrace.stores.embedded.queue import EmbeddedQueue
 
 _BEFORE_THE_FIRST = -1
-_LARGEST_NUMBER = (1 << 63) - 1
 
 
 class _Ids(NamedTuple):
@@ -155,44 +154,7 @@ def _numbered(rows: Rows, schema: RowSchema, first: int | None) -> tuple[pa.Tabl
     typed = typed.drop_columns([SEQUENCE_NUMBER])
     if typed.column(TABLET_INDEX).null_count == typed.num_rows:
         typed = typed.drop_columns([TABLET_INDEX])
-    if typed.num_rows == 0:
-        return typed, np.empty(0, dtype=np.int64)
-    if first is None:
-        return typed, _rising(given)
-    if given.null_count < len(given):
-        raise SequenceNumberError(
-            "the rows are numbered twice over",
-            received=f"sequence_number={first} and a column {SEQUENCE_NUMBER}",
-            remedy="give one of them",
-        )
-    if not 0 <= first <= _LARGEST_NUMBER - typed.num_rows + 1:
-        raise SequenceNumberError(
-            "the sequence numbers leave their range",
-            received=f"{first} for the first of {typed.num_rows} rows",
-            valid=f"0 to {_LARGEST_NUMBER}",
-        )
-    return typed, first + np.arange(typed.num_rows, dtype=np.int64)
-
-
-def _rising(given: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    """Return the numbers in a column, if every row has one, none is below 0 and they rise strictly."""
-    if given.null_count:
-        row = pc.index(given.is_null(), True).as_py()
-        raise SequenceNumberError(
-            f"row {row} has no sequence number",
-            remedy=f"pass sequence_number for the first row, or give every row its own in column {SEQUENCE_NUMBER}",
-        )
-    numbers: npt.NDArray[np.int64] = given.to_numpy()
-    wrong = np.flatnonzero(numbers <= np.concatenate(([_BEFORE_THE_FIRST], numbers[:-1])))
-    if len(wrong):
-        row = int(wrong[0])
-        before = f", after {numbers[row - 1]}" if row else ""
-        raise SequenceNumberError(
-            f"the sequence number of row {row} does not rise",
-            received=f"{numbers[row]}{before}",
-            valid="numbers from 0 on, each above the one before; gaps are allowed",
-        )
-    return numbers
+    return typed, sequence_numbers(given, first)
 
 
 def _count_up_to(numbers: npt.NDArray[np.int64], last: int) -> int:

@@ -9,10 +9,10 @@ import apsw
 
 from headrace.errors import DataLossError, OptionError
 from headrace.ports import Queue, QueueDescription, QueueOptions, Rows
+from headrace.queue_requests import Route
 from headrace.queues import Bounds, QueuePage, QueueSchema, RowRange
 from headrace.stores.embedded import chunks, queues
 from headrace.stores.embedded.database import Database, stamp
-from headrace.stores.embedded.queue_rows import Route
 
 # A chunk from this size on is a page of its own, so that its rows need not be copied.
 _ALONE_BYTES = 128 << 10

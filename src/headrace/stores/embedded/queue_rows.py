@@ -18,6 +18,7 @@ import pyarrow as pa
 from headrace.errors import OptionError
 from headrace.model import Column, RowSchema
 from headrace.ports import Rows
+from headrace.queue_requests import Route, check_partition
 from headrace.queues import (
     CUMULATIVE_DATA_WEIGHT,
     TABLET_INDEX,
@@ -103,28 +104,6 @@ class Part:
     content: pa.RecordBatch | tuple[Message, ...]
 
 
-@dataclass(frozen=True)
-class Route:
-    """How an append chooses partitions: a given one, or by key columns, or by the rows' `$tablet_index`."""
-
-    partition: int | None = None
-    key: tuple[str, ...] | None = None
-
-    @classmethod
-    def of(cls, partition: int | None, key: str | Sequence[str] | None) -> Route:
-        """Check and return what a caller asks for.
-
-        Raises:
-            OptionError: both a partition and a key, or a key of no columns.
-        """
-        columns = (key,) if isinstance(key, str) else None if key is None else tuple(key)
-        if columns is not None and partition is not None:
-            raise OptionError("rows go to a partition or are spread by a key, not both", received=f"{partition}, {key}")
-        if columns == ():
-            raise OptionError("a key that chooses partitions needs a column", received=repr(key))
-        return cls(partition, columns)
-
-
 def typed(rows: Rows, layout: Layout) -> pa.Table:
     """Return rows with the columns that a queue accepts, in exactly their types; see `headrace.rows.to_arrow`."""
     return to_arrow(rows, layout.accepted, columns="all")
@@ -163,23 +142,13 @@ def _numbers(batch: pa.RecordBatch, route: Route, upper: Sequence[int]) -> npt.N
         fewest = min(range(len(upper)), key=upper.__getitem__)
         numbers: npt.NDArray[np.int64] = given.fill_null(fewest).to_numpy()
         for number in (int(numbers.min()), int(numbers.max())):
-            _check_number(number, len(upper))
+            check_partition(number, len(upper))
         return numbers
     if route.key is not None:
         return partition_of_keys(batch, route.key, len(upper))
     if route.partition is not None:
-        _check_number(route.partition, len(upper))
+        check_partition(route.partition, len(upper))
     return route.partition
-
-
-def _check_number(number: int, partitions: int) -> None:
-    if not 0 <= number < partitions:
-        raise no_partition(number, partitions)
-
-
-def no_partition(number: int, partitions: int) -> OptionError:
-    """Return the error of naming a partition that a queue has not."""
-    return OptionError("the queue has no such partition", received=number, valid=f"0 to {partitions - 1}")
 
 
 def _cut(rows: pa.RecordBatch, numbers: npt.NDArray[np.int64]) -> list[tuple[int | None, pa.RecordBatch]]:

@@ -17,10 +17,11 @@ import pyarrow as pa
 
 from headrace.errors import OptionError
 from headrace.ports import QueueOptions, QueuePartition, Registration, Rows
+from headrace.queue_requests import Route, no_partition
 from headrace.queues import Bounds, QueueSchema, RowRange, trim_target
 from headrace.stores.embedded import chunks, objects
 from headrace.stores.embedded.database import ROW_INDEX_BITS
-from headrace.stores.embedded.queue_rows import Layout, Part, Route, no_partition, split, typed
+from headrace.stores.embedded.queue_rows import Layout, Part, split, typed
 
 _SCHEMA_VERSION = 1
 _CHUNKS_PER_APPEND = 256

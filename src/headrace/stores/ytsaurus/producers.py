@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from yt.wrapper import YsonFormat
 
-from headrace.errors import OptionError, SequenceNumberError, SessionEpochError, StoreBusyError, StoreError
+from headrace.errors import OptionError, SessionEpochError, StoreBusyError, StoreError
 from headrace.model import Column, RowSchema
 from headrace.ports import Producer, Rows
+from headrace.queue_requests import Route, sequence_numbers
 from headrace.queues import SEQUENCE_NUMBER, ProducerSession, Pushed
 from headrace.rows import to_arrow
 from headrace.stores.ytsaurus import nodes, registrations, routing
@@ -26,8 +26,6 @@ from headrace.wire.yson.documents import loads
 from headrace.wire.yson.rows_encoding import encode_rows
 from headrace.wire.ytsaurus.types import YtColumn
 
-_BEFORE_THE_FIRST = -1
-_LARGEST_NUMBER = (1 << 63) - 1
 _NUMBER = YtColumn.of(SEQUENCE_NUMBER, "int64", required=False)
 _ROWS = YsonFormat(format="binary", require_yson_bindings=False)
 _SESSION = (
@@ -79,7 +77,7 @@ class YtProducer(Producer):
         meta = _checked_meta(user_meta)
         queue = YtQueue(self._connection, self._names, session.queue)
         typed, numbers = _numbered(rows, queue.layout.accepted, sequence_number)
-        route = routing.Route.of(partition, key)
+        route = Route.of(partition, key)
         routed = routing.routed(typed, route, queue.ends_for(route, typed))
         last, skipped = -1, 0
         for first in range(0, max(1, len(numbers)), ROWS_PER_REQUEST):
@@ -180,42 +178,7 @@ def _numbered(rows: Rows, accepted: RowSchema, first: int | None) -> tuple[pa.Ta
     typed = to_arrow(rows, with_number, columns="all")
     given = typed.column(SEQUENCE_NUMBER)
     typed = typed.drop_columns([SEQUENCE_NUMBER])
-    if first is None:
-        return typed, _rising(given)
-    if given.null_count < len(given):
-        raise SequenceNumberError(
-            "the rows are numbered twice over",
-            received=f"sequence_number={first} and a column {SEQUENCE_NUMBER}",
-            remedy="give one of them",
-        )
-    if not 0 <= first <= _LARGEST_NUMBER - typed.num_rows + 1:
-        raise SequenceNumberError(
-            "the sequence numbers leave their range",
-            received=f"{first} for the first of {typed.num_rows} rows",
-            valid=f"0 to {_LARGEST_NUMBER}",
-        )
-    return typed, first + np.arange(typed.num_rows, dtype=np.int64)
-
-
-def _rising(given: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    """Return the numbers in a column, if every row has one, none is below 0 and they rise strictly."""
-    if given.null_count:
-        row = pc.index(given.is_null(), True).as_py()
-        raise SequenceNumberError(
-            f"row {row} has no sequence number",
-            remedy=f"pass sequence_number for the first row, or give every row its own in column {SEQUENCE_NUMBER}",
-        )
-    numbers: npt.NDArray[np.int64] = given.to_numpy()
-    wrong = np.flatnonzero(numbers <= np.concatenate(([_BEFORE_THE_FIRST], numbers[:-1])))
-    if len(wrong):
-        row = int(wrong[0])
-        before = f", after {numbers[row - 1]}" if row else ""
-        raise SequenceNumberError(
-            f"the sequence number of row {row} does not rise",
-            received=f"{numbers[row]}{before}",
-            valid="numbers from 0 on, each above the one before; gaps are allowed",
-        )
-    return numbers
+    return typed, sequence_numbers(given, first)
 
 
 def _checked_meta(meta: Any) -> Any:

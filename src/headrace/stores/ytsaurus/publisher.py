@@ -20,6 +20,7 @@ import pyarrow as pa
 from headrace.errors import StoreBusyError
 from headrace.model import RowChange
 from headrace.ports import Advance, Append, Publisher, Staged, Write
+from headrace.queue_requests import Route
 from headrace.rows import to_arrow
 from headrace.stores.ytsaurus import producers, works
 from headrace.stores.ytsaurus.connection import Connection
@@ -29,7 +30,7 @@ from headrace.stores.ytsaurus.markers import Marker, Markers
 from headrace.stores.ytsaurus.nodes import Names
 from headrace.stores.ytsaurus.progress import Progress, ensure_keeper, keeper_of, move_keeper
 from headrace.stores.ytsaurus.queues import YtQueue
-from headrace.stores.ytsaurus.routing import Route, routed
+from headrace.stores.ytsaurus.routing import routed
 from headrace.stores.ytsaurus.staging import Staging
 from headrace.stores.ytsaurus.works import QueueWork, TableWork, Work
 

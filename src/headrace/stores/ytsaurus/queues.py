@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from headrace.errors import DataLossError, OptionError, StoreError, UnsupportedError
 from headrace.ports import Queue, QueueDescription, QueueOptions, QueuePartition, Registration, Rows
+from headrace.queue_requests import Route, no_partition
 from headrace.queues import (
     CUMULATIVE_DATA_WEIGHT,
     ROW_INDEX,
@@ -100,7 +101,7 @@ class YtQueue(Queue):
         """
         self._node = self._find()
         layout, before = self.layout, self._ends(self.node.tablets)
-        route = routing.Route.of(partition, key)
+        route = Route.of(partition, key)
         typed = to_arrow(rows, layout.accepted, columns="all")
         routed = routing.routed(typed, route, before)
         parts = routing.in_partitions(routed)
@@ -145,10 +146,10 @@ class YtQueue(Queue):
     def bounds(self) -> dict[int, Bounds]:
         return {number: bounds for number, (bounds, _) in self._tablets().items()}
 
-    def ends_for(self, route: routing.Route, rows: pa.Table) -> list[int]:
+    def ends_for(self, route: Route, rows: pa.Table) -> list[int]:
         """Return for each partition how many rows it has had, or zeros where the rows choose their partitions."""
         count = self.node.tablets
-        chosen = route != routing.Route() or not rows.column(TABLET_INDEX).null_count
+        chosen = route != Route() or not rows.column(TABLET_INDEX).null_count
         return [0] * count if chosen else self._ends(count)
 
     def _ends(self, count: int) -> list[int]:
@@ -185,7 +186,7 @@ class YtQueue(Queue):
     def _bounds_of(self, partition: int) -> Bounds:
         bounds = self.bounds()
         if partition not in bounds:
-            raise routing.no_partition(partition, len(bounds))
+            raise no_partition(partition, len(bounds))
         return bounds[partition]
 
     def read(self, partition: int, first_row: int, max_rows: int = 1000, *, until: int | None = None) -> QueuePage:
@@ -200,7 +201,7 @@ class YtQueue(Queue):
             # There may be more by now.
             self._node = None
             if not 0 <= partition < self.node.tablets:
-                raise routing.no_partition(partition, self.node.tablets)
+                raise no_partition(partition, self.node.tablets)
         if most <= 0:
             return QueuePage(partition, first_row, as_batch(layout.schema.arrow.empty_table()))
         try:
@@ -257,7 +258,7 @@ class YtQueue(Queue):
             return moment
         tablets = self._tablets()
         if partition not in tablets:
-            raise routing.no_partition(partition, len(tablets))
+            raise no_partition(partition, len(tablets))
         bounds, info = tablets[partition]
         return _last_write(info) if bounds.lower <= row == bounds.upper - 1 else None
 

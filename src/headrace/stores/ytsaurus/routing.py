@@ -3,36 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import OptionError
+from headrace.queue_requests import Route, check_partition
 from headrace.queues import TABLET_INDEX, partition_of_keys
-
-
-@dataclass(frozen=True)
-class Route:
-    """How an append chooses partitions: a given one, or by key columns, or by the rows' `$tablet_index`."""
-
-    partition: int | None = None
-    key: tuple[str, ...] | None = None
-
-    @classmethod
-    def of(cls, partition: int | None, key: str | Sequence[str] | None) -> Route:
-        """Check and return what a caller asks for.
-
-        Raises:
-            OptionError: both a partition and a key, or a key of no columns.
-        """
-        columns = (key,) if isinstance(key, str) else None if key is None else tuple(key)
-        if columns is not None and partition is not None:
-            raise OptionError("rows go to a partition or are spread by a key, not both", received=f"{partition}, {key}")
-        if columns == ():
-            raise OptionError("a key that chooses partitions needs a column", received=repr(key))
-        return cls(partition, columns)
 
 
 def routed(rows: pa.Table, route: Route, ends: Sequence[int]) -> pa.Table:
@@ -59,12 +37,12 @@ def _numbers(rows: pa.Table, route: Route, ends: Sequence[int]) -> npt.NDArray[n
             )
         numbers: npt.NDArray[np.int64] = given.fill_null(fewest).to_numpy()
         for number in (int(numbers.min()), int(numbers.max())):
-            _check(number, len(ends))
+            check_partition(number, len(ends))
         return numbers
     if route.key is not None:
         return partition_of_keys(rows, route.key, len(ends))
     if route.partition is not None:
-        _check(route.partition, len(ends))
+        check_partition(route.partition, len(ends))
     return np.full(rows.num_rows, fewest if route.partition is None else route.partition, dtype=np.int64)
 
 
@@ -72,13 +50,3 @@ def in_partitions(rows: pa.Table) -> dict[int, npt.NDArray[np.int64]]:
     """Return for each partition the numbers of its rows, in their order."""
     numbers = rows.column(TABLET_INDEX).to_numpy()
     return {int(number): np.flatnonzero(numbers == number) for number in np.unique(numbers)}
-
-
-def _check(number: int, partitions: int) -> None:
-    if not 0 <= number < partitions:
-        raise no_partition(number, partitions)
-
-
-def no_partition(number: int, partitions: int) -> OptionError:
-    """Return the error of naming a partition that a queue has not."""
-    return OptionError("the queue has no such partition", received=number, valid=f"0 to {partitions - 1}")

@@ -13,6 +13,7 @@ import pyarrow as pa
 from headrace.errors import PublicationError
 from headrace.model import RowChange
 from headrace.ports import Append, Staged, Write
+from headrace.queue_requests import Route
 from headrace.queues import TABLET_INDEX
 from headrace.rows import to_arrow
 from headrace.stores.ytsaurus import producers
@@ -20,7 +21,7 @@ from headrace.stores.ytsaurus.connection import ROWS_PER_REQUEST, ROWS_PER_TABLE
 from headrace.stores.ytsaurus.failures import YtTooManyRowsError
 from headrace.stores.ytsaurus.nodes import Names
 from headrace.stores.ytsaurus.queues import YtQueue
-from headrace.stores.ytsaurus.routing import Route, routed
+from headrace.stores.ytsaurus.routing import routed
 from headrace.stores.ytsaurus.tables import YtTable
 from headrace.stores.ytsaurus.writing import keys_gone, last_of_each_key, write_whole
 from headrace.wire.ytsaurus.errors import Code
