@@ -46,7 +46,7 @@ def test_all_kinds_of_objects_share_one_namespace(store: Store, queue: Queue, or
         "queue": lambda name: store.create_queue(name, {"data": "string"}, exist_ok=True),
         "consumer": lambda name: store.create_consumer(name, exist_ok=True),
         "producer": lambda name: store.create_producer(name, exist_ok=True),
-        "table": lambda name: store.create_table(name, {"id": "string"}, "id", exist_ok=True),
+        "table": lambda name: store.create_table(name, {"id": "string", "n": "long"}, "id", exist_ok=True),
     }
     find: dict[str, Any] = {
         "queue": (store.queue, store.drop_queue),

@@ -420,7 +420,7 @@ def test_tunnels_are_found_by_id_and_by_name(store: Store, orders: Table) -> Non
 
 
 def test_a_name_on_two_tables_needs_its_table(store: Store, orders: Table) -> None:
-    store.create_table("other", {"id": "string"}, "id")
+    store.create_table("other", {"id": "string", "n": "long"}, "id")
     made = {table: store.create_tunnel(table, "stats") for table in ("orders", "other")}
     assert {tunnel.id for tunnel in store.tunnels()} == {tunnel.id for tunnel in made.values()}
     assert [tunnel.id for tunnel in store.tunnels("other")] == [made["other"].id]
