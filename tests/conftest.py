@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 # What an example may take says nothing on a machine that is shared.
 hypothesis.settings.register_profile("headrace", deadline=None)
 hypothesis.settings.load_profile("headrace")
+# A shell that runs the tests in the background has them ignore interrupts, and so all that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
 

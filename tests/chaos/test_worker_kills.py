@@ -41,6 +41,11 @@ def test_killed_workers_lose_nothing_and_keep_the_order_of_each_row(tmp_path: Pa
         victim = chance.choice(workers)
         victim.kill()
         victim.start()
+    deadline = time.monotonic() + 120
+    # On a slow machine, those that took the place of others may all have been killed before they had a channel.
+    while len(worker_actors.handled_by_row(tmp_path)[1]) <= 2:
+        assert time.monotonic() < deadline, f"nobody took the killed workers' place (seed {SEED})"
+        time.sleep(0.1)
     (tmp_path / "stop").touch()
     writer.process.wait(60)
     expected = changes_by_row(store)
@@ -52,8 +57,6 @@ def test_killed_workers_lose_nothing_and_keep_the_order_of_each_row(tmp_path: Pa
     for worker in workers:
         worker.process.terminate()
         assert worker.process.wait(60) == 0, f"seed {SEED}"
-    handled, processes = worker_actors.handled_by_row(tmp_path)
-    assert handled == expected, f"seed {SEED}"
-    assert len(processes) > 2, f"seed {SEED}"
+    assert worker_actors.handled_by_row(tmp_path)[0] == expected, f"seed {SEED}"
     assert len(store.table("orders").describe().partitions) > 4, f"seed {SEED}"
     assert {found.client for found in store.tunnel("work").describe().channels} == {None}, f"seed {SEED}"
