@@ -159,3 +159,14 @@ def run_to_the_end(
         batches.append((batch, read_batch(feed.tunnel, feed.plan(batch))))
         previous = batch
     raise AssertionError(f"the feed has not come to its end after {most} batches")
+
+
+def keys_of(changes: list[Change]) -> list[str]:
+    return [change.key[0] for change in changes]
+
+
+def next_batch(feed: TunnelFeed, previous: str) -> tuple[str, list[Change]]:
+    """Plan and read the batch behind another one, which must have something to give."""
+    batch = feed.latest(previous)
+    assert batch != previous
+    return batch, read_batch(feed.tunnel, feed.plan(batch))

@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
-from headrace.errors import DataLossError, LostRaceError, StoreBusyError, TunnelTakenError
-from headrace.feeds import tunnel_feed
+from headrace.errors import DataLossError, LostRaceError, TunnelTakenError
 from headrace.feeds.reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.model import (
     INITIAL_BATCH,
     BatchPlan,
     ChangeOp,
-    Channel,
-    ChannelKind,
     ChannelPlan,
     ChannelState,
     Limits,
-    Position,
     Start,
     StartKind,
 )
 from headrace.ports import Store, Table, Tunnel
-from tests.conformance.reading import Change, read_batch, replay, run_to_the_end, state_of, unpack
+from tests.conformance.reading import keys_of, next_batch, read_batch, replay, run_to_the_end, state_of, unpack
 from tests.conformance.stores import Place, require
 
 EARLIEST, LATEST = Start(StartKind.EARLIEST), Start(StartKind.LATEST)
@@ -42,17 +35,6 @@ def tunnel(store: Store, orders: Table) -> Tunnel:
 
 def put(table: Table, *keys: str, price: int = 0) -> None:
     table.put([{"id": key, "price": price} for key in keys])
-
-
-def keys_of(changes: list[Change]) -> list[str]:
-    return [change.key[0] for change in changes]
-
-
-def next_batch(feed: TunnelFeed, previous: str) -> tuple[str, list[Change]]:
-    """Plan and read the batch behind another one, which must have something to give."""
-    batch = feed.latest(previous)
-    assert batch != previous
-    return batch, read_batch(feed.tunnel, feed.plan(batch))
 
 
 # -- 1. a replay is the same batch ----------------------------------------------------------------------
@@ -335,115 +317,7 @@ def test_a_batch_that_was_never_recorded_is_data_loss(tunnel: Tunnel) -> None:
         TunnelFeed(tunnel).latest(str(uuid.uuid4()))
 
 
-# -- 7. AvailableNow, and the true latest position ------------------------------------------------------
-
-
-def available_now(tunnel: Tunnel, *, rows: int | None = None) -> TunnelFeed:
-    feed = TunnelFeed(tunnel, limits=Limits(rows_per_batch=rows))
-    feed.pin()
-    return feed
-
-
-@pytest.mark.parametrize("rows", [None, 1, 3])
-def test_available_now_stops_at_what_was_there(orders: Table, tunnel: Tunnel, rows: int | None) -> None:
-    put(orders, *"abcd")
-    feed = available_now(tunnel, rows=rows)
-    put(orders, *"ef")
-    batch, changes = next_batch(feed, INITIAL_BATCH)
-    put(orders, *"gh")
-    batches = run_to_the_end(feed, batch)
-    assert keys_of(changes) + [key for _, found in batches for key in keys_of(found)] == [*"abcd"]
-    last = batches[-1][0] if batches else batch
-    later = run_to_the_end(available_now(tunnel, rows=rows), last)
-    assert [key for _, found in later for key in keys_of(found)] == [*"efgh"]
-
-
-@pytest.mark.parametrize("rows", [None, 1, 4])
-def test_available_now_reads_base_data_and_the_stream_behind_it(store: Store, orders: Table, rows: int | None) -> None:
-    put(orders, *"abcdef")
-    tunnel = store.create_tunnel("orders", "both", base_channels=2)
-    put(orders, "a", "g", price=1)
-    feed = available_now(tunnel, rows=rows)
-    there = state_of(orders)
-    put(orders, "a", "h", price=2)
-    batches = run_to_the_end(feed)
-    assert replay([change for _, changes in batches for change in changes]) == there
-    later = run_to_the_end(available_now(tunnel, rows=rows), batches[-1][0])
-    assert sorted(key for _, found in later for key in keys_of(found)) == ["a", "h"]
-
-
-@pytest.mark.parametrize("rows", [None, 1, 5])
-def test_available_now_follows_splits_from_before_it_and_none_from_after(
-    store: Store, orders: Table, rows: int | None
-) -> None:
-    require(store, "split_partitions")
-    put(orders, *"abcdef")
-    tunnel = store.create_tunnel("orders", "both")
-    put(orders, *"abcdef", price=1)
-    left, right = orders.split()
-    put(orders, *"abcdef", price=2)
-    feed = available_now(tunnel, rows=rows)
-    there = state_of(orders)
-    batch, changes = next_batch(feed, INITIAL_BATCH)
-    orders.merge(left, right)
-    put(orders, *"abcdef", price=3)
-    orders.split()
-    put(orders, *"abcdef", price=4)
-    batches = run_to_the_end(feed, batch)
-    changes += [change for _, found in batches for change in found]
-    assert replay(changes) == there
-    later = run_to_the_end(available_now(tunnel, rows=rows), batches[-1][0] if batches else batch)
-    changes += [change for _, found in later for change in found]
-    assert replay(changes) == state_of(orders)
-    for key in "abcdef":
-        assert [change.row["price"] for change in changes if change.key == (key,)] == list(range(5))
-
-
-class _SlowToOpen:
-    """A tunnel that opens its change logs only when it was looked at some times after the base data's end."""
-
-    def __init__(self, tunnel: Tunnel, looks: int) -> None:
-        self._tunnel = tunnel
-        self._looks = looks
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tunnel, name)
-
-    def wait_for_change(self, timeout: float) -> bool:
-        return True
-
-    def channels(self, known: Mapping[str, Position] | None = None) -> list[Channel]:
-        found = self._tunnel.channels(known)
-        if all(each.state is ChannelState.FINISHED for each in found if each.kind is ChannelKind.BASE_DATA):
-            self._looks -= 1
-        if self._looks < 0:
-            return found
-        return [
-            replace(each, state=ChannelState.WAITING) if each.kind is ChannelKind.STREAM else each for each in found
-        ]
-
-
-def test_available_now_waits_for_a_store_that_opens_channels_late(
-    store: Store, orders: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(orders, "a")
-    tunnel = store.create_tunnel("orders", "both")
-    put(orders, "a", price=1)
-    slow = cast(Tunnel, _SlowToOpen(tunnel, 3))
-    batches = run_to_the_end(available_now(slow))
-    assert replay([change for _, found in batches for change in found]) == state_of(orders)
-    put(orders, "a", price=2)
-    monkeypatch.setattr(tunnel_feed, "OPENING_SECONDS", 0.0)
-    never = available_now(cast(Tunnel, _SlowToOpen(tunnel, 1000)))
-    with pytest.raises(StoreBusyError, match="does not open"):
-        never.latest(batches[-1][0])
-
-
-def test_available_now_ends_when_all_that_was_there_has_been_read(orders: Table, tunnel: Tunnel) -> None:
-    assert run_to_the_end(available_now(tunnel)) == []
-    feed = available_now(tunnel)
-    put(orders, "a")
-    assert run_to_the_end(feed) == []
+# -- 7. the true latest position --------------------------------------------------------------------------
 
 
 def test_a_feed_tells_what_waits_behind_a_planned_batch(orders: Table, tunnel: Tunnel) -> None:

@@ -158,7 +158,7 @@ class TunnelFeed:
         """Return the tunnel's channels, and what the readable ones have to give.
 
         Raises:
-            StoreBusyError: of what is pinned, the store does not open a channel for which there is nothing to wait.
+            StoreBusyError: the store does not open a channel that is pinned, though all before it is read.
         """
         patient_until = time.monotonic() + OPENING_SECONDS
         while True:

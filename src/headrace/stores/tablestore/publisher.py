@@ -26,6 +26,7 @@ from headrace.rows import to_arrow
 from headrace.stores.tablestore.differences import differences
 from headrace.stores.tablestore.meta_table import MetaRow, MetaTable
 from headrace.stores.tablestore.reading import Reader
+from headrace.stores.tablestore.tables import declared
 from headrace.stores.tablestore.writing import ROWS_AT_ONCE
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ class TablestorePublisher(Publisher):
             self._store.writer.write(write.table, schema, write.change, rows)
             return
         rows = to_arrow(rows, schema, columns="all")
-        known = self._store.table(write.table, schema.arrow).schema
+        known = declared(table.schema, schema.columns)
         there, others = Reader(self._store.connection, write.table, known, schema.names).scan_with_others()
         put, gone = differences(there.select(schema.names), others, rows, schema)
         self._store.writer.write(write.table, schema, RowChange.PUT, put)

@@ -90,8 +90,8 @@ class TablestoreTunnel(Tunnel):
         self._newest = 0
         self._resolved: dict[tuple[str, str], Position] = {}
         self._committed: dict[str, Position] = {}
-        # For each channel, a token with nothing behind it up to another token.
-        self._passed: dict[str, tuple[str, str]] = {}
+        # For each channel, a position with nothing behind it up to another one.
+        self._passed: dict[str, tuple[Position, Position]] = {}
         self.table = table
         self.id = info.tunnel_id
         self.name = info.tunnel_name
@@ -349,9 +349,9 @@ class TablestoreTunnel(Tunnel):
             counting: how many rows there are now matters; otherwise a page of before will do.
         """
         place = begin = self._resolve(channel, position)
-        passed_from, passed_to = self._passed.get(channel, ("", ""))
-        if place == Position(passed_from):
-            place = Position(passed_to)
+        passed = self._passed.get(channel)
+        if passed is not None and passed[0] == begin:
+            place = passed[1]
         page = self._page(channel, place.token, counting=counting)
         empty = 0
         while place.skip >= len(page.records) and page.behind != place:
@@ -365,7 +365,7 @@ class TablestoreTunnel(Tunnel):
             place = Position(page.next, place.skip - len(page.records))
             page = self._page(channel, place.token, counting=counting)
         if empty and begin.skip == 0:
-            self._passed[channel] = begin.token, place.token
+            self._passed[channel] = begin, place
         rows = max(0, len(page.records) - place.skip)
         count = min(rows, self._rows_until(channel, place, page, until)) if rows else 0
         return _Sight(place, page, count, cut=count < rows)
