@@ -1,9 +1,11 @@
-"""What every store checks alike when rows are given to a queue: how they choose partitions, and their numbers. Pure."""
+"""What every store checks alike when rows are given to a queue, and options: partitions, numbers, limits. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import OptionError, SequenceNumberError
+from headrace.ports import QueueOptions
 from headrace.queues import SEQUENCE_NUMBER
 
 _BEFORE_THE_FIRST = -1
@@ -98,3 +101,24 @@ def _rising(given: pa.ChunkedArray) -> npt.NDArray[np.int64]:
             valid="numbers from 0 on, each above the one before; gaps are allowed",
         )
     return numbers
+
+
+def changed_options(options: QueueOptions, changes: Mapping[str, Any]) -> QueueOptions:
+    """Return options with some changed.
+
+    Raises:
+        OptionError: an unknown option, or a value that is not of its kind.
+    """
+    known = [field.name for field in dataclasses.fields(QueueOptions)]
+    for name, value in changes.items():
+        if name not in known:
+            raise OptionError("unknown option of a queue", received=name, valid=known)
+        if name == "auto_trim":
+            if not isinstance(value, bool):
+                raise OptionError("option auto_trim is True or False", received=repr(value))
+        elif value is not None:
+            allowed = int if name == "retained_rows" else int | float
+            is_number = isinstance(value, allowed) and not isinstance(value, bool)
+            if not is_number or not 0 <= value <= _LARGEST_NUMBER:
+                raise OptionError(f"option {name} is a number, or None for no limit", received=repr(value))
+    return dataclasses.replace(options, **changes)

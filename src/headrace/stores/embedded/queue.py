@@ -9,7 +9,7 @@ import apsw
 
 from headrace.errors import DataLossError, OptionError
 from headrace.ports import Queue, QueueDescription, QueueOptions, Rows
-from headrace.queue_requests import Route
+from headrace.queue_requests import Route, changed_options
 from headrace.queues import Bounds, QueuePage, QueueSchema, RowRange
 from headrace.stores.embedded import chunks, queues
 from headrace.stores.embedded.database import Database, stamp
@@ -139,7 +139,7 @@ class EmbeddedQueue(Queue):
     def set_options(self, **changes: Any) -> QueueOptions:
         with self._database.write() as connection:
             state = queues.load(connection, self.name)
-            options = queues.queue_options(state.options, **changes)
+            options = changed_options(state.options, changes)
             queues.set_options(connection, state.id, options)
             return options
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.errors import SchemaError
 from headrace.ports import Consumer, Producer, Queue, QueueOptions, Registration, Store
+from headrace.queue_requests import changed_options
 from headrace.queues import QueueSchema
 from headrace.stores.embedded import consumers, objects, queues
 from headrace.stores.embedded.consumers import EmbeddedConsumer
@@ -36,7 +37,7 @@ class QueueStore(Store):
     ) -> Queue:
         objects.check_name(name, "queue")
         schema = QueueSchema.of(columns)
-        settings = queues.queue_options(QueueOptions(), **options)
+        settings = changed_options(QueueOptions(), options)
         with self._database.write() as connection:
             taken = objects.is_taken(connection, name, "queue", exist_ok=exist_ok)
             if not taken:

@@ -23,6 +23,7 @@ from headrace.errors import PublicationError, UnsupportedError
 from headrace.model import Column, RowChange, TableSchema
 from headrace.ports import Advance, Append, Publisher, Staged, Write
 from headrace.rows import to_arrow
+from headrace.rows.gathering import gathered
 from headrace.stores.tablestore.differences import differences
 from headrace.stores.tablestore.meta_table import MetaRow, MetaTable
 from headrace.stores.tablestore.reading import Reader
@@ -81,7 +82,7 @@ class TablestorePublisher(Publisher):
             return self._put_aside(batch, rows)
         primary_key = self._store.table(table).schema.primary_key
         count = 0
-        for part in _gathered(rows, ROWS_AT_ONCE):
+        for part in gathered(rows, ROWS_AT_ONCE):
             # Each time: a task that Spark has given up may live on while others publish.
             if self.published(batch):
                 return []
@@ -162,7 +163,7 @@ class TablestorePublisher(Publisher):
     def _put_aside(self, batch: int, rows: Iterable[pa.RecordBatch]) -> list[Staged]:
         staged: list[Staged] = []
         try:
-            for part in _gathered(rows, _STREAM_BYTES, by_bytes=True):
+            for part in gathered(rows, _STREAM_BYTES, by_bytes=True):
                 # Among the receipts first, so that a part that was only begun is discarded with the others.
                 staged.append(Staged(uuid.uuid4().int >> 66 | 1, part.num_rows))
                 for row in _parts(part, _receipt_key(batch, staged[-1].id)):
@@ -245,25 +246,6 @@ def _short(text: str) -> str:
 
 def _schema_of(columns: pa.Schema, primary_key: tuple[str, ...]) -> TableSchema:
     return TableSchema(tuple(Column(field.name, field.type) for field in columns), primary_key)
-
-
-def _gathered(rows: Iterable[pa.RecordBatch], most: int, *, by_bytes: bool = False) -> Iterator[pa.Table]:
-    """Yield rows in tables of about ``most`` rows or bytes, each with the same columns."""
-    waiting: list[pa.RecordBatch] = []
-    size = 0
-    for batch in rows:
-        if not batch.num_rows:
-            continue
-        if waiting and batch.schema != waiting[0].schema:
-            yield pa.Table.from_batches(waiting)
-            waiting, size = [], 0
-        waiting.append(batch)
-        size += batch.nbytes if by_bytes else batch.num_rows
-        if size >= most:
-            yield pa.Table.from_batches(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
 
 
 def _parts(rows: pa.Table, key: str) -> Iterator[tuple[str, dict[str, str | int]]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from headrace.errors import OptionError
 from headrace.ports import QueueOptions
+from headrace.queue_requests import changed_options
 
 _MILLISECONDS = 1000
 
@@ -29,19 +29,9 @@ def config_of(options: QueueOptions, changes: Mapping[str, Any]) -> tuple[QueueO
     Raises:
         OptionError: an unknown option, or a value that is not of its kind.
     """
-    known = [field.name for field in dataclasses.fields(QueueOptions)]
-    for name, value in changes.items():
-        if name not in known:
-            raise OptionError("unknown option of a queue", received=name, valid=known)
-        if name == "auto_trim":
-            if not isinstance(value, bool):
-                raise OptionError("option auto_trim is True or False", received=repr(value))
-        elif value is not None:
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not is_number or value < 0 or value != int(value):
-                unit = "rows" if name == "retained_rows" else "seconds"
-                raise OptionError(f"option {name} is a whole number of {unit}, or None", received=repr(value))
-    changed = dataclasses.replace(options, **changes)
+    changed = changed_options(options, changes)
+    if changed.retained_seconds is not None and changed.retained_seconds != int(changed.retained_seconds):
+        raise OptionError("option retained_seconds is a whole number here", received=repr(changed.retained_seconds))
     config: dict[str, Any] = {"enable": changed.auto_trim}
     if changed.retained_rows is not None:
         config["retained_rows"] = int(changed.retained_rows)

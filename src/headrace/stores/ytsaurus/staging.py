@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import datetime
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from headrace.errors import PublicationError
 from headrace.ports import Staged
+from headrace.rows.gathering import gathered
 from headrace.stores.ytsaurus.connection import Connection
 from headrace.stores.ytsaurus.failures import YtNotFoundError, translated
 from headrace.stores.ytsaurus.nodes import Names, node_name
@@ -51,7 +52,7 @@ class Staging:
         """
         staged: list[Staged] = []
         try:
-            for part in gathered(rows):
+            for part in gathered(rows, FILE_BYTES, by_bytes=True):
                 # Among the receipts first, so that a file that was only begun is discarded with the others.
                 staged.append(Staged(uuid.uuid4().int >> 66 | 1, part.num_rows))
                 self._upload(batch, staged[-1], part, target)
@@ -82,9 +83,13 @@ class Staging:
 
     def load(self, batch: int, receipt: Staged) -> pa.Table:
         """Return the rows of a receipt."""
-        try:
+
+        def read() -> bytes:
             with translated("read rows that were put aside"):
-                data = self.connection.open_file(self._file(batch, receipt.id)).read()
+                return bytes(self.connection.open_file(self._file(batch, receipt.id)).read())
+
+        try:
+            data = self.connection.repeated(read)
         except YtNotFoundError:
             raise self._missing(batch, receipt) from None
         rows = pa.ipc.open_stream(pa.py_buffer(data)).read_all()
@@ -111,22 +116,3 @@ class Staging:
         for name, _ in self.connection.children(self._directory, ("type",)):
             if name.isdecimal() and int(name) <= batch:
                 self.connection.remove(f"{self._directory}/{name}")
-
-
-def gathered(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield rows in tables of about `FILE_BYTES`, each with the same columns."""
-    waiting: list[pa.RecordBatch] = []
-    size = 0
-    for batch in rows:
-        if not batch.num_rows:
-            continue
-        if waiting and batch.schema != waiting[0].schema:
-            yield pa.Table.from_batches(waiting)
-            waiting, size = [], 0
-        waiting.append(batch)
-        size += batch.nbytes
-        if size >= FILE_BYTES:
-            yield pa.Table.from_batches(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from headrace.wire.plainbuffer.checksum import Bytes, crc8, crc8_numbers, crc8_shifted, crc8_texts
 from headrace.wire.plainbuffer.values import FIXED_LENGTHS, CellOp, PlainBufferError, Tag, ValueType
+from headrace.wire.texts import slices
 
 Offsets: TypeAlias = npt.NDArray[np.int64]
 Words: TypeAlias = npt.NDArray[np.uint64]
@@ -71,15 +72,7 @@ class Message:
 
     def texts(self, at: Offsets, lengths: Offsets) -> pa.BinaryArray:
         """Copy texts out, whose offsets must rise."""
-        # An array of the texts and of the gaps between them needs no copy; then every second element is taken.
-        offsets = np.zeros(2 * len(at) + 1, dtype=np.int32)
-        offsets[:-1:2] = at
-        offsets[1::2] = at + lengths
-        offsets[-1] = offsets[-2:].max()
-        both = pa.BinaryArray.from_buffers(
-            pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), self._buffer], null_count=0
-        )
-        return both.take(pa.array(np.arange(0, 2 * len(at), 2, dtype=np.int32)))
+        return slices(self._buffer, at, lengths)
 
     def all_equal(self, at: Offsets, lengths: Offsets, text: bytes) -> bool:
         """Tell whether ``text`` stands at each offset, with its length."""

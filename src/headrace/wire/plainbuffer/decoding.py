@@ -22,6 +22,7 @@ from headrace.wire.plainbuffer.checksum import Bytes, crc8_numbers, crc8_shifted
 from headrace.wire.plainbuffer.encoding import check_schema
 from headrace.wire.plainbuffer.rows import row_offsets
 from headrace.wire.plainbuffer.values import HEADER, CellKind, CellOp, PlainBufferError, Tag, ValueType
+from headrace.wire.texts import first_not_utf8
 
 _KEY_TYPES: Final = {pa.int64(): ValueType.INTEGER, pa.string(): ValueType.STRING, pa.binary(): ValueType.BINARY}
 _TEXT_TYPES: Final = {pa.string(): ValueType.STRING, pa.binary(): ValueType.BINARY}
@@ -351,13 +352,5 @@ def _as_text(message: Message, texts: pa.BinaryArray, column: Column, at: Offset
     try:
         return texts.cast(column.type)
     except pa.ArrowInvalid:
-        wrong = next(place for place, text in enumerate(texts.to_pylist()) if not _is_utf8(text))
+        wrong = first_not_utf8(texts)
         raise message.error(f"a string of column {column.name!r} that is not UTF-8", int(at[wrong])) from None
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

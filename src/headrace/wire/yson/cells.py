@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.wire.texts import first_not_utf8
 from headrace.wire.yson.documents import load_fragment
 from headrace.wire.yson.message import Bytes, Effort, Marker, Mask, Message, Places, UnusualError, Words, signed
 from headrace.wire.yson.misfits import misfit
@@ -218,7 +219,7 @@ class Cells:
         try:
             array = texts.cast(self.column.type)
         except pa.ArrowInvalid:
-            wrong = next(row for row, text in enumerate(texts.to_pylist()) if not _is_utf8(text))
+            wrong = first_not_utf8(texts)
             raise misfit(self.column, first_row + wrong, "a string that is not UTF-8") from None
         if whole:
             return array
@@ -263,11 +264,3 @@ class Cells:
 def _with_nulls(data_type: pa.DataType, values: npt.NDArray[Any], valid: Mask, whole: bool) -> pa.Array:
     marks = None if whole else pa.array(valid).buffers()[1]
     return pa.Array.from_buffers(data_type, len(valid), [marks, pa.py_buffer(values)])
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.wire.texts import slices
 from headrace.wire.yson.documents import YsonError
 
 Places: TypeAlias = npt.NDArray[np.int64]
@@ -134,15 +135,7 @@ class Message:
 
     def texts(self, at: Places, lengths: Places) -> pa.BinaryArray:
         """Copy texts out, whose places must rise."""
-        # An array of the texts and of the gaps between them needs no copy; then every second element is taken.
-        offsets = np.zeros(2 * len(at) + 1, dtype=np.int32)
-        offsets[:-1:2] = at
-        offsets[1::2] = at + lengths
-        offsets[-1] = offsets[-2:].max()
-        both = pa.BinaryArray.from_buffers(
-            pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), self._buffer], null_count=0
-        )
-        return both.take(pa.array(np.arange(0, 2 * len(at), 2, dtype=np.int32)))
+        return slices(self._buffer, at, lengths)
 
 
 def signed(numbers: Words) -> npt.NDArray[np.int64]:

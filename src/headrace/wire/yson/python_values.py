@@ -143,16 +143,7 @@ class _Reader:
 
     def _member(self, yt: TypeV3, data_type: pa.DataType) -> Convert:
         """Return the converter of values inside of others, which may be null if their type says so."""
-        convert, required = self.of(yt, data_type), without_optional(yt)[1]
-
-        def member(value: Any) -> Any:
-            if value is not None:
-                return convert(value)
-            if required:
-                raise MisfitError("null where the type is not optional")
-            return None
-
-        return member
+        return _nullable(self.of(yt, data_type), required=without_optional(yt)[1])
 
     def _double(self, name: str) -> Convert:
         kinds = (float, int) if self._whole_doubles else (float,)
@@ -333,8 +324,10 @@ def _writer(yt: TypeV3, data_type: pa.DataType) -> Convert:
 
 
 def _write_member(yt: TypeV3, data_type: pa.DataType) -> Convert:
-    convert, required = _writer(yt, data_type), without_optional(yt)[1]
+    return _nullable(_writer(yt, data_type), required=without_optional(yt)[1])
 
+
+def _nullable(convert: Convert, *, required: bool) -> Convert:
     def member(value: Any) -> Any:
         if value is not None:
             return convert(value)
