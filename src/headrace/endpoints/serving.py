@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import resource
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import MissingDependencyError, OptionError
 
+if TYPE_CHECKING:
+    import uvicorn
+
 LOOPBACK = "127.0.0.1"
 _BACKLOG = 2048
-_GRACE_SECONDS = 10
+GRACE_SECONDS = 7
+"""Requests have so long to end when the server stops; then they are told that it does."""
+STOP_SECONDS = 10.0
+"""What is still being worked on so long after the server was asked to stop is cut off."""
 _KEEP_ALIVE_SECONDS = 75
 _MAX_CONNECTIONS = 4096
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
+_log = logging.getLogger("headrace")
 
 
 def run(
@@ -32,6 +41,9 @@ def run(
     connection: str = "headrace.endpoints.connections:ClientConnection",
 ) -> None:
     """Serve until the process gets SIGINT or SIGTERM, then end what is being worked on.
+
+    That takes some seconds at most: threads that are not done by then are ended by ending the process, as if it were
+    killed. What they write to a store is a transaction, which is not half there afterwards.
 
     Args:
         make_app: makes the ASGI application, which closes what it has at the end of its lifespan.
@@ -66,12 +78,13 @@ def run(
             date_header=False,
             limit_concurrency=min(_MAX_CONNECTIONS, _allow_files() // 2),
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=_GRACE_SECONDS,
+            timeout_graceful_shutdown=GRACE_SECONDS,
         )
+        server = uvicorn.Server(settings)
         # uvicorn ends gracefully, and then sends itself the signal that ended it.
-        with _ignored(_STOPPING):
+        with _ignored(_STOPPING), _cut_off(server):
             ready(host, listener.getsockname()[1])
-            uvicorn.Server(settings).run(sockets=[listener])
+            server.run(sockets=[listener])
     finally:
         listener.close()
 
@@ -110,6 +123,31 @@ def _ignored(signals: tuple[signal.Signals, ...]) -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+@contextmanager
+def _cut_off(server: uvicorn.Server) -> Iterator[None]:
+    """End the process if the server does not end by itself within some time after it was asked to."""
+    timer = threading.Timer(STOP_SECONDS, _end)
+    timer.daemon = True
+    shutdown = server.shutdown
+
+    async def timed(sockets: list[socket.socket] | None = None) -> None:
+        timer.start()
+        await shutdown(sockets)
+
+    server.shutdown = timed  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _end() -> None:
+    _log.warning("what was being worked on took too long, and is cut off")
+    logging.shutdown()
+    # A thread that works cannot be ended in any other way.
+    os._exit(0)
 
 
 class JsonFormatter(logging.Formatter):

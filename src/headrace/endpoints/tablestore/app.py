@@ -6,14 +6,15 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import quote
 
 from google.protobuf.message import DecodeError
 
+from headrace.endpoints.application import HEALTH_PATH, Application, DisconnectedError, Receive, Scope, Send
 from headrace.endpoints.tablestore.configuration import Configuration
 from headrace.endpoints.tablestore.errors import INTERNAL, invalid, service_error
 from headrace.endpoints.tablestore.gate import Caller, admit, answer_headers, new_request_id, too_large, unpack
@@ -24,11 +25,6 @@ from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.errors import body as error_body
 from headrace.wire.tablestore.limits import MAX_BODY_BYTES
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
-HEALTH_PATH = "/health"
 # A client that is sending a body that is too large is let go on for so long, or it would not read the answer.
 _DRAINED_BYTES = 8 * MAX_BODY_BYTES
 _log = logging.getLogger("headrace")
@@ -51,10 +47,6 @@ class Bounds:
     body_seconds: float = 60.0
 
 
-class _Disconnected(Exception):
-    """The client went away before its request was complete."""
-
-
 @dataclass
 class _Exchange:
     """One request on its way to its answer.
@@ -73,7 +65,7 @@ class _Exchange:
     complete: bool = False
 
 
-class TablestoreApp:
+class TablestoreApp(Application):
     """Tablestore's API over the embedded stores under one directory.
 
     Args:
@@ -102,23 +94,7 @@ class TablestoreApp:
         self._pool.shutdown()
         self._instances.close()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._live(receive, send)
-        elif scope["type"] == "http":
-            with contextlib.suppress(_Disconnected):
-                await self._respond(scope, receive, send)
-
-    async def _live(self, receive: Receive, send: Send) -> None:
-        while True:
-            kind = (await receive())["type"]
-            if kind == "lifespan.shutdown":
-                await asyncio.to_thread(self.close)
-            await send({"type": f"{kind}.complete"})
-            if kind == "lifespan.shutdown":
-                return
-
-    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
         if scope["method"] == "GET" and path == HEALTH_PATH:
             await _send(send, 200, {"content-type": "application/json"}, b'{"status": "ok"}')
@@ -128,7 +104,7 @@ class TablestoreApp:
         status, code = 200, "OK"
         try:
             body, answer = await self._answer(scope["method"], exchange, receive)
-        except _Disconnected:
+        except DisconnectedError:
             raise
         except (Exception, asyncio.CancelledError) as error:
             told = _told(error, exchange)
@@ -200,7 +176,7 @@ async def _body(exchange: _Exchange, receive: Receive, most: int) -> AsyncIterat
     while not exchange.complete:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise _Disconnected
+            raise DisconnectedError
         part = message.get("body", b"")
         exchange.complete = not message.get("more_body", False)
         size += len(part)

@@ -11,13 +11,12 @@ A file has one ``[[keys]]`` for each key::
 from __future__ import annotations
 
 import os
-import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headrace.endpoints.configuration_file import read_entries
 from headrace.errors import OptionError
 from headrace.wire.tablestore.limits import is_instance_name
 from headrace.wire.tablestore.signatures import Credentials
@@ -25,7 +24,6 @@ from headrace.wire.tablestore.signatures import Credentials
 ID_VARIABLE = "HEADRACE_ACCESS_KEY_ID"
 SECRET_VARIABLE = "HEADRACE_ACCESS_KEY_SECRET"
 INSTANCE_NAMES = "3 to 16 letters, digits and hyphens, beginning with a letter"
-_PLACE = re.compile(r"(?<=\()at [a-z0-9, ]+(?=\)$)")
 _KEY_FIELDS = {"access_key_id", "access_key_secret", "instances"}
 
 
@@ -77,23 +75,7 @@ def _from_environment(environ: Mapping[str, str]) -> list[AccessKey]:
 
 
 def _from_file(file: Path) -> list[AccessKey]:
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise OptionError(f"cannot read the configuration: {error.strerror}", received=str(file)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        # The parser's own message may quote a line with a secret; only the place is taken from it.
-        place = _PLACE.search(str(error))
-        raise OptionError(
-            "the configuration is not a TOML file", received=f"{file}{f', {place[0]}' if place else ''}"
-        ) from None
-    unknown = set(content) - {"keys"}
-    if unknown:
-        raise OptionError("unknown entry in the configuration", received=sorted(unknown)[0], valid="[[keys]]")
-    entries = content.get("keys")
-    if not isinstance(entries, list) or not entries:
-        raise OptionError("the configuration has no access key", received=str(file), valid="at least one [[keys]]")
-    keys = [_parsed(entry, number) for number, entry in enumerate(entries, start=1)]
+    keys = read_entries(file, "keys", _KEY_FIELDS, _parsed)
     ids = [key.credentials.access_key_id for key in keys]
     for key_id in ids:
         if ids.count(key_id) > 1:
@@ -101,13 +83,7 @@ def _from_file(file: Path) -> list[AccessKey]:
     return keys
 
 
-def _parsed(entry: Any, number: int) -> AccessKey:
-    where = f"entry {number} of [[keys]]"
-    if not isinstance(entry, dict):
-        raise OptionError(f"{where} is not a table")
-    unknown = set(entry) - _KEY_FIELDS
-    if unknown:
-        raise OptionError(f"{where} has an unknown field", received=sorted(unknown)[0], valid=sorted(_KEY_FIELDS))
+def _parsed(entry: dict[str, Any], where: str) -> AccessKey:
     for field in ("access_key_id", "access_key_secret"):
         value = entry.get(field)
         if not isinstance(value, str) or not value:

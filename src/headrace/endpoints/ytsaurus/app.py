@@ -7,11 +7,12 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
+from headrace.endpoints.application import Application, DisconnectedError, Receive, Scope, Send
 from headrace.endpoints.ytsaurus.answers import Response, descriptors, failed, json_response, method_of, written
 from headrace.endpoints.ytsaurus.bodies import MAX_FILE_BYTES, MAX_MEMORY_BYTES, MAX_PACKED_BYTES, Body
 from headrace.endpoints.ytsaurus.cluster import Cluster
@@ -24,12 +25,7 @@ from headrace.endpoints.ytsaurus.requests import header_format, read_call, takes
 from headrace.endpoints.ytsaurus.system_commands import VERSION
 from headrace.wire.ytsaurus.errors import Code, YtError
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
 API = "/api/v4"
-HEALTH_PATH = "/health"
 # So much of a body is taken before a thread unpacks it.
 _PACKED_BYTES = 1 << 20
 # A client that is sending a body that is refused is let go on for so long, or it would not read the answer.
@@ -60,10 +56,6 @@ class Bounds:
     silent_seconds: float = 60.0
 
 
-class _Disconnected(Exception):
-    """The client went away before its request was complete."""
-
-
 @dataclass
 class _Exchange:
     """One request on its way to its answer.
@@ -87,7 +79,7 @@ class _Exchange:
     held: int = 0
 
 
-class YtsaurusApp:
+class YtsaurusApp(Application):
     """YTsaurus' API over the embedded store in one directory.
 
     Args:
@@ -111,27 +103,11 @@ class YtsaurusApp:
         self._heavy.shutdown()
         self.cluster.close()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._live(receive, send)
-        elif scope["type"] == "http":
-            with contextlib.suppress(_Disconnected):
-                await self._respond(scope, receive, send)
-
-    async def _live(self, receive: Receive, send: Send) -> None:
-        while True:
-            kind = (await receive())["type"]
-            if kind == "lifespan.shutdown":
-                await asyncio.to_thread(self.close)
-            await send({"type": f"{kind}.complete"})
-            if kind == "lifespan.shutdown":
-                return
-
-    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = _exchange(scope, receive)
         try:
             response = await self._answer(exchange)
-        except _Disconnected:
+        except DisconnectedError:
             raise
         except (Exception, asyncio.CancelledError) as error:
             response = _told(error, exchange)
@@ -227,7 +203,7 @@ class YtsaurusApp:
         async with asyncio.timeout(self._bounds.silent_seconds):
             message = await exchange.receive()
         if message["type"] == "http.disconnect":
-            raise _Disconnected
+            raise DisconnectedError
         exchange.complete = not message.get("more_body", False)
         return bytes(message.get("body", b""))
 
@@ -261,12 +237,12 @@ class YtsaurusApp:
 
     async def _placed(self, exchange: _Exchange, response: Response) -> tuple[Response, Callable[[], None]]:
         """Return an answer as it waits for its client, and what to call when it is sent."""
-        size = len(response.body)
+        size = (response.length or 0) if response.on_disk else len(response.body)
         try:
-            place = self._outgoing.place(size)
+            place = self._outgoing.place(size, on_disk=response.on_disk)
         except YtError as error:
             return failed(error), lambda: None
-        if place == "disk":
+        if place == "disk" and not response.on_disk:
             try:
                 response = await self._in_thread(self._heavy, on_disk, response)
             except OSError as error:
@@ -294,7 +270,7 @@ class YtsaurusApp:
         try:
             async for piece in self._pieces(response):
                 if gone.done():
-                    raise _Disconnected
+                    raise DisconnectedError
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         finally:
             gone.cancel()

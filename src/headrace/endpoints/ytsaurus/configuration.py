@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import hmac
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headrace.endpoints.configuration_file import read_entries
 from headrace.errors import OptionError
 
 TOKEN_VARIABLE = "HEADRACE_YT_TOKEN"
@@ -85,31 +85,13 @@ def _from_environment(environ: Mapping[str, str]) -> list[Token]:
 
 
 def _from_file(file: Path) -> list[Token]:
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise OptionError(f"cannot read the configuration: {error.strerror}", received=str(file)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        # The parser's own message may quote a line with a secret.
-        raise OptionError("the configuration is not a TOML file", received=str(file)) from None
-    unknown = set(content) - {"tokens"}
-    if unknown:
-        raise OptionError("unknown entry in the configuration", received=sorted(unknown)[0], valid="[[tokens]]")
-    entries = content.get("tokens")
-    if not isinstance(entries, list) or not entries:
-        raise OptionError("the configuration has no token", received=str(file), valid="at least one [[tokens]]")
-    tokens = [_parsed(entry, f"entry {number} of [[tokens]]") for number, entry in enumerate(entries, start=1)]
+    tokens = read_entries(file, "tokens", _FIELDS, _parsed)
     if len({token.token for token in tokens}) < len(tokens):
         raise OptionError("a token stands twice in the configuration", received=str(file))
     return tokens
 
 
-def _parsed(entry: Any, where: str) -> Token:
-    if not isinstance(entry, dict):
-        raise OptionError(f"{where} is not a table")
-    unknown = set(entry) - _FIELDS
-    if unknown:
-        raise OptionError(f"{where} has an unknown field", received=sorted(unknown)[0], valid=sorted(_FIELDS))
+def _parsed(entry: dict[str, Any], where: str) -> Token:
     token, user = entry.get("token"), entry.get("user", DEFAULT_USER)
     if not isinstance(token, str):
         raise OptionError(f"{where} needs token", valid=_VALID_TOKEN)
