@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import headrace
 from headrace.ports import Queue, Store
+from headrace.spark.session import carry_environment
 
 QUEUE = "//tmp/spark-streaming/sample02/queue"
 CONSUMER = "//tmp/spark-streaming/sample02/consumer"
@@ -188,6 +189,17 @@ def test_tables_and_queues_are_read_as_batches(spark: SparkSession, store: Store
     assert [tuple(row) for row in reader.load("<foo=bar>//home/t").collect()] == [(1, "x")]
     found: DataFrame = reader.option("include_service_columns", True).load(QUEUE)
     assert [tuple(row) for row in found.where("__spyt_streaming_src_row_index > 7").collect()] == [(0, 8, 8), (0, 9, 9)]
+
+
+def test_a_store_that_the_environment_names_after_spark_was_started_is_found(
+    spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_queue(store, {"n": "long"}).append([{"n": 1}])
+    monkeypatch.setattr(spark.sparkContext, "environment", dict(spark.sparkContext.environment))
+    monkeypatch.setenv("YT_PROXY", store.url)
+    fresh = spark.newSession()
+    carry_environment(fresh)
+    assert [tuple(row) for row in fresh.read.format("yt").load(QUEUE).collect()] == [(1,)]
 
 
 def test_a_stream_needs_a_consumer_that_is_registered(spark: SparkSession, store: Store, checkpoint: str) -> None:

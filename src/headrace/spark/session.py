@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 LOCAL_MASTER = "local[*,4]"
 # Key names of the data source options that hold secrets, on top of Spark's own.
 REDACTION = "(?i)secret|password|token|access[.]?key|credential"
+
+# What begins the names of variables that stores, keys and the configuration of YTsaurus' client are taken from.
+_VARIABLES = ("HEADRACE_", "YT_")
 
 
 def session(
@@ -55,4 +58,28 @@ def session(
     settings.update(conf or {})
     for key, value in settings.items():
         builder = builder.config(key, str(value))
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    carry_environment(spark)
+    return spark
+
+
+def carry_environment(spark: SparkSession) -> None:
+    """Let the formats see the stores that the environment names now.
+
+    Spark's Python processes have the environment that its Java process had at its start, which may be long ago: a
+    notebook sets a variable later, and a stopped session leaves the process to the next one.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        # A client of Spark Connect, whose server has an environment of its own.
+        return
+    from headrace.spark.sources import HeadraceDataSource, TablestoreDataSource
+    from headrace.spark.yt_source import YtDataSource
+
+    context = spark.sparkContext
+    java: Any = context._jvm.java.lang.System  # type: ignore[union-attr]
+    named = {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
+    missed = {name: value for name, value in named.items() if value != context.environment.get(name, java.getenv(name))}
+    if missed:
+        context.environment.update(missed)
+        for format_class in (HeadraceDataSource, TablestoreDataSource, YtDataSource):
+            spark.dataSource.register(format_class)
