@@ -11,6 +11,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -20,6 +21,18 @@ from yt.wrapper import YtClient
 from tests.interop.ytsaurus_server import PATIENCE, TOKEN, YtServer, serving
 
 CLIENTS = 200
+# A command that writes half of something, and then takes ten minutes.
+_STUCK = """
+import time
+from headrace.endpoints.ytsaurus.basic_types import MAP_NODE
+from headrace.endpoints.ytsaurus.commands import command
+@command("get_stuck", output=None, heavy=True)
+def get_stuck(context, parameters, body):
+    with context.cluster.database.write():
+        context.cypress.make(context, context.cypress.find("//tmp"), "half", MAP_NODE, {})
+        print("stuck", flush=True)
+        time.sleep(600)
+"""
 AUTHORIZED = f"Authorization: OAuth {TOKEN}\r\n"
 GET = f'GET /api/v4/exists HTTP/1.1\r\nHost: x\r\n{AUTHORIZED}X-YT-Parameters: {{"path": "//tmp"}}\r\n'
 
@@ -186,7 +199,19 @@ def test_values_that_are_none_are_refused(yt_server: YtServer, body: bytes) -> N
         parameters = {"path": "//tmp/@v", "input_format": form}
         reply = yt_server.call("PUT", "set", parameters, body=body)
         assert reply.status == 400 or body == b"1e999999"
+    assert yt_server.call("POST", "remove", {"path": "//tmp/@v", "force": True}).status == 200
     assert is_well(yt_server)
+
+
+def test_what_json_cannot_say_is_the_error_of_one_part_of_a_batch(yt_server: YtServer) -> None:
+    set_infinite = {"command": "set", "parameters": {"path": "//tmp/@infinite"}, "input": float("inf")}
+    read = [{"command": "get", "parameters": {"path": path}} for path in ("//tmp/@infinite", "//tmp/@type")]
+    remove = {"command": "remove", "parameters": {"path": "//tmp/@infinite"}}
+    reply = yt_server.call("POST", "execute_batch", {"requests": [set_infinite, *read, remove]})
+    assert reply.status == 200
+    done, unsaid, said, removed = reply.value["results"]
+    assert (done, said, removed) == ({"output": {}}, {"output": {"value": "map_node"}}, {"output": {}})
+    assert "NaN or infinity" in unsaid["error"]["message"]
 
 
 def test_bodies_that_are_not_packed_as_they_say_are_refused(yt_server: YtServer) -> None:
@@ -328,6 +353,21 @@ def test_beyond_its_bounds_a_cluster_says_that_it_is_busy(impatient: YtServer) -
     assert set(statuses) <= {200, 503}
     assert statuses.count(200) >= 1
     assert is_well(impatient)
+
+
+# -- the end ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_that_does_not_end_is_cut_off_when_the_server_stops(tmp_path: Path) -> None:
+    with serving(tmp_path, impatient=True, first=_STUCK) as server, server.connect() as connection:
+        connection.sendall(GET.replace("exists", "get_stuck").encode() + b"\r\n")
+        assert server.process.stdout is not None
+        assert server.process.stdout.readline() == "stuck\n"
+        assert server.stop() == 0
+        assert connection.recv(65536).startswith(b"HTTP/1.1 503 ")
+        assert "cut off" in server.log()
+    with serving(tmp_path) as again:
+        assert again.call("GET", "list", {"path": "//tmp"}).value == {"value": []}
 
 
 # -- many ------------------------------------------------------------------------------------------------------------

@@ -88,6 +88,8 @@ def found(client: YtClient, query: str, **options: Any) -> list[dict[str, Any]]:
         ("k = 1 and k = 2", []),
         ("k > -5 /* all */ -- and the end", ["x0", "x1", "x2", "x3", "x4", "x5"]),
         ("if(b, k, 0) = 2", ["x4", "x5"]),
+        ("k != 0 and 2 / k = 1", ["x4", "x5"]),
+        ("n in ('x1', 'x3')", ["x1", "x3"]),
         ("if_null(u, 77u) = 77u", ["x0"]),
         ("lower(upper([a-b c])) = 'x3' and length(s) = 3", ["x3"]),
     ],
@@ -105,7 +107,7 @@ def test_everything_and_expressions_can_be_selected(client: YtClient) -> None:
     first = found(client, "* from [T] limit 1")[0]
     assert first == {"k": 0, "s": "even", "u": None, "d": 0.0, "b": False, "a-b c": "x0", "y": [0]}
     rows = found(client, "k + 1 as next, u * 2u as twice, d, y, concat(s, '!') as text, k = 1 from [T] where k = 1")
-    assert rows[0] == {"next": 2, "twice": 4, "d": 1.0, "y": [2], "text": "even!", "$5": True}
+    assert rows[0] == {"next": 2, "twice": 4, "d": 1.0, "y": [2], "text": "even!", "k = 1": True}
     assert type(rows[0]["twice"]).__name__ == "YsonUint64"
     assert found(client, "SELECT t.k FROM [T] AS t LIMIT 1") == [{"k": 0}]
 
@@ -160,6 +162,24 @@ def test_a_queue_is_sorted_by_the_address_of_its_rows(client: YtClient) -> None:
     assert found(client, "max([$row_index]) as last from [Q] group by [$tablet_index]") == [{"last": 2}, {"last": 2}]
 
 
+def test_keys_may_be_any_bytes(client: YtClient) -> None:
+    path = "//tmp/select/bytes"
+    key = {"type_name": "tagged", "tag": "binary", "item": "string"}
+    columns = [{"name": "k", "type_v3": key, "sort_order": "ascending"}, {"name": "n", "type": "int64"}]
+    client.create("table", path, attributes={"dynamic": True, "schema": columns})
+    client.mount_table(path, sync=True)
+    keys = [bytes([one, other]) for one in range(256) for other in (0, 34, 255)]
+    rows = [yson.dumps({b"k": key, b"n": number}, yson_format="binary") for number, key in enumerate(keys)]
+    client.insert_rows(path, [b";".join(rows)], raw=True, format="yson")
+
+    def numbers(condition: str, **values: Any) -> list[int]:
+        return [row["n"] for row in found(client, f"n from [{path}] where {condition}", **values)]
+
+    assert numbers(r'(k) > ("\xfe\x22") and (k) < ("\xff\xff")') == [764, 765, 766]
+    assert numbers(r'k = "\x80\""') == numbers(r"k in ('\200\42', '\xff')") == [385]
+    assert numbers("k >= '\\xff'", input_row_limit=3) == [765, 766, 767]
+
+
 def test_placeholders_have_values(client: YtClient) -> None:
     values = {"low": 1, "names": ["odd"], "key": [2, "odd"]}
     query = "[a-b c] as n from [T] where k >= {low} and s in {names} and (k, s) = {key}"
@@ -181,6 +201,8 @@ def test_placeholders_have_values(client: YtClient) -> None:
         ("k from [T] where u = k", "Type mismatch"),
         ("k from [T] where k", "not boolean"),
         ("k from [T] where k = 1 / 0", "zero"),
+        ("k from [T] where k << 64 = 0", "0 to 63 bits"),
+        ("(-9223372036854775807 - 1) / (k - 1) as x from [T] where k = 0", "by -1"),
         ("fly(k) from [T]", "Undefined function 'fly'"),
         ("sum(k) from [T]", "aggregate function"),
         ("s, sum(s) from [T] group by s", "aggregate function got a string"),

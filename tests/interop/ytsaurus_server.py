@@ -20,8 +20,9 @@ TOKEN = "only-for-tests"
 PATIENCE = 30.0
 _IMPATIENT = """
 import os, sys
-from headrace.endpoints import connections
+from headrace.endpoints import connections, serving
 connections.HEAD_SECONDS = connections.READING_SECONDS = connections.STOPPING_SECONDS = 0.5
+serving.GRACE_SECONDS, serving.STOP_SECONDS = 1, 2.0
 from headrace.endpoints.serving import log_as_json
 from headrace.endpoints.ytsaurus.app import Bounds
 from headrace.endpoints.ytsaurus.configuration import Configuration
@@ -110,12 +111,16 @@ class YtServer:
 
 
 @contextmanager
-def serving(root: Path, *, impatient: bool = False) -> Iterator[YtServer]:
-    """Serve a directory; ``impatient`` shortens all times, and lets few requests wait.
+def serving(root: Path, *, impatient: bool = False, first: str = "") -> Iterator[YtServer]:
+    """Serve a directory.
+
+    Args:
+        impatient: shorten all times, and let few requests wait.
+        first: what an impatient server runs before it serves.
 
     The log must not tell of a failure, however the process ends.
     """
-    arguments = ["-c", _IMPATIENT, str(root)]
+    arguments = ["-c", first + _IMPATIENT, str(root)]
     if not impatient:
         arguments = ["-m", "headrace.cli.main", "serve", "--ytsaurus", "0", "--root", str(root), "--json"]
     root.mkdir(parents=True, exist_ok=True)

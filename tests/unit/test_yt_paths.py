@@ -23,6 +23,7 @@ from headrace.wire.ytsaurus.paths import PathError, YPath, index_in_list, parse_
         ("//tmp/link&", YPath(nodes=("tmp", "link"), link=True)),
         ("//tmp/link&/@id", YPath(nodes=("tmp", "link"), link=True, attribute=("id",))),
         ("//tmp/*", YPath(nodes=("tmp",), children=True)),
+        ("//tmp/@*", YPath(nodes=("tmp",), attribute=(), children=True)),
         ("//tmp/@user/*", YPath(nodes=("tmp",), attribute=("user",), children=True)),
         ("#1-2a-3-ff", YPath("#1-2a-3-ff")),
         ("#1-2-3-4/child/@type", YPath("#1-2-3-4", ("child",), ("type",))),

@@ -16,7 +16,7 @@ from headrace.endpoints.ytsaurus.answers import Response
 from headrace.endpoints.ytsaurus.app import Bounds, YtsaurusApp
 from headrace.endpoints.ytsaurus.commands import COMMANDS, Answer
 from headrace.endpoints.ytsaurus.configuration import Configuration
-from headrace.endpoints.ytsaurus.outgoing import PIECE_BYTES, Outgoing, on_disk
+from headrace.endpoints.ytsaurus.outgoing import PIECE_BYTES, Outgoing, kept_on_disk, on_disk
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 TOKEN = "only-for-tests"
@@ -142,8 +142,30 @@ def test_small_answers_always_find_a_place() -> None:
     outgoing.free(place, PIECE_BYTES)
 
 
+def test_what_is_on_disk_takes_no_place_in_memory() -> None:
+    outgoing = Outgoing(len(CONTENT), len(CONTENT))
+    assert outgoing.place(len(CONTENT), on_disk=True) == "disk"
+    with pytest.raises(YtError):
+        outgoing.place(len(CONTENT), on_disk=True)
+    assert outgoing.place(len(CONTENT)) == "memory"
+
+
+def test_pieces_are_kept_on_disk_until_they_are_taken() -> None:
+    pieces, length = kept_on_disk([CONTENT, b"", CONTENT[:5]])
+    assert length == len(CONTENT) + 5
+    assert b"".join(pieces) == CONTENT + CONTENT[:5]
+
+    def failing() -> Iterator[bytes]:
+        yield CONTENT
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        kept_on_disk(failing())
+
+
 def test_an_answer_on_disk_is_the_same_answer() -> None:
     moved = on_disk(Response(200, {"a": "b"}, CONTENT))
     assert moved.stream is not None
     assert (moved.status, moved.headers, moved.body, moved.length) == (200, {"a": "b"}, b"", len(CONTENT))
+    assert moved.on_disk
     assert b"".join(moved.stream) == CONTENT

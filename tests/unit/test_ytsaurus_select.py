@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator as operators
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,8 +17,8 @@ from headrace.endpoints.ytsaurus.row_sources import FewRows
 from headrace.endpoints.ytsaurus.select_grammar import parse_query
 from headrace.endpoints.ytsaurus.select_rows import Limits, pushed_down, run
 from headrace.model import Predicate
-from headrace.wire.ytsaurus.errors import YtError
-from headrace.wire.ytsaurus.types import YtColumn
+from headrace.wire.ytsaurus.errors import Code, YtError
+from headrace.wire.ytsaurus.types import YtColumn, columns_of
 
 COLUMNS = [YtColumn.of(name, {"type_name": "optional", "item": "int64"}) for name in "abc"]
 ROWS = st.lists(st.tuples(*[st.none() | st.integers(-3, 3)] * 3), max_size=12)
@@ -31,6 +32,8 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 WORDS = "select * k [k] `k from [//t] where ( ) , = in between and or not 5u 1.5 'y' {p} %true # as sum(k) - limit by"
 FRAGMENTS = st.sampled_from([*WORDS.split(), '"x', "order by", "\\", "\0"])
+
+LEAST = -(1 << 63)
 
 
 def found(query: str, rows: Sequence[tuple[Any, ...]], **limits: Any) -> list[tuple[Any, ...]]:
@@ -88,6 +91,193 @@ def test_groups_are_those_of_a_dictionary(rows: list[tuple[Any, ...]]) -> None:
     assert sorted(answered, key=lambda row: ordered(row[0])) == [
         (key, summed(groups[key]), len(groups[key])) for key in sorted(groups, key=ordered)
     ]
+
+
+# -- whole numbers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("-9223372036854775808", LEAST),
+        ("-a", LEAST),
+        ("a - 1", (1 << 63) - 1),
+        ("~b", 0),
+        ("-7 / 2", -3),
+        ("-7 % 2", -1),
+        ("-1 << 63", LEAST),
+        ("a >> 63", -1),
+        ("null / 0 + 1 % null", None),
+        # What is not taken is not looked at.
+        ("if(b = -1, 5, a / (b + 1))", 5),
+        ("if(b = 0, a / b, 6)", 6),
+        ("case when b = 0 then a / b when b = -1 then 7 else a % (b + 1) end", 7),
+        ("if_null(b, a / b) + coalesce(null, c, 1 / 0)", 2),
+        ("if(b != -1 and a / b > 0 or b = -1, 8, 1 << 64)", 8),
+    ],
+)
+def test_numbers_are_computed_as_processors_do(expression: str, value: int | None) -> None:
+    assert found(f"{expression} as x from [//t]", [(LEAST, -1, 3)]) == [(value,)]
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        *[(each, "Division by zero") for each in ("a / 0", "a % c", "1 / 0", "5u % 0u", "if(c = 0, a / c, 1)")],
+        *[(each, "by -1") for each in ("a / b", "a % b", "-9223372036854775808 / -1", "b = 0 or a / b = 1")],
+        *[(each, "0 to 63 bits") for each in ("a << 64", "a >> 64", "1 << b", "1 >> b", "1u << 64u", "1 << 1000")],
+        *[(each, "The literal is no int64") for each in ("-9223372036854775809", "a + 9223372036854775808")],
+    ],
+)
+def test_what_a_processor_would_make_up_is_an_error(expression: str, message: str) -> None:
+    with pytest.raises(YtError, match=message):
+        found(f"{expression} as x from [//t]", [(LEAST, -1, 0)])
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        ("a + b as x from [//t] where x > 2 order by x desc limit 9", [(7,), (3,)]),
+        ("a + b as x, x * 2 as y, y + x as z from [//t] where z = 9", [(3, 6, 9)]),
+        ("a % 2 as x, sum(b) as n from [//t] group by x having n > 2 order by n limit 9", [(1, 6)]),
+        ("x, sum(b) as n, n + 1 as m from [//t] group by a % 2 as x order by x limit 9", [(0, 0, 1), (1, 6, 7)]),
+        # Inside of itself, and together with its table, a name is a column.
+        ("-a as a from [//t] where a < -2", [(-3,)]),
+        ("-a as a from [//t] as t where t.a < 2", [(-1,), (0,)]),
+        ("b as c, t.c as d from [//t] as t where t.c = 9", [(0, 9)]),
+        ("a * 2 as a, a as d from [//t] where d = 6", [(6, 6)]),
+        ("((1 as x) + x) as y from [//t] where a = x", [(2,)]),
+        ("a from [//t] as t where t.a > 0 group by a / 10 as a", [(0,)]),
+        # What aggregates has no name before there are groups.
+        ("max(a) as a from [//t] where a < 3 group by 1", [(1,)]),
+    ],
+)
+def test_aliases_stand_for_what_they_name(query: str, rows: list[tuple[Any, ...]]) -> None:
+    assert found(query, [(1, 2, 7), (3, 4, 8), (0, 0, 9)]) == rows
+
+
+def test_what_has_no_name_is_named_as_it_is_written() -> None:
+    query = parse_query("select a,  b +\n 1, if(a = 1, (b), 2), sum(c) as s, `d e` from [//t] where a = 1")
+    assert [item.name for item in query.items or ()] == ["a", "b + 1", "if(a = 1, (b), 2)", "s", "d e"]
+
+
+def test_aliases_are_no_conditions_on_columns_of_the_table() -> None:
+    query = parse_query("-k as k, v as w from [//t] as t where k > 5 and t.k > 6 and w = 7 and v = 8")
+    assert [(each.column, each.value) for each in pushed_down(query)] == [("v", 8), ("k", 6)]
+
+
+@pytest.mark.parametrize("query", ["x.a from [//t] as t", "t.x.a from [//t] as t"])
+def test_names_of_nothing_are_errors(query: str) -> None:
+    with pytest.raises(YtError, match="Undefined reference"):
+        found(query, [(1, 2, 3)])
+
+
+def test_a_tower_of_aliases_is_refused() -> None:
+    tower = ", ".join(["a as a0", *(f"a{number} + a{number} as a{number + 1}" for number in range(100))])
+    with pytest.raises(YtError, match="too many aliases"):
+        found(f"{tower} from [//t]", [(1, 2, 3)])
+
+
+# -- the rest of the language ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("a between (1 and 2, 5 and 6)", True),
+        ("a not between (1 and 4, 6 and 6)", True),
+        ("(a, b) between ((5) and (5, -4), (5, 7) and (6))", True),
+        ("(a, b) between ((4) and (4), (5, 8) and (5, 9))", False),
+        ("a between (4) and (6)", True),
+        ("floor(-1.5)", -2),
+        ("ceil(1.2) + trunc(-1.7) + sign(-2.0)", 0),
+        ("int64(-1.9)", -1),
+        ("if(is_finite(%inf), int64(%inf), 3)", 3),
+        ("regex_replace_all('[a-c]+', 'abcdxa', '-')", "-dx-"),
+        ("regex_full_match('a|b', 'ab') or regex_partial_match('^b', 'ab')", False),
+        ("timestamp_floor_week(1700000000) - timestamp_floor_month(1700000000)", 1_036_800),
+        ("timestamp_floor_hour(-1)", -3600),
+    ],
+)
+def test_expressions_are_those_of_the_documentation(expression: str, value: Any) -> None:
+    assert found(f"{expression} as x from [//t]", [(5, 7, None)]) == [(value,)]
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("a from [//t] order by a", "ORDER BY used without LIMIT"),
+        ("a from [//t] offset 1", "OFFSET used without LIMIT"),
+        ("a from [//t] group by a having a > 1 limit 1", "HAVING with LIMIT"),
+        ("a from [//t] where a between (1 and 2, 3)", "two bounds"),
+        ("int64(1e300) as x from [//t]", "outside the range"),
+        ("uint64(-1.0) as x from [//t]", "outside the range"),
+        ("timestamp_floor_day(-9223372036854775808) as x from [//t]", "no time"),
+        ("regex_full_match('(', 'a') as x from [//t]", "Invalid regular expression"),
+    ],
+)
+def test_what_a_cluster_refuses_is_refused(query: str, message: str) -> None:
+    with pytest.raises(YtError, match=message):
+        found(query, [(1, 2, 3)])
+
+
+def test_different_values_are_counted_without_null_and_without_a_sign() -> None:
+    assert found("cardinality(a) - 3u as n from [//t] group by 1", [(1, 0, 0), (None, 0, 0), (2, 0, 0), (1, 0, 0)]) == [
+        ((1 << 64) - 1,)
+    ]
+
+
+# -- strings ---------------------------------------------------------------------------------------------------------
+
+
+def test_strings_may_be_any_bytes() -> None:
+    columns = columns_of([{"name": "s", "type_v3": {"type_name": "tagged", "tag": "binary", "item": "string"}}])
+    values = [b"", b"a", b"a\xff", b"\xff\x00", b"\xd0\xb0"]
+    source = FewRows(pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], names=["s"]), columns)
+
+    def chosen(condition: str, placeholder: bytes = b"") -> list[bytes]:
+        query = parse_query(f"s || '\\xfe' as x from [//t] where {condition}", {"p": placeholder})
+        batches, answered = run(query, source, Limits())
+        assert answered[0].type == batches[0].schema.field("x").type == pa.binary()
+        return [value[:-1] for value in batches[0].column("x").to_pylist()]
+
+    assert chosen(r's = "a\xff"') == chosen("s = {p}", b"a\xff") == [b"a\xff"]
+    assert chosen(r's >= "a\xff" and s < "\xff"') == [b"a\xff", b"\xd0\xb0"]
+    assert chosen(r's in ("a", "\377\0", "\xfe")') == [b"a", b"\xff\x00"]
+    assert chosen('s = "а"') == [b"\xd0\xb0"]
+    conditions = pushed_down(parse_query(r's from [//t] where s > "a\xff" and s in ("a", "\xff")'))
+    assert [each.value for each in conditions] == [("a", b"\xff"), b"a\xff"]
+
+
+# -- what a query may take -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        "'{}' as x",
+        "if(a = 1, '{}', 'x') as x",
+        "length(concat('{0}', '{0}', if(a = 1, 'y', 'x'))) as x",
+        "length('{}' || if(a = 1, 'y', 'x')) as x",
+    ],
+)
+def test_a_query_that_would_need_too_much_memory_is_refused(items: str) -> None:
+    text = items.format("x" * 100_000)
+    with pytest.raises(YtError, match="too many bytes"):
+        found(f"{text} from [//t]", [(1, 2, 3)] * 5000)
+
+
+def test_a_query_ends_when_its_time_is_over() -> None:
+    with pytest.raises(YtError, match="timed out") as error:
+        run(
+            parse_query("sum(a) from [//t] group by 1"),
+            _Endless(),
+            Limits(input_rows=1 << 62, deadline=time.monotonic()),
+        )
+    assert error.value.code == Code.TIMEOUT
 
 
 class _Endless:

@@ -21,13 +21,18 @@ _RETRY_SECONDS = "1"
 
 @dataclass(frozen=True)
 class Response:
-    """An answer, written; ``stream`` goes out after ``body``, which is empty then."""
+    """An answer, written; ``stream`` goes out after ``body``, which is empty then.
+
+    Attributes:
+        on_disk: the stream is a file of this answer.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes = b""
     stream: Iterator[bytes] | None = None
     length: int | None = None
+    on_disk: bool = False
     code: int = field(default=0)
 
 
@@ -37,7 +42,7 @@ def written(command: Command, answer: Answer, form: Format, header_form: Format 
     if command.output == "tabular" or answer.parameters:
         headers[RESPONSE_PARAMETERS] = write_value(dict(answer.parameters), header_form).decode("latin-1")
     if answer.stream is not None:
-        return Response(200, headers, stream=answer.stream, length=answer.length)
+        return Response(200, headers, stream=answer.stream, length=answer.length, on_disk=answer.on_disk)
     if answer.content is not None:
         return Response(200, headers, answer.content)
     if answer.batches is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.endpoints.ytsaurus.commands import COMMANDS, Answer, Command, Context, Parameters, command
 from headrace.endpoints.ytsaurus.errors import refused, yt_error
-from headrace.endpoints.ytsaurus.formats import YSON
+from headrace.endpoints.ytsaurus.formats import YSON, write_value
 from headrace.endpoints.ytsaurus.mutations import execute
 from headrace.endpoints.ytsaurus.parameters import as_text
 from headrace.wire.yson import documents
@@ -31,7 +31,11 @@ def execute_batch(context: Context, parameters: Parameters, body: bytes) -> Answ
     for number, request in enumerate(requests):
         try:
             # The numbers of the parts follow from that of the batch: a batch that comes again is not done again.
-            results.append(_run(context, request, None if batch is None else f"{batch}/{number}"))
+            result = _run(context, request, None if batch is None else f"{batch}/{number}")
+            if context.output_format.name == "json":
+                # What JSON has no notation for is the error of one part, and must not hide what the others did.
+                write_value(result, context.output_format)
+            results.append(result)
         except Exception as error:
             told = yt_error(error)
             if told is None:

@@ -34,6 +34,7 @@ class Answer:
         content: bytes as they are, of a binary command, or rows that the command itself has written.
         stream: bytes piece by piece, each taken from the iterator in a thread when the client has read the one before;
             ``length`` is how many they are together.
+        on_disk: the bytes of the stream are on disk until then.
         parameters: what the response parameters tell, such as ``start_row_index``.
     """
 
@@ -43,6 +44,7 @@ class Answer:
     content: bytes | None = None
     stream: Iterator[bytes] | None = None
     length: int | None = None
+    on_disk: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -61,9 +63,9 @@ class Answer:
         return cls(content=content, parameters=parameters)
 
     @classmethod
-    def streamed(cls, pieces: Iterator[bytes], length: int, **parameters: Any) -> Answer:
-        """Answer many bytes without holding them all."""
-        return cls(stream=pieces, length=length, parameters=parameters)
+    def streamed(cls, pieces: Iterator[bytes], length: int, *, on_disk: bool = False, **parameters: Any) -> Answer:
+        """Answer many bytes without holding them all; ``on_disk`` if it is a file of this answer that holds them."""
+        return cls(stream=pieces, length=length, on_disk=on_disk, parameters=parameters)
 
 
 @dataclass

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Iterator
-from typing import IO
+from collections.abc import Iterable, Iterator
+from typing import IO, cast
 
 from headrace.endpoints.ytsaurus.answers import Response
+from headrace.endpoints.ytsaurus.bodies import MAX_FILE_BYTES
+from headrace.endpoints.ytsaurus.errors import refused
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 PIECE_BYTES = 256 << 10
@@ -28,15 +30,18 @@ class Outgoing:
     def __init__(self, memory_bytes: int, disk_bytes: int) -> None:
         self._left = {"memory": memory_bytes, "disk": disk_bytes}
 
-    def place(self, size: int) -> str:
+    def place(self, size: int, *, on_disk: bool = False) -> str:
         """Take a place for so many bytes, and return which: it is given back by `free`.
+
+        Args:
+            on_disk: they are there already.
 
         Raises:
             YtError: 108, there is none.
         """
         for place, left in self._left.items():
             # What fits in one piece is with the connection at once.
-            if size <= left or size <= PIECE_BYTES:
+            if (size <= left or size <= PIECE_BYTES) and (place == "disk" or not on_disk):
                 self._left[place] -= size
                 return place
         raise YtError(Code.REQUEST_QUEUE_FULL, "Too many bytes of answers are waiting for their clients")
@@ -48,10 +53,29 @@ class Outgoing:
 
 def on_disk(response: Response) -> Response:
     """Return an answer whose body is on disk."""
-    file = tempfile.TemporaryFile()  # noqa: SIM115 (the pieces close it)
-    file.write(response.body)
-    file.seek(0)
-    return dataclasses.replace(response, body=b"", stream=_pieces(file), length=len(response.body))
+    stream, length = kept_on_disk([response.body])
+    return dataclasses.replace(response, body=b"", stream=stream, length=length, on_disk=True)
+
+
+def kept_on_disk(pieces: Iterable[bytes]) -> tuple[Iterator[bytes], int]:
+    """Put bytes on disk, if they are many, until they are taken; return them, and how many they are.
+
+    Raises:
+        YtError: they are too many.
+    """
+    length = 0
+    file = tempfile.SpooledTemporaryFile(PIECE_BYTES)  # noqa: SIM115 (the pieces close it)
+    try:
+        for piece in pieces:
+            length += len(piece)
+            if length > MAX_FILE_BYTES:
+                raise refused("The answer is too long", valid=f"at most {MAX_FILE_BYTES} bytes", remedy="ask for less")
+            file.write(piece)
+        file.seek(0)
+    except BaseException:
+        file.close()
+        raise
+    return _pieces(cast(IO[bytes], file)), length
 
 
 def _pieces(file: IO[bytes]) -> Iterator[bytes]:

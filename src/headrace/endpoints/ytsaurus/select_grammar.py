@@ -8,7 +8,8 @@ literals become parameters, functions get a prefix, so that no name or function 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -20,6 +21,8 @@ from headrace.wire.ytsaurus.errors import Code, YtError
 MAX_QUERY_LENGTH = 1 << 20
 _MAX_DEPTH = 100
 FUNCTION_PREFIX = "yt_"
+RANGE = "in_range"
+"""What stands in a list of values for a lower and an upper bound, its arguments."""
 _LARGEST_UNSIGNED = (1 << 64) - 1
 _MOST_ROWS = 1 << 62
 
@@ -48,6 +51,7 @@ class Query:
         group: what rows are grouped by, None without GROUP BY.
         order: what rows are sorted by, and whether the largest comes first.
         literals: the value of each parameter in the tree.
+        aliases: what the names stand for that are given with AS.
     """
 
     path: str
@@ -59,6 +63,7 @@ class Query:
     offset: int = 0
     limit: int | None = None
     literals: Mapping[str, Any] = field(default_factory=dict)
+    aliases: Mapping[str, Node] = field(default_factory=dict)
 
 
 _TOKEN = re.compile(
@@ -82,8 +87,8 @@ _KEYWORDS = frozenset(
     for word in clause.split()
 )
 _CONSTANTS = {"%true": True, "%false": False, "%nan": float("nan"), "%inf": float("inf"), "#": None}
-_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|([0-7]{1,3})|(.))", re.DOTALL)
-_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|([0-7]{1,3})|(.))", re.DOTALL)
+_ESCAPED = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
 
 
 def parse_query(text: str, placeholders: Mapping[str, Any] | None = None) -> Query:
@@ -120,6 +125,7 @@ class _Lexer:
     Attributes:
         literals: parameter → value.
         aliases: the names given to the expressions of GROUP BY, by position.
+        texts: the expressions that are selected, as they are written.
     """
 
     def __init__(self, text: str, placeholders: Mapping[str, Any]) -> None:
@@ -127,9 +133,13 @@ class _Lexer:
         self._placeholders = placeholders
         self.literals: dict[str, Any] = {}
         self.aliases: dict[int, str] = {}
+        self.texts: list[str] = []
 
     def rewritten(self) -> str:
-        tokens = list(self._tokens())
+        found = list(self._tokens())
+        tokens = [(kind, value) for kind, value, _ in found]
+        ranges = _ranges(tokens)
+        self.texts = self._selected(found)
         words = [value.lower() if kind == "word" else "" for kind, value in tokens]
         pieces: list[str] = [] if words and words[0] == "select" else ["SELECT"]
         grouping, element, depth, skip = False, 0, 0, 0
@@ -147,13 +157,33 @@ class _Lexer:
                 self.aliases[element] = _plain_name(*tokens[index + 1])
                 skip = 1
                 continue
+            if index in ranges:
+                pieces.append(ranges[index])
+                continue
             called = index + 1 < len(tokens) and tokens[index + 1] == ("sign", "(")
             pieces.append(self._piece(kind, value, called=called))
             if word == "by" and index and words[index - 1] == "group":
                 grouping = True
         return " ".join(pieces)
 
-    def _tokens(self) -> Iterator[tuple[str, str]]:
+    def _selected(self, tokens: Sequence[tuple[str, str, int]]) -> list[str]:
+        """Return the expressions that are selected."""
+        texts, depth, begin, end = [], 0, None, 0
+        for kind, value, at in tokens:
+            depth += {"(": 1, ")": -1}.get(value, 0) if kind == "sign" else 0
+            word = value.lower() if kind == "word" else ""
+            if depth == 0 and (word in ("select", "from") or value == ","):
+                if begin is not None:
+                    texts.append(" ".join(self._text[begin:end].split()))
+                begin = None
+                if word == "from":
+                    break
+                continue
+            begin = at if begin is None else begin
+            end = at + len(value)
+        return texts
+
+    def _tokens(self) -> Iterator[tuple[str, str, int]]:
         at = 0
         depth = 0
         while at < len(self._text):
@@ -165,7 +195,7 @@ class _Lexer:
             if depth > _MAX_DEPTH:
                 raise wrong(f"Error while parsing query: more than {_MAX_DEPTH} parentheses inside each other")
             if kind != "space":
-                yield kind, value
+                yield kind, value, at
             at = found.end()
 
     def _piece(self, kind: str, value: str, *, called: bool) -> str:
@@ -173,7 +203,7 @@ class _Lexer:
             case "name":
                 return _quoted(_plain_name(kind, value))
             case "text":
-                return self._parameter(_unescaped(value[1:-1]))
+                return self._parameter(_text(_unescaped(value[1:-1])))
             case "unsigned":
                 number = int(value[:-1])
                 if number > _LARGEST_UNSIGNED:
@@ -204,9 +234,32 @@ class _Lexer:
         return f":{name}"
 
 
+def _ranges(tokens: Sequence[tuple[str, str]]) -> dict[int, str]:
+    """Return what stands in place of some tokens, so that BETWEEN with a list of ranges becomes IN with one."""
+    replaced: dict[int, str] = {}
+    words = [value.lower() if kind == "word" else value if kind == "sign" else "" for kind, value in tokens]
+    for index, word in enumerate(words):
+        if word != "between" or words[index + 1 : index + 2] != ["("]:
+            continue
+        depth, signs = 0, {}
+        for place in range(index + 1, len(words)):
+            depth += {"(": 1, ")": -1}.get(words[place], 0)
+            if depth == 0:
+                signs[place] = "))"
+                break
+            if depth == 1 and words[place] in ("and", ","):
+                signs[place] = "," if words[place] == "and" else f"), {RANGE} ("
+        if "," in signs.values() and "))" in signs.values():
+            replaced |= {index: "in", index + 1: f"({RANGE} (", **signs}
+    return replaced
+
+
 def _plain_name(kind: str, value: str) -> str:
     if kind == "name" and value[0] in "[`":
-        return value[1:-1] if value[0] == "[" else _unescaped(value[1:-1])
+        name = value[1:-1] if value[0] == "[" else _text(_unescaped(value[1:-1]))
+        if isinstance(name, bytes):
+            raise wrong("Error while parsing query: a name is not UTF-8")
+        return name
     return value
 
 
@@ -214,27 +267,28 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _unescaped(text: str) -> str:
-    if "\\" not in text:
-        return text
+def _unescaped(text: str) -> bytes:
+    """Return the bytes that a string literal stands for, of which escapes write one each."""
 
-    def character(found: re.Match[str]) -> str:
+    def character(found: re.Match[bytes]) -> bytes:
         if found[3] is not None:
             return _ESCAPED.get(found[3], found[3])
-        # Escapes write bytes, which together are UTF-8.
-        return chr(0xDC00 + int(found[1], 16) if found[1] else 0xDC00 + (int(found[2], 8) & 0xFF))
+        return bytes([int(found[1], 16) if found[1] else int(found[2], 8) & 0xFF])
 
-    replaced = _ESCAPE.sub(character, text)
+    return _ESCAPE.sub(character, text.encode())
+
+
+def _text(data: bytes) -> str | bytes:
+    """Return bytes as text, if that is what they are."""
     try:
-        return b"".join(
-            bytes([ord(each) - 0xDC00]) if 0xDC00 <= ord(each) <= 0xDCFF else each.encode() for each in replaced
-        ).decode()
-    except UnicodeError:
-        raise wrong("Error while parsing query: a string literal is not UTF-8") from None
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
 
 
 # -- from the tree of SQL to a query ----------------------------------------------------------------------
 
+_OWN = "own"
 _PARTS = {"expressions", "from_", "where", "group", "having", "order", "offset", "limit", "kind"}
 
 
@@ -246,8 +300,7 @@ def _query(tree: exp.Select, lexer: _Lexer) -> Query:
     table = source.this if source is not None else None
     if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier) or table.args.get("joins"):
         raise wrong("Error while parsing query: FROM needs one table, such as [//tmp/t]")
-    if table.alias:
-        _drop_alias(tree, table.alias)
+    _drop_alias(tree, table.alias)
     group = tree.args.get("group")
     grouped = None
     if group is not None:
@@ -255,12 +308,19 @@ def _query(tree: exp.Select, lexer: _Lexer) -> Query:
             if value and part != "expressions":
                 raise wrong(f"GROUP BY with {part.upper()} is not supported here")
         grouped = tuple(
-            Item(node, lexer.aliases.get(index, _name_of(node, index))) for index, node in enumerate(group.expressions)
+            Item(node, lexer.aliases.get(index, _name_of(node, f"${index}")))
+            for index, node in enumerate(group.expressions)
         )
     where, having = tree.args.get("where"), tree.args.get("having")
     order = tree.args.get("order")
+    limited = tree.args.get("limit") is not None
+    for part in ("order", "offset"):
+        if tree.args.get(part) is not None and not limited:
+            raise wrong(f"{'ORDER BY' if part == 'order' else 'OFFSET'} used without LIMIT")
+    if having is not None and limited and order is None:
+        raise wrong("HAVING with LIMIT is not allowed")
     sorted_by = [] if order is None else order.expressions
-    items = None if [type(each) for each in tree.expressions] == [exp.Star] else _items(tree.expressions)
+    items = None if [type(each) for each in tree.expressions] == [exp.Star] else _items(tree.expressions, lexer.texts)
     return Query(
         path=table.this.this,
         items=items,
@@ -271,25 +331,25 @@ def _query(tree: exp.Select, lexer: _Lexer) -> Query:
         offset=_count(tree.args.get("offset"), lexer) or 0,
         limit=_count(tree.args.get("limit"), lexer),
         literals=lexer.literals,
+        aliases=_aliases(tree, items, grouped),
     )
 
 
-def _items(nodes: list[Node]) -> tuple[Item, ...]:
+def _items(nodes: list[Node], texts: Sequence[str]) -> tuple[Item, ...]:
     items = []
     for index, node in enumerate(nodes):
         if isinstance(node, exp.Star):
             raise wrong("Error while parsing query: * stands alone")
         named = isinstance(node, exp.Alias)
-        items.append(Item(node.this, node.alias) if named else Item(node, _name_of(node, index)))
-    names = [item.name for item in items]
-    repeated = {name for name in names if names.count(name) > 1}
-    if repeated:
+        name = texts[index] if len(texts) == len(nodes) else f"${index}"
+        items.append(Item(node.this, node.alias) if named else Item(node, _name_of(node, name)))
+    if repeated := [name for name, count in Counter(item.name for item in items).items() if count > 1]:
         raise wrong(f"Alias {min(repeated)!r} has been already used")
     return tuple(items)
 
 
-def _name_of(node: Node, index: int) -> str:
-    return node.name if isinstance(node, exp.Column) else f"${index}"
+def _name_of(node: Node, otherwise: str) -> str:
+    return node.name if isinstance(node, exp.Column) else otherwise
 
 
 def _count(node: Node | None, lexer: _Lexer) -> int | None:
@@ -303,10 +363,24 @@ def _count(node: Node | None, lexer: _Lexer) -> int | None:
 
 
 def _drop_alias(tree: exp.Select, alias: str) -> None:
-    """Make ``t.column`` a column, where t is the table's alias."""
+    """Make ``t.column``, where t is the table's alias, a column of the table; see `is_own`."""
     for column in tree.find_all(exp.Column):
-        if column.table == alias:
+        if column.table:
+            if column.table != alias or column.args.get("db") is not None:
+                raise wrong(f"Undefined reference {column.sql()[:200]}")
             column.set("table", None)
+            column.meta[_OWN] = True
+
+
+def is_own(column: Node) -> bool:
+    """Tell whether a column was named together with its table, so that no alias is meant."""
+    return _OWN in column.meta
+
+
+def _aliases(tree: exp.Select, items: tuple[Item, ...] | None, group: tuple[Item, ...] | None) -> dict[str, Node]:
+    inside = (Item(alias.this, alias.alias) for alias in tree.find_all(exp.Alias))
+    both = (*inside, *(items or ()), *(group or ()))
+    return {name: node for node, name in both if not (isinstance(node, exp.Column) and node.name == name)}
 
 
 def _first_line(error: Exception) -> str:

@@ -10,8 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from headrace.endpoints.ytsaurus.select_grammar import FUNCTION_PREFIX, Item, Node, Query, Unsigned, wrong
-from headrace.endpoints.ytsaurus.select_values import Expressions, Value, elements, kind, native, shown
+from headrace.endpoints.ytsaurus.select_functions import FUNCTIONS
+from headrace.endpoints.ytsaurus.select_grammar import FUNCTION_PREFIX, Item, Node, Query, Unsigned, is_own, wrong
+from headrace.endpoints.ytsaurus.select_types import Value, check_bytes, check_time, elements, kind, native, shown
+from headrace.endpoints.ytsaurus.select_values import Expressions
 from headrace.model import Predicate
 from headrace.rows.conditions import MAX_VALUES
 from headrace.wire.ytsaurus.types import YtColumn, columns_of, type_parts, untagged
@@ -26,8 +28,6 @@ _AGGREGATES = {
     "cardinality": "count_distinct",
 }
 _EVERYTHING = "count_all"
-# Of the rows that a query has left after WHERE, in the columns that it names.
-_MOST_BYTES = 256 << 20
 _OPERATORS: dict[type[Node], tuple[str, str]] = {
     exp.EQ: ("=", "="),
     exp.LT: ("<", ">"),
@@ -63,12 +63,14 @@ class Limits:
         input_rows: rows read at most, ``output_rows`` rows answered at most.
         fail: whether more is an error, or is cut off.
         canonical_null: comparisons with null are null, as in SQL.
+        deadline: when the query has taken too long, as of `time.monotonic`.
     """
 
     input_rows: int = 1_000_000
     output_rows: int = 1_000_000
     fail: bool = True
     canonical_null: bool = False
+    deadline: float = float("inf")
 
 
 def run(query: Query, source: Source, limits: Limits) -> tuple[list[pa.RecordBatch], tuple[YtColumn, ...]]:
@@ -90,6 +92,11 @@ class _Run:
         self._limits = limits
         self._known = {column.name: column for column in source.columns}
         self._parts = self._all_parts()
+        self._plain_aliases = {
+            name: node
+            for name, node in query.aliases.items()
+            if not any(_aggregate(each) for each in node.find_all(exp.Anonymous))
+        }
         used = dict.fromkeys(column.name for part in self._parts for column in part.find_all(exp.Column))
         names = [column.name for column in source.columns if query.items is None or column.name in used]
         # Something must tell how many rows there are.
@@ -126,15 +133,14 @@ class _Run:
         conditions = pushed_down(query)
         if wanted != 0:
             for batch in self._source.scan(self._names, conditions):
+                check_time(self._limits.deadline)
                 read += batch.num_rows
                 if query.where is not None:
                     batch = batch.filter(self._expressions(batch).mask(query.where))
                 kept.append(batch)
                 found += batch.num_rows
                 size += batch.nbytes
-                if size > _MOST_BYTES:
-                    problem = "The query needs too many bytes of rows at once; consider rewriting it"
-                    raise wrong(problem, bytes=size, valid=_MOST_BYTES)
+                check_bytes(size)
                 if wanted is not None and found >= wanted:
                     break
                 if read > self._limits.input_rows:
@@ -146,18 +152,31 @@ class _Run:
         batches = table.combine_chunks().to_batches()
         return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
 
-    def _expressions(self, rows: pa.RecordBatch, computed: Mapping[str, Value] | None = None) -> Expressions:
+    def _expressions(self, rows: pa.RecordBatch) -> Expressions:
         columns = {
             name: native(column, _yt_name(self._known[name]))
             for name, column in zip(rows.schema.names, rows.columns, strict=True)
         }
+        return self._over(columns, rows.num_rows)
+
+    def _over(
+        self, columns: Mapping[str, pa.Array], rows: int, computed: Mapping[str, Value] | None = None
+    ) -> Expressions:
+        """Return expressions over columns of the table, or over groups and what is computed of them."""
         return Expressions(
             columns,
-            rows.num_rows,
+            rows,
             self._query.literals,
+            functions=FUNCTIONS,
+            # What aggregates is not known before rows are grouped; until then its name is that of a column.
+            aliases=self._query.aliases if computed is not None else self._plain_aliases,
             computed=computed,
             canonical_null=self._limits.canonical_null,
+            deadline=self._limits.deadline,
         )
+
+    def _alias_of(self, item: Item) -> str:
+        return item.name if self._query.aliases.get(item.name) is item.node else ""
 
     def _excessive(self, what: str, limit: int) -> Exception:
         return wrong(
@@ -171,42 +190,49 @@ class _Run:
     def _grouped(self, rows: pa.RecordBatch) -> Expressions:
         assert self._query.group is not None
         before = self._expressions(rows)
-        keys = [before.column(item.node) for item in self._query.group]
+        keys, size = [], 0
+        for item in self._query.group:
+            keys.append(before.column(item.node, self._alias_of(item)))
+            size += keys[-1].nbytes
+            check_bytes(size)
         names = [f"g{index}" for index in range(len(keys))]
         calls: dict[str, tuple[str, pa.Array]] = {}
         for part in self._parts:
             for node in part.find_all(exp.Anonymous):
                 function = _aggregate(node)
                 if function and node.sql() not in calls:
-                    calls[node.sql()] = self._argument(before, node, function)
+                    calls[node.sql()] = call = self._argument(before, node, function)
+                    size += call[1].nbytes
+                    check_bytes(size)
         arrays = {f"a{index}": array for index, (_, array) in enumerate(calls.values())}
         table = pa.table(dict(zip(names, keys, strict=True)) | arrays)
         wanted = [
             ([] if function == _EVERYTHING else f"a{index}", function)
             for index, (function, _) in enumerate(calls.values())
         ]
-        found = table.group_by(names, use_threads=False).aggregate(wanted).combine_chunks()
+        try:
+            found = table.group_by(names, use_threads=False).aggregate(wanted).combine_chunks()
+        except pa.ArrowNotImplementedError:
+            raise wrong("Rows cannot be grouped by this, or this cannot be aggregated") from None
         groups = {name: _one(found.column(name)) for name in names}
         computed = {item.node.sql(): Value(groups[name]) for item, name in zip(self._query.group, names, strict=True)}
+        for item, name in zip(self._query.group, names, strict=True):
+            if isinstance(item.node, exp.Column) and _renames(item.node, self._query):
+                # What is grouped by its alias is known by itself too.
+                computed[self._query.aliases[item.node.name].sql()] = Value(groups[name])
         for index, (sql, (function, _)) in enumerate(calls.items()):
             name = _EVERYTHING if function == _EVERYTHING else f"a{index}_{function}"
-            computed[sql] = Value(_one(found.column(name)))
-        after = Expressions(
-            {item.name: groups[name] for item, name in zip(self._query.group, names, strict=True)},
-            found.num_rows,
-            self._query.literals,
-            computed=computed,
-            canonical_null=self._limits.canonical_null,
-        )
+            array = _one(found.column(name))
+            computed[sql] = Value(array.cast(pa.uint64()) if function == "count_distinct" else array)
+        columns = {item.name: groups[name] for item, name in zip(self._query.group, names, strict=True)}
+        after = self._over(columns, found.num_rows, computed)
         if self._query.having is None:
             return after
         mask = after.mask(self._query.having)
-        return Expressions(
-            {item.name: groups[name].filter(mask) for item, name in zip(self._query.group, names, strict=True)},
+        return self._over(
+            {name: column.filter(mask) for name, column in columns.items()},
             pc.sum(mask).as_py() or 0,
-            self._query.literals,
-            computed={sql: Value(_filtered(value.data, mask)) for sql, value in computed.items()},
-            canonical_null=self._limits.canonical_null,
+            {sql: Value(_filtered(value.data, mask)) for sql, value in computed.items()},
         )
 
     def _argument(self, before: Expressions, node: Node, function: str) -> tuple[str, pa.Array]:
@@ -217,7 +243,8 @@ class _Run:
         column = before.column(node.expressions[0])
         if function in ("sum", "mean") and kind(value.type) not in ("int64", "uint64", "double"):
             raise wrong(f"An aggregate function got a {kind(value.type)}", source=shown(node))
-        return function, column
+        # Arrow has no groups of nulls without a type.
+        return function, column.cast(pa.string()) if pa.types.is_null(column.type) else column
 
     # -- the answer -------------------------------------------------------------------------------------
 
@@ -229,16 +256,18 @@ class _Run:
             raise wrong("Error while parsing query: * cannot be used with GROUP BY")
         items = query.items or tuple(Item(exp.column(name, quoted=True), name) for name in self._names)
         plain = set(self._names) if query.group is None else set()
-        arrays, columns = [], []
+        arrays, columns, size = [], [], 0
         for item in items:
-            if isinstance(item.node, exp.Column) and item.node.name in plain:
+            if isinstance(item.node, exp.Column) and item.node.name in plain and not _renames(item.node, query):
                 arrays.append(rows.column(item.node.name))
                 columns.append(_renamed(self._known[item.node.name], item.name))
             else:
-                array, column = _answered(expressions.column(item.node), item)
+                array, column = _answered(expressions.column(item.node, self._alias_of(item)), item)
                 arrays.append(array)
                 columns.append(column)
-        order = self._order(expressions, dict(zip((item.name for item in items), arrays, strict=True)))
+            size += arrays[-1].nbytes
+            check_bytes(size)
+        order = self._order(expressions)
         if order is not None:
             arrays = [array.take(order) for array in arrays]
         schema = pa.schema([pa.field(column.name, column.type) for column in columns])
@@ -249,14 +278,11 @@ class _Run:
             batch = batch.slice(0, self._limits.output_rows)
         return [batch], tuple(columns)
 
-    def _order(self, expressions: Expressions, selected: Mapping[str, pa.Array]) -> pa.Array | None:
+    def _order(self, expressions: Expressions) -> pa.Array | None:
         """Return the places of the rows in their order: sorted by the last column first, as every step is stable."""
         order = None
         for node, descending in reversed(self._query.order):
-            if isinstance(node, exp.Column) and node.name in selected and node.name not in self._known:
-                keys = selected[node.name]
-            else:
-                keys = expressions.column(node)
+            keys = expressions.column(node)
             if kind(keys.type) == "any":
                 raise wrong("Rows cannot be sorted by this", source=shown(node))
             keys = keys if order is None else keys.take(order)
@@ -288,7 +314,7 @@ def pushed_down(query: Query) -> list[Predicate]:
             found += _bound(exp.LTE, node.this, node.args["high"], query)
         elif isinstance(node, exp.In) and len(elements(node.this)) == 1 and node.expressions:
             column, values = elements(node.this)[0], [_constant(each, query) for each in node.expressions]
-            if isinstance(column, exp.Column) and len(values) <= MAX_VALUES and all(known for known, _ in values):
+            if _is_column(column, query) and len(values) <= MAX_VALUES and all(known for known, _ in values):
                 found.append(Predicate(column.name, "in", tuple(value for _, value in values)))
         elif type(node) in _OPERATORS:
             found += _bound(type(node), node.this, node.expression, query)
@@ -305,9 +331,19 @@ def _bound(operator: type[Node], left: Node, right: Node, query: Query) -> list[
     for one, other in zip(lefts, rights, strict=False):
         for column, constant, name in ((one, other, 0), (other, one, 1)):
             known, value = _constant(constant, query)
-            if isinstance(column, exp.Column) and known:
+            if _is_column(column, query) and known:
                 found.append(Predicate(column.name, _OPERATORS[operator][name], value))
     return found
+
+
+def _is_column(node: Node, query: Query) -> bool:
+    """Tell whether a node is a column of the table."""
+    return isinstance(node, exp.Column) and not _renames(node, query)
+
+
+def _renames(node: exp.Column, query: Query) -> bool:
+    """Tell whether a name is an alias."""
+    return node.name in query.aliases and not is_own(node)
 
 
 def _constant(node: Node, query: Query) -> tuple[bool, Any]:
@@ -317,10 +353,10 @@ def _constant(node: Node, query: Query) -> tuple[bool, Any]:
     if not isinstance(inner, exp.Placeholder):
         return False, None
     value = query.literals[inner.name]
-    if isinstance(value, bool) or not isinstance(value, int | str):
+    if isinstance(value, bool) or not isinstance(value, int | str | bytes):
         return False, None
-    if isinstance(value, str):
-        return not negative, str(value)
+    if isinstance(value, str | bytes):
+        return not negative, str(value) if isinstance(value, str) else bytes(value)
     if negative and isinstance(value, Unsigned):
         return False, None
     return True, -int(value) if negative else int(value)
@@ -336,6 +372,9 @@ def _answered(array: pa.Array, item: Item) -> tuple[pa.Array, YtColumn]:
     if name == "any":
         raise wrong("This cannot be computed with", source=shown(item.node))
     (column,) = columns_of([{"name": item.name, "type": name}])
+    if pa.types.is_binary(array.type):
+        # A string that need not be text.
+        column = column.of_bytes
     return array.cast(column.type), column
 
 

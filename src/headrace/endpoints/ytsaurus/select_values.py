@@ -1,25 +1,39 @@
 """Expressions of the query language over Arrow columns.
 
-Values are of the language's own types: int64, uint64, double, boolean, string, or something that can only be selected.
-They do not turn into each other by themselves, only a literal fits where its value does. Unlike in SQL, null is a value
-in comparisons: it equals itself and is less than everything else; with ``canonical_null`` comparisons are SQL's.
+Unlike in SQL, null is a value in comparisons: it equals itself and is less than everything else; with
+``canonical_null`` comparisons are SQL's. What AND, OR, IF, CASE and their like do not need of a row is not looked at,
+so it cannot be wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from headrace.endpoints.ytsaurus.select_grammar import FUNCTION_PREFIX, Node, Unsigned, wrong
+from headrace.endpoints.ytsaurus.select_grammar import FUNCTION_PREFIX, RANGE, Node, is_own, wrong
+from headrace.endpoints.ytsaurus.select_numbers import negative, quotient, remainder, shifted
+from headrace.endpoints.ytsaurus.select_types import (
+    NUMBERS,
+    Array,
+    Value,
+    alike,
+    check_size,
+    check_time,
+    constant_text,
+    elements,
+    is_string,
+    kind,
+    literal,
+    shown,
+    texts,
+)
 
-Array: TypeAlias = "pa.Array | pa.Scalar"
-
-_NAMES = {pa.int64(): "int64", pa.uint64(): "uint64", pa.float64(): "double", pa.bool_(): "boolean"}
-_NUMBERS = (pa.int64(), pa.uint64(), pa.float64())
 _COMPARISONS: dict[type[Node], str] = {
     exp.EQ: "equal",
     exp.NEQ: "not_equal",
@@ -28,25 +42,21 @@ _COMPARISONS: dict[type[Node], str] = {
     exp.GT: "greater",
     exp.GTE: "greater_equal",
 }
-_ARITHMETIC: dict[type[Node], str] = {exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply", exp.Div: "divide"}
+_ARITHMETIC: dict[type[Node], str] = {exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply"}
+_DIVISIONS: dict[type[Node], Callable[[Array, Array, Array | None], Array]] = {exp.Div: quotient, exp.Mod: remainder}
 _BITS: dict[type[Node], str] = {
     exp.BitwiseAnd: "bit_wise_and",
     exp.BitwiseOr: "bit_wise_or",
     exp.BitwiseXor: "bit_wise_xor",
-    exp.BitwiseLeftShift: "shift_left",
-    exp.BitwiseRightShift: "shift_right",
 }
+_SHIFTS: dict[type[Node], str] = {exp.BitwiseLeftShift: "shift_left", exp.BitwiseRightShift: "shift_right"}
+_LEAST = -(1 << 63)
+_TRUE, _FALSE = pa.scalar(True), pa.scalar(False)
+# An alias may be made of others, each of them of others twice, and so on.
+_MOST_ALIASES = 1000
 
 
-class Value(NamedTuple):
-    """A column, or one value for all rows; ``literal`` if its type may follow that of its neighbour."""
-
-    data: Array
-    literal: bool = False
-
-    @property
-    def type(self) -> pa.DataType:
-        return self.data.type
+Function: TypeAlias = "Callable[[Expressions, Sequence[Node]], Value]"
 
 
 class Expressions:
@@ -56,8 +66,12 @@ class Expressions:
         columns: the columns by name, already in the language's types.
         rows: how many rows there are.
         literals: the values of the parameters in the tree.
-        computed: the values of expressions that are known already, by their SQL: groups and aggregates.
+        functions: what can be called, by name.
+        aliases: what names of the query stand for; they hide columns of the table.
+        computed: the values of expressions that are known already, by their SQL: groups and aggregates. Where it is
+            given, columns are those of groups, which aliases do not hide.
         canonical_null: comparisons with null are null.
+        deadline: when it has taken too long, as of `time.monotonic`.
     """
 
     def __init__(
@@ -66,18 +80,29 @@ class Expressions:
         rows: int,
         literals: Mapping[str, Any],
         *,
+        functions: Mapping[str, Function],
+        aliases: Mapping[str, Node],
         computed: Mapping[str, Value] | None = None,
         canonical_null: bool = False,
+        deadline: float = float("inf"),
     ) -> None:
         self._columns = columns
         self.rows = rows
         self._literals = literals
-        self._computed = computed or {}
+        self._functions = functions
+        self._aliases = aliases
+        self._computed = computed
         self._canonical_null = canonical_null
+        self._deadline = deadline
+        self._resolving: frozenset[str] = frozenset()
+        self._resolved = 0
+        self._conditions: list[Callable[[], Array]] = []
 
-    def column(self, node: Node) -> pa.Array:
-        """Return an expression's value for every row."""
-        data = self.value(node).data
+    def column(self, node: Node, name: str = "") -> pa.Array:
+        """Return an expression's value for every row; ``name`` is its own alias, which it is not made of."""
+        with self._inside(name):
+            data = self.value(node).data
+        check_size(self.rows, data)
         if isinstance(data, pa.Scalar):
             return pa.nulls(self.rows, data.type) if not data.is_valid else pa.repeat(data, self.rows)
         return data
@@ -95,8 +120,9 @@ class Expressions:
         """Return the value of an expression.
 
         Raises:
-            YtError: types that do not go together, an unknown column or function, a division by zero.
+            YtError: types that do not go together, an unknown column or function, a division by zero, the deadline.
         """
+        check_time(self._deadline)
         if self._computed and (known := self._computed.get(node.sql())) is not None:
             return known
         try:
@@ -109,45 +135,95 @@ class Expressions:
     def _evaluated(self, node: Node) -> Value:
         if isinstance(node, exp.Paren):
             return self.value(node.this)
+        if isinstance(node, exp.Alias):
+            with self._inside(node.alias):
+                return self.value(node.this)
         if isinstance(node, exp.Placeholder):
             return literal(self._literals[node.name])
         if isinstance(node, exp.Column):
-            if node.name not in self._columns:
-                raise wrong(f"Undefined reference {node.name!r}", valid=", ".join(self._columns))
-            return Value(self._columns[node.name])
+            return self._named(node)
         if type(node) in _COMPARISONS:
             return Value(self._compared(type(node), node.this, node.expression))
-        if type(node) in _ARITHMETIC or isinstance(node, exp.Mod):
+        if type(node) in _ARITHMETIC or type(node) in _DIVISIONS:
             return self._arithmetic(node)
-        if type(node) in _BITS:
+        if type(node) in _BITS or type(node) in _SHIFTS:
             return self._bits(node)
         if isinstance(node, exp.Between):
-            return self._between(node)
+            return Value(self._between(node.this, node.args["low"], node.args["high"]))
         if isinstance(node, exp.In):
             return self._in(node)
         if isinstance(node, exp.And | exp.Or):
-            joined = pc.and_kleene if isinstance(node, exp.And) else pc.or_kleene
-            return Value(joined(self._boolean(node.this), self._boolean(node.expression)))
+            return self._logical(node)
         if isinstance(node, exp.Not):
             return Value(pc.invert(self._boolean(node.this)))
         if isinstance(node, exp.Neg):
-            operand = self.value(node.this)
-            negative = pc.negate_checked(operand.data.cast(pa.int64()) if operand.literal else operand.data)
-            return Value(negative, operand.literal)
+            return self._negative(node)
+        if isinstance(node, exp.BitwiseNot):
+            operand = self._whole(node.this)
+            return Value(pc.bit_wise_not(operand.data), operand.literal)
         if isinstance(node, exp.Is):
             return Value(pc.is_null(self.value(node.this).data))
         if isinstance(node, exp.DPipe):
-            return Value(pc.binary_join_element_wise(self._string(node.this), self._string(node.expression), ""))
+            return self.joined([self.value(node.this).data, self.value(node.expression).data])
         if isinstance(node, exp.Like | exp.ILike):
             return self._like(node)
         if isinstance(node, exp.Case):
             return self._case(node)
         if isinstance(node, exp.Anonymous):
             name = str(node.this).removeprefix(FUNCTION_PREFIX).lower()
-            if name not in FUNCTIONS:
-                raise wrong(f"Undefined function {name!r}", valid=", ".join(sorted(FUNCTIONS)))
-            return FUNCTIONS[name](self, node.expressions)
+            if name not in self._functions:
+                raise wrong(f"Undefined function {name!r}", valid=", ".join(sorted(self._functions)))
+            return self._functions[name](self, node.expressions)
         raise wrong("The query has an expression that is not supported here", source=shown(node))
+
+    def _named(self, node: exp.Column) -> Value:
+        """Return the value of a column or of an alias, which inside of itself is no alias."""
+        name = node.name
+        hidden = name not in self._aliases or name in self._resolving or is_own(node)
+        if hidden or (self._computed is not None and name in self._columns):
+            if name not in self._columns:
+                raise wrong(f"Undefined reference {name!r}", valid=", ".join(self._columns))
+            return Value(self._columns[name])
+        self._resolved += 1
+        if self._resolved > _MOST_ALIASES:
+            raise wrong("The query has too many aliases inside each other")
+        with self._inside(name):
+            return self.value(self._aliases[name])
+
+    @contextmanager
+    def _inside(self, alias: str) -> Iterator[None]:
+        before, self._resolving = self._resolving, self._resolving | {alias}
+        try:
+            yield
+        finally:
+            self._resolving = before
+
+    # -- what is looked at ------------------------------------------------------------------------------
+
+    @contextmanager
+    def _only(self, condition: Callable[[], Array]) -> Iterator[None]:
+        """Evaluate meanwhile only for rows in which something holds, which is never null."""
+        self._conditions.append(condition)
+        try:
+            yield
+        finally:
+            self._conditions.pop()
+
+    def needed(self) -> Array | None:
+        """Return for which rows expressions are evaluated; None for all."""
+        return functools.reduce(pc.and_, [each() for each in self._conditions]) if self._conditions else None
+
+    def _logical(self, node: Node) -> Value:
+        is_and = isinstance(node, exp.And)
+        left = self._boolean(node.this)
+        with self._only(lambda: pc.coalesce(left, _TRUE) if is_and else pc.invert(pc.coalesce(left, _FALSE))):
+            right = self._boolean(node.expression)
+        return Value(pc.and_kleene(left, right) if is_and else pc.or_kleene(left, right))
+
+    def _chosen(self, condition: Array, one: Value, other: Value, node: Node) -> Value:
+        chosen, instead = alike(one, other, node)
+        check_size(self.rows, chosen, instead)
+        return Value(pc.if_else(condition, chosen, instead))
 
     # -- comparing --------------------------------------------------------------------------------------
 
@@ -175,6 +251,9 @@ class Expressions:
 
     def _compared_one(self, operator: type[Node], left_node: Node, right_node: Node) -> Array:
         left, right = alike(self.value(left_node), self.value(right_node), left_node.parent or left_node)
+        if pa.types.is_null(left.type):
+            # Arrow compares nulls of a type only.
+            left, right = left.cast(pa.int64()), right.cast(pa.int64())
         result = pc.call_function(_COMPARISONS[operator], [left, right])
         return result if self._canonical_null else self._with_null(operator, left, right, result)
 
@@ -190,15 +269,15 @@ class Expressions:
         }
         return pc.if_else(pc.or_(no_left, no_right), of_nulls[operator](), result)
 
-    def _between(self, node: Node) -> Value:
-        operand = elements(node.this)
+    def _between(self, node: Node, low: Node, high: Node) -> Array:
+        operand = elements(node)
 
         def side(operator: type[Node], bound: Node) -> Array:
             # A shorter tuple bounds only its own columns.
             parts = elements(bound)
             return self._compared_tuples(operator, operand[: len(parts)], parts[: len(operand)])
 
-        return Value(pc.and_kleene(side(exp.GTE, node.args["low"]), side(exp.LTE, node.args["high"])))
+        return pc.and_kleene(side(exp.GTE, low), side(exp.LTE, high))
 
     def _in(self, node: Node) -> Value:
         if node.args.get("query") is not None:
@@ -208,12 +287,21 @@ class Expressions:
         operand = elements(node.this)
         if len(operand) == 1 and all(isinstance(each, exp.Placeholder) for each in node.expressions):
             first = self.value(operand[0])
-            found = [alike(first, literal(self._literals[each.name]), node)[1] for each in node.expressions]
-            data = alike(first, literal(self._literals[node.expressions[0].name]), node)[0]
-            return Value(pc.is_in(data, pa.array([each.as_py() for each in found], data.type)))
+            values = [literal(self._literals[each.name]) for each in node.expressions]
+            if is_string(first.type) and any(pa.types.is_binary(value.type) for value in values):
+                first = Value(first.data.cast(pa.binary()))
+            if not first.literal:
+                found = [alike(first, value, node)[1].as_py() for value in values]
+                return Value(pc.is_in(first.data, pa.array(found, first.type)))
         result: Array = pa.scalar(False)
         for each in node.expressions:
-            result = pc.or_kleene(result, self._compared(exp.EQ, node.this, each))
+            if isinstance(each, exp.Anonymous) and each.this == RANGE:
+                if len(each.expressions) != 2:
+                    raise wrong("Error while parsing query: a range of BETWEEN needs two bounds")
+                found = self._between(node.this, *each.expressions)
+            else:
+                found = self._compared(exp.EQ, node.this, each)
+            result = pc.or_kleene(result, found)
         return Value(result)
 
     # -- computing --------------------------------------------------------------------------------------
@@ -221,21 +309,46 @@ class Expressions:
     def _arithmetic(self, node: Node) -> Value:
         left, right = self.value(node.this), self.value(node.expression)
         one, other = alike(left, right, node)
-        if one.type not in _NUMBERS and not pa.types.is_null(one.type):
-            raise wrong(f"Arithmetic with a {kind(one.type)}", source=shown(node))
         both = left.literal and right.literal
-        if isinstance(node, exp.Mod):
-            if pa.types.is_floating(one.type):
-                raise wrong("The remainder of a division needs whole numbers", source=shown(node))
-            return Value(pc.subtract(one, pc.multiply(pc.divide(one, other), other)), both)
-        return Value(pc.call_function(_ARITHMETIC[type(node)], [one, other]), both)
+        if pa.types.is_null(one.type):
+            return Value(one, both)
+        if one.type not in NUMBERS:
+            raise wrong(f"Arithmetic with a {kind(one.type)}", source=shown(node))
+        if type(node) in _ARITHMETIC:
+            return Value(pc.call_function(_ARITHMETIC[type(node)], [one, other]), both)
+        if isinstance(node, exp.Mod) and pa.types.is_floating(one.type):
+            raise wrong("The remainder of a division needs whole numbers", source=shown(node))
+        return Value(_DIVISIONS[type(node)](one, other, self.needed()), both)
+
+    def _negative(self, node: Node) -> Value:
+        operand = self.value(node.this)
+        data = operand.data
+        if operand.literal and pa.types.is_uint64(data.type):
+            # The least of all numbers: what stands behind its sign is no int64.
+            if data.as_py() != -_LEAST:
+                raise wrong("The literal is no int64", source=shown(node))
+            return Value(pa.scalar(_LEAST, pa.int64()), literal=True)
+        if pa.types.is_null(data.type):
+            return operand
+        if data.type not in NUMBERS:
+            raise wrong(f"Arithmetic with a {kind(data.type)}", source=shown(node))
+        return Value(negative(data), operand.literal)
 
     def _bits(self, node: Node) -> Value:
-        left, right = self.value(node.this), self.value(node.expression)
+        left, right = self._whole(node.this), self._whole(node.expression)
         one, other = alike(left, right, node)
-        if not pa.types.is_integer(one.type):
+        both = left.literal and right.literal
+        if type(node) in _SHIFTS:
+            return Value(shifted(_SHIFTS[type(node)], one, other, self.needed()), both)
+        return Value(pc.call_function(_BITS[type(node)], [one, other]), both)
+
+    def _whole(self, node: Node) -> Value:
+        value = self.value(node)
+        if pa.types.is_null(value.type):
+            return Value(value.data.cast(pa.int64()), literal=True)
+        if not pa.types.is_integer(value.type):
             raise wrong("Bits need whole numbers", source=shown(node))
-        return Value(pc.call_function(_BITS[type(node)], [one, other]), left.literal and right.literal)
+        return value
 
     def _boolean(self, node: Node) -> Array:
         data = self.value(node).data
@@ -247,27 +360,32 @@ class Expressions:
 
     def _string(self, node: Node) -> Array:
         data = self.value(node).data
+        if pa.types.is_null(data.type):
+            return data.cast(pa.string())
         if not is_string(data.type):
             raise wrong(f"Expected a string, got {kind(data.type)}", source=shown(node))
         return data
 
     def _like(self, node: Node) -> Value:
-        pattern = self.value(node.expression).data
-        if not isinstance(pattern, pa.Scalar) or not pattern.is_valid:
-            raise wrong("LIKE needs a literal", source=shown(node))
-        ignore_case = isinstance(node, exp.ILike)
-        return Value(pc.match_like(self._string(node.this), pattern.as_py(), ignore_case=ignore_case))
+        pattern = constant_text(self.value(node.expression), node)
+        return Value(pc.match_like(self._string(node.this), pattern, ignore_case=isinstance(node, exp.ILike)))
 
     def _case(self, node: Node) -> Value:
+        branches: list[tuple[Array, Value]] = []
         default = node.args.get("default")
-        result = literal(None) if default is None else self.value(default)
-        for branch in reversed(node.args["ifs"]):
-            if node.this is None:
-                condition = self._boolean(branch.this)
-            else:
-                condition = self._compared_one(exp.EQ, node.this, branch.this)
-            chosen, other = alike(self.value(branch.args["true"]), result, node)
-            result = Value(pc.if_else(condition, chosen, other))
+        with ExitStack() as before:
+            for branch in node.args["ifs"]:
+                if node.this is None:
+                    condition = self._boolean(branch.this)
+                else:
+                    condition = self._compared_one(exp.EQ, node.this, branch.this)
+                holds = pc.coalesce(condition, _FALSE)
+                with self._only(functools.partial(lambda where: where, holds)):
+                    branches.append((holds, self.value(branch.args["true"])))
+                before.enter_context(self._only(functools.partial(pc.invert, holds)))
+            result = literal(None) if default is None else self.value(default)
+        for holds, value in reversed(branches):
+            result = self._chosen(holds, value, result, node)
         return result
 
     # -- what functions need ----------------------------------------------------------------------------
@@ -282,197 +400,33 @@ class Expressions:
         """``if(condition, then, else)``."""
         if len(nodes) != 3:
             raise wrong(f"A function got {len(nodes)} arguments instead of 3")
-        chosen, other = alike(self.value(nodes[1]), self.value(nodes[2]), nodes[0])
-        return Value(pc.if_else(self._boolean(nodes[0]), chosen, other))
+        condition = self._boolean(nodes[0])
+        with self._only(lambda: pc.coalesce(condition, _FALSE)):
+            then = self.value(nodes[1])
+        with self._only(lambda: pc.invert(pc.coalesce(condition, _TRUE))):
+            other = self.value(nodes[2])
+        return self._chosen(condition, then, other, nodes[0])
 
     def first_not_null(self, nodes: Sequence[Node]) -> Value:
         """``if_null(value, otherwise)`` and ``coalesce(…)``."""
         if not nodes:
             raise wrong("A function got no arguments")
-        result = self.value(nodes[-1])
-        for node in reversed(nodes[:-1]):
-            one, other = alike(self.value(node), result, node)
-            result = Value(pc.if_else(pc.is_valid(one), one, other))
+        values: list[Value] = []
+        with ExitStack() as before:
+            for node in nodes:
+                values.append(self.value(node))
+                before.enter_context(self._only(functools.partial(pc.is_null, values[-1].data)))
+        result = values.pop()
+        for value in reversed(values):
+            result = self._chosen(pc.is_valid(value.data), value, result, nodes[0])
         return result
 
-
-def literal(value: Any) -> Value:
-    """Return a value that stands in a query, or was given for a placeholder."""
-    if isinstance(value, bytes):
-        try:
-            value = value.decode()
-        except UnicodeDecodeError:
-            raise wrong("A placeholder's string is not UTF-8") from None
-    if isinstance(value, Unsigned):
-        return Value(pa.scalar(int(value), pa.uint64()))
-    if type(value).__name__ == "YsonBoolean":
-        return Value(pa.scalar(bool(value)))
-    if isinstance(value, bool):
-        return Value(pa.scalar(value))
-    if isinstance(value, int):
-        number = int(value)
-        if not -(1 << 63) <= number < 1 << 64:
-            raise wrong(f"The number {number} is no int64 and no uint64")
-        return Value(pa.scalar(number, pa.int64() if number < 1 << 63 else pa.uint64()), literal=True)
-    if isinstance(value, float):
-        return Value(pa.scalar(float(value)))
-    if isinstance(value, str):
-        return Value(pa.scalar(str(value)))
-    if value is None or type(value).__name__ == "YsonEntity":
-        return Value(pa.scalar(None), literal=True)
-    raise wrong(f"A query cannot have a value of type {type(value).__name__}")
-
-
-def alike(left: Value, right: Value, node: Node) -> tuple[Array, Array]:
-    """Return two values in one type.
-
-    Raises:
-        YtError: their types differ, and none is a literal that fits the other's.
-    """
-    if left.type == right.type:
-        return left.data, right.data
-    if pa.types.is_null(left.type):
-        return left.data.cast(right.type), right.data
-    if pa.types.is_null(right.type):
-        return left.data, right.data.cast(left.type)
-    if is_string(left.type) and is_string(right.type):
-        return left.data.cast(pa.binary()), right.data.cast(pa.binary())
-    numbers = left.type in _NUMBERS and right.type in _NUMBERS
-    if right.literal and numbers and (not left.literal or left.type != pa.int64()):
-        return left.data, _fitted(right, left.type, node)
-    if left.literal and numbers:
-        return _fitted(left, right.type, node), right.data
-    raise wrong(f"Type mismatch in expression: {kind(left.type)} and {kind(right.type)}", source=shown(node))
-
-
-def _fitted(value: Value, wanted: pa.DataType, node: Node) -> Array:
-    try:
-        return value.data.cast(wanted)
-    except pa.ArrowInvalid:
-        raise wrong(f"The literal is no {kind(wanted)}", source=shown(node)) from None
-
-
-def elements(node: Node) -> list[Node]:
-    """Return the parts of a tuple; anything else is a tuple of one."""
-    if isinstance(node, exp.Paren):
-        return elements(node.this)
-    return list(node.expressions) if isinstance(node, exp.Tuple) else [node]
-
-
-def is_string(data_type: pa.DataType) -> bool:
-    """Tell whether values of a type are strings or bytes."""
-    return bool(pa.types.is_string(data_type) or pa.types.is_binary(data_type))
-
-
-def kind(data_type: pa.DataType) -> str:
-    """Return the language's name of a type."""
-    return "string" if is_string(data_type) else _NAMES.get(data_type, "any")
-
-
-def shown(node: Node) -> str:
-    """Return an expression as text, for messages; literals stand as parameters."""
-    return node.sql()[:200].replace(FUNCTION_PREFIX, "")
-
-
-def native(column: pa.Array, yt_type: str) -> pa.Array:
-    """Return a column in the language's types.
-
-    Args:
-        yt_type: the name of its YTsaurus type; only what is none of the language's types stays as it is.
-    """
-    if yt_type.startswith("uint"):
-        return column.cast(pa.uint64())
-    if pa.types.is_binary(column.type) and yt_type not in ("string", "uuid"):
-        # YSON is no string, though it is carried as bytes.
-        return column.cast(pa.large_binary())
-    if pa.types.is_integer(column.type):
-        return column.cast(pa.int64())
-    if pa.types.is_floating(column.type):
-        return column.cast(pa.float64())
-    if pa.types.is_date(column.type):
-        return column.cast(pa.int32()).cast(pa.int64() if yt_type.endswith("32") else pa.uint64())
-    if pa.types.is_timestamp(column.type):
-        return column.cast(pa.int64()).cast(pa.int64() if yt_type.endswith("64") else pa.uint64())
-    return column
-
-
-# -- functions --------------------------------------------------------------------------------------------
-
-
-def _cast(wanted: pa.DataType) -> Callable[[Expressions, Sequence[Node]], Value]:
-    def run(expressions: Expressions, nodes: Sequence[Node]) -> Value:
-        (value,) = expressions.arguments(nodes, 1)
-        if value.type not in _NUMBERS and not pa.types.is_null(value.type):
-            raise wrong(f"A {kind(value.type)} is no number", source=shown(nodes[0]))
-        # Whole numbers wrap around, and fractions are cut off, as in C.
-        return Value(value.data.cast(wanted, safe=False))
-
-    return run
-
-
-def _call(name: str, count: int, **options: Any) -> Callable[[Expressions, Sequence[Node]], Value]:
-    def run(expressions: Expressions, nodes: Sequence[Node]) -> Value:
-        values = expressions.arguments(nodes, count)
-        return Value(getattr(pc, name)(*(value.data for value in values), **options))
-
-    return run
-
-
-def _starts_with(expressions: Expressions, nodes: Sequence[Node]) -> Value:
-    prefix, text = expressions.arguments(nodes, 2)
-    return Value(pc.starts_with(text.data, _constant(prefix)))
-
-
-def _contains(expressions: Expressions, nodes: Sequence[Node]) -> Value:
-    part, text = expressions.arguments(nodes, 2)
-    return Value(pc.match_substring(text.data, _constant(part)))
-
-
-def _length(expressions: Expressions, nodes: Sequence[Node]) -> Value:
-    (text,) = expressions.arguments(nodes, 1)
-    return Value(pc.binary_length(text.data).cast(pa.int64()))
-
-
-def _concat(expressions: Expressions, nodes: Sequence[Node]) -> Value:
-    texts = [value.data for value in expressions.arguments(nodes, len(nodes))]
-    return Value(pc.binary_join_element_wise(*texts, ""))
-
-
-def _constant(value: Value) -> Any:
-    if not isinstance(value.data, pa.Scalar):
-        raise wrong("The first argument of this function must be a literal")
-    return value.data.as_py()
-
-
-def _floor(seconds: int) -> Callable[[Expressions, Sequence[Node]], Value]:
-    def run(expressions: Expressions, nodes: Sequence[Node]) -> Value:
-        (value,) = expressions.arguments(nodes, 1)
-        times = value.data.cast(pa.int64())
-        step = pa.scalar(seconds, pa.int64())
-        return Value(pc.multiply(pc.divide(times, step), step))
-
-    return run
-
-
-FUNCTIONS: dict[str, Callable[[Expressions, Sequence[Node]], Value]] = {
-    "int64": _cast(pa.int64()),
-    "uint64": _cast(pa.uint64()),
-    "double": _cast(pa.float64()),
-    "is_null": _call("is_null", 1),
-    "is_nan": _call("is_nan", 1),
-    "if_null": Expressions.first_not_null,
-    "coalesce": Expressions.first_not_null,
-    "if": Expressions.choose,
-    "abs": _call("abs", 1),
-    "floor": _call("floor", 1),
-    "ceil": _call("ceil", 1),
-    "lower": _call("utf8_lower", 1),
-    "upper": _call("utf8_upper", 1),
-    "length": _length,
-    "is_prefix": _starts_with,
-    "is_substr": _contains,
-    "concat": _concat,
-    "timestamp_floor_hour": _floor(3600),
-    "timestamp_floor_day": _floor(86400),
-}
-"""The functions of the language by name; what aggregates is known to `headrace.endpoints.ytsaurus.select_rows`."""
+    def joined(self, parts: Sequence[Array]) -> Value:
+        """Return strings one after the other."""
+        parts = [part.cast(pa.string()) if pa.types.is_null(part.type) else part for part in parts]
+        for part in parts:
+            if not is_string(part.type):
+                raise wrong(f"Expected a string, got {kind(part.type)}")
+        check_size(self.rows, *parts)
+        same = texts(parts)
+        return Value(pc.binary_join_element_wise(*same, pa.scalar("").cast(same[0].type)))

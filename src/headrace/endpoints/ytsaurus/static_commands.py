@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,16 +13,21 @@ from headrace.endpoints.ytsaurus import static_tables, table_state
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.cypress_commands import chain_of
 from headrace.endpoints.ytsaurus.errors import refused
-from headrace.endpoints.ytsaurus.formats import Format, read_value, write_rows, write_value
+from headrace.endpoints.ytsaurus.formats import Format, read_json_values, write_rows, write_value
+from headrace.endpoints.ytsaurus.outgoing import kept_on_disk
 from headrace.endpoints.ytsaurus.row_bodies import read_body
 from headrace.endpoints.ytsaurus.row_sources import source_of
 from headrace.endpoints.ytsaurus.table_nodes import TABLE, find_table
 from headrace.endpoints.ytsaurus.table_state import Kind, Schema, Table
 from headrace.endpoints.ytsaurus.values import names_of
 from headrace.wire.yson import documents
+from headrace.wire.yson.rows_decoding import decode_rows
 from headrace.wire.ytsaurus.paths import YPath
 
 _BINARY = Format("yson", {"format": "binary"})
+_PIECE_BYTES = 1 << 20
+_STEP_ROWS = 1000
+_END_OF_ROW = b"};"
 
 
 def _transaction(parameters: Parameters) -> str | None:
@@ -32,19 +40,12 @@ def write_table(context: Context, parameters: Parameters, body: bytes) -> Answer
     path: YPath = parameters.path()
     append = bool(path.attributes.get("append", False))
     table = _static(context, parameters, path)
-    columns = table.schema.columns
-    if columns:
-        rows = read_body(context, body, columns, table).rows
-        count, data = rows.num_rows, write_rows([rows], columns, _BINARY)
-    else:
-        values = _maps(context, body)
-        count, data = len(values), b"".join(documents.dumps(value, text=False) + b";" for value in values)
+    pieces = list(_with_schema(context, body, table) if table.schema.columns else _without_schema(context, body))
     with context.cluster.database.write() as connection:
         context.cypress.locks.need(table.node.chain, table.node.id, table.node.path)
         if not append:
             static_tables.drop(connection, table.node.id)
-        if count:
-            static_tables.append(connection, table.node.id, count, data)
+        static_tables.append(connection, table.node.id, pieces)
         context.cypress.touch(context, table.node)
     return Answer.structured({})
 
@@ -69,16 +70,49 @@ def _static(context: Context, parameters: Parameters, path: YPath) -> Table:
         return table
 
 
-def _maps(context: Context, body: bytes) -> list[Any]:
-    """Return rows of any columns."""
+def _with_schema(context: Context, body: bytes, table: Table) -> Iterator[tuple[int, bytes]]:
+    """Return the rows of a body as pieces of the table."""
+    columns = table.schema.columns
+    rows = read_body(context, body, columns, table).rows
+    step = max(1, _PIECE_BYTES * rows.num_rows // max(1, rows.nbytes))
+    for begin in range(0, rows.num_rows, step):
+        piece = rows.slice(begin, step)
+        yield piece.num_rows, write_rows([piece], columns, _BINARY)
+
+
+def _without_schema(context: Context, body: bytes) -> Iterator[tuple[int, bytes]]:
+    """Return rows of any columns as pieces of a table."""
     if context.input_format.name == "yson":
-        rows = _listed(body)
+        steps = _listed_in_steps(body)
     else:
-        rows = [read_value(line, context.input_format) for line in body.splitlines() if line.strip()]
-    for row in rows:
-        if not isinstance(row, Mapping):
-            raise refused("A row is not a map", received=repr(row)[:100])
-    return rows
+        values = read_json_values(body, context.input_format)
+        steps = iter(lambda: list(itertools.islice(values, _STEP_ROWS)), [])
+    for rows in steps:
+        for row in rows:
+            if not isinstance(row, Mapping):
+                raise refused("A row is not a map", received=repr(row)[:100])
+        if rows:
+            yield len(rows), b"".join(documents.dumps(row, text=False) + b";" for row in rows)
+
+
+def _listed_in_steps(fragment: bytes) -> Iterator[list[Any]]:
+    """Return the values of a list fragment, some of them at a time, for they take much more memory than it does."""
+    begin, size = 0, _PIECE_BYTES
+    while begin < len(fragment):
+        end = begin + size
+        if end < len(fragment):
+            # What looks like the end of a row may be inside of one: then this is no list fragment, and takes in more.
+            found = fragment.rfind(_END_OF_ROW, begin, end)
+            end = begin if found < 0 else found + len(_END_OF_ROW)
+        try:
+            yield _listed(fragment[begin:end])
+        except documents.YsonError:
+            if end >= len(fragment):
+                raise
+            size *= 2
+            continue
+        size = _PIECE_BYTES if end > begin else 2 * size
+        begin = end
 
 
 def _listed(fragment: bytes) -> list[Any]:
@@ -96,31 +130,63 @@ def read_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
     names = None if wanted is None else set(names_of(_listed_in(path, "columns")))
     if table.kind is Kind.STATIC:
         return _read_static(context, table, path, names)
-    table.require_mounted(reading=True)
     if path.attributes.get("ranges"):
         raise refused("This endpoint reads ranges of static tables only", remedy="use select_rows")
-    with context.cluster.database.read() as connection:
-        del connection
+    columns = [column for column in table.schema.columns if names is None or column.name in names]
+    with context.cluster.database.read():
         source = source_of(context.cluster.database, table, context.cluster.name)
-        columns = [column for column in table.schema.columns if names is None or column.name in names]
-        batches = list(source.scan([column.name for column in columns], []))
-    count = sum(batch.num_rows for batch in batches)
-    return Answer.rows(batches, columns, start_row_index=0, approximate_row_count=count)
+        count = 0
+
+        def pages() -> Iterator[bytes]:
+            nonlocal count
+            for batch in source.scan([column.name for column in columns], []):
+                count += batch.num_rows
+                yield write_rows([batch], columns, context.output_format)
+
+        pieces, size = kept_on_disk(pages())
+    return Answer.streamed(pieces, size, on_disk=True, start_row_index=0, approximate_row_count=count)
 
 
 def _read_static(context: Context, table: Table, path: YPath, names: set[str] | None) -> Answer:
-    with context.cluster.database.read() as connection:
-        pieces = static_tables.pieces(connection, table.node.id)
-    rows = [row for piece in pieces for row in _listed(piece)]
     ranges = None if path.attributes.get("ranges") is None else _listed_in(path, "ranges")
-    spans = list(_spans(ranges, len(rows)))
-    chosen = [row for first, end in spans for row in rows[first:end]]
+    with context.cluster.database.read() as connection:
+        sizes = static_tables.sizes(connection, table.node.id)
+        spans = list(_spans(ranges, sum(rows for _, rows in sizes)))
+
+        @functools.lru_cache(maxsize=1)
+        def piece(number: int) -> bytes:
+            return static_tables.piece(connection, table.node.id, number)
+
+        pieces, size = kept_on_disk(
+            _written(context.output_format, piece(number), first, end, table, names)
+            for number, first, end in _parts(sizes, spans)
+        )
+    first, count = spans[0][0] if spans else 0, sum(end - begin for begin, end in spans)
+    return Answer.streamed(pieces, size, on_disk=True, start_row_index=first, approximate_row_count=count)
+
+
+def _parts(sizes: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """Return which pieces, from which row of them on, and up to which, have the rows of spans."""
+    begins = [0, *itertools.accumulate(rows for _, rows in sizes)]
+    for begin, end in spans:
+        for place in range(bisect.bisect_right(begins, begin) - 1, len(sizes)):
+            if begins[place] >= end:
+                break
+            number, rows = sizes[place]
+            yield number, max(0, begin - begins[place]), min(rows, end - begins[place])
+
+
+def _written(form: Format, piece: bytes, first: int, end: int, table: Table, names: set[str] | None) -> bytes:
+    """Return some rows of a piece as a client wants them, perhaps without some columns."""
+    columns = [column for column in table.schema.columns if names is None or column.name in names]
+    if columns:
+        batch = decode_rows(piece, columns)
+        return write_rows([batch.slice(first, end - first)], columns, form)
+    rows = _listed(piece)[first:end]
     if names is not None:
-        chosen = [{name: value for name, value in row.items() if name in names} for row in chosen]
-    form = context.output_format
-    end = b"\n" if form.name == "json" else b";\n" if form.text else b";"
-    content = b"".join(write_value(row, form) + end for row in chosen)
-    return Answer.raw(content, start_row_index=spans[0][0] if spans else 0, approximate_row_count=len(chosen))
+        rows = [{name: value for name, value in row.items() if name in names} for row in rows]
+    ending = b"\n" if form.name == "json" else b";\n" if form.text else b";"
+    return b"".join(write_value(row, form) + ending for row in rows)
 
 
 def _listed_in(path: YPath, name: str) -> list[Any]:

@@ -1,8 +1,8 @@
-"""Static tables: rows as binary YSON, a piece for each write; enough for small data."""
+"""Static tables: rows as binary YSON, in pieces of which one at a time is in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 
 import apsw
 
@@ -12,11 +12,16 @@ CREATE TABLE IF NOT EXISTS yt_static_rows (node TEXT NOT NULL, number INTEGER NO
 """
 
 
-def append(connection: apsw.Connection, node: str, rows: int, data: bytes) -> None:
-    """Put rows behind those that are there, inside the caller's write transaction."""
-    connection.execute(
-        "INSERT INTO yt_static_rows SELECT ?1, ifnull(max(number), -1) + 1, ?2, ?3 FROM yt_static_rows WHERE node = ?1",
-        (node, rows, data),
+def append(connection: apsw.Connection, node: str, pieces: Iterable[tuple[int, bytes]]) -> None:
+    """Put rows behind those that are there, inside the caller's write transaction.
+
+    Args:
+        pieces: for each, how many rows it has, and the rows.
+    """
+    ((number,),) = connection.execute("SELECT ifnull(max(number) + 1, 0) FROM yt_static_rows WHERE node = ?", (node,))
+    connection.executemany(
+        "INSERT INTO yt_static_rows VALUES (?, ?, ?, ?)",
+        ((node, place, rows, data) for place, (rows, data) in enumerate(pieces, start=number)),
     )
 
 
@@ -32,10 +37,22 @@ def copy(connection: apsw.Connection, source: str, target: str) -> None:
     )
 
 
-def pieces(connection: apsw.Connection, node: str) -> Sequence[bytes]:
-    """Return the rows, piece by piece."""
-    found = connection.execute("SELECT data FROM yt_static_rows WHERE node = ? ORDER BY number", (node,))
-    return [bytes(data) for (data,) in found]
+def sizes(connection: apsw.Connection, node: str) -> list[tuple[int, int]]:
+    """Return the number of each piece and how many rows it has, in order."""
+    return list(connection.execute("SELECT number, n FROM yt_static_rows WHERE node = ? ORDER BY number", (node,)))
+
+
+def piece(connection: apsw.Connection, node: str, number: int) -> bytes:
+    """Return the rows of a piece."""
+    query = "SELECT data FROM yt_static_rows WHERE node = ? AND number = ?"
+    ((data,),) = connection.execute(query, (node, number))
+    return bytes(data)
+
+
+def pieces(connection: apsw.Connection, node: str) -> Iterator[bytes]:
+    """Return all rows, piece by piece; meanwhile the table must stay as it is."""
+    for number, _ in sizes(connection, node):
+        yield piece(connection, node, number)
 
 
 def row_count(connection: apsw.Connection, node: str) -> int:

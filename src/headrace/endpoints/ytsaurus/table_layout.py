@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,9 @@ class SortedLayout:
         if self.packed:
             return []
         types = {column.name: _key_type(column.type) for column in self.keys}
-        return [each for each in conditions if each.column in types and _can_compare(types[each.column], each.value)]
+        known = [each for each in conditions if each.column in types]
+        known = [_as_bytes(each) if pa.types.is_binary(types[each.column]) else each for each in known]
+        return [each for each in known if _can_compare(types[each.column], each.value)]
 
     def _check_nulls(self, rows: pa.RecordBatch) -> None:
         for column in self.columns:
@@ -144,7 +147,18 @@ def _can_compare(data_type: pa.DataType, value: Any) -> bool:
     values = value if isinstance(value, tuple) else (value,)
     if pa.types.is_integer(data_type):
         return all(isinstance(each, int) and -(1 << 63) <= each < 1 << 63 for each in values)
-    return pa.types.is_string(data_type) and all(isinstance(each, str) for each in values)
+    wanted = bytes if pa.types.is_binary(data_type) else str
+    return _is_text(data_type) and all(isinstance(each, wanted) for each in values)
+
+
+def _as_bytes(condition: Predicate) -> Predicate:
+    """Return a condition on bytes: literals of queries are text wherever they can be."""
+
+    def plain(value: Any) -> Any:
+        return value.encode() if isinstance(value, str) else value
+
+    value = condition.value
+    return replace(condition, value=tuple(map(plain, value)) if isinstance(value, tuple) else plain(value))
 
 
 def _sortable(array: pa.Array) -> pa.Array:

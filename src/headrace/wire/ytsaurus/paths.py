@@ -164,32 +164,41 @@ def _parse_plain(text: str) -> YPath:
         raise PathError("an empty path", valid="//a/path, or #an-object-id")
     if tokens[0] != "/" and not _OBJECT_ID.fullmatch(tokens[0]):
         raise PathError("a path that does not begin at a root", received=text, valid="//a/path, or #an-object-id")
-    path = YPath("/" if tokens[0] == "/" else tokens[0])
+    nodes: list[str] = []
+    attribute: list[str] | None = None
+    link = children = False
     place = 1
     while place < len(tokens):
         what = tokens[place + 1 : place + 2]
-        if tokens[place] == "&" and not path.link and path.attribute is None and not path.children:
-            path, place = replace(path, link=True), place + 1
-        elif tokens[place] != "/" or path.children:
+        if tokens[place] == "&" and not link and attribute is None and not children:
+            link, place = True, place + 1
+        elif tokens[place] != "/" or children:
             raise _malformed(text, tokens[place])
         elif what == ["*"]:
-            path, place = replace(path, children=True), place + 2
-        elif what == ["@"] and path.attribute is None:
+            children, place = True, place + 2
+        elif what == ["@"] and attribute is None:
             names = tokens[place + 2 : place + 3]
-            if names and names[0] in ("@", "&", "*"):
+            if names and names[0] in ("@", "&"):
                 raise _malformed(text, names[0])
-            named = bool(names) and names[0] != "/"
-            path = replace(path, attribute=(_unescaped(names[0], text),) if named else ())
-            place += 3 if named else 2
+            # All attributes at once are written both ways: /@* and /@/*.
+            children = names == ["*"]
+            named = bool(names) and names[0] not in ("/", "*")
+            attribute = [_unescaped(names[0], text)] if named else []
+            place += 3 if named or children else 2
         elif not what or what[0] in ("/", "@", "&"):
             raise _malformed(text, *what)
-        elif path.attribute is None:
-            if path.link:
-                raise _malformed(text, "&")
-            path, place = replace(path, nodes=(*path.nodes, _unescaped(what[0], text))), place + 2
         else:
-            path, place = replace(path, attribute=(*path.attribute, _unescaped(what[0], text))), place + 2
-    return path
+            if attribute is None and link:
+                raise _malformed(text, "&")
+            (nodes if attribute is None else attribute).append(_unescaped(what[0], text))
+            place += 2
+    return YPath(
+        "/" if tokens[0] == "/" else tokens[0],
+        tuple(nodes),
+        link=link,
+        attribute=None if attribute is None else tuple(attribute),
+        children=children,
+    )
 
 
 def _tokens(text: str) -> list[str]:
