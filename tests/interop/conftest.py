@@ -6,13 +6,16 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from yt.wrapper import YtClient
 
 from tests.interop.ytsaurus_server import YtServer, serving
+from tests.interop.ytsaurus_tables import AT_ONCE
 
 ACCESS_KEY_ID = "LTAIinterop"
 ACCESS_KEY_SECRET = "only for tests"
@@ -59,3 +62,18 @@ def yt_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[YtServer]:
     """`headrace serve --ytsaurus` on a free port."""
     with serving(tmp_path_factory.mktemp("cluster")) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def client(yt_server: YtServer) -> YtClient:
+    """YTsaurus' client, which tells of conflicts at once."""
+    return yt_server.client(**AT_ONCE)
+
+
+@pytest.fixture
+def home(client: YtClient) -> Iterator[str]:
+    """A directory of the test's own."""
+    path = f"//tmp/{uuid.uuid4().hex}"
+    client.create("map_node", path)
+    yield path
+    client.remove(path, recursive=True, force=True)

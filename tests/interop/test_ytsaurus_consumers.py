@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,21 +22,7 @@ from tests.interop.ytsaurus_tables import (
     queue,
 )
 
-_numbers = itertools.count()
 NEVER = "1970-01-01T00:00:00.000000Z"
-
-
-@pytest.fixture(scope="module")
-def client(yt_server: YtServer) -> YtClient:
-    return yt_server.client(**AT_ONCE)
-
-
-@pytest.fixture
-def home(client: YtClient) -> Iterator[str]:
-    path = f"//tmp/consumers-{next(_numbers)}"
-    client.create("map_node", path)
-    yield path
-    client.remove(path, recursive=True, force=True)
 
 
 def code_of(error: pytest.ExceptionInfo[YtResponseError]) -> int:
@@ -89,6 +73,60 @@ def test_a_table_can_be_made_a_consumer_with_or_without_meta(client: YtClient, h
             f"{home}/d",
             attributes={"dynamic": True, "treat_as_queue_consumer": True, "schema": [*schema[:2], DATA]},
         )
+
+
+def test_a_table_with_the_columns_of_a_consumer_can_be_used_as_one(client: YtClient, home: str) -> None:
+    schema = client.get(f"{consumer(client, f'{home}/like')}/@schema")
+    client.create("table", f"{home}/c", attributes={"dynamic": True, "schema": schema})
+    path = queue(client, f"{home}/q")
+    fill(client, path, 1)
+    client.register_queue_consumer(path, f"{home}/c", vital=False)
+    client.mount_table(f"{home}/c", sync=True)
+    client.advance_queue_consumer(f"{home}/c", path, 0, 0, 1)
+    assert list(client.pull_queue_consumer(f"{home}/c", path, None, 0)) == []
+    assert not client.exists(f"{home}/c/@treat_as_queue_consumer")
+
+
+def test_one_of_several_consumers_in_a_table_is_refused(client: YtClient, home: str) -> None:
+    path = queue(client, f"{home}/q")
+    reader = f"<queue_consumer_name=one>{consumer(client, f'{home}/c', path)}"
+    for call in (
+        lambda: client.register_queue_consumer(path, reader, vital=False),
+        lambda: list(client.pull_queue_consumer(reader, path, 0, 0)),
+        lambda: client.advance_queue_consumer(reader, path, 0, 0, 1),
+    ):
+        with pytest.raises(YtResponseError, match="Queue consumer name is not supported"):
+            call()
+
+
+def test_an_update_of_a_consumer_keeps_what_it_does_not_name(client: YtClient, home: str) -> None:
+    reader = consumer(client, f"{home}/c")
+    key = {"queue_cluster": "primary", "queue_path": queue(client, f"{home}/q"), "partition_index": 0}
+    with pytest.raises(YtResponseError, match="'offset' cannot have a null value"):
+        client.insert_rows(reader, [{**key, "meta": "mine"}], update=True)
+    client.insert_rows(reader, [{**key, "offset": 3, "meta": "mine"}])
+    client.insert_rows(reader, [{**key, "offset": 4}], update=True)
+    client.insert_rows(reader, [{**key, "partition_index": 9, "offset": 1}], update=True)
+    rows = client.select_rows(f"* from [{reader}]")
+    assert [(row["offset"], row["meta"]) for row in rows] == [(4, "mine"), (1, None)]
+    client.insert_rows(reader, [{**key, "meta": "yours"}], update=True)
+    client.insert_rows(reader, [{**key, "partition_index": 9, "offset": 1}])
+    assert [(row["offset"], row["meta"]) for row in client.lookup_rows(reader, [key])] == [(4, "yours")]
+
+
+def test_a_consumer_without_meta_gets_it_later(client: YtClient, home: str) -> None:
+    reader, like = f"{home}/c", consumer(client, f"{home}/like")
+    *schema, meta = client.get(f"{like}/@schema")
+    client.create("queue_consumer", reader, attributes={"schema": schema})
+    key = {"queue_cluster": "primary", "queue_path": "//tmp/q", "partition_index": 0}
+    client.insert_rows(reader, [{**key, "offset": 1}])
+    client.unmount_table(reader, sync=True)
+    with pytest.raises(YtResponseError, match="schema of a queue consumer"):
+        client.alter_table(reader, schema=[*schema, DATA])
+    client.alter_table(reader, schema=[*schema, meta])
+    client.mount_table(reader, sync=True)
+    client.insert_rows(reader, [{**key, "meta": "mine"}], update=True)
+    assert list(client.select_rows(f"* from [{reader}]")) == [{**key, "offset": 1, "meta": "mine"}]
 
 
 def test_registrations_are_listed_by_queue_and_by_consumer(client: YtClient, home: str) -> None:
@@ -305,6 +343,7 @@ def test_a_consumer_stands_where_its_offset_and_the_rows_say(client: YtClient, h
         assert partition["unread_row_count"] == 3 - offset
         assert partition["next_row_index"] == offset
         assert (partition["processing_lag"] > 0) == (offset < 3)
+        assert (partition["next_row_commit_time"] == None) == (offset >= 3)  # noqa: E711
     client.advance_queue_consumer(reader, path, 0, None, 2)
     assert client.get(f"{reader}/@queue_consumer_partitions")[f"primary:{path}"][0]["unread_data_weight"] == 20
     client.advance_queue_consumer(reader, path, 0, None, 0)
@@ -313,74 +352,25 @@ def test_a_consumer_stands_where_its_offset_and_the_rows_say(client: YtClient, h
     assert status["queues"][f"primary:{path}"]["partition_count"] == 1
 
 
-# -- trimming by itself ---------------------------------------------------------------------------------------
+def test_a_consumer_says_which_queues_it_cannot_read(client: YtClient, home: str) -> None:
+    here, gone = queue(client, f"{home}/here"), queue(client, f"{home}/gone")
+    reader = consumer(client, f"{home}/c", here, gone, f"other:{here}")
+    client.remove(gone)
 
+    def errors() -> dict[str, bool]:
+        return {
+            name: "error" in status for name, status in client.get(f"{reader}/@queue_consumer_status/queues").items()
+        }
 
-def rows_kept(client: YtClient, path: str, partition: int) -> int:
-    return int(client.get(f"{path}/@queue_partitions")[partition]["available_row_count"])
-
-
-def test_a_queue_keeps_what_a_vital_consumer_has_not_read(client: YtClient, home: str) -> None:
-    path = queue(client, f"{home}/q", tablets=2, auto_trim_config={"enable": True})
-    first, third = (consumer(client, f"{home}/c{number}", path, vital=True) for number in (1, 3))
-    second = consumer(client, f"{home}/c2", path)
-    client.insert_rows(path, [{"data": "x", "$tablet_index": 0}] * 5 + [{"data": "y", "$tablet_index": 1}] * 7)
-
-    def advance(reader: str, partition: int, offset: int) -> None:
-        client.advance_queue_consumer(reader, path, partition, None, offset)
-
-    advance(first, 0, 3)
-    advance(second, 0, 5)
-    for reader, offset in ((first, 3), (second, 1), (third, 2)):
-        advance(reader, 1, offset)
-    assert (rows_kept(client, path, 0), rows_kept(client, path, 1)) == (5, 5)
-    advance(third, 0, 2)
-    assert rows_kept(client, path, 0) == 3
-    advance(third, 0, 4)
-    assert rows_kept(client, path, 0) == 2
-    advance(first, 1, 6)
-    advance(third, 1, 6)
-    assert rows_kept(client, path, 1) == 1
-
-
-def test_a_queue_keeps_the_rows_it_is_told_to_retain(client: YtClient, home: str) -> None:
-    path = queue(client, f"{home}/q", tablets=2, auto_trim_config={"enable": True, "retained_rows": 3})
-    reader = consumer(client, f"{home}/c", path, vital=True)
-    fill(client, path, 5, tablet=0)
-    client.advance_queue_consumer(reader, path, 0, None, 3)
-    assert rows_kept(client, path, 0) == 3
-    fill(client, path, 5, tablet=0)
-    assert client.get(f"{path}/@queue_partitions/0/lower_row_index") == 3
-    assert rows_kept(client, path, 0) == 7
-    fill(client, path, 7, tablet=1)
-    client.advance_queue_consumer(reader, path, 1, None, 6)
-    assert rows_kept(client, path, 1) == 3
-    assert client.get(f"{path}/@queue_partitions/1/lower_row_index") == 4
-    client.remove(f"{path}/@auto_trim_config/retained_rows")
-    assert rows_kept(client, path, 1) == 1
-    assert client.get(f"{path}/@queue_partitions/1/lower_row_index") == 6
-    assert client.get(f"{path}/@auto_trim_config") == {"enable": True}
-
-
-def test_a_queue_keeps_rows_for_as_long_as_it_is_told_to(client: YtClient, home: str) -> None:
-    hours = {"enable": True, "retained_lifetime_duration": 5 * 3600 * 1000}
-    path = queue(client, f"{home}/q", auto_trim_config=hours)
-    reader = consumer(client, f"{home}/c", path, vital=True)
-    fill(client, path, 5)
-    client.advance_queue_consumer(reader, path, 0, None, 5)
-    assert rows_kept(client, path, 0) == 5
-    with pytest.raises(YtResponseError, match="whole number of seconds"):
-        client.set(f"{path}/@auto_trim_config", {"enable": True, "retained_lifetime_duration": 1500})
-    client.set(f"{path}/@auto_trim_config", {"enable": True})
-    assert rows_kept(client, path, 0) == 0
-
-
-def test_a_queue_without_vital_consumers_keeps_everything(client: YtClient, home: str) -> None:
-    path = queue(client, f"{home}/q", auto_trim_config={"enable": True})
-    reader = consumer(client, f"{home}/c", path)
-    fill(client, path, 5)
-    client.advance_queue_consumer(reader, path, 0, None, 5)
-    fill(client, path, 1)
-    assert rows_kept(client, path, 0) == 6
-    client.remove(f"{path}/@auto_trim_config")
-    assert not client.exists(f"{path}/@auto_trim_config")
+    assert errors() == {f"primary:{here}": False, f"primary:{gone}": True, f"other:{here}": True}
+    assert len(client.get(f"{reader}/@queue_consumer_status/registrations")) == 3
+    partitions = client.get(f"{reader}/@queue_consumer_partitions")
+    assert {name: len(found) for name, found in partitions.items()} == {
+        f"primary:{here}": 1,
+        f"primary:{gone}": 0,
+        f"other:{here}": 0,
+    }
+    client.unmount_table(reader, sync=True)
+    assert all(errors().values())
+    client.remove(reader)
+    assert client.get(f"{here}/@queue_status/registrations/0/consumer") == f"primary:{reader}"

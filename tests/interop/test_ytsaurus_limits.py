@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import socket
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import psutil
@@ -18,25 +16,11 @@ from yt.wrapper.errors import YtResponseError
 from tests.interop.ytsaurus_server import PATIENCE, TOKEN, YtServer
 from tests.interop.ytsaurus_tables import AT_ONCE, WEIGHT, fill, pulled, queue
 
-_numbers = itertools.count()
 JSON_ONLY: dict[str, Any] = {
     "tabular_data_format": "json",
     "structured_data_format": "json",
     "proxy": {"header_format": "json"},
 }
-
-
-@pytest.fixture(scope="module")
-def client(yt_server: YtServer) -> YtClient:
-    return yt_server.client(**AT_ONCE)
-
-
-@pytest.fixture
-def home(client: YtClient) -> Iterator[str]:
-    path = f"//tmp/limits-{next(_numbers)}"
-    client.create("map_node", path)
-    yield path
-    client.remove(path, recursive=True, force=True)
 
 
 @pytest.fixture
@@ -169,10 +153,19 @@ def test_all_attributes_at_once_have_the_values_of_what_is_cheap(client: YtClien
     path = queue(client, f"{home}/q", tablets=3)
     fill(client, path, 5)
     found = client.get(f"{path}/@")
-    cheap = ("schema", "dynamic", "row_count", "tablet_state", "tablet_count", "sorted", "key_columns", "optimize_for")
+    cheap = (
+        "schema",
+        "dynamic",
+        "chunk_row_count",
+        "tablet_state",
+        "tablet_count",
+        "sorted",
+        "key_columns",
+        "optimize_for",
+    )
     for name in cheap:
         assert found[name] == client.get(f"{path}/@{name}")
-    assert (found["row_count"], found["tablet_state"], found["tablet_count"]) == (5, "mounted", 3)
+    assert (found["chunk_row_count"], found["tablet_state"], found["tablet_count"]) == (5, "mounted", 3)
     assert [column["name"] for column in found["schema"]] == ["data"]
     for name in ("tablets", "queue_status", "queue_partitions"):
         assert isinstance(found[name], yson.YsonEntity)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,13 +10,6 @@ from yt.wrapper import YtClient, YtResponseError
 import headrace
 from tests.interop.ytsaurus_server import YtServer
 from tests.interop.ytsaurus_tables import AT_ONCE, losing_transaction
-
-_numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def client(yt_server: YtServer) -> YtClient:
-    return yt_server.client(**AT_ONCE)
 
 
 class Ends:
@@ -49,11 +40,8 @@ class Ends:
 
 
 @pytest.fixture
-def ends(client: YtClient) -> Iterator[Ends]:
-    home = f"//tmp/producers-{next(_numbers)}"
-    client.create("map_node", home)
-    yield Ends(client, home)
-    client.remove(home, recursive=True, force=True)
+def ends(client: YtClient, home: str) -> Ends:
+    return Ends(client, home)
 
 
 def test_a_producer_has_the_schema_of_one_and_is_mounted(client: YtClient, ends: Ends) -> None:
@@ -188,6 +176,16 @@ def test_sessions_are_rows_of_the_producer(client: YtClient, yt_server: YtServer
     with headrace.open(str(yt_server.root)) as store:
         (session,) = store.producer(ends.producer).sessions(ends.queue)
         assert (session.session, session.epoch, session.sequence_number) == ("s", 0, 4)
+
+
+def test_an_update_of_a_session_keeps_what_it_does_not_name(client: YtClient, ends: Ends) -> None:
+    ends.open(user_meta={"mine": 1})
+    key = {"queue_cluster": "primary", "queue_path": ends.queue, "session_id": "s"}
+    client.insert_rows(ends.producer, [{**key, "epoch": 200}], update=True)
+    assert ends.open() == {"epoch": 201, "sequence_number": -1, "user_meta": {"mine": 1}}
+    for wrong, update in (({"session_id": "other", "epoch": 1}, True), ({"epoch": 1}, False)):
+        with pytest.raises(YtResponseError, match="'sequence_number' cannot have a null value"):
+            client.insert_rows(ends.producer, [{**key, **wrong}], update=update)
 
 
 def test_pushes_in_a_transaction_are_seen_when_it_is_committed(client: YtClient, ends: Ends) -> None:

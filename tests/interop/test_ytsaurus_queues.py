@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-
 import pytest
 from yt.wrapper import YtClient, YtResponseError
 from yt.wrapper.errors import YtTabletNotMounted
@@ -22,22 +19,6 @@ from tests.interop.ytsaurus_tables import (
     pulled,
     queue,
 )
-
-_numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def client(yt_server: YtServer) -> YtClient:
-    return yt_server.client(**AT_ONCE)
-
-
-@pytest.fixture
-def home(client: YtClient) -> Iterator[str]:
-    path = f"//tmp/queues-{next(_numbers)}"
-    client.create("map_node", path)
-    yield path
-    client.remove(path, recursive=True, force=True)
-
 
 # -- tables without keys --------------------------------------------------------------------------------------
 
@@ -124,6 +105,57 @@ def test_resharding_adds_empty_tablets_and_new_ones_begin_where_they_are_told_to
     assert [info["trimmed_row_count"] for info in infos] == [10, 20, 30, 40]
     client.insert_rows(path, [{"data": "x", "$tablet_index": 2}])
     assert [row["$row_index"] for row in pulled(client, path, 0, 2)] == [30]
+
+
+def test_tablets_of_a_new_queue_begin_where_they_are_told_to(client: YtClient, home: str) -> None:
+    path = queue(client, f"{home}/q", WEIGHT, tablets=2, trimmed_row_counts=[10, 20], cumulative_data_weights=[5, 0])
+    assert [tablet["trimmed_row_count"] for tablet in client.get(f"{path}/@tablets")] == [10, 20]
+    fill(client, path, 1, tablet=0)
+    (row,) = pulled(client, path, 0)
+    assert (row["$row_index"], row["$cumulative_data_weight"]) == (10, 17)
+    assert not client.exists(f"{path}/@trimmed_row_counts")
+    for wrong in ([1], [1, -1], "many"):
+        with pytest.raises(YtResponseError, match="a number for every new tablet"):
+            queue(client, f"{home}/wrong", tablets=2, trimmed_row_counts=wrong)
+
+
+def test_a_queue_that_is_not_mounted_gets_more_columns(client: YtClient, home: str) -> None:
+    path = queue(client, f"{home}/q", TIMESTAMP, tablets=2)
+    reader = consumer(client, f"{home}/c", path)
+    # So many that small chunks have been merged, and a part of one has been trimmed.
+    for number in range(70):
+        client.insert_rows(path, [{"data": str(number), "$tablet_index": 0}])
+    client.insert_rows(path, [{"data": "x" * 40_000, "$tablet_index": 1}])
+    client.trim_rows(path, 0, 3)
+    client.advance_queue_consumer(reader, path, 0, 0, 60)
+    before = pulled(client, path, 0)
+    more = [{"name": "more", "type": "int64"}, WEIGHT]
+    with pytest.raises(YtResponseError, match="mounted"):
+        client.alter_table(path, schema=[DATA, TIMESTAMP, *more])
+    client.unmount_table(path, sync=True)
+    client.alter_table(path, schema=[DATA, TIMESTAMP, *more])
+    client.mount_table(path, sync=True)
+    after = pulled(client, path, 0)
+    assert [row["more"] for row in after] == [None] * 67
+    weights = [row["$cumulative_data_weight"] for row in after]
+    assert weights == sorted(weights)
+    for row in after:
+        del row["more"], row["$cumulative_data_weight"]
+    assert after == before
+    client.insert_rows(path, [{"data": "new", "more": 5, "$tablet_index": 0}])
+    *_, last = client.pull_queue_consumer(reader, path, None, 0)
+    assert (last["$row_index"], last["more"], last["$cumulative_data_weight"]) == (70, 5, weights[-1] + 3 + 1 + 8 + 16)
+    assert len(pulled(client, path, 0, 1)) == 1
+
+
+def test_rows_are_written_as_text_for_who_wants_to_read_them(client: YtClient, home: str) -> None:
+    path = queue(client, f"{home}/q")
+    client.insert_rows(path, [{"data": "a"}, {"data": None}])
+    text = client.pull_queue(path, offset=0, partition_index=0, format="<format=text>yson", raw=True).read()
+    assert text.splitlines() == [
+        b'{"$tablet_index"=0;"$row_index"=0;"data"="a";};',
+        b'{"$tablet_index"=0;"$row_index"=1;"data"=#;};',
+    ]
 
 
 def test_a_mounted_table_is_not_resharded_and_a_tablet_with_rows_not_removed(client: YtClient, home: str) -> None:

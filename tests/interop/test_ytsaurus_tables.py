@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,28 +14,14 @@ import headrace
 from tests.interop.ytsaurus_server import YtServer
 from tests.interop.ytsaurus_tables import AT_ONCE, losing_transaction
 
-_numbers = itertools.count()
 KEY = {"name": "k", "type": "int64", "sort_order": "ascending"}
 SIMPLE = [KEY, {"name": "v", "type": "string"}, {"name": "n", "type": "int64"}]
-
-
-@pytest.fixture(scope="module")
-def client(yt_server: YtServer) -> YtClient:
-    return yt_server.client(**AT_ONCE)
 
 
 @pytest.fixture(scope="module")
 def other(yt_server: YtServer) -> YtClient:
     """Another client, which has transactions of its own."""
     return yt_server.client(**AT_ONCE)
-
-
-@pytest.fixture
-def home(client: YtClient) -> Iterator[str]:
-    path = f"//tmp/tables-{next(_numbers)}"
-    client.create("map_node", path)
-    yield path
-    client.remove(path, recursive=True, force=True)
 
 
 def table(client: YtClient, path: str, schema: Any = SIMPLE, **attributes: Any) -> str:
@@ -246,6 +230,33 @@ def test_tablets_of_a_sorted_table_begin_at_pivot_keys(client: YtClient, home: s
     assert [row["k"] for row in rows_of(client, path)] == [15]
 
 
+@pytest.mark.parametrize(
+    ("kind", "pivots"),
+    [
+        ("uint64", [[], [2**62], [2**63], [3 * 2**62]]),
+        ("int64", [[], [-(2**62)], [0], [2**62]]),
+        ("int8", [[], [-64], [0], [64]]),
+    ],
+)
+def test_a_table_whose_keys_are_numbers_is_cut_into_equal_ranges(
+    client: YtClient, home: str, kind: str, pivots: list[list[int]]
+) -> None:
+    path = f"{home}/t"
+    schema = [{**KEY, "type": kind}, *SIMPLE[1:]]
+    client.create("table", path, attributes={"dynamic": True, "schema": schema})
+    client.reshard_table(path, tablet_count=4, uniform=True, sync=True)
+    assert client.get(f"{path}/@pivot_keys") == pivots
+    client.reshard_table(path, tablet_count=1, sync=True)
+    assert client.get(f"{path}/@pivot_keys") == [[]]
+
+
+def test_a_table_whose_keys_are_no_numbers_is_not_cut_into_equal_ranges(client: YtClient, home: str) -> None:
+    schema = [{**KEY, "type": "string"}, *SIMPLE[1:]]
+    client.create("table", f"{home}/t", attributes={"dynamic": True, "schema": schema})
+    with pytest.raises(YtResponseError, match="whole number"):
+        client.reshard_table(f"{home}/t", tablet_count=4, uniform=True)
+
+
 @pytest.mark.parametrize("schema", [SIMPLE, SIMPLE[1:]], ids=["sorted", "ordered"])
 def test_a_static_table_becomes_a_dynamic_one_with_its_rows(client: YtClient, home: str, schema: Any) -> None:
     client.create("table", f"{home}/s", attributes={"schema": schema})
@@ -278,6 +289,8 @@ def test_the_past_is_not_read_as_if_it_were_now(client: YtClient, path: str) -> 
     client.insert_rows(path, [{"k": 1, "v": "b"}])
     with pytest.raises(YtResponseError, match="newest rows only"):
         list(client.select_rows(f"v from [{path}]", timestamp=now))
+    with pytest.raises(YtResponseError, match="retention_timestamp"):
+        list(client.lookup_rows(path, [{"k": 1}], retention_timestamp=now))
 
 
 # -- transactions ---------------------------------------------------------------------------------------------
@@ -426,4 +439,7 @@ def test_a_static_table_with_a_schema_takes_only_what_fits(client: YtClient, hom
 
 def test_dynamic_tables_can_be_read_as_a_whole(client: YtClient, path: str) -> None:
     client.insert_rows(path, [{"k": 2}, {"k": 1, "v": "x"}])
-    assert list(client.read_table(path)) == [{"k": 1, "v": "x", "n": None}, {"k": 2, "v": None, "n": None}]
+    rows = [{"k": 1, "v": "x", "n": None}, {"k": 2, "v": None, "n": None}]
+    assert list(client.read_table(path)) == rows
+    client.unmount_table(path, sync=True)
+    assert list(client.read_table(path)) == rows

@@ -234,5 +234,5 @@ def test_tables_outlive_the_process(tmp_path: Path) -> None:
             call(cluster, "create", {"path": "//tmp/t", "type": "table", "attributes": attributes})
             call(cluster, "mount_table", {"path": "//tmp/t"})
         call(cluster, "insert_rows", {"path": "//tmp/t"}, b'{"k":%d}' % place)
-        assert call(cluster, "get", {"path": "//tmp/t/@row_count", "return_only_value": True}).value == place + 1
+        assert call(cluster, "get", {"path": "//tmp/t/@chunk_row_count", "return_only_value": True}).value == place + 1
         cluster.close()

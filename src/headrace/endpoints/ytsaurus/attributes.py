@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.endpoints.ytsaurus.errors import no_attribute, refused
 from headrace.endpoints.ytsaurus.locks import ACQUIRED, Lock
-from headrace.endpoints.ytsaurus.node_types import NOTHING, Node
+from headrace.endpoints.ytsaurus.node_types import NOTHING, Node, NodeType
+from headrace.endpoints.ytsaurus.tree import EXPIRING
 from headrace.endpoints.ytsaurus.values import MISSING, look_inside, remove_inside, set_inside, time_text
 from headrace.wire.yson import documents
 
@@ -46,7 +47,14 @@ def _parent_id(context: Context, node: Node) -> Any:
 
 
 def _user_attributes(context: Context, node: Node) -> dict[str, Any]:
-    return context.cypress.kept_attributes(node)
+    kept = context.cypress.kept_attributes(node)
+    return {name: value for name, value in kept.items() if name not in {*_SETTABLE, *node.kind.settable}}
+
+
+def _resource_usage(context: Context, node: Node) -> dict[str, Any]:
+    size = node.kind.attribute(context, node, "compressed_data_size")
+    size = 0 if size is NOTHING else size
+    return {"node_count": 1, "chunk_count": 0, "disk_space": size, "disk_space_per_medium": {"default": size}}
 
 
 _OF_ALL: Mapping[str, Callable[[Context, Node], Any]] = {
@@ -71,10 +79,22 @@ _OF_ALL: Mapping[str, Callable[[Context, Node], Any]] = {
     "builtin": lambda context, node: False,
     "external": lambda context, node: False,
     "ref_counter": lambda context, node: 1,
+    "resource_usage": _resource_usage,
     "user_attribute_keys": lambda context, node: list(_user_attributes(context, node)),
     "user_attributes": _user_attributes,
 }
-_SETTABLE = {"account", "acl", "inherit_acl", "owner"}
+_SETTABLE = {"account", "acl", "inherit_acl", "owner", *EXPIRING}
+
+
+def check_name(name: object) -> None:
+    """Raise unless an attribute can have a name; one of bytes that are no text is of a class of its own."""
+    if not isinstance(name, str) or not name:
+        raise refused("Attribute key is empty, or is not UTF-8", received=repr(name)[:100], valid="a text")
+
+
+def is_builtin(kind: NodeType, name: str) -> bool:
+    """Tell whether an attribute of nodes of a type is their own, and cannot be set but by the type itself."""
+    return (name in _OF_ALL and name not in _SETTABLE) or name in kind.virtual
 
 
 def attribute(context: Context, node: Node, name: str) -> Any:
@@ -90,10 +110,9 @@ def attribute(context: Context, node: Node, name: str) -> Any:
 
 def attribute_names(context: Context, node: Node) -> list[str]:
     """Return the names of all attributes of a node, in order."""
-    own = [name for name in _OF_ALL if _OF_ALL[name](context, node) is not NOTHING]
-    more = [name for name in node.kind.cheap if name not in node.kind.virtual]
-    own += [name for name in more if node.kind.attribute(context, node, name) is not NOTHING]
-    return sorted({*own, *node.kind.virtual, *context.cypress.kept_attributes(node)})
+    own = {name for name in _OF_ALL if _OF_ALL[name](context, node) is not NOTHING}
+    own |= {name for name in node.kind.cheap if node.kind.attribute(context, node, name) is not NOTHING}
+    return sorted({*own, *(set(node.kind.virtual) - set(node.kind.cheap)), *context.cypress.kept_attributes(node)})
 
 
 def all_attributes(context: Context, node: Node, wanted: Sequence[str] | None = None) -> dict[str, Any]:
@@ -144,7 +163,7 @@ def write_attribute(
     if not names:
         if not isinstance(value, Mapping):
             raise refused("the attributes of a node are a map", received=repr(value)[:200])
-        for name in set(context.cypress.kept_attributes(node)) - set(value):
+        for name in set(_user_attributes(context, node)) - set(value):
             remove_attribute(context, node, [name], path)
         for name, inner in value.items():
             write_attribute(context, node, [name], inner, path)
@@ -157,12 +176,11 @@ def write_attribute(
         value = set_inside(before, rest, value, recursive=recursive)
         if value is MISSING:
             raise no_attribute(path, "/".join(names))
-    if not name:
-        raise refused("Attribute key cannot be empty")
+    check_name(name)
     if node.kind.set_attribute(context, node, name, value):
         context.cypress.touch(context, node)
         return
-    if (name in _OF_ALL and name not in _SETTABLE) or name in node.kind.virtual:
+    if is_builtin(node.kind, name):
         raise refused(f'Builtin attribute "{name}" cannot be set')
     context.cypress.keep_attribute(context, node, name, value)
 
@@ -170,7 +188,7 @@ def write_attribute(
 def remove_attribute(context: Context, node: Node, names: Sequence[str], path: str, *, force: bool = False) -> None:
     """Remove an attribute of a node, or something inside of its value; with no name, all that users have set."""
     if not names:
-        for name in context.cypress.kept_attributes(node):
+        for name in _user_attributes(context, node):
             context.cypress.drop_attribute(context, node, name)
         return
     if not has_attribute(context, node, names):

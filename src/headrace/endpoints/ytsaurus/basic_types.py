@@ -150,6 +150,21 @@ class TabletCell(NodeType):
         return {"health": "good", "decommissioned": False} if name == "status" else NOTHING
 
 
+class TransactionMap(NodeType):
+    """The master transactions, by their ids; what is known of one is an attribute of it."""
+
+    name = "transaction_map"
+    object_type = ObjectType.TRANSACTION_MAP
+    virtual = cheap = ("count",)
+
+    def value(self, context: Context, node: Node) -> Any:
+        found = [transaction.id for transaction in context.transactions.all()]
+        return dict.fromkeys(each for each in found if context.transactions.find(each) is not None)
+
+    def attribute(self, context: Context, node: Node, name: str) -> Any:
+        return len(self.value(context, node)) if name == "count" else NOTHING
+
+
 MAP_NODE = register(MapNode())
 DOCUMENT = register(ValueNode("document", ObjectType.DOCUMENT, None))
 LIST_NODE = register(ValueNode("list_node", ObjectType.LIST_NODE, []))
@@ -164,3 +179,4 @@ for _name, _type, _empty in (
 LINK = register(Link())
 FILE = register(File())
 TABLET_CELL = register(TabletCell())
+TRANSACTION_MAP = register(TransactionMap())

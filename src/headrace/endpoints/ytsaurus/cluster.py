@@ -14,13 +14,14 @@ from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
-from headrace.endpoints.ytsaurus.basic_types import MAP_NODE, TABLET_CELL
+from headrace.endpoints.ytsaurus.basic_types import MAP_NODE, TABLET_CELL, TRANSACTION_MAP
 from headrace.endpoints.ytsaurus.commands import Context
 from headrace.endpoints.ytsaurus.contents import Contents
 from headrace.endpoints.ytsaurus.cypress import Cypress
 from headrace.endpoints.ytsaurus.formats import YSON
 from headrace.endpoints.ytsaurus.locks import Locks
 from headrace.endpoints.ytsaurus.mutations import Mutations
+from headrace.endpoints.ytsaurus.objects import TRANSACTIONS
 from headrace.endpoints.ytsaurus.periodic import PERIODIC, STARTING, periodic
 from headrace.endpoints.ytsaurus.transactions import Transactions
 from headrace.endpoints.ytsaurus.tree import Tree
@@ -49,7 +50,7 @@ _MODULES = (
     "tables_commands",
     "transaction_commands",
 )
-_DIRECTORIES = ("//home", "//sys", "//tmp", "//sys/queue_agents", "//sys/tablet_cells", "//sys/users")
+_DIRECTORIES = ("//home", "//sys", "//tmp", "//sys/queue_agents", "//sys/tablet_cells", "//sys/users", TRANSACTIONS)
 _log = logging.getLogger("headrace")
 Part = TypeVar("Part")
 
@@ -114,7 +115,8 @@ class Cluster:
                 parsed = parse_path(path)
                 node = self.cypress.find(parsed.parent)
                 child = self.cypress.child(node, parsed.name)
-                child = child or self.cypress.make(context, node, parsed.name, MAP_NODE, {})
+                kind = TRANSACTION_MAP if path == TRANSACTIONS else MAP_NODE
+                child = child or self.cypress.make(context, node, parsed.name, kind, {})
                 self.cypress.protected.add(child.id)
             cells = self.cypress.find("//sys/tablet_cells")
             if not self.cypress.count(cells):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.endpoints.ytsaurus.attributes import check_name, is_builtin
 from headrace.endpoints.ytsaurus.errors import already_exists, no_child, refused, unresolved
 from headrace.endpoints.ytsaurus.expiration import checked
 from headrace.endpoints.ytsaurus.ids import new_id
@@ -237,13 +238,23 @@ class Cypress:
         node = self._insert(context, parent, name, kind)
         kept = kind.create(context, node, attributes, alias or kind.name)
         for key, value in kept.items():
-            self._put_attribute(node, key, value)
+            check_name(key)
+            if not is_builtin(kind, key):
+                self._put_attribute(node, key, value)
+            elif not kind.set_attribute(context, node, key, value):
+                raise refused(f'Builtin attribute "{key}" cannot be set')
         kind.after_create(context, node)
         return node
 
-    def make_copy(self, context: Context, parent: Node, name: str, source: Node) -> Node:
-        """Make a node that is like another one, at a place that is free; without its children."""
+    def make_copy(self, context: Context, parent: Node, name: str, source: Node, *, as_old: bool = False) -> Node:
+        """Make a node that is like another one, at a place that is free; without its children.
+
+        Args:
+            as_old: it tells that it was made when the other one was.
+        """
         node = self._insert(context, parent, name, source.kind)
+        if as_old:
+            self.tree.put(node.chain[0], node.id, Facet.TYPE, "", f"{source.type} {self.created(source)}")
         for facet in (Facet.ATTRIBUTE, Facet.PART, Facet.CONTENT):
             for key, value in self.tree.items(source.chain, source.id, facet).items():
                 self.tree.put(node.chain[0], node.id, facet, key, value)
@@ -302,8 +313,10 @@ class Cypress:
         return Node(node_id, kind.name, f"{parent.path}/{escape(name)}", parent.chain)
 
     def _attach(self, context: Context, parent: Node, name: str, node_id: str) -> None:
-        if not name or len(name) > MAX_NAME:
-            raise refused("not a name of a node", received=repr(name[:100]), valid=f"1 to {MAX_NAME} characters")
+        # A name of bytes that are no text is of another class.
+        if not isinstance(name, str) or not name or len(name) > MAX_NAME:
+            valid = f"1 to {MAX_NAME} characters, in UTF-8"
+            raise refused("not a name of a node", received=repr(name)[:100], valid=valid)
         if self.tree.get(parent.chain, parent.id, Facet.CHILD, name) is not None:
             raise already_exists(f"{parent.path}/{escape(name)}")
         self.locks.need(parent.chain, parent.id, parent.path, SHARED, f"child:{name}")

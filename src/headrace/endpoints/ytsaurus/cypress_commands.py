@@ -18,7 +18,7 @@ from headrace.endpoints.ytsaurus.errors import no_attribute, refused, unresolved
 from headrace.endpoints.ytsaurus.formats import read_value
 from headrace.endpoints.ytsaurus.locks import EXCLUSIVE, MODES, SHARED, SNAPSHOT
 from headrace.endpoints.ytsaurus.node_values import is_there, remove_at, set_at, value_at
-from headrace.endpoints.ytsaurus.objects import find_object
+from headrace.endpoints.ytsaurus.objects import by_id, find_object
 from headrace.endpoints.ytsaurus.tree import TRUNK
 from headrace.endpoints.ytsaurus.values import MISSING, look_inside, names_of, with_attributes
 from headrace.wire.ytsaurus.errors import Code, YtError
@@ -57,13 +57,14 @@ def _object_attributes(context: Context, path: YPath) -> Mapping[str, Any] | Non
 @command("get")
 def get(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return a node with all below it, an attribute, or something inside of one."""
-    path = parameters.path()
+    path = by_id(parameters.path())
     chain = chain_of(context, parameters)
     known = _object_attributes(context, path)
     if known is not None:
-        inside = look_inside(known, path.attribute)
+        names = path.attribute or ()
+        inside = look_inside(known, names)
         if inside is MISSING:
-            raise no_attribute(path.text, "/".join(path.attribute))
+            raise no_attribute(path.text, "/".join(names))
         return _value(parameters, inside)
     wanted = _wanted(parameters) or []
     if path.attribute is None:
@@ -110,7 +111,7 @@ def _listed(parameters: Parameters, names: list[Any], most: int | None, count: i
 @command("exists")
 def exists(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Tell whether a path leads to something."""
-    path = parameters.path()
+    path = by_id(parameters.path())
     chain = chain_of(context, parameters)
     if path.root != "/" and (known := find_object(context, path.root[1:])) is not None:
         there = not path.nodes and look_inside(known, path.attribute or ()) is not MISSING
@@ -166,7 +167,7 @@ def remove(context: Context, parameters: Parameters, body: bytes) -> Answer:
     if path.attribute is not None:
         node = context.cypress.need(chain, path.node)
         if not path.attribute and not path.children:
-            raise refused("all attributes at once are removed by /@/*", received=path.text)
+            raise refused("all attributes at once are removed by /@*", received=path.text)
         names = [] if path.children and not path.attribute else path.attribute
         remove_attribute(context, node, names, path.text, force=force)
         return Answer.structured({})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,10 +20,11 @@ from headrace.wire.ytsaurus.types import YtColumn
 MAX_DEPTH = documents.MAX_DEPTH
 _YSON_TYPES = {
     "application/x-yt-yson-text": "text",
-    "application/x-yt-yson-pretty": "text",
+    "application/x-yt-yson-pretty": "pretty",
     "application/x-yt-yson-binary": "binary",
 }
 _JSON_TYPE = "application/json"
+_NOT_WHITE = re.compile(r"[^ \t\r\n]")
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class Format:
 
     Attributes:
         name: ``json`` or ``yson``.
-        attributes: what a client says of it, such as ``format`` (text or binary) of YSON, and ``encode_utf8`` of JSON.
+        attributes: what a client says of it, such as ``format`` (text, pretty or binary) of YSON, and ``encode_utf8``
+            of JSON.
     """
 
     name: str
@@ -90,6 +93,22 @@ def read_value(data: bytes, form: Format) -> Any:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise refused(f"Error parsing JSON: {error}") from None
+    return _restored(value, form)
+
+
+def read_json_values(data: bytes, form: Format) -> Iterator[Any]:
+    """Read values in JSON one after the other, with white space between them or nothing."""
+    decoder, at = json.JSONDecoder(), 0
+    try:
+        text = data.decode()
+        while found := _NOT_WHITE.search(text, at):
+            value, at = decoder.raw_decode(text, found.start())
+            yield _restored(value, form)
+    except (ValueError, RecursionError) as error:
+        raise refused(f"Error parsing JSON: {error}") from None
+
+
+def _restored(value: Any, form: Format) -> Any:
     try:
         return _from_json(value, form.encode_utf8, 0)
     except documents.YsonError as error:
@@ -103,7 +122,7 @@ def write_value(value: Any, form: Format) -> bytes:
         YtError: it has a number for which the format has no notation.
     """
     if form.name == "yson":
-        return documents.dumps(value, text=form.text)
+        return documents.dumps(value, text=form.text, pretty=form.attributes.get("format") == "pretty")
     plain = json_values.plain(value, encode_utf8=form.encode_utf8)
     try:
         return json.dumps(plain, separators=(",", ":"), allow_nan=False).encode()
@@ -122,7 +141,7 @@ def read_rows(data: bytes, columns: Sequence[YtColumn], form: Format) -> pa.Reco
 def write_rows(batches: Sequence[pa.RecordBatch], columns: Sequence[YtColumn], form: Format) -> bytes:
     """Write rows, one batch after the other."""
     if form.name == "yson":
-        return b"".join(rows_encoding.encode_rows(batch, columns) for batch in batches)
+        return b"".join(rows_encoding.encode_rows(batch, columns, text=form.text) for batch in batches)
     return b"".join(json_rows.encode_json_rows(batch, columns, encode_utf8=form.encode_utf8) for batch in batches)
 
 

@@ -27,6 +27,7 @@ class ObjectType(enum.IntEnum):
     UINT64_NODE = 306
     FILE = 400
     TABLE = 401
+    TRANSACTION_MAP = 407
     LINK = 417
     DOCUMENT = 421
     TABLET_CELL = 700

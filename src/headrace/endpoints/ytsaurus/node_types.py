@@ -58,6 +58,7 @@ class NodeType:
             them.
         cheap: those of them that ``get path/@`` gives, and others that users may set; of the rest it gives the names
             only.
+        settable: those that users may set, though they are not their own; what is set is kept as an attribute.
     """
 
     name: ClassVar[str]
@@ -66,6 +67,7 @@ class NodeType:
     has_children: ClassVar[bool] = False
     virtual: ClassVar[Sequence[str]] = ()
     cheap: ClassVar[Sequence[str]] = ()
+    settable: ClassVar[Sequence[str]] = ()
 
     def create(self, context: Context, node: Node, attributes: Mapping[str, Any], alias: str) -> Mapping[str, Any]:
         """Make what belongs to a new node, which is in the tree already but has no attributes.

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.endpoints.ytsaurus.attributes import lock_value
-from headrace.endpoints.ytsaurus.ids import NULL_ID, ObjectType, kind_of
+from headrace.endpoints.ytsaurus.ids import NULL_ID, ObjectType, is_id, kind_of
 from headrace.endpoints.ytsaurus.transaction_types import TRANSACTION_TYPES
 from headrace.endpoints.ytsaurus.values import time_text
+from headrace.wire.ytsaurus.paths import YPath
 
 if TYPE_CHECKING:
     from headrace.endpoints.ytsaurus.commands import Context
+
+
+TRANSACTIONS = "//sys/transactions"
+
+
+def by_id(path: YPath) -> YPath:
+    """Return a path to an attribute of a transaction, if it is one through all transactions, as one from its id."""
+    if path.attribute is None or path.root != "/" or path.nodes[:2] != ("sys", "transactions"):
+        return path
+    known = len(path.nodes) == 3 and is_id(path.nodes[2])
+    return replace(path, root=f"#{path.nodes[2]}", nodes=()) if known else path
 
 
 def find_object(context: Context, object_id: str) -> Mapping[str, Any] | None:

@@ -55,6 +55,14 @@ def _free(context: Context, place: _Place, *, force: bool) -> Node:
     return parent
 
 
+def _existing(parameters: Parameters) -> tuple[bool, bool]:
+    """Return whether what is at a place already may stay, and whether it may be replaced."""
+    ignored, force = parameters.flag("ignore_existing"), parameters.flag("force")
+    if ignored and force:
+        raise refused('Cannot specify both "ignore_existing" and "force" options simultaneously')
+    return ignored, force
+
+
 @command("create", volatile=True)
 def create(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Make a node."""
@@ -67,9 +75,7 @@ def create(context: Context, parameters: Parameters, body: bytes) -> Answer:
         return _create_object(context, kind, attributes)
     chain = chain_of(context, parameters)
     place = _place(context, chain, parameters.path(), recursive=parameters.flag("recursive"))
-    ignored, force = parameters.flag("ignore_existing"), parameters.flag("force")
-    if ignored and force:
-        raise refused('Cannot specify both "ignore_existing" and "force" options simultaneously')
+    ignored, force = _existing(parameters)
     if place.taken is not None and ignored:
         if place.taken.kind is not kind and not parameters.flag("ignore_type_mismatch"):
             raise YtError(
@@ -100,10 +106,11 @@ def link(context: Context, parameters: Parameters, body: bytes) -> Answer:
     target: YPath = parameters.path("target_path")
     context.cypress.need(chain, target.node, follow=False)
     place = _place(context, chain, parameters.path("link_path"), recursive=parameters.flag("recursive"))
-    if place.taken is not None and parameters.flag("ignore_existing"):
+    ignored, force = _existing(parameters)
+    if place.taken is not None and ignored:
         return Answer.structured({"node_id": place.taken.id})
     attributes = dict(parameters.mapping("attributes", {})) | {"target_path": target.text}
-    parent = _free(context, place, force=parameters.flag("force"))
+    parent = _free(context, place, force=force)
     node = context.cypress.make(context, parent, place.name, LINK, attributes)
     return Answer.structured({"node_id": node.id})
 
@@ -114,12 +121,12 @@ def copy(context: Context, parameters: Parameters, body: bytes) -> Answer:
     chain = chain_of(context, parameters)
     source = context.cypress.need(chain, parameters.path("source_path"))
     place = _place(context, chain, parameters.path("destination_path"), recursive=parameters.flag("recursive"))
-    if place.taken is not None and parameters.flag("ignore_existing"):
+    ignored, force = _existing(parameters)
+    if place.taken is not None and ignored:
         return Answer.structured({"node_id": place.taken.id})
-    force = parameters.flag("force")
     _check_apart(context, source, place, force=force)
     parent = _free(context, place, force=force)
-    made = _copy(context, source, parent, place.name)
+    made = _copy(context, source, parent, place.name, as_old=parameters.flag("preserve_creation_time"))
     _let_stay(context, parameters, made)
     return Answer.structured({"node_id": made.id})
 
@@ -134,11 +141,11 @@ def _let_stay(context: Context, parameters: Parameters, made: Node) -> None:
                 tree.put(node.chain[0], node.id, Facet.ATTRIBUTE, name, None)
 
 
-def _copy(context: Context, source: Node, parent: Node, name: str) -> Node:
+def _copy(context: Context, source: Node, parent: Node, name: str, *, as_old: bool) -> Node:
     children = context.cypress.children(source) if source.kind.has_children else {}
-    made = context.cypress.make_copy(context, parent, name, source)
+    made = context.cypress.make_copy(context, parent, name, source, as_old=as_old)
     for key, child in children.items():
-        _copy(context, child, made, key)
+        _copy(context, child, made, key, as_old=as_old)
     return made
 
 

@@ -10,15 +10,17 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.endpoints.ytsaurus import table_state
+from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.node_types import NOTHING
 from headrace.endpoints.ytsaurus.table_state import UNMOUNTED, Kind, Table
 from headrace.endpoints.ytsaurus.tablets import cell_of
 from headrace.endpoints.ytsaurus.values import time_text
 from headrace.ports import QueuePartition
 from headrace.queues import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, Bounds, Disposition, data_weights
-from headrace.stores.embedded import consumers, objects, queues
+from headrace.stores.embedded import objects, queues, registration_rows
 from headrace.stores.embedded.pinned import PinnedDatabase
 from headrace.stores.embedded.queue import EmbeddedQueue
+from headrace.stores.embedded.registration_rows import RegistrationRow
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 if TYPE_CHECKING:
@@ -49,22 +51,20 @@ class _Agent:
         self.connection = context.cluster.database.connection
         self._database = PinnedDatabase(context.cluster.database, self.connection)
         self._now = time.time()
+        self._registrations = registration_rows.rows(self.connection, self._cluster)
 
     # -- queues -----------------------------------------------------------------------------------------
 
     def queue_status(self, table: Table) -> dict[str, Any]:
         names = {column.name for column in table.schema.columns}
-        found = consumers.registrations(self.connection, queue=table.name)
+        found = [row for row in self._registrations if row.key[:2] == (self._cluster, table.name)]
         return {
             "queue_agent_host": AGENT_HOST,
             "alerts": {},
             "exports": {},
             "family": "ordered_dynamic_table",
             "partition_count": len(table.tablets),
-            "registrations": [
-                {"queue": self._ref(each.queue), "consumer": self._ref(each.consumer), "vital": each.vital}
-                for each in found
-            ],
+            "registrations": [_registration(row) for row in found],
             "has_timestamp_column": TIMESTAMP in names,
             "has_cumulative_data_weight_column": CUMULATIVE_DATA_WEIGHT in names,
             "write_row_count_rate": _NO_RATE,
@@ -111,40 +111,65 @@ class _Agent:
         if not bounds.lower <= row < bounds.upper:
             return None
         first = EmbeddedQueue(self._database, table.name).read(number, row, 1).rows
-        return int(first.column(CUMULATIVE_DATA_WEIGHT)[0].as_py() - data_weights(first)[0])
+        # A row that was there before the column did not weigh as much as it would now.
+        return max(0, int(first.column(CUMULATIVE_DATA_WEIGHT)[0].as_py() - data_weights(first)[0]))
 
     # -- consumers --------------------------------------------------------------------------------------
 
     def consumer_status(self, table: Table) -> dict[str, Any]:
-        found = consumers.registrations(self.connection, consumer=table.name)
-        status: dict[str, Any] = {}
-        for each in found:
-            queue = self._queue(each.queue)
-            status[self._ref(each.queue)] = {
-                "partition_count": len(queue.tablets),
-                "read_row_count_rate": _NO_RATE,
-                "read_data_weight_rate": _NO_RATE,
-            }
+        found = self._registrations_of(table)
         return {
             "queue_agent_host": AGENT_HOST,
-            "registrations": [
-                {"queue": self._ref(each.queue), "consumer": self._ref(each.consumer), "vital": each.vital}
-                for each in found
-            ],
-            "queues": status,
+            "registrations": [_registration(row) for row in found],
+            "queues": {_ref(*row.key[:2]): self._subscription(table, row) for row in found},
+        }
+
+    def _subscription(self, table: Table, row: RegistrationRow) -> dict[str, Any]:
+        """Return what a consumer's status says of one queue."""
+        try:
+            queue = self._queue_for(table, row)
+        except YtError as error:
+            return {"error": error.to_json()}
+        return {
+            "partition_count": len(queue.tablets),
+            "read_row_count_rate": _NO_RATE,
+            "read_data_weight_rate": _NO_RATE,
         }
 
     def consumer_partitions(self, table: Table) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for each in consumers.registrations(self.connection, consumer=table.name):
-            queue = self._queue(each.queue)
+        for row in self._registrations_of(table):
+            ref = _ref(*row.key[:2])
+            try:
+                queue = self._queue_for(table, row)
+            except YtError:
+                # The status tells what is wrong.
+                found[ref] = []
+                continue
             state = queues.load(self.connection, queue.name)
             consumed = self._consumed(table.name, state.id)
-            found[self._ref(each.queue)] = [
+            found[ref] = [
                 self._consumer_partition(queue, partition, *consumed.get(partition.number, (0, None)))
                 for partition in queues.partitions(self.connection, state)
             ]
         return found
+
+    def _registrations_of(self, table: Table) -> list[RegistrationRow]:
+        return [row for row in self._registrations if row.key[2:] == (self._cluster, table.name)]
+
+    def _queue_for(self, table: Table, row: RegistrationRow) -> Table:
+        """Return the queue of a consumer's registration.
+
+        Raises:
+            YtError: there is no such queue, or the consumer cannot be read.
+        """
+        if row.key.queue_cluster != self._cluster:
+            raise refused(f'Queue cluster "{row.key.queue_cluster}" was not found for path {row.key.queue}')
+        queue = table_state.load(self.connection, self._context.cypress.find(row.key.queue))
+        if queue.kind is not Kind.QUEUE:
+            raise refused("Only ordered dynamic tables are supported as queues", received=queue.name)
+        table.require_mounted(reading=True)
+        return queue
 
     def _consumed(self, consumer: str, queue_id: int) -> dict[int, tuple[int, float]]:
         consumer_id = objects.find(self.connection, consumer, "consumer")
@@ -171,7 +196,7 @@ class _Agent:
             "disposition": str(Disposition.of(bounds, offset)),
             "unread_row_count": bounds.upper - offset,
             "unread_data_weight": None if not offset or weight is None or before is None else weight - before,
-            "next_row_commit_time": _time(committed),
+            "next_row_commit_time": None if committed is None else _time(committed),
             "processing_lag": 0 if committed is None else max(1, _milliseconds(self._now - committed)),
             "consume_idle_time": _milliseconds(self._now - consumed if consumed else self._now),
             "cumulative_data_weight": before if offset else None,
@@ -179,11 +204,13 @@ class _Agent:
             "read_data_weight_rate": _NO_RATE,
         }
 
-    def _queue(self, path: str) -> Table:
-        return table_state.load(self.connection, self._context.cypress.find(path))
 
-    def _ref(self, path: str) -> str:
-        return f"{self._cluster}:{path}"
+def _registration(row: RegistrationRow) -> dict[str, Any]:
+    return {"queue": _ref(*row.key[:2]), "consumer": _ref(*row.key[2:]), "vital": row.vital}
+
+
+def _ref(cluster: str, path: str) -> str:
+    return f"{cluster}:{path}"
 
 
 def _time(seconds: float | None) -> str:

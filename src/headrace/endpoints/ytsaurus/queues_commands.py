@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import apsw
 from yt import yson
 
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
@@ -14,9 +13,10 @@ from headrace.endpoints.ytsaurus.row_changes import ConsumerChange
 from headrace.endpoints.ytsaurus.table_nodes import find_table
 from headrace.endpoints.ytsaurus.table_state import Kind, Table
 from headrace.endpoints.ytsaurus.tablet_transactions import reading, transaction_of, write_in
+from headrace.endpoints.ytsaurus.trimming import look_again
 from headrace.endpoints.ytsaurus.values import with_attributes
 from headrace.queues import CUMULATIVE_DATA_WEIGHT, TIMESTAMP
-from headrace.stores.embedded import consumer_rows, objects, queues, registration_rows
+from headrace.stores.embedded import consumer_rows, objects, registration_rows
 from headrace.stores.embedded.consumer_rows import ConsumerRow
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.queue import EmbeddedQueue
@@ -45,8 +45,7 @@ def find_queue(context: Context, parameters: Parameters, name: str = "queue_path
 
 def _consumer(context: Context, parameters: Parameters) -> Table:
     path = parameters.path("consumer_path")
-    if "queue_consumer_name" in path.attributes:
-        raise refused("Queue consumer name is not supported for consumer schema", received=path.text)
+    _check_unnamed(path)
     table = find_table(context, path)
     if table.kind is not Kind.CONSUMER:
         raise refused(
@@ -54,6 +53,16 @@ def _consumer(context: Context, parameters: Parameters) -> Table:
             remedy="create it with the type queue_consumer, or with the attribute treat_as_queue_consumer",
         )
     return table
+
+
+def _check_unnamed(path: YPath) -> None:
+    """Raise for one of several consumers that share a table: here a table is one consumer."""
+    if "queue_consumer_name" in path.attributes:
+        raise refused(
+            "Queue consumer name is not supported for consumer schema",
+            received=f"queue_consumer_name={path.attributes['queue_consumer_name']} of {path.text}",
+            remedy="make a queue_consumer for each",
+        )
 
 
 def _cluster_of(context: Context, path: YPath) -> str:
@@ -84,7 +93,7 @@ def register_queue_consumer(context: Context, parameters: Parameters, body: byte
         raise refused("partitions are a list of numbers of partitions", received=repr(partitions)[:200])
     with context.cluster.database.write() as connection:
         registration_rows.write(connection, RegistrationRow(key, vital, partitions), context.cluster.name)
-        _trim(connection, key.queue)
+        look_again(context, key.queue)
     return Answer.structured({})
 
 
@@ -94,7 +103,7 @@ def unregister_queue_consumer(context: Context, parameters: Parameters, body: by
     key = _registration(context, parameters, must_be_there=False)
     with context.cluster.database.write() as connection:
         registration_rows.delete(connection, key, context.cluster.name)
-        _trim(connection, key.queue)
+        look_again(context, key.queue)
     return Answer.structured({})
 
 
@@ -102,18 +111,12 @@ def _registration(context: Context, parameters: Parameters, *, must_be_there: bo
     ends = []
     for name in ("queue_path", "consumer_path"):
         path = parameters.path(name)
+        _check_unnamed(path)
         cluster = _cluster_of(context, path)
         if must_be_there and cluster == context.cluster.name:
             find_table(context, path)
         ends += [cluster, _physical(context, path)]
     return RegistrationKey(*ends)
-
-
-def _trim(connection: apsw.Connection, queue: str) -> None:
-    """Trim a queue as far as those who are registered for it now have read it, if it is there and trims itself."""
-    found = connection.execute("SELECT id FROM object WHERE name = ? AND kind = 'queue'", (queue,)).fetchone()
-    if found is not None:
-        queues.auto_trim(connection, found[0])
 
 
 def _physical(context: Context, path: YPath) -> str:

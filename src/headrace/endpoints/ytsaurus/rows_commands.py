@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.endpoints.ytsaurus.aggregates import aggregated, functions_of
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
@@ -64,10 +65,8 @@ def insert_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
     changes: list[Change]
     if table.kind is Kind.QUEUE:
         changes = [QueueAppend(database, table, decoded.rows)]
-    elif table.kind is Kind.CONSUMER:
-        changes = [ConsumerChange(table, _consumer_rows(decoded.rows), context.cluster.name)]
-    elif table.kind is Kind.PRODUCER:
-        changes = [SessionChange(table, row) for row in session_rows(decoded.rows, context.cluster.name)]
+    elif table.kind in (Kind.CONSUMER, Kind.PRODUCER):
+        return _insert_few(context, parameters, table, decoded)
     else:
         if parameters.flag("update"):
             of_rows = list(_updates(database, table, decoded))
@@ -113,13 +112,41 @@ def _updates(database: Database, table: Table, decoded: Decoded) -> Iterator[Sor
             yield SortedChange(database, table, RowChange.UPDATE, rows, keep_nulls=True)
 
 
+def _insert_few(context: Context, parameters: Parameters, table: Table, decoded: Decoded) -> Answer:
+    """Write rows of a consumer or producer, of which there are few."""
+    rows = decoded.rows
+    with context.cluster.database.write():
+        if parameters.flag("update") and decoded.written:
+            with reading(context, parameters) as database:
+                known, _ = _found(context, database, table, rows.select([column.name for column in table.schema.keys]))
+            arrays = [
+                pc.if_else(decoded.written[name], given, known.column(name)) if name in decoded.written else given
+                for name, given in zip(rows.schema.names, rows.columns, strict=True)
+            ]
+            rows = pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
+        changes = _few_changes(context, table, rows)
+        if changes:
+            write_in(context, parameters, changes)
+        else:
+            table.require_mounted()
+    return Answer.structured({})
+
+
+def _few_changes(context: Context, table: Table, rows: pa.RecordBatch, *, delete: bool = False) -> list[Change]:
+    """Return what writes or deletes rows of a consumer or producer; those to be deleted are only keys."""
+    for column in table.schema.columns:
+        if column.required and column.name in rows.schema.names and rows.column(column.name).null_count:
+            raise refused(f"Required column {column.name!r} cannot have a null value")
+    here = context.cluster.name
+    if table.kind is Kind.PRODUCER:
+        return [SessionChange(table, row, delete=delete) for row in session_rows(rows, here)]
+    return [ConsumerChange(table, _consumer_rows(rows), here, delete=delete)] if rows.num_rows else []
+
+
 def _consumer_rows(rows: pa.RecordBatch) -> list[ConsumerRow]:
     """Return rows of a consumer; of those that are only a key, with the offset 0."""
     values = rows.to_pydict()
     count = rows.num_rows
-    for name in ("queue_cluster", "queue_path", "partition_index", "offset"):
-        if name in values and any(value is None for value in values[name]):
-            raise refused(f"Required column {name!r} cannot have a null value")
     return [
         ConsumerRow(cluster, path, int(number), int(offset), meta)
         for cluster, path, number, offset, meta in zip(
@@ -140,12 +167,10 @@ def delete_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
     _must_be_sorted(table)
     keys = read_body(context, body, table.schema.keys, table).rows
     changes: list[Change]
-    if table.kind is Kind.CONSUMER:
-        changes = [ConsumerChange(table, _consumer_rows(keys), context.cluster.name, delete=True)]
-    elif table.kind is Kind.PRODUCER:
-        changes = [SessionChange(table, row, delete=True) for row in session_rows(keys, context.cluster.name)]
-    else:
+    if table.kind is Kind.SORTED:
         changes = [SortedChange(context.cluster.database, table, RowChange.DELETE, keys)]
+    else:
+        changes = _few_changes(context, table, keys, delete=True)
     if keys.num_rows:
         write_in(context, parameters, changes)
     else:

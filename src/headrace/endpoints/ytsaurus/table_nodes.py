@@ -12,7 +12,8 @@ from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.ids import ObjectType
 from headrace.endpoints.ytsaurus.node_types import NOTHING, Node, NodeType, register
 from headrace.endpoints.ytsaurus.table_state import MOUNTED, UNMOUNTED, Kind, Schema, Table, new_tablets
-from headrace.endpoints.ytsaurus.tablets import cell_of, pivots_of, tablet_value
+from headrace.endpoints.ytsaurus.tablets import STARTS, cell_of, pivots_of, starts_of, tablet_value
+from headrace.endpoints.ytsaurus.trimming import look_again
 from headrace.endpoints.ytsaurus.values import with_attributes
 from headrace.stores.embedded import queues
 from headrace.stores.embedded.queue import EmbeddedQueue
@@ -62,8 +63,46 @@ REGISTRATIONS_SCHEMA = _keyed(
         {"name": "partitions", "type": "any"},
     ]
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Role:
+    """What a sorted table can be beyond that.
+
+    Attributes:
+        alias: the type by which it is created; or with an ``attribute`` that is set.
+        optional: columns of the schema that may be left out.
+    """
+
+    alias: str
+    attribute: str
+    kind: Kind
+    schema: Schema
+    optional: tuple[str, ...]
+
+    def wrong(self, schema: Schema) -> list[str]:
+        """Return the columns of a schema that it must not have, or has not as it must."""
+        given = {column.name: (column.yt, column.sort_order) for column in schema.columns}
+        needed = {column.name: (column.yt, column.sort_order) for column in self.schema.columns}
+        found = list(given.keys() - needed.keys())
+        return found + [name for name in needed if name not in self.optional and given.get(name) != needed[name]]
+
+    def check(self, schema: Schema) -> None:
+        """Raise unless a schema has the right columns."""
+        wrong = self.wrong(schema)
+        if wrong:
+            valid = ", ".join(column.name for column in self.schema.columns)
+            what = self.alias.replace("_", " ")
+            raise refused(f"This is not the schema of a {what}", received=f"column {min(wrong)!r}", valid=valid)
+
+
+_ROLES = (
+    _Role(CONSUMER_ALIAS, "treat_as_queue_consumer", Kind.CONSUMER, CONSUMER_SCHEMA, ("meta",)),
+    _Role(PRODUCER_ALIAS, "treat_as_queue_producer", Kind.PRODUCER, PRODUCER_SCHEMA, ("user_meta", "system_meta")),
+)
 REGISTRATIONS_PATH = "//sys/queue_agents/consumer_registrations"
 _MAX_TABLETS = 10_000
+_READ = (Kind.QUEUE, Kind.CONSUMER)
 _FIXED: Mapping[str, Any] = {
     "atomicity": "full",
     "commit_ordering": "weak",
@@ -74,8 +113,23 @@ _FIXED: Mapping[str, Any] = {
     "replication_factor": 1,
     "primary_medium": "default",
     "tablet_cell_bundle": "default",
-    "chunk_count": 1,
+    "queue_agent_stage": "production",
 }
+# What else users may set of a table that is not their own, though nothing follows from most of it.
+_SETTABLE = (
+    *(f"{which}_data_{what}" for which in ("min", "max") for what in ("ttl", "versions")),
+    "desired_tablet_count",
+    "desired_tablet_size",
+    "enable_dynamic_store_read",
+    "merge_rows_on_flush",
+    "mount_config",
+    "profiling_mode",
+    "profiling_tag",
+    "queue_agent_banned",
+    "tablet_balancer_config",
+    "treat_as_queue_consumer",
+    "treat_as_queue_producer",
+)
 
 
 def find_table(context: Context, path: YPath | str, transaction: str | None = None) -> Table:
@@ -99,10 +153,15 @@ class TableNode(NodeType):
 
     def create(self, context: Context, node: Node, attributes: Mapping[str, Any], alias: str) -> Mapping[str, Any]:
         kept = dict(attributes)
+        rows, weights = (kept.pop(name, None) for name in STARTS)
         table = self._new(node, kept, alias)
+        begins = starts_of(rows, weights, len(table.tablets), len(table.tablets))
         with context.cluster.database.write() as connection:
             table_state.save(connection, table)
             table_objects.create(connection, table, context.cluster.name)
+            table_objects.begin(connection, table, begins)
+            if table.kind in _READ:
+                look_again(context, table.name)
             _refuse_export(kept)
             config = kept.pop("auto_trim_config", None)
             if config is not None:
@@ -114,21 +173,22 @@ class TableNode(NodeType):
         given = kept.pop("schema", None)
         dynamic = bool(kept.pop("dynamic", False))
         count, pivots = kept.pop("tablet_count", None), kept.pop("pivot_keys", None)
-        if alias == CONSUMER_ALIAS or (kept.get("treat_as_queue_consumer") and dynamic):
-            schema = CONSUMER_SCHEMA if given is None else Schema.parse(given).with_unique_keys
-            _check_columns(schema, CONSUMER_SCHEMA, optional=("meta",), what="queue consumer")
-            kept["treat_as_queue_consumer"] = True
-            return self._with_state(node, Kind.CONSUMER, schema, alias)
-        if alias == PRODUCER_ALIAS or (kept.get("treat_as_queue_producer") and dynamic):
-            schema = PRODUCER_SCHEMA if given is None else Schema.parse(given).with_unique_keys
-            _check_columns(schema, PRODUCER_SCHEMA, optional=("user_meta", "system_meta"), what="queue producer")
-            kept["treat_as_queue_producer"] = True
-            return self._with_state(node, Kind.PRODUCER, schema, alias)
+        for role in _ROLES:
+            if alias == role.alias or (dynamic and kept.get(role.attribute)):
+                schema = role.schema if given is None else Schema.parse(given).with_unique_keys
+                role.check(schema)
+                kept[role.attribute] = True
+                # Those made by their own name are mounted at once.
+                return Table(node, role.kind, schema, new_tablets(1, MOUNTED if alias == role.alias else UNMOUNTED))
         if not dynamic:
             schema = Schema((), strict=False) if given is None else Schema.parse(given)
             return Table(node, Kind.STATIC, schema, ())
         if given is None or not (schema := Schema.parse(given)).columns:
             raise refused(f'"schema" is mandatory for dynamic tables, and {node.path} has none')
+        for role in _ROLES:
+            # A table with the columns of one can be used as such, whether the queue agent looks at it or not.
+            if not role.wrong(schema):
+                return Table(node, role.kind, schema.with_unique_keys, new_tablets(1))
         if not schema.strict:
             raise refused("The schema of a dynamic table must be strict")
         schema = schema.with_unique_keys
@@ -145,10 +205,6 @@ class TableNode(NodeType):
             raise refused("A sorted table gets its tablets by pivot_keys", received=f"tablet_count={number}")
         return Table(node, kind, schema, new_tablets(number))
 
-    def _with_state(self, node: Node, kind: Kind, schema: Schema, alias: str) -> Table:
-        # Those made by their own name are mounted at once.
-        return Table(node, kind, schema, new_tablets(1, UNMOUNTED if alias == self.name else MOUNTED))
-
     def remove(self, context: Context, node: Node) -> None:
         with context.cluster.database.write() as connection:
             table = table_state.load(connection, node)
@@ -157,10 +213,15 @@ class TableNode(NodeType):
             table_objects.drop(connection, table, context.cluster.name)
             static_tables.drop(connection, node.id)
             table_state.forget(connection, node)
+            if table.kind in _READ:
+                look_again(context, table.name)
 
     def move(self, context: Context, node: Node, source: str) -> None:
         with context.cluster.database.write() as connection:
-            table_objects.rename(connection, table_state.load(connection, node), source, context.cluster.name)
+            table = table_state.load(connection, node)
+            table_objects.rename(connection, table, source, context.cluster.name)
+            if table.kind in _READ:
+                look_again(context, source, node.path)
 
     def copy(self, context: Context, node: Node, source: Node) -> None:
         with context.cluster.database.write() as connection:
@@ -176,6 +237,9 @@ class TableNode(NodeType):
                 table_objects.create(connection, made, context.cluster.name)
                 table_objects.copy(connection, table, made, context.cluster.database)
             table_state.save(connection, made)
+            if "auto_trim_config" in made.options:
+                look_again(context, made.name)
+                table_objects.set_auto_trim(connection, made, made.options["auto_trim_config"])
 
     # -- attributes -------------------------------------------------------------------------------------
 
@@ -196,8 +260,9 @@ class TableNode(NodeType):
             if name == "auto_trim_config":
                 _set_auto_trim(context, table, value)
                 return True
-            if name == "treat_as_queue_consumer" and bool(value) != (table.kind is Kind.CONSUMER):
-                make_consumer(context, table, wanted=bool(value))
+            for role in _ROLES:
+                if name == role.attribute and value and table.kind is not role.kind:
+                    role.check(table.schema)
         return False
 
     def remove_attribute(self, context: Context, node: Node, name: str) -> bool:
@@ -208,24 +273,11 @@ class TableNode(NodeType):
         return True
 
 
-def make_consumer(context: Context, table: Table, *, wanted: bool) -> None:
-    """Turn a sorted dynamic table without rows into a queue consumer.
-
-    Raises:
-        YtError: it has rows, or other columns; or a consumer is to become something else.
-    """
-    if table.kind is not Kind.SORTED or not wanted or _row_count(context, table):
-        raise refused(
-            "Only a sorted dynamic table without rows becomes a queue consumer",
-            received=f"treat_as_queue_consumer={wanted} for {table.name}",
-            remedy="create it with the attribute treat_as_queue_consumer",
-        )
-    _check_columns(table.schema, CONSUMER_SCHEMA, optional=("meta",), what="queue consumer")
-    with context.cluster.database.write() as connection:
-        table_objects.drop(connection, table, context.cluster.name)
-        made = dataclasses.replace(table, kind=Kind.CONSUMER)
-        table_objects.create(connection, made, context.cluster.name)
-        table_state.save(connection, made)
+def check_role(table: Table) -> None:
+    """Raise if a queue consumer or producer has not the columns of one."""
+    for role in _ROLES:
+        if role.kind is table.kind:
+            role.check(table.schema)
 
 
 def make_dynamic(context: Context, table: Table) -> None:
@@ -264,16 +316,6 @@ def _refuse_export(attributes: Mapping[str, Any]) -> None:
             received="static_export_config",
             remedy="read the queue by a consumer, and write_table what it gives",
         )
-
-
-def _check_columns(schema: Schema, wanted: Schema, *, optional: tuple[str, ...], what: str) -> None:
-    """Raise unless a schema has the columns of a consumer or producer, of which some may be left out."""
-    given = {column.name: (column.yt, column.sort_order) for column in schema.columns}
-    needed = {column.name: (column.yt, column.sort_order) for column in wanted.columns}
-    wrong = list(given.keys() - needed.keys())
-    wrong += [name for name in needed if name not in optional and given.get(name) != needed[name]]
-    if wrong:
-        raise refused(f"This is not the schema of a {what}", received=f"column {min(wrong)!r}", valid=", ".join(needed))
 
 
 def _row_count(context: Context, table: Table) -> int:
@@ -329,8 +371,10 @@ _OF_TABLES: Mapping[str, Callable[[Context, Table], Any]] = {
     "sorted": lambda context, table: bool(table.schema.keys),
     "key_columns": lambda context, table: [column.name for column in table.schema.keys],
     "sorted_by": lambda context, table: [column.name for column in table.schema.keys] or NOTHING,
-    "row_count": _row_count,
+    # A cluster does not count the rows of dynamic tables, only those of their chunks.
+    "row_count": lambda context, table: NOTHING if table.dynamic else _row_count(context, table),
     "chunk_row_count": _row_count,
+    "chunk_count": lambda context, table: 1,
     "uncompressed_data_size": _size,
     "compressed_data_size": _size,
     "data_weight": _size,
@@ -345,7 +389,7 @@ _OF_TABLES: Mapping[str, Callable[[Context, Table], Any]] = {
     "auto_trim_config": lambda context, table: table.options.get("auto_trim_config", NOTHING),
 }
 _EXPENSIVE = {"tablets", "pivot_keys", *queue_agent.ATTRIBUTES}
-_NOT_ALWAYS = {"auto_trim_config", "sorted_by"}
-TableNode.virtual = tuple(sorted({*_OF_TABLES, *queue_agent.ATTRIBUTES} - _NOT_ALWAYS))
+TableNode.virtual = tuple(sorted({*_OF_TABLES, *queue_agent.ATTRIBUTES}))
 TableNode.cheap = tuple(sorted({*_OF_TABLES, *_FIXED} - _EXPENSIVE))
+TableNode.settable = (*_FIXED, *_SETTABLE)
 TABLE = register(TableNode())

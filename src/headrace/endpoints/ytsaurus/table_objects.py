@@ -13,6 +13,7 @@ from headrace.endpoints.ytsaurus.parameters import is_boolean
 from headrace.endpoints.ytsaurus.table_state import Kind, Schema, Table
 from headrace.model import Column, KeyRange
 from headrace.ports import QueueOptions, TableOptions
+from headrace.queue_requests import changed_options
 from headrace.queues import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, QueueSchema
 from headrace.stores.embedded import (
     consumer_rows,
@@ -75,6 +76,15 @@ def create(connection: apsw.Connection, table: Table, cluster: str) -> None:
             "INSERT INTO object (name, kind, options, schema_version) VALUES (?, ?, '{}', 0)", (table.name, kind)
         )
     registration_rows.adopt(connection, table.name, cluster)
+
+
+def begin(connection: apsw.Connection, table: Table, begins: Mapping[int, tuple[int, int]]) -> None:
+    """Let tablets of a new queue begin elsewhere, see `headrace.endpoints.ytsaurus.tablets.starts_of`."""
+    if not begins:
+        return
+    if table.kind is not Kind.QUEUE:
+        raise refused(f"Only tablets of ordered dynamic tables begin with trimmed rows, and {table.name} is none")
+    queue_partitions.begin_at(connection, queues.load(connection, table.name).id, begins)
 
 
 def drop(connection: apsw.Connection, table: Table, cluster: str) -> None:
@@ -161,12 +171,12 @@ def set_auto_trim(connection: apsw.Connection, table: Table, config: Any) -> Non
     if retained is not None and (is_boolean(retained) or not isinstance(retained, int) or retained < 0):
         raise refused("retained_rows is not a number of rows", received=repr(retained)[:100])
     state = queues.load(connection, table.name)
-    options = queues.queue_options(
-        state.options,
-        auto_trim=bool(given.get("enable", False)),
-        retained_rows=None if retained is None else int(retained),
-        retained_seconds=None if lifetime is None else lifetime / _SECOND,
-    )
+    changes = {
+        "auto_trim": bool(given.get("enable", False)),
+        "retained_rows": None if retained is None else int(retained),
+        "retained_seconds": None if lifetime is None else lifetime / _SECOND,
+    }
+    options = changed_options(state.options, changes)
     queues.set_options(connection, state.id, options)
     if options.auto_trim:
         queues.trim_consumed(connection, state.id, options)

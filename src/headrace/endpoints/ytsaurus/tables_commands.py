@@ -10,16 +10,16 @@ from headrace.endpoints.ytsaurus import table_state
 from headrace.endpoints.ytsaurus.clock import timestamp_of
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.errors import refused
-from headrace.endpoints.ytsaurus.table_nodes import find_table, make_dynamic
+from headrace.endpoints.ytsaurus.table_nodes import check_role, find_table, make_dynamic
+from headrace.endpoints.ytsaurus.table_objects import queue_schema
 from headrace.endpoints.ytsaurus.table_state import FROZEN, MOUNTED, UNMOUNTED, Kind, Schema, Table, new_tablets
-from headrace.endpoints.ytsaurus.tablets import pivots_of
-from headrace.stores.embedded import consumer_rows, queue_partitions, queues
+from headrace.endpoints.ytsaurus.tablets import STARTS, pivots_of, starts_of, uniform_pivots
+from headrace.endpoints.ytsaurus.trimming import look_again
+from headrace.stores.embedded import consumer_rows, queue_columns, queue_partitions, queues
 from headrace.stores.embedded.tables import EmbeddedTable
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 _MAX_TABLETS = 10_000
-MOST_ROWS = 1 << 40
-"""Row indexes of a tablet are below this."""
 
 
 def _range(parameters: Parameters, table: Table) -> tuple[int, int]:
@@ -55,7 +55,13 @@ def _set_states(context: Context, parameters: Parameters, state: str, valid: Seq
                 attributes={"tablet_id": tablets[index].id, "path": table.name},
             )
         tablets[index] = dataclasses.replace(tablets[index], state=state)
-    _save(context, dataclasses.replace(table, tablets=tuple(tablets)))
+    with context.cluster.database.write() as connection:
+        table_state.save(connection, dataclasses.replace(table, tablets=tuple(tablets)))
+        if table.kind is Kind.QUEUE:
+            queue_id = queues.load(connection, table.name).id
+            queue_partitions.set_open(connection, queue_id, range(first, last + 1), is_open=state == MOUNTED)
+        if table.kind in (Kind.QUEUE, Kind.CONSUMER):
+            look_again(context, table.name)
     return Answer.structured({})
 
 
@@ -121,11 +127,18 @@ def _reshard_sorted(context: Context, parameters: Parameters, table: Table, firs
     given = parameters.sequence("pivot_keys", None)
     if given is None:
         count = parameters.number("tablet_count", least=1, most=_MAX_TABLETS)
-        if count != 1:
+        if parameters.flag("uniform"):
+            if last - first + 1 != len(table.tablets):
+                raise refused("Only all tablets together are resharded uniformly", received=f"{first} to {last}")
+            given = uniform_pivots(table.schema, count)
+        elif count == 1:
+            given = [list(table.tablets[first].pivot)]
+        else:
             raise refused(
-                "A sorted table gets more tablets by pivot keys", received=f"tablet_count={count}", valid="pivot_keys"
+                "A sorted table gets more tablets by pivot keys",
+                received=f"tablet_count={count}",
+                valid="pivot_keys, or uniform",
             )
-        given = [list(table.tablets[first].pivot)]
     pivots = pivots_of(given, table.schema)
     if pivots[0] != table.tablets[first].pivot:
         raise refused(
@@ -143,7 +156,8 @@ def _reshard_queue(context: Context, parameters: Parameters, table: Table, first
     count = parameters.number("tablet_count", least=1, most=_MAX_TABLETS)
     known = last - first + 1
     added = count - known
-    begins = _starts(parameters, count, added)
+    rows, weights = (parameters.sequence(name, None) for name in STARTS)
+    begins = starts_of(rows, weights, count, added)
     cluster = context.cluster.name
     with context.cluster.database.write() as connection:
         queue = queues.load(connection, table.name)
@@ -153,8 +167,7 @@ def _reshard_queue(context: Context, parameters: Parameters, table: Table, first
         elif added < 0:
             consumer_rows.release(connection, queue.id, table.name, cluster, first + count)
             queue_partitions.remove_empty(connection, queue.id, first + count, -added)
-        for number, (row, weight) in begins.items():
-            queue_partitions.begin_at(connection, queue.id, first + number, row, weight)
+        queue_partitions.begin_at(connection, queue.id, {first + number: start for number, start in begins.items()})
         consumer_rows.adopt(connection, queue.id, table.name, cluster)
         tablets = (
             *table.tablets[: first + min(known, count)],
@@ -162,28 +175,6 @@ def _reshard_queue(context: Context, parameters: Parameters, table: Table, first
             *table.tablets[last + 1 :],
         )
         table_state.save(connection, dataclasses.replace(table, tablets=tablets))
-
-
-def _starts(parameters: Parameters, count: int, added: int) -> dict[int, tuple[int, int]]:
-    """Return for tablets, counted from the first that is resharded, at which row index and weight they begin."""
-    rows = parameters.sequence("trimmed_row_counts", None)
-    weights = parameters.sequence("cumulative_data_weights", None)
-    found: dict[int, tuple[int, int]] = {}
-    for values, place in ((rows, 0), (weights, 1)):
-        if values is None:
-            continue
-        if len(values) not in (added, count) or not all(
-            isinstance(each, int) and 0 <= each < MOST_ROWS for each in values
-        ):
-            raise refused(
-                "trimmed_row_counts and cumulative_data_weights have a number for every new tablet",
-                received=repr(values)[:200],
-                valid=f"{max(added, 0)} numbers",
-            )
-        for number, value in enumerate(values, start=count - len(values)):
-            row, weight = found.get(number, (0, 0))
-            found[number] = (int(value), weight) if place == 0 else (row, int(value))
-    return found
 
 
 @command("alter_table", volatile=True)
@@ -207,13 +198,14 @@ def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer
         raise refused(f"Cannot change schema of {table.name}: it is mounted", remedy="unmount the table")
     added = _added_columns(table, schema)
     with context.cluster.database.write() as connection:
+        columns = (*table.schema.columns, *added)
+        new = dataclasses.replace(table, schema=Schema(columns, True, table.schema.unique_keys))
         if added and table.kind is Kind.SORTED:
             wanted = {column.name: column.type for column in added}
             EmbeddedTable(context.cluster.database, table.name).add_columns(wanted)
-        elif added:
-            raise refused("This endpoint does not add columns to ordered tables", received=table.name)
-        columns = (*table.schema.columns, *added)
-        new = dataclasses.replace(table, schema=Schema(columns, True, table.schema.unique_keys))
+        elif added and table.kind is Kind.QUEUE:
+            queue_columns.add(connection, table.name, queue_schema(new.schema))
+        check_role(new)
         table_state.save(connection, new)
     return Answer.structured({})
 

@@ -314,6 +314,10 @@ def write_in(context: Context, parameters: Parameters, changes: Sequence[Change]
 
 def check_timestamp(context: Context, parameters: Parameters) -> None:
     """Raise if a command wants to read the store as it was before its last commit: only the newest rows are kept."""
+    retention = parameters.number("retention_timestamp", 0)
+    if retention:
+        problem = "This endpoint does not hide rows by their age"
+        raise refused(problem, received=f"retention_timestamp={retention}", remedy="read without it")
     wanted = parameters.number("timestamp", None)
     if wanted is None or wanted >= _FIRST_SPECIAL:
         return

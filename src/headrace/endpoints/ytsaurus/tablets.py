@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from headrace.endpoints.ytsaurus.commands import Context
 
 CELLS = "//sys/tablet_cells"
+MOST_ROWS = 1 << 40
+"""Row indexes of a tablet are below this."""
+STARTS = ("trimmed_row_counts", "cumulative_data_weights")
+_WHOLE = re.compile(r"(u?)int(8|16|32|64)")
 
 
 def cell_of(context: Context) -> str:
@@ -59,6 +64,47 @@ def pivots_of(given: Any, schema: Schema) -> list[tuple[Any, ...]]:
         if not _sortable(one) < _sortable(other):
             raise refused("Pivot keys must be strictly increasing", received=f"{one!r}, then {other!r}"[:200])
     return pivots
+
+
+def uniform_pivots(schema: Schema, count: int) -> list[list[int]]:
+    """Return the keys that cut all values of the first key column into ranges of one size.
+
+    Raises:
+        YtError: the column is no whole number, or has fewer values.
+    """
+    kind = schema.keys[0].yt
+    found = _WHOLE.fullmatch(kind) if isinstance(kind, str) else None
+    if found is None:
+        raise refused("Only tables whose first key column is a whole number are resharded uniformly", received=kind)
+    size = 1 << int(found[2])
+    if count > size:
+        raise refused("A key column has fewer values", received=f"tablet_count={count}", valid=f"1 to {size}")
+    least = 0 if found[1] else -size // 2
+    return [[], *([least + number * size // count] for number in range(1, count))]
+
+
+def starts_of(rows: Any, weights: Any, count: int, added: int) -> dict[int, tuple[int, int]]:
+    """Return for tablets of a queue at which row index and cumulative data weight they begin.
+
+    Args:
+        rows, weights: a number for each of the last tablets, or None for the beginning; they are called `STARTS`.
+        count: tablets, from number 0 on, of which the last ``added`` are new.
+
+    Raises:
+        YtError: they are no such numbers.
+    """
+    found: dict[int, tuple[int, int]] = {}
+    for values, place in ((rows, 0), (weights, 1)):
+        if values is None:
+            continue
+        whole = isinstance(values, list) and all(isinstance(each, int) and 0 <= each < MOST_ROWS for each in values)
+        if not whole or len(values) not in (added, count):
+            problem = f"{STARTS[0]} and {STARTS[1]} have a number for every new tablet"
+            raise refused(problem, received=repr(values)[:200], valid=f"{max(added, 0)} numbers")
+        for number, value in enumerate(values, start=count - len(values)):
+            row, weight = found.get(number, (0, 0))
+            found[number] = (int(value), weight) if place == 0 else (row, int(value))
+    return found
 
 
 def _plain(value: Any) -> Any:

@@ -23,11 +23,13 @@ def time_text(microseconds: int) -> str:
 
 
 def time_of(text: str) -> int | None:
-    """Return the µs since 1970 of a time as YTsaurus writes it, None if it is none."""
+    """Return the µs since 1970 of a time as YTsaurus writes it, or without a zone (UTC); None if it is none."""
     try:
-        return (datetime.datetime.fromisoformat(text) - _EPOCH) // datetime.timedelta(microseconds=1)
-    except (ValueError, TypeError):
+        found = datetime.datetime.fromisoformat(text)
+    except ValueError:
         return None
+    found = found if found.tzinfo else found.replace(tzinfo=datetime.UTC)
+    return (found - _EPOCH) // datetime.timedelta(microseconds=1)
 
 
 def with_attributes(value: Any, attributes: Mapping[str, Any]) -> Any:

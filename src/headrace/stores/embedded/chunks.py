@@ -235,6 +235,14 @@ def commits_of(chunks: Sequence[Chunk]) -> Runs:
     return np.concatenate([chunk.runs for chunk in chunks]) if chunks else np.empty((0, 3), dtype=np.int64)
 
 
+def replace(connection: apsw.Connection, chunk: Chunk, rows: pa.RecordBatch) -> int:
+    """Give a chunk other rows, as many as it has; return by how many bytes it grew."""
+    data = _message(rows).data
+    connection.execute("DELETE FROM blob WHERE id = (SELECT blob FROM chunk WHERE id = ?)", (chunk.id,))
+    connection.execute("UPDATE chunk SET data = ?, blob = NULL WHERE id = ?", (data, chunk.id))
+    return len(data) - len(chunk.data)
+
+
 def row_at_time(connection: apsw.Connection, partition_id: int, ts: int) -> int:
     """Return the index of the first row kept that was committed at or after ``ts`` (µs), or the partition's end."""
     ((first, next_row),) = connection.execute("SELECT first, next FROM partition WHERE id = ?", (partition_id,))

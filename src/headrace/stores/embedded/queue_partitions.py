@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import apsw
 
 from headrace.errors import OptionError
@@ -53,18 +55,30 @@ def remove_empty(connection: apsw.Connection, queue_id: int, first: int, count: 
         )
 
 
-def begin_at(connection: apsw.Connection, queue_id: int, number: int, row: int, weight: int) -> None:
-    """Let an empty partition begin with a row index and a cumulative weight, as if rows before had been trimmed.
+def begin_at(connection: apsw.Connection, queue_id: int, begins: Mapping[int, tuple[int, int]]) -> None:
+    """Let empty partitions begin with a row index and a cumulative weight, as if rows before had been trimmed.
 
     Raises:
-        OptionError: the partition has had rows.
+        OptionError: a partition has had rows.
     """
-    changed = connection.execute(
-        "UPDATE partition SET first = ?, next = ?, weight = ? WHERE object = ? AND number = ? AND next = 0 RETURNING 1",
-        (row, row, weight, queue_id, number),
-    ).fetchone()
-    if changed is None:
-        raise OptionError("only a partition that never had rows can begin elsewhere", received=f"partition {number}")
+    for number, (row, weight) in begins.items():
+        changed = connection.execute(
+            "UPDATE partition SET first = ?, next = ?, weight = ? WHERE object = ? AND number = ? AND next = 0"
+            " RETURNING 1",
+            (row, row, weight, queue_id, number),
+        ).fetchone()
+        if changed is None:
+            raise OptionError(
+                "only a partition that never had rows can begin elsewhere", received=f"partition {number}"
+            )
+
+
+def set_open(connection: apsw.Connection, queue_id: int, numbers: Iterable[int], *, is_open: bool) -> None:
+    """Let partitions be trimmed automatically, or not."""
+    connection.executemany(
+        "UPDATE partition SET open = ? WHERE object = ? AND number = ?",
+        [(is_open, queue_id, number) for number in numbers],
+    )
 
 
 def copy(connection: apsw.Connection, source_id: int, target_id: int) -> None:

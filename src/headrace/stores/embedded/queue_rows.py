@@ -31,7 +31,7 @@ from headrace.rows import to_arrow
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.chunks import Chunk, Message
 
-_SYSTEM_COLUMN_WEIGHT = 8
+SYSTEM_COLUMN_WEIGHT = 8
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Layout:
         ``weight`` is that of all rows before them.
         """
         system_columns = len(self.arrow) - len(self.written)
-        weights = weight + np.cumsum(data_weights(rows) + _SYSTEM_COLUMN_WEIGHT * system_columns)
+        weights = weight + np.cumsum(data_weights(rows) + SYSTEM_COLUMN_WEIGHT * system_columns)
         columns = {**_columns(rows), CUMULATIVE_DATA_WEIGHT: pa.array(weights)}
         stored = pa.RecordBatch.from_arrays([columns[name] for name in self.stored.names], schema=self.stored)
         return stored, int(weights[-1])

@@ -10,7 +10,7 @@ import functools
 import json
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import apsw
 import pyarrow as pa
@@ -40,15 +40,15 @@ class State(NamedTuple):
     upper: tuple[int, ...]
 
     @property
-    def identity(self) -> tuple[int, int]:
-        """What prepared rows depend on: a queue made anew is another one, and so is one with more partitions."""
-        return self.id, len(self.upper)
+    def identity(self) -> tuple[int, int, Layout]:
+        """What prepared rows depend on: a queue made anew is another one, or with more partitions or columns."""
+        return self.id, len(self.upper), self.layout
 
 
 class Prepared(NamedTuple):
     """Rows that are typed, cut by partition and serialised, which needs no lock."""
 
-    identity: tuple[int, int]
+    identity: tuple[int, int, Layout]
     rows: pa.Table
     route: Route
     parts: tuple[Part, ...]
@@ -136,27 +136,6 @@ def drop(connection: apsw.Connection, queue_id: int) -> None:
     connection.execute("DELETE FROM partition WHERE object = ?", (queue_id,))
     connection.execute("DELETE FROM object_schema WHERE object = ?", (queue_id,))
     connection.execute("DELETE FROM object WHERE id = ?", (queue_id,))
-
-
-def queue_options(options: QueueOptions, **changes: Any) -> QueueOptions:
-    """Return options with some changed.
-
-    Raises:
-        OptionError: an unknown option, or a value that is not of its kind.
-    """
-    known = [field.name for field in dataclasses.fields(QueueOptions)]
-    for name, value in changes.items():
-        if name not in known:
-            raise OptionError("unknown option of a queue", received=name, valid=known)
-        if name == "auto_trim":
-            if not isinstance(value, bool):
-                raise OptionError("option auto_trim is True or False", received=repr(value))
-        elif value is not None:
-            allowed = int if name == "retained_rows" else int | float
-            is_number = isinstance(value, allowed) and not isinstance(value, bool)
-            if not is_number or not 0 <= value < _NO_NUMBER_OF_SQLITE:
-                raise OptionError(f"option {name} is a number, or None for no limit", received=repr(value))
-    return dataclasses.replace(options, **changes)
 
 
 def set_options(connection: apsw.Connection, queue_id: int, options: QueueOptions) -> None:
@@ -274,7 +253,7 @@ def append(
     if not isinstance(rows, Prepared):
         rows = prepare(state, rows, Route.of(partition, key))
     elif rows.identity != state.identity:
-        # Partitions were added, or the queue was made anew, since the rows were prepared.
+        # Partitions or columns were added, or the queue was made anew, since the rows were prepared.
         rows = prepare(state, rows.rows, rows.route)
     ranges = append_parts(connection, state, rows.parts, version, ts)
     auto_trim(connection, state.id)
@@ -340,12 +319,13 @@ def trim_consumed(
     Args:
         max_chunks: so many chunks of each partition at most go; any number if None.
     """
-    # A vital consumer that never set an offset counts as 0; without any, no partition is found.
+    # A vital consumer that never set an offset counts as 0; without any, no partition is found. Closed partitions are
+    # those that clients of an endpoint for YTsaurus have unmounted.
     found = connection.execute(
         "SELECT p.id, p.first, p.next, min(ifnull(o.kept, 0)) AS read FROM partition p"
         " JOIN registration r ON r.queue = p.object AND r.vital"
         " LEFT JOIN consumer_offset o ON o.queue = p.object AND o.consumer = r.consumer AND o.number = p.number"
-        " WHERE p.object = ? GROUP BY p.id HAVING read > p.first",
+        " WHERE p.object = ? AND p.open GROUP BY p.id HAVING read > p.first",
         (queue_id,),
     )
     removed = 0

@@ -55,8 +55,10 @@ def load_fragment(data: bytes, *, max_size: int = MAX_SIZE) -> list[Any]:
     return _load_items(data, max_size, encoding=None)
 
 
-def dumps(value: Any, text: bool = True) -> bytes:
+def dumps(value: Any, text: bool = True, *, pretty: bool = False) -> bytes:
     """Write one value, in text YSON or binary; strings in UTF-8, bytes as they are.
+
+    Text is on one line, with ``pretty`` on one for each item.
 
     Whole numbers are signed up to 2**63 - 1, unsigned from there on, or where they are ``yt.yson.YsonUint64``.
 
@@ -66,7 +68,7 @@ def dumps(value: Any, text: bool = True) -> bytes:
     _check_depth(value)
     library = _library()
     try:
-        written: bytes = library.dumps(value, yson_format="text" if text else "binary")
+        written: bytes = library.dumps(value, yson_format="pretty" if pretty else "text" if text else "binary")
     except Exception as error:
         raise YsonError("a value that YSON cannot hold", received=short_reason(error)) from None
     return written

@@ -1,0 +1,101 @@
+"""Attributes of nodes, and who may set which; and master transactions as Cypress shows them."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+from yt.wrapper import YtClient, YtResponseError
+
+from tests.interop.ytsaurus_tables import DATA, queue
+
+
+@pytest.mark.parametrize(
+    "attributes", [{"type": "table"}, {"id": "1-2-3-4"}, {"revision": 1}, {"locks": []}, {"count": 5}], ids=repr
+)
+def test_what_a_node_itself_tells_is_not_given_to_it(client: YtClient, home: str, attributes: dict[str, Any]) -> None:
+    with pytest.raises(YtResponseError, match="Builtin attribute"):
+        client.create("map_node", f"{home}/m", attributes=attributes)
+    assert not client.exists(f"{home}/m")
+
+
+def test_attributes_of_tables_that_users_set_are_not_their_own(client: YtClient, home: str) -> None:
+    given: dict[str, Any] = {
+        "optimize_for": "scan",
+        "in_memory_mode": "uncompressed",
+        "replication_factor": 3,
+        "min_data_ttl": 0,
+    }
+    path = queue(client, f"{home}/q", mine=1, tablet_balancer_config={"enable_auto_reshard": False}, **given)
+    assert client.get(f"{path}/@", attributes=list(given)) == given
+    client.set(f"{path}/@tablet_balancer_config/enable_auto_reshard", True)
+    assert client.get(f"{path}/@user_attribute_keys") == ["mine"]
+    client.remove(f"{path}/@*")
+    assert client.get(f"{path}/@user_attributes") == {}
+    assert client.get(f"{path}/@optimize_for") == "scan"
+    assert client.get(f"{path}/@queue_agent_stage") == "production"
+    client.create("file", f"{home}/f", attributes={"replication_factor": 3, "compression_codec": "lz4"})
+
+
+def test_names_are_texts(client: YtClient, home: str) -> None:
+    for path in (f"{home}/m", f"{home}/@"):
+        with pytest.raises(YtResponseError, match="UTF-8"):
+            client.set(path, {b"\xee": 1}, force=True)
+    assert client.list(home) == []
+    # What is inside of a value may be any bytes.
+    client.set(f"{home}/@inside", {b"\xee": b"\xff"})
+    assert client.get(f"{home}/@inside") == {b"\xee": b"\xff"}
+
+
+def test_a_time_may_come_without_a_zone(client: YtClient, home: str) -> None:
+    moment = datetime.datetime(2130, 1, 31)
+    client.create("map_node", f"{home}/m", attributes={"expiration_time": str(moment)})
+    assert client.get(f"{home}/m/@expiration_time") == "2130-01-31T00:00:00.000000Z"
+
+
+def test_a_copy_may_keep_when_it_was_made(client: YtClient, home: str) -> None:
+    client.create("table", f"{home}/dir/t", recursive=True)
+    for keep in (True, False):
+        client.copy(f"{home}/dir", f"{home}/copy", force=True, preserve_creation_time=keep)
+        for name in ("", "/t"):
+            made = [client.get(f"{home}/{each}{name}/@creation_time") for each in ("dir", "copy")]
+            assert (made[0] == made[1]) is keep
+    with pytest.raises(YtResponseError, match="ignore_existing"):
+        client.copy(f"{home}/dir", f"{home}/copy", force=True, ignore_existing=True)
+
+
+def test_values_are_written_for_people_too(client: YtClient, home: str) -> None:
+    client.set(f"{home}/@a", {"b": [1, "x"]})
+    written = {each: client.get(f"{home}/@a", format=f"<format={each}>yson") for each in ("text", "pretty")}
+    assert written["text"] == b'{"b"=[1;"x";];}'
+    assert [line.strip() for line in written["pretty"].splitlines()] == [b"{", b'"b" = [', b"1;", b'"x";', b"];", b"}"]
+
+
+def test_nodes_say_what_they_cost(client: YtClient, home: str) -> None:
+    client.write_file(f"{home}/f", b"12345")
+    (found,) = client.list(home, attributes=["resource_usage"])
+    assert found.attributes["resource_usage"]["disk_space"] == 5
+    assert client.get(f"{home}/@resource_usage/node_count") == 1
+
+
+def test_master_transactions_stand_in_cypress(client: YtClient, home: str) -> None:
+    everything = "//sys/transactions"
+    with client.Transaction(attributes={"title": "mine"}) as transaction:
+        path = f"{everything}/{transaction.transaction_id}"
+        assert client.exists(path)
+        assert transaction.transaction_id in client.list(everything)
+        assert client.get(f"{everything}/@count") == len(client.list(everything))
+        assert client.get(f"{path}/@title") == "mine"
+        assert client.exists(f"{path}/@title")
+        assert not client.exists(f"{path}/@other")
+    assert not client.exists(path)
+    assert not client.exists(f"{path}/@title")
+    with pytest.raises(YtResponseError, match="part of the cluster"):
+        client.remove(everything, recursive=True)
+
+
+def test_a_table_that_only_looks_like_a_consumer_is_none(client: YtClient, home: str) -> None:
+    path = queue(client, f"{home}/q", DATA | {"name": "more"})
+    with pytest.raises(YtResponseError, match="schema of a queue consumer"):
+        client.set(f"{path}/@treat_as_queue_consumer", True)
