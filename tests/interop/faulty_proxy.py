@@ -12,19 +12,20 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-FORWARD, LOSE_ANSWER, LOSE_REQUEST = "forward", "lose answer", "lose request"
+FORWARD, LOSE_ANSWER, LOSE_REQUEST, CUT_ANSWER = "forward", "lose answer", "lose request", "cut answer"
 Fault = Callable[[str], "str | tuple[int, dict[str, Any]]"]
 """Says what becomes of a command: one of the words, or a status and an error to answer instead."""
 
 
 @dataclass
 class FaultyProxy:
-    """A proxy; `fault` decides about each command, `commands` are those that came."""
+    """A proxy; `fault` decides about each command, `commands` are those that came, `hosts` are for heavy requests."""
 
     upstream: str
     fault: Fault = lambda command: FORWARD
     commands: list[str] = field(default_factory=list)
     address: str = ""
+    hosts: list[str] = field(default_factory=list)
 
     def times(self, command: str, what: str | tuple[int, dict[str, Any]], count: int = 1) -> None:
         """Let something become of the next ``count`` calls of a command."""
@@ -67,6 +68,8 @@ def faulty_proxy(upstream: str) -> Iterator[FaultyProxy]:
 class _Handler(BaseHTTPRequestHandler):
     faulty: FaultyProxy
     protocol_version = "HTTP/1.1"
+    # Heads and bodies are written one after the other: a body would wait until the head is acknowledged.
+    disable_nagle_algorithm = True
 
     def log_message(self, *_: Any) -> None:
         """Say nothing."""
@@ -75,7 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._body()
         command = urlsplit(self.path).path.rpartition("/")[2]
         if command == "hosts":
-            self._answer(200, {}, json.dumps([self.faulty.address]).encode())
+            self._answer(200, {}, json.dumps(self.faulty.hosts or [self.faulty.address]).encode())
             return
         self.faulty.commands.append(command)
         fate = self.faulty.fault(command)
@@ -90,6 +93,10 @@ class _Handler(BaseHTTPRequestHandler):
             return
         status, headers, answer = self._forward(body)
         if fate == LOSE_ANSWER:
+            self.close_connection = True
+            return
+        if fate == CUT_ANSWER:
+            self._answer(status, {**headers, "Transfer-Encoding": "chunked"}, b"%x\r\n%b" % (len(answer), answer[:-1]))
             self.close_connection = True
             return
         self._answer(status, headers, answer)
@@ -122,6 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response_only(status)
         for name, value in headers.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
+        if "Transfer-Encoding" not in headers:
+            self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

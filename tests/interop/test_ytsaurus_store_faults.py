@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -13,11 +14,11 @@ import headrace
 from headrace.errors import HeadraceError, OffsetConflictError, OptionError, StoreBusyError, StoreError
 from headrace.model import RowChange
 from headrace.ports import Advance, Append, Publisher, Queue, Store, Write
-from headrace.stores.ytsaurus import works
+from headrace.stores.ytsaurus import works, writing
 from tests.conformance import serving
 from tests.conformance.queue_reading import consumer_of, data_in, values
 from tests.conformance.reading import rows_of
-from tests.interop.faulty_proxy import LOSE_ANSWER, LOSE_REQUEST, FaultyProxy, error, faulty_proxy
+from tests.interop.faulty_proxy import CUT_ANSWER, LOSE_ANSWER, LOSE_REQUEST, FaultyProxy, error, faulty_proxy
 
 PATIENCE = 6
 
@@ -141,7 +142,8 @@ def test_staging_survives_a_proxy_that_comes_and_goes(store: Store, proxy: Fault
 @pytest.fixture
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ten rows be more than a transaction takes."""
-    monkeypatch.setattr(works, "ROWS_PER_TABLET", 10)
+    for module in (works, writing):
+        monkeypatch.setattr(module, "ROWS_PER_TABLET", 10)
     monkeypatch.setattr(works, "ROWS_PER_REQUEST", 4)
 
 
@@ -190,6 +192,39 @@ def test_lost_answers_do_not_repeat_a_part(store: Store, proxy: FaultyProxy, pub
     proxy.fault = every_second
     assert publisher.publish(1, writes, advances=MOVED)
     assert seen(store) == (list(MANY), list(MANY), {0: 4})
+
+
+@pytest.mark.usefixtures("in_parts")
+@pytest.mark.parametrize("call", [1, 5, 8, 9, 10])
+def test_a_driver_that_was_overtaken_writes_no_older_rows(
+    store: Store, proxy: FaultyProxy, publisher: Publisher, endpoint: str, directory: str, call: int
+) -> None:
+    def rows(number: int) -> pa.RecordBatch:
+        return batch_of([{"id": value, "n": number} for value in MANY])
+
+    writes: list[Write | Append] = [
+        Append("out", tuple(publisher.stage_append(1, "out", [batch_of(values(*MANY))]))),
+        Write("table", RowChange.PUT, tuple(publisher.stage(1, [rows(1)], table="table", change=RowChange.PUT))),
+    ]
+    asked = {"commit_transaction": 0, "push_queue_producer": 0}
+    other = headrace.open(f"yt+{endpoint}{directory}", token=serving.TOKEN).publisher("job")
+
+    def fault(command: str) -> str:
+        # The intent is committed first. The other driver finishes it, and publishes the next batch, before this call.
+        if command in asked:
+            asked[command] += 1
+            if sum(asked.values()) == call + 1:
+                newer = tuple(other.stage(2, [rows(2)], table="table", change=RowChange.PUT))
+                assert other.publish(2, [Write("table", RowChange.PUT, newer)], content="two")
+        return "forward"
+
+    proxy.fault = fault
+    with contextlib.suppress(HeadraceError):
+        publisher.publish(1, writes, advances=MOVED, content="one")
+    assert sum(asked.values()) > call
+    assert other.published(2)
+    assert {row["n"] for row in rows_of(store.table("table"))} == {2}
+    assert (data_in(store.queue("out")), store.consumer("reader").offsets("in")) == (list(MANY), {0: 4})
 
 
 @pytest.mark.usefixtures("in_parts")
@@ -248,17 +283,55 @@ def test_an_append_whose_commit_is_not_answered_is_not_repeated(store: Store, pr
     assert data_in(queue) == ["a"]
 
 
-def test_pages_of_a_queue_are_asked_for_again(store: Store, proxy: FaultyProxy) -> None:
+@pytest.mark.parametrize(
+    "fate", [LOSE_ANSWER, CUT_ANSWER, error(1702, "Tablet is not mounted")], ids=lambda fate: fate[0]
+)
+def test_pages_of_a_queue_are_asked_for_again(store: Store, proxy: FaultyProxy, fate: Any) -> None:
     queue: Queue = store.queue("in")
-    proxy.times("pull_queue", LOSE_ANSWER, 2)
+    proxy.times("pull_queue", fate, 2)
     assert data_in(queue, page_rows=3) == [str(number) for number in range(10)]
 
 
-def test_an_advance_that_meets_another_is_tried_again(store: Store, proxy: FaultyProxy) -> None:
+def test_tablets_that_are_being_moved_are_waited_for(store: Store, proxy: FaultyProxy) -> None:
+    queue = store.queue("in")
+    proxy.times("get_tablet_infos", error(1702, "Tablet is not mounted"))
+    assert queue.bounds()[0].upper == 10
+    proxy.times("commit_transaction", error(1702, "Tablet is not mounted"))
+    queue.append(values("once"))
+    assert data_in(queue)[10:] == ["once"]
+
+
+def test_a_transaction_is_begun_at_another_proxy_when_its_own_is_gone(endpoint: str, directory: str) -> None:
+    with faulty_proxy(endpoint) as proxy, faulty_proxy(endpoint) as going:
+        proxy.hosts = [going.address]
+        store = headrace.open(f"yt+http://{proxy.address}{directory}", token=serving.TOKEN, retry_seconds=4)
+        queue = store.create_queue("q", {"data": "string"})
+        queue.append(values("before"))
+        assert "commit_transaction" in going.commands
+        going.fault = lambda command: LOSE_REQUEST
+        proxy.hosts = []
+        queue.append(values("after"))
+        assert data_in(queue) == ["before", "after"]
+
+
+@pytest.mark.parametrize(
+    "fates",
+    [
+        [error(1700, "Transaction lock conflict")],
+        [error(1702, "Tablet is not mounted")],
+        [error(1744, "Row is blocked")],
+        # It was committed; whoever asks again hears that there is no such transaction.
+        [LOSE_ANSWER, error(11000, "No such transaction")],
+    ],
+    ids=["conflict", "unmounted", "blocked", "lost answer"],
+)
+def test_an_advance_that_did_not_get_through_is_tried_again(store: Store, proxy: FaultyProxy, fates: list[Any]) -> None:
     consumer = store.consumer("reader")
-    proxy.times("commit_transaction", error(1700, "Transaction lock conflict"))
+    left = iter(fates)
+    proxy.fault = lambda command: next(left, "forward") if command == "commit_transaction" else "forward"
     consumer.advance("in", {0: 3}, {0: 0})
     assert consumer.offsets("in") == {0: 3}
+    assert next(left, None) is None
 
 
 def test_a_proxy_that_is_not_there_is_an_error_with_its_address_and_without_the_token() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,7 +17,7 @@ from headrace.feeds.queue_feed import QueueFeed
 from headrace.feeds.queue_reading import QueueRange, read_rows
 from headrace.model import Start, StartKind
 from headrace.ports import Queue, Store
-from headrace.stores.ytsaurus import connection
+from headrace.stores.ytsaurus import connection, queues
 from tests.conformance import serving
 from tests.conformance.queue_reading import consumer_of, edges, values
 
@@ -143,3 +145,35 @@ def test_where_rows_went_is_told_though_others_append_at_the_same_time(
     (where,) = queue.append([{"data": "mine", "x": float("nan")}, {"data": "too"}])
     assert queue.read(0, where.first, 2).rows.column("data").to_pylist() == ["mine", "too"]
     assert values("other")[0]["data"] in queue.read(0, 0, 1).rows.column("data").to_pylist()
+
+
+def test_sizes_are_known_from_what_a_cluster_counts_of_a_queue(queue: Queue) -> None:
+    sizes = [bounds.bytes for bounds in queue.bounds().values()]
+    assert sizes[0] > 1000
+    assert sizes[1] == 0
+
+
+def test_the_first_row_of_a_time_is_looked_for_near_it_in_a_long_queue(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = store.create_queue("times", {"n": "long", "$timestamp": "timestamp"})
+    for number in range(8):
+        queue.append(pa.table({"n": [number] * 10}))
+    times = [row["$timestamp"].timestamp() for row in queue.read(0, 0, 80).rows.to_pylist()]
+    monkeypatch.setattr(queues, "_ROWS_LOOKED_AT", 6)
+    asked: list[str] = []
+    select = connection.Connection.select
+
+    def selecting(self: connection.Connection, query: str, *arguments: Any, **options: Any) -> pa.RecordBatch:
+        asked.append(query)
+        return select(self, query, *arguments, **options)
+
+    monkeypatch.setattr(connection.Connection, "select", selecting)
+    for row, moment in enumerate(times):
+        found = queue.row_at(0, moment)
+        assert found == times.index(moment)
+        lowest = re.search(r"row_index\] >= (\d+)", asked[-1])
+        assert lowest is not None
+        assert found - 12 <= int(lowest[1]) <= found, row
+    assert queue.row_at(0, times[-1] + 1) == 80
+    assert queue.row_at(0, 0.0) == 0

@@ -28,19 +28,13 @@ def test_what_was_received_and_is_valid_is_part_of_the_message() -> None:
     assert error.to_json()["message"] == "no such mode; received: w; valid: r, x; choose one"
 
 
-@pytest.mark.parametrize(
-    ("code", "request_passes", "tablets_pass"),
-    [(108, True, True), (1702, False, True), (1700, False, True), (1703, False, False), (500, False, False)],
-)
-def test_whether_it_may_pass_is_told_by_the_whole_tree(code: int, request_passes: bool, tablets_pass: bool) -> None:
-    error = YtError(1, "outer", inner=[YtError(2, "other"), YtError(1, "middle", inner=[YtError(code, "cause")])])
-    assert error.may_pass(tablets=False) == request_passes
-    assert error.may_pass(tablets=True) == tablets_pass
-    found = error.find(code)
+def test_what_happened_is_told_by_the_whole_tree() -> None:
+    error = YtError(1, "outer", inner=[YtError(2, "other"), YtError(1, "middle", inner=[YtError(1702, "cause")])])
+    found = error.find(1702)
     assert found is not None
     assert found.message == "cause"
     assert error.find(999) is None
-    assert error.contains(999, code)
+    assert error.contains(999, 1702)
 
 
 @pytest.mark.parametrize(

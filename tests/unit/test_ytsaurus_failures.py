@@ -50,6 +50,8 @@ def answered(code: int, message: str = "it went wrong", **attributes: Any) -> Ex
         (1702, StoreError, "yt mount-table"),
         (1703, StoreError, "writes"),
         (1717, StoreError, "max_rows_per_partition"),
+        (1712, StoreBusyError, "later"),
+        (1744, StoreBusyError, "later"),
         (2100, StoreBusyError, "another proxy"),
         (108, StoreBusyError, "later"),
         (3101, SessionEpochError, "since"),

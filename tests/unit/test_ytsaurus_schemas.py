@@ -41,6 +41,13 @@ def test_columns_that_follow_from_others_are_left_out_but_order_the_rows() -> No
     assert [column.name for column in layout.key] == ["hash", "id"]
 
 
+def test_rows_with_null_in_their_key_are_refused_and_not_passed_over() -> None:
+    layout = TableLayout.of([key("a", "int64"), key("b", "string"), YtColumn.of("n", "int64")], "t")
+    layout.check_keys(pa.record_batch({"a": [1], "b": ["x"], "n": pa.array([None], pa.int64())}))
+    with pytest.raises(UnsupportedError, match="null in column 'b'"):
+        layout.check_keys(pa.record_batch({"a": [1, 2], "b": ["x", None]}))
+
+
 @pytest.mark.parametrize(
     "columns", [[key("id", "uint64")], [key("id", "double")], [key(f"k{n}", "int64") for n in range(5)]]
 )

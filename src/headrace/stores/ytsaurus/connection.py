@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from yt.wrapper import YsonFormat, YtClient
@@ -22,19 +22,24 @@ from yt.wrapper.driver import make_request
 from yt.wrapper.http_driver import HeavyProxyProvider
 
 from headrace.errors import StoreBusyError
-from headrace.stores.ytsaurus.failures import YtNotFoundError, YtTransactionLostError, translated
+from headrace.stores.ytsaurus.failures import YtNotFoundError, YtTransactionLostError, YtUnmountedError, translated
 from headrace.wire.yson.rows_decoding import decode_rows
 from headrace.wire.yson.rows_encoding import encode_rows
 from headrace.wire.ytsaurus.types import YtColumn
 
 ROWS_PER_REQUEST = 50_000
+_BYTES_PER_REQUEST = 64 << 20
 ROWS_PER_TABLET = 100_000
 """Most rows of one tablet in a transaction that clusters take by default."""
 _TRANSACTION_MS = 300_000
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 100, 10_000
+# A transaction is lost with its proxy, so that one is given up for another before the patience with the cluster ends.
+_ONE_PROXY_SECONDS = 10.0
 _PULL_BYTES = 64 << 20
 _log = logging.getLogger("headrace")
 _clients = threading.local()
+_Result = TypeVar("_Result")
+_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
 
 @dataclass(frozen=True)
@@ -57,11 +62,14 @@ class Address:
     def make_client(self, proxy: str | None = None) -> YtClient:
         """Return a new client; one that is given a proxy asks that one only."""
         config = get_config_from_env()
+        # The other backends speak to the cluster past the proxies, and take no rows as bytes.
+        config["backend"] = "http"
         # Rows are as small as YSON makes them, and compressing costs more time than a data centre's network.
         config["proxy"]["content_encoding"] = config["proxy"]["content_encoding"] or "identity"
         config["proxy"]["accept_encoding"] = config["proxy"]["accept_encoding"] or "identity"
+        patience = self.retry_seconds if proxy is None else min(_ONE_PROXY_SECONDS, self.retry_seconds / 4)
         for retries in (config["proxy"]["retries"], config["dynamic_table_retries"]):
-            retries["total_timeout"] = self.retry_seconds * 1000
+            retries["total_timeout"] = patience * 1000
             policy = retries["backoff"]["exponential_policy"]
             policy["start_timeout"], policy["max_timeout"] = _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS
         if proxy is not None:
@@ -95,6 +103,25 @@ class Connection:
         if kind not in clients:
             clients[kind] = make()
         return clients[kind]
+
+    def repeated(
+        self, call: Callable[[], _Result], errors: tuple[type[Exception], ...] = (StoreBusyError, YtUnmountedError)
+    ) -> _Result:
+        """Return what a call returns that may be made twice; while the cluster has no time for it, make it again.
+
+        Args:
+            errors: after which it is made again.
+        """
+        pause = _FIRST_PAUSE_MS / 1000
+        deadline = time.monotonic() + self.address.retry_seconds
+        while True:
+            try:
+                return call()
+            except errors:
+                if time.monotonic() + pause > deadline:
+                    raise
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_MS / 1000)
 
     # -- Cypress ----------------------------------------------------------------------------------------
 
@@ -135,18 +162,12 @@ class Connection:
 
     def write_file(self, path: str, data: bytes) -> None:
         """Replace the content of a file node. It is there as a whole or not at all, and may be written again."""
-        pause = _FIRST_PAUSE_MS / 1000
-        deadline = time.monotonic() + self.address.retry_seconds
-        while True:
-            try:
-                with translated(f"write file {path}"):
-                    make_request("write_file", {"path": path}, data=data, client=self.client)
-                return
-            except StoreBusyError:
-                if time.monotonic() + pause > deadline:
-                    raise
-                time.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_MS / 1000)
+
+        def write() -> None:
+            with translated(f"write file {path}"):
+                make_request("write_file", {"path": path}, data=data, client=self.client)
+
+        self.repeated(write)
 
     def open_file(self, path: str, offset: int = 0, length: int | None = None) -> Any:
         """Return a stream of a file's bytes; its method ``read`` raises the client's errors, see `translated`."""
@@ -161,21 +182,21 @@ class Connection:
     def insert(
         self, path: str, rows: pa.RecordBatch, columns: Sequence[YtColumn], *, update: bool = False, client: Any = None
     ) -> None:
-        """Write rows to a dynamic table, at most `ROWS_PER_REQUEST` in a request.
+        """Write rows to a dynamic table, as many in a request as `parts` tells.
 
         Args:
             columns: of the rows, in their order.
             update: keep the cells of columns that the rows do not have.
             client: that of a transaction; otherwise each request is one of its own.
         """
-        for part in _parts(rows):
+        for part in parts(rows):
             data = encode_rows(part, columns)
             with translated(f"write to {path}"):
                 (client or self.client).insert_rows(path, data, update=update or None, format=_ROWS, raw=True)
 
     def delete(self, path: str, keys: pa.RecordBatch, columns: Sequence[YtColumn], *, client: Any = None) -> None:
         """Remove rows from a sorted table."""
-        for part in _parts(keys):
+        for part in parts(keys):
             data = encode_rows(part, columns)
             with translated(f"delete from {path}"):
                 (client or self.client).delete_rows(path, data, format=_ROWS, raw=True)
@@ -191,32 +212,30 @@ class Connection:
     ) -> pa.RecordBatch:
         """Return the rows of these keys that are there."""
         names = [column.name for column in columns]
-        with translated(f"read from {path}"):
-            found = (client or self.client).lookup_rows(
-                path, encode_rows(keys, key_columns), column_names=names, format=_ROWS, raw=True
-            )
-            data = found.read()
-        return decode_rows(data, columns)
+        data = encode_rows(keys, key_columns)
+
+        def ask(client: YtClient) -> Any:
+            return client.lookup_rows(path, data, column_names=names, format=_ROWS, raw=True)
+
+        return decode_rows(self._answer(f"read from {path}", ask, client), columns)
 
     def select(self, query: str, columns: Sequence[YtColumn], *, client: Any = None) -> pa.RecordBatch:
         """Return the rows of a query, in these columns."""
-        with translated("select rows"):
-            found = (client or self.client).select_rows(
-                query,
-                input_row_limit=_MOST_ROWS,
-                output_row_limit=_MOST_ROWS,
-                format=_ROWS,
-                raw=True,
+
+        def ask(client: YtClient) -> Any:
+            return client.select_rows(
+                query, input_row_limit=_MOST_ROWS, output_row_limit=_MOST_ROWS, format=_ROWS, raw=True
             )
-            data = found.read()
-        return decode_rows(data, columns)
+
+        return decode_rows(self._answer("select rows", ask, client), columns)
 
     def pull(
         self, path: str, partition: int, first_row: int, max_rows: int, columns: Sequence[YtColumn]
     ) -> pa.RecordBatch:
         """Return rows of a queue's partition, from the first that is there at or behind a row index on."""
-        with translated(f"read queue {path}"):
-            found = self.client.pull_queue(
+
+        def ask(client: YtClient) -> Any:
+            return client.pull_queue(
                 path,
                 first_row,
                 partition,
@@ -225,8 +244,21 @@ class Connection:
                 format=_ROWS,
                 raw=True,
             )
-            data = found.read()
-        return decode_rows(data, columns)
+
+        return decode_rows(self._answer(f"read queue {path}", ask), columns)
+
+    def _answer(self, what: str, ask: Callable[[YtClient], Any], client: YtClient | None = None) -> bytes:
+        """Return the whole answer to a read; the client's own retries end where an answer begins to come.
+
+        Args:
+            client: that of a transaction, in which nothing is asked again.
+        """
+
+        def read() -> bytes:
+            with translated(what):
+                return bytes(ask(client or self.client).read())
+
+        return read() if client is not None else self.repeated(read)
 
     # -- transactions -------------------------------------------------------------------------------------
 
@@ -237,8 +269,7 @@ class Connection:
         It may be left unused for a while between two calls, and other calls be made by the same thread.
         """
         # A client of its own: the thread may be within a transaction, which its other calls are part of.
-        client = self._pinned("snapshots")
-        transaction = self._start(client)
+        client, transaction = self._begin("snapshots")
         used = time.monotonic()
 
         def select(query: str, columns: Sequence[YtColumn]) -> pa.RecordBatch:
@@ -267,8 +298,7 @@ class Connection:
             YtTransactionLostError: the commit was not answered, so that nobody knows whether it happened; or the
                 transaction had expired.
         """
-        client = self._pinned("transactions")
-        transaction = self._start(client)
+        client, transaction = self._begin("transactions")
         try:
             with client.Transaction(transaction_id=transaction, acquire=False, ping=False):
                 yield client
@@ -282,24 +312,24 @@ class Connection:
             self._abort(client, transaction)
             raise
 
-    def _pinned(self, use: str) -> YtClient:
-        """Return a client of this thread that asks one proxy only."""
-        return self._of_this_thread(use, self._make_pinned)
+    def _begin(self, use: str) -> tuple[YtClient, str]:
+        """Begin a tablet transaction; return it, and this thread's client of the one proxy that knows it."""
+
+        def begin() -> tuple[YtClient, str]:
+            client = self._of_this_thread(use, self._make_pinned)
+            try:
+                with translated("start a transaction"):
+                    return client, str(client.start_transaction(type="tablet", sticky=True, timeout=_TRANSACTION_MS))
+            except StoreBusyError:
+                # The proxy may be gone for good: next time any that the cluster has now is chosen.
+                del _of_this_process()[self.address][use]
+                raise
+
+        return self.repeated(begin)
 
     def _make_pinned(self) -> YtClient:
         with translated("choose a proxy"):
             return self.address.make_client(HeavyProxyProvider(self.client)())
-
-    def _start(self, client: YtClient) -> str:
-        try:
-            with translated("start a transaction"):
-                return str(client.start_transaction(type="tablet", sticky=True, timeout=_TRANSACTION_MS))
-        except Exception:
-            # The proxy that was chosen may be gone for good.
-            clients = _of_this_process().get(self.address, {})
-            for use in [use for use, known in clients.items() if known is client]:
-                del clients[use]
-            raise
 
     @staticmethod
     def _abort(client: YtClient, transaction: str) -> None:
@@ -325,9 +355,18 @@ def _of_this_process() -> dict[Address, dict[str, YtClient]]:
     return found
 
 
-def _parts(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    for first in range(0, rows.num_rows, ROWS_PER_REQUEST):
-        yield rows.slice(first, ROWS_PER_REQUEST)
+def parts(rows: _Rows, most: int = ROWS_PER_REQUEST) -> list[_Rows]:
+    """Return rows in parts that one request takes, in their order: by their number, and by about their size."""
+    return [part for first in range(0, rows.num_rows, most) for part in _halved(rows.slice(first, most))]
+
+
+def _halved(rows: _Rows) -> list[_Rows]:
+    # In YSON each row has the names of the columns in it.
+    names = sum(len(name) + 4 for name in rows.schema.names)
+    if rows.nbytes + rows.num_rows * names <= _BYTES_PER_REQUEST or rows.num_rows <= 1:
+        return [rows]
+    half: int = rows.num_rows // 2
+    return [*_halved(rows.slice(0, half)), *_halved(rows.slice(half))]
 
 
 def as_batch(rows: pa.Table) -> pa.RecordBatch:

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import datetime
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.errors import NotFoundError, OffsetConflictError, OptionError
+from headrace.errors import NotFoundError, OffsetConflictError, OptionError, StoreError
 from headrace.ports import Consumer, QueuePartition, Registration
 from headrace.queues import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, ConsumerPartition, Disposition, data_weights
 from headrace.stores.ytsaurus import nodes, registrations
 from headrace.stores.ytsaurus.connection import Connection, nested
-from headrace.stores.ytsaurus.failures import YtBusyError, YtOffsetConflictError, translated
+from headrace.stores.ytsaurus.failures import (
+    YtBusyError,
+    YtOffsetConflictError,
+    YtTransactionLostError,
+    translated,
+)
 from headrace.stores.ytsaurus.nodes import Names
 from headrace.stores.ytsaurus.progress import Progress, keeper_of, move_keeper
 from headrace.stores.ytsaurus.queues import YtQueue
+from headrace.wire.ytsaurus.errors import Code
 
 _LARGEST_OFFSET = (1 << 63) - 1
-# Somebody else commits to the same rows at the same moment; then it is somebody else's turn.
-_ATTEMPTS = 10
-_FIRST_PAUSE = 0.01
+_log = logging.getLogger("headrace")
 
 
 class YtConsumer(Consumer):
@@ -57,18 +62,31 @@ class YtConsumer(Consumer):
         check_offsets(self._partitions(queue), queue, offsets, expected or {})
         progress = Progress(self._connection, self._names)
         move = Move(self.name, self.path, queue, path, offsets, expected or {})
-        for attempt in range(_ATTEMPTS):
+        unanswered = False
+
+        def attempt() -> None:
+            nonlocal unanswered
             try:
                 with self._connection.transaction() as client:
+                    if unanswered and self._is_done(client, move):
+                        return
                     self._move(client, move, progress, or_published=or_published)
                     if keeper_of(self._names, self.path) in registered:
                         move_keeper(client, self._names, self.path, path, offsets)
-            except YtBusyError:
-                if attempt + 1 == _ATTEMPTS:
-                    raise
-                time.sleep(_FIRST_PAUSE * 2**attempt)
-            else:
-                return
+            except YtBusyError as error:
+                # After a conflict it is certain that nothing was committed.
+                unanswered |= not error.contains(Code.TABLET_LOCK_CONFLICT)
+                raise
+            except YtTransactionLostError:
+                unanswered = True
+                raise
+
+        self._connection.repeated(attempt)
+
+    def _is_done(self, client: Any, move: Move) -> bool:
+        """Tell whether a consumer stands where a commit that was not answered was to bring it."""
+        found = registrations.offsets(self._connection, move.consumer_path, move.queue_path, client=client)
+        return all(found.get(number, 0) == offset for number, offset in move.offsets.items())
 
     def _move(self, client: Any, move: Move, progress: Progress, *, or_published: bool) -> None:
         numbers = list(move.offsets)
@@ -96,7 +114,12 @@ class YtConsumer(Consumer):
 
     def _last_consumed(self, queue: str) -> dict[int, float]:
         """Return when the offset in each partition was set, as far as the queue agent has seen it."""
-        status = self._connection.attribute(self.path, "queue_consumer_partitions", {})
+        try:
+            status = self._connection.attribute(self.path, "queue_consumer_partitions", {})
+        except StoreError:
+            # It does not know the consumer yet, or the cluster has none.
+            _log.debug("the queue agent does not tell of consumer %s", self.name, exc_info=True)
+            return {}
         cluster = registrations.cluster_name(self._connection)
         partitions = nested(status, f"{cluster}:{self._names.path(queue)}")
         found = {}

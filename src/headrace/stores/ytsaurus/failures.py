@@ -24,7 +24,7 @@ from headrace.errors import (
     StoreBusyError,
     StoreError,
 )
-from headrace.wire.ytsaurus.errors import Code, YtError
+from headrace.wire.ytsaurus.errors import REQUEST_MAY_PASS, TABLETS_MAY_PASS, Code, YtError
 
 # What the client notes about requests, headers among it; the rest of its attributes are the server's.
 _OF_THE_CLIENT = frozenset(
@@ -127,12 +127,13 @@ _BY_CODE: tuple[tuple[frozenset[int], type[YtError], str | None], ...] = (
         "ask for the permission on the node, or name another directory in the store's URL (yt://proxy//home/you)",
     ),
     (frozenset({Code.ACCOUNT_LIMIT}), YtError, "the account has no room left: raise its quota"),
+    (frozenset({Code.PROXY_BANNED}), YtBusyError, "the proxy is banned: name another proxy, or its balancer"),
     (
-        frozenset({Code.TIMEOUT, Code.TRANSPORT, Code.UNAVAILABLE, Code.REQUEST_QUEUE_FULL, Code.RATE_LIMIT}),
+        # The others: rows that are locked, stores that are being loaded, and the like.
+        REQUEST_MAY_PASS | TABLETS_MAY_PASS,
         YtBusyError,
         "the cluster has no time for the request now: try again later",
     ),
-    (frozenset({Code.PROXY_BANNED}), YtBusyError, "the proxy is banned: name another proxy, or its balancer"),
     (frozenset({Code.RESOLVE}), YtNotFoundError, None),
     (frozenset({Code.ALREADY_EXISTS}), YtExistsError, None),
 )

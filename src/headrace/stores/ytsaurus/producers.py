@@ -18,7 +18,7 @@ from headrace.queue_requests import Route, sequence_numbers
 from headrace.queues import SEQUENCE_NUMBER, ProducerSession, Pushed
 from headrace.rows import to_arrow
 from headrace.stores.ytsaurus import nodes, registrations, routing
-from headrace.stores.ytsaurus.connection import ROWS_PER_REQUEST, Connection, as_batch
+from headrace.stores.ytsaurus.connection import Connection, as_batch, parts
 from headrace.stores.ytsaurus.failures import translated
 from headrace.stores.ytsaurus.nodes import Names, check_path_in_queries
 from headrace.stores.ytsaurus.queues import YtQueue
@@ -79,10 +79,10 @@ class YtProducer(Producer):
         typed, numbers = _numbered(rows, queue.layout.accepted, sequence_number)
         route = Route.of(partition, key)
         routed = routing.routed(typed, route, queue.ends_for(route, typed))
-        last, skipped = -1, 0
-        for first in range(0, max(1, len(numbers)), ROWS_PER_REQUEST):
-            part = routed.slice(first, ROWS_PER_REQUEST)
-            at_once = numbers[first : first + ROWS_PER_REQUEST]
+        last, skipped, first = -1, 0, 0
+        for part in parts(routed) or [routed]:
+            at_once = numbers[first : first + part.num_rows]
+            first += part.num_rows
             try:
                 answer = push(self._connection, self.path, queue, session.session, session.epoch, part, at_once, meta)
             except StoreBusyError:

@@ -10,12 +10,12 @@ files, whatever else was staged since. So each row is there once either way; in 
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+from yt.wrapper import YtClient
 
 from headrace.errors import StoreBusyError
 from headrace.model import RowChange
@@ -34,9 +34,12 @@ from headrace.stores.ytsaurus.routing import routed
 from headrace.stores.ytsaurus.staging import Staging
 from headrace.stores.ytsaurus.works import QueueWork, TableWork, Work
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 _KEPT_ROWS = 500_000
 """Most rows of a batch that are kept in memory; those of a larger one are read again for each step."""
+
+
+class _OvertakenError(Exception):
+    """Somebody else has finished the batch."""
 
 
 class YtPublisher(Publisher):
@@ -234,20 +237,34 @@ class YtPublisher(Publisher):
         self._carry_out(marker, self._works(marker.batch, [works.described(value) for value in values], values))
 
     def _carry_out(self, marker: Marker, found: Sequence[Work]) -> None:
+        """Do what an intent says, unless somebody else does it first: then its rows may be older than what is there."""
         assert marker.intent is not None
+
+        def guard(client: YtClient) -> None:
+            if self._markers.load(client) != marker:
+                raise _OvertakenError
+            # Written as it is: so this commit fails if somebody ends the batch meanwhile.
+            self._markers.write(marker, client)
+
+        try:
+            self._write_parts(marker.intent, found, guard)
+        except _OvertakenError:
+            return
+        moves = [_move(value) for value in marker.intent["moves"]]
+        done = Marker(marker.batch, marker.content, marker.attempt)
+        self._commit(done, lambda client: self._advance(client, moves), instead_of=marker)
+
+    def _write_parts(self, intent: Mapping[str, Any], found: Sequence[Work], guard: Callable[[YtClient], None]) -> None:
         firsts: dict[str, int] = {}
-        for value, work in zip(marker.intent["writes"], found, strict=True):
+        for value, work in zip(intent["writes"], found, strict=True):
             if isinstance(work, TableWork):
-                work.in_parts(self._connection)
+                work.in_parts(self._connection, guard)
                 continue
             for number, upper in value["trimmed"].items():
                 if work.queue.bounds()[int(number)].lower < upper:
                     work.queue.trim(int(number), upper)
             first = firsts.get(work.path, int(value["first"]))
             firsts[work.path] = work.push(self._connection, self._producer, self._session, first)
-        moves = [_move(value) for value in marker.intent["moves"]]
-        done = Marker(marker.batch, marker.content, marker.attempt)
-        self._commit(done, lambda client: self._advance(client, moves), instead_of=marker)
 
     def _commit(self, marker: Marker, write: Any, instead_of: Marker | None = None) -> bool:
         """Commit what ``write`` does with the marker; tell whether this call did it.
@@ -258,29 +275,26 @@ class YtPublisher(Publisher):
         Args:
             instead_of: the intent that the marker ends.
         """
-        deadline = time.monotonic() + self._connection.address.retry_seconds
-        pause = _FIRST_PAUSE
-        while True:
+
+        def attempt() -> Marker | None:
+            """Return None, or the marker that there is already."""
             try:
                 with self._connection.transaction() as client:
                     there = self._markers.load(client)
                     if there is not None and there.batch >= marker.batch and there != instead_of:
-                        break
+                        return there
                     write(client)
                     self._markers.write(marker, client)
-                return True
-            except (StoreBusyError, YtUnmountedError) as error:
+            except (StoreBusyError, YtUnmountedError):
                 # Committed without an answer?
-                there = self._markers.load()
-                if there == marker:
-                    return True
-                if time.monotonic() + pause > deadline:
-                    raise error
-                time.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-        if there is not None and there == marker:
+                if self._markers.load() != marker:
+                    raise
+            return None
+
+        there = self._connection.repeated(attempt)
+        if there is None or there == marker:
             return True
-        if instead_of is None and there is not None:
+        if instead_of is None:
             there.check_same(self.job, self.sink, marker.batch, marker.content)
             if there.intent is not None:
                 raise StoreBusyError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,7 +27,7 @@ from headrace.queues import (
 from headrace.rows import to_arrow
 from headrace.stores.ytsaurus import nodes, registrations, routing
 from headrace.stores.ytsaurus.connection import ROWS_PER_TABLET, Connection, as_batch
-from headrace.stores.ytsaurus.failures import YtNotFoundError, translated
+from headrace.stores.ytsaurus.failures import YtNotFoundError, YtUnmountedError, translated
 from headrace.stores.ytsaurus.nodes import Names, Node, check_path_in_queries
 from headrace.stores.ytsaurus.queue_options import config_of, options_of
 from headrace.stores.ytsaurus.schemas import QueueLayout, seconds_of, timestamp_of
@@ -36,6 +37,7 @@ from headrace.wire.ytsaurus.types import YtColumn
 
 _ROW = YtColumn.of(ROW_INDEX, "int64", required=True)
 _MOST_PARTITIONS = 1000
+_ROWS_LOOKED_AT = 100_000
 
 
 class YtQueue(Queue):
@@ -107,15 +109,18 @@ class YtQueue(Queue):
         parts = routing.in_partitions(routed)
         for first in range(0, max((len(part) for part in parts.values()), default=0), ROWS_PER_TABLET):
             taken = np.sort(np.concatenate([part[first : first + ROWS_PER_TABLET] for part in parts.values()]))
-            with self._connection.transaction() as client:
-                self._connection.insert(
-                    self.path, as_batch(routed.take(pa.array(taken))), layout.written, client=client
-                )
+            put = functools.partial(self._put, as_batch(routed.take(pa.array(taken))), layout.written)
+            # Only where it is certain that nothing was committed.
+            self._connection.repeated(put, (YtUnmountedError,))
         after = self._ends(len(before)) if parts else before
         return [
             self._range(number, routed.take(pa.array(taken)), before[number], after[number])
             for number, taken in sorted(parts.items())
         ]
+
+    def _put(self, rows: pa.RecordBatch, columns: Sequence[YtColumn]) -> None:
+        with self._connection.transaction() as client:
+            self._connection.insert(self.path, rows, columns, client=client)
 
     def _range(self, number: int, mine: pa.Table, first: int, end: int) -> RowRange:
         """Return where rows are that went into a partition between two looks at its end."""
@@ -156,11 +161,15 @@ class YtQueue(Queue):
         return [int(info["total_row_count"]) for info in self._infos(list(range(count)))]
 
     def _infos(self, numbers: Sequence[int]) -> list[Mapping[str, Any]]:
-        """Return what the service tells about tablets."""
-        try:
+        """Return what the service tells about tablets; those that are being moved are waited for."""
+
+        def look() -> list[Mapping[str, Any]]:
             with translated(f"look at queue {self.path}"):
                 infos: list[Mapping[str, Any]] = self._connection.client.get_tablet_infos(self.path, numbers)["tablets"]
                 return infos
+
+        try:
+            return self._connection.repeated(look)
         except YtNotFoundError:
             # With the message for names, and what there is instead.
             self._find()
@@ -168,7 +177,7 @@ class YtQueue(Queue):
 
     def _tablets(self) -> dict[int, tuple[Bounds, Mapping[str, Any]]]:
         """Return the bounds of each partition, and what the service tells about its tablet."""
-        told = self._connection.attributes(self.path, ("tablet_count", "data_weight", "row_count"))
+        told = self._connection.attributes(self.path, ("tablet_count", "data_weight", "chunk_row_count"))
         if told is None or "tablet_count" not in told:
             self._find()
             raise StoreError(f"queue {self.name!r} does not tell its tablets", received=self.path)
@@ -176,7 +185,7 @@ class YtQueue(Queue):
         infos = self._infos(numbers)
         found: dict[int, tuple[Bounds, Mapping[str, Any]]] = {}
         # Of rows that were not flushed yet the service counts neither; the others tell what a row is like.
-        size, rows = int(told.get("data_weight") or 0), int(told.get("row_count") or 0)
+        size, rows = int(told.get("data_weight") or 0), int(told.get("chunk_row_count") or 0)
         for number, info in zip(numbers, infos, strict=True):
             lower, upper = int(info["trimmed_row_count"]), int(info["total_row_count"])
             lower = min(lower, upper)
@@ -235,12 +244,26 @@ class YtQueue(Queue):
                 f"queue {self.name!r} does not keep when its rows were committed",
                 remedy=f"give it a column {TIMESTAMP}, or begin at earliest, latest, or row indexes",
             )
+        # A query reads all rows from the first on, which a cluster lets it do for so many of them only.
+        first = self._first_to_look_at(partition, bounds, timestamp)
         query = (
             f"[$row_index] from {check_path_in_queries(self.path)} where [$tablet_index] = {partition}"
-            f" and [$timestamp] >= {timestamp_of(timestamp)}u order by [$tablet_index], [$row_index] limit 1"
+            f" and [$row_index] >= {first} and [$timestamp] >= {timestamp_of(timestamp)}u"
+            " order by [$tablet_index], [$row_index] limit 1"
         )
         found = self._connection.select(query, [_ROW])
         return int(found.column(0)[0].as_py()) if found.num_rows else bounds.upper
+
+    def _first_to_look_at(self, partition: int, bounds: Bounds, timestamp: float) -> int:
+        """Return a row index not far before the first row of a time or a later one: the times of rows hardly fall."""
+        low, high = bounds.lower, bounds.upper
+        while high - low > _ROWS_LOOKED_AT:
+            middle = (low + high) // 2
+            moment = self.commit_time(partition, middle)
+            # A row that is gone by now was older.
+            is_late = moment is not None and timestamp_of(moment) >= timestamp_of(timestamp)
+            low, high = (low, middle) if is_late else (middle, high)
+        return max(bounds.lower, low - _ROWS_LOOKED_AT)
 
     def commit_time(self, partition: int, row: int) -> float | None:
         """Return when a row was committed, as its `$timestamp` has it; None if it is not there.
@@ -286,6 +309,9 @@ class YtQueue(Queue):
             for consumer, is_vital in registrations.of_queue(self._connection, self.path)
             if is_vital
         ]
+        if registrations.vital_elsewhere(self._connection, self.path):
+            # Where it stands is not known here, so that it may need every row.
+            return 0
         removed = 0
         for number, bounds in self.bounds().items():
             oldest = None

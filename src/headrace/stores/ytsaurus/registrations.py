@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from typing import Any
 
 from headrace.errors import UnsupportedError
@@ -15,6 +17,8 @@ _CLUSTER = YtColumn.of("queue_cluster", "string", sort_order="ascending")
 _QUEUE = YtColumn.of("queue_path", "string", sort_order="ascending")
 _SESSION = YtColumn.of("session_id", "string", sort_order="ascending")
 _OFFSET = YtColumn.of("offset", "uint64", required=True)
+# By default proxies ask for registrations every ten seconds.
+_SEEN_SECONDS, _PAUSE = 30.0, 0.2
 
 
 def of_queue(connection: Connection, queue: str) -> list[tuple[str, bool]]:
@@ -23,15 +27,44 @@ def of_queue(connection: Connection, queue: str) -> list[tuple[str, bool]]:
 
 
 def listed(connection: Connection, queue: str | None, consumer: str | None) -> list[tuple[str, str, bool]]:
-    """Return registrations on this cluster: the paths of queue and consumer, and whether the consumer is vital."""
-    cluster = cluster_name(connection)
-    with translated("list registrations"):
-        found = connection.client.list_queue_consumer_registrations(queue_path=queue, consumer_path=consumer)
+    """Return registrations on this cluster: the paths of queue and consumer, and whether the consumer is vital.
+
+    One of queue and consumer is given: clusters may refuse to list all registrations.
+    """
     return sorted(
         (_path(item["queue_path"]), _path(item["consumer_path"]), bool(item["vital"]))
-        for item in found
-        if all(_cluster(item[name]) in (None, cluster) for name in ("queue_path", "consumer_path"))
+        for item in _items(connection, queue, consumer)
+        if _is_here(connection, item["queue_path"]) and _is_here(connection, item["consumer_path"])
     )
+
+
+def vital_elsewhere(connection: Connection, queue: str) -> bool:
+    """Tell whether a vital consumer on another cluster is registered for a queue."""
+    return any(
+        bool(item["vital"]) and not _is_here(connection, item["consumer_path"])
+        for item in _items(connection, queue, None)
+    )
+
+
+def register(connection: Connection, queue: str, consumer: str, *, vital: bool) -> None:
+    """Register a consumer, and wait until the cluster tells of it: its proxies ask for registrations now and then."""
+    with translated(f"register consumer {consumer} for queue {queue}"):
+        connection.client.register_queue_consumer(queue, consumer, vital=vital)
+    deadline = time.monotonic() + _SEEN_SECONDS
+    while (consumer, vital) not in of_queue(connection, queue) and time.monotonic() < deadline:
+        time.sleep(_PAUSE)
+
+
+def _items(connection: Connection, queue: str | None, consumer: str | None) -> list[Mapping[str, Any]]:
+    with translated("list registrations"):
+        found: list[Mapping[str, Any]] = connection.client.list_queue_consumer_registrations(
+            queue_path=queue, consumer_path=consumer
+        )
+    return found
+
+
+def _is_here(connection: Connection, path: Any) -> bool:
+    return _cluster(path) in (None, cluster_name(connection))
 
 
 def offsets(connection: Connection, consumer: str, queue: str, *, client: Any = None) -> dict[int, int]:

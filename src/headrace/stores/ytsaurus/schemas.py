@@ -81,6 +81,16 @@ class TableLayout:
         arrays = [_as_type(rows.column(column.name), column) for column in columns]
         return as_batch(pa.table(dict(zip(rows.column_names, arrays, strict=True)))), columns
 
+    def check_keys(self, rows: pa.RecordBatch) -> None:
+        """Raise `UnsupportedError` if a row has null in its key: in the service it may, here no row can."""
+        for column in self.key:
+            if rows.column(column.name).null_count:
+                raise UnsupportedError(
+                    "the table has rows with null in their key, which headrace cannot tell",
+                    received=f"null in column {column.name!r}",
+                    remedy="read it with YTsaurus' own client",
+                )
+
     def read(self, rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
         """Return some columns of rows, as the service gave them, in headrace's types."""
         fields = [self.schema.arrow.field(name) for name in names]

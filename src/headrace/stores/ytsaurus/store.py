@@ -190,8 +190,7 @@ class YtStore(StoreWithoutTunnels):
         consumer_path = nodes.find(self._connection, self._names, consumer, CONSUMER).path
         if not vital:
             self._unregister_keeper(queue_path, consumer_path)
-        with translated(f"register consumer {consumer!r} for queue {queue!r}"):
-            self._connection.client.register_queue_consumer(queue_path, consumer_path, vital=vital)
+        registrations.register(self._connection, queue_path, consumer_path, vital=vital)
         return Registration(queue, consumer, vital)
 
     def unregister_consumer(self, queue: str, consumer: str) -> None:
@@ -206,22 +205,24 @@ class YtStore(StoreWithoutTunnels):
 
     def _unregister_keeper(self, queue: str, consumer: str) -> None:
         """Let go of the rows that were kept for a consumer's batches."""
-        keeper = keeper_of(self._names, consumer)
-        if keeper in dict(registrations.of_queue(self._connection, queue)):
-            with translated("unregister a keeper"):
-                self._connection.client.unregister_queue_consumer(queue, keeper)
+        # Whether it is there or not: one that is not listed yet would keep rows for ever.
+        with translated("unregister a keeper"):
+            self._connection.client.unregister_queue_consumer(queue, keeper_of(self._names, consumer))
 
     def registrations(self, queue: str | None = None, consumer: str | None = None) -> list[Registration]:
         queue_path = None if queue is None else nodes.find(self._connection, self._names, queue, QUEUE).path
         consumer_path = None if consumer is None else nodes.find(self._connection, self._names, consumer, CONSUMER).path
-        found = [
-            Registration(self._names.name(there), self._names.name(reader), vital)
-            for there, reader, vital in registrations.listed(self._connection, queue_path, consumer_path)
-            if not self._names.is_state(reader)
-        ]
+        asked: list[tuple[str | None, str | None]] = [(queue_path, consumer_path)]
         if queue is None and consumer is None:
             # Those of other directories are none of the store's.
-            found = [one for one in found if not (one.queue.startswith("//") and one.consumer.startswith("//"))]
+            asked = [(self._names.path(name), None) for name in self.queues()]
+            asked += [(None, self._names.path(name)) for name in self.consumers()]
+        listed = {one for pair in asked for one in registrations.listed(self._connection, *pair)}
+        found = [
+            Registration(self._names.name(there), self._names.name(reader), vital)
+            for there, reader, vital in listed
+            if not self._names.is_state(reader)
+        ]
         return sorted(found, key=lambda one: (one.queue, one.consumer))
 
     def create_producer(self, name: str, *, exist_ok: bool = False) -> YtProducer:

@@ -150,6 +150,7 @@ class YtTable(Table):
                 )
                 page = select(query, read)
                 if page.num_rows:
+                    layout.check_keys(page)
                     last = page.slice(page.num_rows - 1)
                     after = tuple(last.column(name)[0].as_py() for name in sorted_by)
                     typed = layout.read(page, list(needed)) if needed else page

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from yt.wrapper import YtClient
 
 from headrace.errors import PublicationError
 from headrace.model import RowChange
@@ -17,7 +18,7 @@ from headrace.queue_requests import Route
 from headrace.queues import TABLET_INDEX
 from headrace.rows import to_arrow
 from headrace.stores.ytsaurus import producers
-from headrace.stores.ytsaurus.connection import ROWS_PER_REQUEST, ROWS_PER_TABLET, Connection, as_batch
+from headrace.stores.ytsaurus.connection import ROWS_PER_REQUEST, ROWS_PER_TABLET, Connection, as_batch, parts
 from headrace.stores.ytsaurus.failures import YtTooManyRowsError
 from headrace.stores.ytsaurus.nodes import Names
 from headrace.stores.ytsaurus.queues import YtQueue
@@ -107,10 +108,14 @@ class TableWork:
             check_size(rows)
             self.table.apply(client, change, piece)
 
-    def in_parts(self, connection: Connection) -> None:
-        """Write the rows, a part in each transaction. Done again, it changes nothing."""
+    def in_parts(self, connection: Connection, guard: Callable[[YtClient], None]) -> None:
+        """Write the rows, a part in each transaction. Done again, it changes nothing.
+
+        Args:
+            guard: called in each transaction; raises where the rows may not be written any more.
+        """
         for change, piece in self.changes():
-            write_whole(connection, self.table.path, self.table.layout, change, piece)
+            write_whole(connection, self.table.path, self.table.layout, change, piece, guard=guard)
 
 
 @dataclass(frozen=True)
@@ -187,8 +192,7 @@ class QueueWork:
         """
         epoch = int(producers.open_session(connection, producer, self.path, session)["epoch"])
         for piece in self.pieces():
-            for start in range(0, piece.num_rows, ROWS_PER_REQUEST):
-                part = piece.slice(start, ROWS_PER_REQUEST)
+            for part in parts(piece, ROWS_PER_REQUEST):
                 numbers = np.arange(first, first + part.num_rows)
                 producers.push(connection, producer, self.queue, session, epoch, part, numbers)
                 first += part.num_rows

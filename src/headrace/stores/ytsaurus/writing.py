@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from yt.wrapper import YtClient
 
 from headrace.model import RowChange
 from headrace.rows import check_not_null
-from headrace.stores.ytsaurus.connection import ROWS_PER_REQUEST, ROWS_PER_TABLET, Connection
+from headrace.stores.ytsaurus.connection import ROWS_PER_TABLET, Connection, parts
 from headrace.stores.ytsaurus.schemas import TableLayout
 
 
@@ -22,20 +24,29 @@ def write_whole(
     rows: pa.Table,
     *,
     keep_nulls: bool = False,
+    guard: Callable[[YtClient], None] | None = None,
 ) -> None:
     """Write typed rows so that they become visible at once, if they are no more than a transaction can have.
 
     More become visible part by part, in their order.
+
+    Args:
+        guard: called in each transaction before rows are written; what it raises ends the writing.
     """
     requests = sum(1 for _ in _pieces(rows.slice(0, ROWS_PER_TABLET), change, layout, keep_nulls=keep_nulls))
-    if requests <= 1 and rows.num_rows <= ROWS_PER_REQUEST:
+    if guard is None and requests <= 1 and len(parts(rows)) <= 1:
         # One request is a transaction of its own, which the client may safely repeat.
         write(connection, path, layout, change, rows, keep_nulls=keep_nulls)
         return
-    for first in range(0, rows.num_rows, ROWS_PER_TABLET):
-        part = rows.slice(first, ROWS_PER_TABLET)
+
+    def put(part: pa.Table) -> None:
         with connection.transaction() as client:
+            if guard is not None:
+                guard(client)
             write(connection, path, layout, change, part, keep_nulls=keep_nulls, client=client)
+
+    for first in range(0, rows.num_rows, ROWS_PER_TABLET):
+        connection.repeated(functools.partial(put, rows.slice(first, ROWS_PER_TABLET)))
 
 
 def write(

@@ -105,15 +105,6 @@ class YtError(StoreError):
         """Return the outermost error of the tree with that code."""
         return next((error for error in self if error.code == code), None)
 
-    def may_pass(self, *, tablets: bool) -> bool:
-        """Tell whether the same request may succeed a little later.
-
-        Args:
-            tablets: the request is a call on dynamic tables outside of a transaction, which passes also when tablets
-                move or a lock was held.
-        """
-        return self.contains(*REQUEST_MAY_PASS) or (tablets and self.contains(*TABLETS_MAY_PASS))
-
     def to_json(self) -> dict[str, Any]:
         """Return the error as answers have it: code, message, attributes, inner_errors."""
         return {

@@ -1,0 +1,92 @@
+"""Registrations as clusters tell of them: late, not all at once, and those of consumers elsewhere."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from yt.wrapper import YtClient
+from yt.wrapper.errors import YtResponseError
+
+import headrace
+from headrace.ports import Store
+from headrace.stores.ytsaurus.connection import Connection
+from headrace.wire.ytsaurus.errors import YtError
+from tests.conformance import serving
+from tests.conformance.queue_reading import consumer_of, edges, values
+
+LIST = "list_queue_consumer_registrations"
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    yield serving.ytsaurus_endpoint()
+    serving.stop()
+
+
+@pytest.fixture
+def directory() -> str:
+    return f"//registrations/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def store(endpoint: str, directory: str) -> Store:
+    store = headrace.open(f"yt+{endpoint}{directory}", token=serving.TOKEN, retry_seconds=10)
+    store.create_queue("q", {"data": "string"}).append(values("a", "b", "c"))
+    return store
+
+
+def test_a_consumer_can_be_used_when_registering_it_returns(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    listing, asked = getattr(YtClient, LIST), []
+
+    def late(client: YtClient, **filters: Any) -> Any:
+        asked.append(filters)
+        return [] if len(asked) < 3 else listing(client, **filters)
+
+    monkeypatch.setattr(YtClient, LIST, late)
+    consumer = consumer_of(store, "reader", "q", vital=True)
+    consumer.advance("q", {0: 2}, {0: 0})
+    assert consumer.offsets("q") == {0: 2}
+
+
+def test_registrations_are_found_where_a_cluster_does_not_list_all(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = getattr(YtClient, LIST)
+
+    def refusing(client: YtClient, **filters: Any) -> Any:
+        if not any(filters.values()):
+            raise YtResponseError({"code": 1, "message": "Listing all registrations is disabled"})
+        return listing(client, **filters)
+
+    consumer_of(store, "reader", "q")
+    other = f"//registrations/{uuid.uuid4().hex}/elsewhere"
+    store.create_queue(other, {"data": "string"})
+    store.register_consumer(other, "reader")
+    monkeypatch.setattr(YtClient, LIST, refusing)
+    assert [(one.queue, one.consumer) for one in store.registrations()] == [(other, "reader"), ("q", "reader")]
+
+
+def test_a_consumer_has_a_status_before_the_queue_agent_knows_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    asking = Connection.attribute
+
+    def attribute(self: Connection, path: str, name: str, default: Any = None) -> Any:
+        if name == "queue_consumer_partitions":
+            raise YtError(3105, "Object is not mapped to any queue agent")
+        return asking(self, path, name, default)
+
+    monkeypatch.setattr(Connection, "attribute", attribute)
+    (partition,) = consumer_of(store, "reader", "q").status("q")
+    assert (partition.unread_rows, partition.last_consumed) == (3, None)
+
+
+def test_rows_are_kept_for_a_vital_consumer_on_another_cluster(store: Store, endpoint: str, directory: str) -> None:
+    client = YtClient(proxy=endpoint, token=serving.TOKEN)
+    consumer_of(store, "reader", "q", vital=True).advance("q", {0: 3})
+    client.register_queue_consumer(f"{directory}/q", "faraway://tmp/consumer", vital=True)
+    assert store.queue("q").trim() == 0
+    assert edges(store.queue("q")) == [(0, 3)]
+    client.unregister_queue_consumer(f"{directory}/q", "faraway://tmp/consumer")
+    assert store.queue("q").trim() == 3
