@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import headrace
 from tests.conformance import serving
 
 ROOT = Path(__file__).parents[2]
@@ -88,24 +89,33 @@ def test_the_page_on_tablestore(tmp_path: Path) -> None:
 
 
 def test_the_page_on_ytsaurus(tmp_path: Path) -> None:
-    script = "\n".join(blocks("docs/ytsaurus.md", "python"))
-    try:
-        script = script.replace("http://127.0.0.1:8585", serving.ytsaurus_endpoint())
+    endpoint = serving.ytsaurus_endpoint()
+    script, job = ("\n".join(blocks("docs/ytsaurus.md", kind)) for kind in ("python", "sql"))
+    (tmp_path / "job.sql").write_text(job.replace("http://127.0.0.1:8585", endpoint))
+
+    def run(*command: str, **environment: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", script],
+            [sys.executable, "-W", "ignore", *command],
             cwd=tmp_path,
-            env={**os.environ, "YT_TOKEN": serving.TOKEN},
+            env={**os.environ, "YT_TOKEN": serving.TOKEN, **environment},
             capture_output=True,
             text=True,
             timeout=300,
         )
+        assert done.returncode == 0, done.stderr[-4000:]
+        return done.stdout
+
+    try:
+        read, written, offsets = run("-c", script.replace("http://127.0.0.1:8585", endpoint)).splitlines()[-3:]
+        assert read == "[{'data': 'one'}, {'data': 'three'}]"
+        assert written == "[{'data': 'one', 'data_length': 3}, {'data': 'three', 'data_length': 5}]"
+        assert offsets == "{0: 2, 1: 0}"
+        told = run("-m", "headrace.cli.main", "run", "job.sql", "--available-now", YT_PROXY=endpoint)
+        assert "exactly once" in told
+        with headrace.open(f"yt+{endpoint}", token=serving.TOKEN) as store:
+            assert store.queue("//tmp/sample/long_lines").read(0, 0).rows["data"].to_pylist() == ["three"]
     finally:
         serving.stop()
-    assert done.returncode == 0, done.stderr[-4000:]
-    read, written, offsets = done.stdout.splitlines()[-3:]
-    assert read == "[{'data': 'one'}, {'data': 'three'}]"
-    assert written == "[{'data': 'one', 'data_length': 3}, {'data': 'three', 'data_length': 5}]"
-    assert offsets == "{0: 2, 1: 0}"
 
 
 def test_the_page_of_options_is_made_from_the_code() -> None:

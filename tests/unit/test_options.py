@@ -184,12 +184,29 @@ def test_limits_go_by_the_name_that_each_format_has_for_a_partition() -> None:
         ("//tmp/q", "//tmp/q"),
         ("<append=%true>//tmp/q", "//tmp/q"),
         ('<a="x>\\"y"; b=1> <c=2>//tmp/q', "//tmp/q"),
+        ('<a="columns=1">//tmp/q', "//tmp/q"),
+        (r"//tmp/q\[1\]", r"//tmp/q\[1\]"),
         ("plain name", "plain name"),
     ],
 )
 def test_attributes_in_front_of_a_path_are_dropped(given: str, path: str) -> None:
     assert locate("yt", {"store": "/data", "path": given}).table == path
     assert Settings(YT_OPTIONS, {"consumer_path": given}).get("consumer_path") == path
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "//tmp/q[#0:#5]",
+        "//tmp/q{data}",
+        "<ranges=[{lower_limit={row_index=0}}]>//tmp/q",
+        '<append=%true; "columns"=[a]>//tmp/q',
+        "<a=1> <columns=[a]>//tmp/q",
+    ],
+)
+def test_a_path_that_chooses_columns_or_rows_is_refused(path: str) -> None:
+    with pytest.raises(OptionError, match="whole table or queue"):
+        locate("yt", {"store": "/data", "path": path})
 
 
 @pytest.mark.parametrize(

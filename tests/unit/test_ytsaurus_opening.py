@@ -10,6 +10,7 @@ import pytest
 import headrace
 from headrace.errors import MissingDependencyError, OptionError
 from headrace.stores.ytsaurus.connection import Address
+from headrace.stores.ytsaurus.nodes import Names
 from headrace.stores.ytsaurus.opening import open_store
 
 TOKEN = "AQAD-very-secret"
@@ -78,3 +79,16 @@ def test_a_client_is_set_up_for_rows_and_patience() -> None:
     assert client.config["dynamic_table_retries"]["total_timeout"] == 1750
     whole = Address("http://localhost:1", TOKEN, 7).make_client()
     assert whole.config["proxy"]["retries"]["total_timeout"] == 7000
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("//tmp/q[#0:#5]", "chooses columns or rows"),
+        ("//tmp/q{data}", "chooses columns or rows"),
+        ("//tmp//q", "no path of Cypress"),
+    ],
+)
+def test_a_path_that_is_not_that_of_a_whole_table_is_refused(name: str, problem: str) -> None:
+    with pytest.raises(OptionError, match=problem):
+        Names("//home/headrace").path(name)

@@ -32,6 +32,10 @@ class _Disconnected(Exception):
     """The client went away before its request was complete, or its answer."""
 
 
+class _StoppingError(Exception):
+    """Nothing is worked on any more."""
+
+
 class CheckpointApp:
     """WebHDFS over the directories of `Places`, for callers with a token of `Tokens`."""
 
@@ -54,6 +58,8 @@ class CheckpointApp:
                 answer = protocol.access_denied(403, str(error))
             except HeadraceError as error:
                 answer = protocol.told(error)
+            except _StoppingError as error:
+                answer = Answer(503, str(error).encode())
             except Exception as error:
                 _log.exception("a request for a checkpoint's file failed")
                 answer = protocol.told(error)
@@ -121,7 +127,12 @@ class CheckpointApp:
         await send({"type": "http.response.body", "body": b""})
 
     async def _run(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+        try:
+            done = asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+        except RuntimeError:
+            # The application is closed, or Python itself ends, while Spark's last requests come in.
+            raise _StoppingError("the process that serves this file ends") from None
+        return await done
 
 
 def _finish(upload: Upload, rest: bytes) -> None:

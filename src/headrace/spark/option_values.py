@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+from headrace.wire.ytsaurus.paths import PARTS, WHOLE, has_suffix
+
 
 def names(text: str) -> tuple[str, ...]:
     """Read names with commas between, or a JSON list of names that have commas themselves."""
@@ -72,14 +74,20 @@ def size(text: str) -> int:
     return int(match[1]) * _BYTE_UNITS[match[2]]
 
 
+# As names of attributes, not within the texts of others.
+_CHOICE = re.compile(rf"""[<;]\s*"?(?:{"|".join(sorted(PARTS))})"?\s*=""")
 _ATTRIBUTES = re.compile(r"""\s*<(?:"(?:[^"\\]|\\.)*"|[^">])*>""")
 
 
 def ypath(text: str) -> str:
-    """Read a YPath; return it without the attributes in front, as it is used for a name."""
+    """Read a YPath of a whole table or queue; return it without the attributes in front, as it is used for a name."""
     path = text
     while match := _ATTRIBUTES.match(path):
+        if _CHOICE.search(match[0]):
+            raise ValueError(WHOLE)
         path = path[match.end() :]
     if not path.strip():
         raise ValueError("a path such as //home/project/queue")
+    if path.strip().startswith("//") and has_suffix(path):
+        raise ValueError(WHOLE)
     return path.strip()

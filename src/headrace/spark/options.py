@@ -114,10 +114,10 @@ HEADRACE_OPTIONS = (
 
 YT_OPTIONS = (
     Option("path", "the queue or table, as `load` and `save` set it; attributes in front (`<append=%true>//…`) are "
-           "dropped", ypath),
+           "dropped, and a choice of columns or rows is refused", ypath),
     Option("store", "the store: a directory or a URL"),
-    Option("proxy", "see `store`; the environment's YT_PROXY, then HEADRACE_STORE, if neither is set. What is neither "
-           "a path nor a URL is the address of a cluster"),
+    Option("proxy", "a cluster's proxy (a name, host:port or URL), or what `store` may be; if neither is set, what the "
+           "environment's YT_PROXY, then HEADRACE_STORE named when `headrace.session` was called"),
     Option("token", "the cluster's token; the environment's YT_TOKEN if not set, and then what YTsaurus' client finds "
            "(`~/.yt/token`)"),
     Option("consumer_path", "the consumer, registered for the queue; a stream must name one", ypath, None,
@@ -127,7 +127,8 @@ YT_OPTIONS = (
     Option("include_service_columns", "put the columns `__spyt_streaming_src_tablet_index` and "
            "`__spyt_streaming_src_row_index` in front of a queue's own", boolean, "false", (SOURCE, BATCH_READ)),
     Option("parsing_type_v3", "give arrays, maps and structs as such; with `false` they are binary columns that hold "
-           "JSON, a map as a list of its pairs", boolean, "true", (SOURCE, BATCH_READ)),
+           "JSON: a map as a list of its pairs, a tuple or a variant as the object of its fields", boolean, "true",
+           (SOURCE, BATCH_READ)),
     Option("write_type_v3", "accepted; composite values are written in the types of the table or queue", boolean,
            "true", (SINK, BATCH_WRITE)),
     Option("null_type_allowed", "accepted; a column of nulls only can be written into any column", boolean, "false"),

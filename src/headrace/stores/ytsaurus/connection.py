@@ -117,9 +117,12 @@ class Connection:
         while True:
             try:
                 return call()
-            except errors:
-                if time.monotonic() + pause > deadline:
+            except errors as error:
+                left = deadline - time.monotonic() - pause
+                if left < 0:
                     raise
+                if pause > 1:
+                    _log.warning("asking YTsaurus again, for up to %d seconds more: %s", left, error)
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_MS / 1000)
 

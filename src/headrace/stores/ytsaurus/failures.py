@@ -171,7 +171,8 @@ def failure_of(error: Exception, what: str = "") -> HeadraceError:
         return _kind_of(YtError.from_json(plain))
     # Connections that were refused or broken: the text has the address, and nothing of the headers.
     problem = what or "the proxy was not reached"
-    return _kind_of(YtError(Code.TRANSPORT, problem, inner=[YtError(Code.TRANSPORT, _reason(error))]))
+    broken = YtError(Code.TRANSPORT, problem, inner=[YtError(Code.TRANSPORT, _reason(error))])
+    return _as(YtBusyError, broken, "check the address of the proxy, and that it runs; it was tried again already")
 
 
 def _kind_of(error: YtError) -> YtError:

@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, UnsupportedError
 from headrace.stores.ytsaurus.connection import Connection
-from headrace.wire.ytsaurus.paths import PathError, escape, parse_path
+from headrace.wire.ytsaurus.paths import PARTS, WHOLE, PathError, escape, parse_path
 from headrace.wire.ytsaurus.types import YtColumn, columns_of
 
 TABLE, QUEUE, CONSUMER, PRODUCER = "table", "queue", "consumer", "producer"
@@ -52,9 +52,12 @@ class Names:
         if not name.startswith("//"):
             return f"{self.directory}/{escape(name)}"
         try:
-            return parse_path(name).node.text
+            found = parse_path(name)
         except PathError as error:
             raise OptionError("this name is no path of Cypress", received=repr(name), valid=error.valid) from None
+        if not PARTS.isdisjoint(found.attributes):
+            raise OptionError("this path chooses columns or rows", received=repr(name), valid=WHOLE)
+        return found.node.text
 
     def name(self, path: str) -> str:
         """Return the name of what is at a path: its own in the store's directory, elsewhere the path."""
@@ -101,7 +104,7 @@ def find(connection: Connection, names: Names, name: str, kind: str) -> Node:
         raise NotFoundError(
             f"no such {kind}",
             received=repr(name) if there is None else f"{name!r}, which is a {there}",
-            valid=of_kind(connection, names, kind),
+            valid=None if name.startswith("//") else of_kind(connection, names, kind),
         )
     return Node(path, kind, found)
 

@@ -316,6 +316,12 @@ class YtQueue(Queue):
         for number, bounds in self.bounds().items():
             oldest = None
             if options.retained_seconds is not None:
+                if TIMESTAMP not in self.schema.names:
+                    raise UnsupportedError(
+                        f"queue {self.name!r} does not keep when its rows were committed, so their age is not known",
+                        remedy=f"make queues with retained_seconds with a column {TIMESTAMP}, or leave trimming to the "
+                        "cluster (auto_trim)",
+                    )
                 oldest = self.row_at(number, time.time() - options.retained_seconds)
             read = [offsets.get(number, 0) for offsets in vital]
             removed += self._trim(number, bounds, trim_target(bounds, read, options.retained_rows, oldest))

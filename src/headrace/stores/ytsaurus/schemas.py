@@ -59,7 +59,7 @@ class TableLayout:
         except SchemaError as error:
             raise UnsupportedError(
                 f"table {name!r} has a key that headrace cannot use",
-                received=error.received,
+                received=", ".join(f"{column.name} {column.yt}" for column in given if column.sort_order is not None),
                 valid="1 to 4 key columns that are whole numbers (but uint64) or strings",
                 remedy=error.problem,
             ) from None

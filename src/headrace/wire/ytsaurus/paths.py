@@ -27,6 +27,12 @@ _OBJECT_ID: Final = re.compile(r"#[0-9a-fA-F]+(?:-[0-9a-fA-F]+){3}")
 _INDEX: Final = re.compile(r"-?[0-9]{1,18}")
 
 
+PARTS = frozenset({"columns", "ranges"})
+"""The attributes of a path that choose a part of a table."""
+WHOLE = "the path of a whole table or queue; columns are chosen with select, rows with where"
+"""What a path has to be where parts of a table cannot be chosen."""
+
+
 class PathError(OptionError):
     """A text that is no YPath."""
 
@@ -112,7 +118,7 @@ def parse_path(path: str | bytes, attributes: Mapping[str, Any] | None = None) -
     """
     text = _text(path)
     carried = {**(attributes or {}), **(getattr(path, "__dict__", {}).get("attributes") or {})}
-    if text.lstrip().startswith("<") or _has_suffix(text):
+    if text.lstrip().startswith("<") or has_suffix(text):
         text, written = _parse_rich(text)
         carried |= written
     text = text.strip(" ")
@@ -152,7 +158,7 @@ def _text(path: str | bytes) -> str:
     return str(path)
 
 
-def _has_suffix(text: str) -> bool:
+def has_suffix(text: str) -> bool:
     """Tell whether columns or rows of a table are named behind the path."""
     return ("[" in text or "{" in text) and re.search(r"(?<!\\)(?:\\\\)*[\[{]", text) is not None
 
