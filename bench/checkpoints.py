@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headrace
 from bench.measure import Ratio, Result, spark_session
+from bench.ytsaurus import TOKEN, cluster
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _STATE = "org.apache.spark.sql.execution.streaming.state"
@@ -20,6 +21,7 @@ _QUERIES = {
     "a count by key, HDFSBackedStateStore": f"{_STATE}.HDFSBackedStateStoreProvider",
 }
 _BOUND = 2.0
+_LOCAL = "local directory"
 
 
 def checkpoints(directory: Path, scale: float) -> Result:
@@ -27,30 +29,41 @@ def checkpoints(directory: Path, scale: float) -> Result:
     rounds, batches = 4, max(8, int(40 * scale))
     figures: dict[str, str] = {}
     ratios = []
-    with spark_session() as spark, headrace.open(directory / "store", create=True) as store:
+    with (
+        spark_session() as spark,
+        headrace.open(directory / "store", create=True) as embedded,
+        cluster(directory / "cluster") as proxy,
+        headrace.open(f"yt+http://{proxy}", token=TOKEN) as ytsaurus,
+    ):
+        stores = {"embedded store": embedded, "YTsaurus over HTTP": ytsaurus}
         # Queries are stopped in the middle of a batch, and Spark says so at length.
         spark.sparkContext.setLogLevel("OFF")
-        for what, provider in _QUERIES.items():
-            taken: dict[str, list[float]] = {"local": [], "store": []}
+        for query, (what, provider) in enumerate(_QUERIES.items()):
+            taken: dict[str, list[float]] = {place: [] for place in (_LOCAL, *stores)}
             for number in range(rounds):
                 # In turn, never at once: two queries on two cores would measure each other.
-                name = f"{len(figures)}-{number}"
-                in_store = headrace.checkpoint(f"headrace:///{name}", store=store, spark=spark)
-                for place, checkpoint in (("local", str(directory / name)), ("store", in_store)):
+                name = f"{query}-{number}"
+                served = {
+                    place: headrace.checkpoint(f"headrace:///bench/{name}", store=store, spark=spark)
+                    for place, store in stores.items()
+                }
+                for place, checkpoint in {_LOCAL: str(directory / name), **served}.items():
                     measured = _batch_ms(spark, provider, checkpoint, batches)
-                    # The first round warms both up.
+                    # The first round warms all up.
                     taken[place] += measured if number else []
-            local, kept = statistics.median(taken["local"]), statistics.median(taken["store"])
-            figures[f"{what}: local directory"] = f"{local:.0f} ms"
-            figures[f"{what}: embedded store"] = f"{kept:.0f} ms"
-            ratios.append(Ratio(f"{what}: store / local directory", kept / local, _BOUND, at_most=True))
+            medians = {place: statistics.median(each) for place, each in taken.items()}
+            figures |= {f"{what}: {place}": f"{median:.0f} ms" for place, median in medians.items()}
+            ratios += [
+                Ratio(f"{what}: {place} / {_LOCAL}", medians[place] / medians[_LOCAL], _BOUND, at_most=True)
+                for place in stores
+            ]
     return Result(
         "checkpoint in a store: a micro-batch of 10 rows, 2 shuffle partitions",
         figures,
         ratios,
-        "Medians of Spark's `triggerExecution`, rounds of both in turn in one warm process. The store writes each file "
+        "Medians of Spark's `triggerExecution`, rounds of all in turn in one warm process. Stores write each file "
         "through to the disk; Spark's local files are not, but cost processes to be forked, because pip's Spark is "
-        "without Hadoop's native library.",
+        "without Hadoop's native library. The cluster is `headrace serve` on the same two cores.",
     )
 
 

@@ -16,7 +16,7 @@ import headrace
 from bench.measure import COLUMNS, Ratio, Result, batch_seconds, drain, median_of, orders, rate, spark_session
 from headrace.ports import Store
 
-_TOKEN = "not-a-secret"
+TOKEN = "not-a-secret"
 _PARTITIONS = 2
 _APPEND_ROWS = 50_000
 # SPYT's own figures for jobs that write exactly once, one executor with one core: a plain copy through its
@@ -25,11 +25,11 @@ _PUBLISHED_COPY, _PUBLISHED_FASTEST = 2_600.0, 26_200.0
 
 
 @contextmanager
-def _cluster(directory: Path) -> Iterator[str]:
+def cluster(directory: Path) -> Iterator[str]:
     """Serve a cluster from a directory; yield its address."""
     process = subprocess.Popen(
         [sys.executable, "-m", "headrace.cli.main", "serve", "--ytsaurus", "0", "--root", str(directory), "--json"],
-        env=os.environ | {"HEADRACE_YT_TOKEN": _TOKEN},
+        env=os.environ | {"HEADRACE_YT_TOKEN": TOKEN},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -56,7 +56,7 @@ def _consumer(store: Store, queue: str, name: str) -> None:
 
 
 def _stream(spark: SparkSession, proxy: str, queue: str, consumer: str, **options: object) -> DataFrame:
-    stream = spark.readStream.format("yt").option("proxy", f"http://{proxy}").option("token", _TOKEN)
+    stream = spark.readStream.format("yt").option("proxy", f"http://{proxy}").option("token", TOKEN)
     given = {name: str(value) for name, value in options.items()}
     return stream.option("consumer_path", consumer).options(**given).load(queue)
 
@@ -64,8 +64,8 @@ def _stream(spark: SparkSession, proxy: str, queue: str, consumer: str, **option
 def ytsaurus_queue(directory: Path, scale: float) -> Result:
     """A queue of a cluster into nothing, through Spark."""
     rows = max(100_000, int(3_000_000 * scale))
-    with _cluster(directory / "root") as proxy, spark_session() as spark:
-        store = headrace.open(f"yt+http://{proxy}", token=_TOKEN)
+    with cluster(directory / "root") as proxy, spark_session() as spark:
+        store = headrace.open(f"yt+http://{proxy}", token=TOKEN)
         _filled(store, "//tmp/orders", rows)
         runs = iter(range(1000))
 
@@ -92,8 +92,8 @@ def ytsaurus_exactly_once(directory: Path, scale: float) -> Result:
     """From a queue into a sorted table and into a queue, with the consumer's advance, each batch in one transaction."""
     rows, batch_rows = max(50_000, int(400_000 * scale)), 50_000
     taken: dict[str, float] = {}
-    with _cluster(directory / "root") as proxy, spark_session() as spark:
-        store = headrace.open(f"yt+http://{proxy}", token=_TOKEN)
+    with cluster(directory / "root") as proxy, spark_session() as spark:
+        store = headrace.open(f"yt+http://{proxy}", token=TOKEN)
         _filled(store, "//tmp/orders", rows)
         runs = iter(range(1000))
 
@@ -107,7 +107,7 @@ def ytsaurus_exactly_once(directory: Path, scale: float) -> Result:
             stream = headrace.write_stream(
                 _stream(spark, proxy, "//tmp/orders", f"//tmp/consumer-{run}", max_rows_per_partition=batch_rows),
                 format="yt",
-                options={"proxy": f"http://{proxy}", "token": _TOKEN, "path": f"//tmp/{run}"},
+                options={"proxy": f"http://{proxy}", "token": TOKEN, "path": f"//tmp/{run}"},
                 checkpoint=directory / f"checkpoint-{run}",
                 trigger={"availableNow": True},
             )

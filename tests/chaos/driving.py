@@ -19,7 +19,6 @@ def driver_session() -> SparkSession:
         conf={
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": 2,
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
     )
     spark.sparkContext.setLogLevel("ERROR")

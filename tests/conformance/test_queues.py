@@ -182,13 +182,15 @@ def test_a_large_append_is_read_again_whole(store: Store) -> None:
     assert queue.read(1, 199_999).rows.to_pylist() == [{"n": 199_999, "data": "199999"}]
 
 
-def test_many_small_appends_are_read_again_in_order(queue: Queue) -> None:
-    for number in range(300):
+def test_many_small_appends_are_read_again_in_order(place: Place, queue: Queue) -> None:
+    count = place.commits(320)
+    for number in range(count):
         queue.append(values(f"{number} a", f"{number} b"), partition=number % 2)
-    expected = [f"{number} {part}" for number in range(0, 300, 2) for part in "ab"]
+    expected = [f"{number} {part}" for number in range(0, count, 2) for part in "ab"]
     for page_rows in (7, 64, 1000):
         assert data_in(queue, 0, page_rows) == expected
-    assert queue.read(0, 151, 1).rows.to_pylist() == [{"data": expected[151]}]
+    middle = count // 2 + 1
+    assert queue.read(0, middle, 1).rows.to_pylist() == [{"data": expected[middle]}]
 
 
 def test_every_type_comes_back_as_it_went(store: Store) -> None:

@@ -130,7 +130,7 @@ def conditions(draw: st.DrawFn, columns: Sequence[str] = tuple(COLUMNS)) -> Pred
     return Predicate(name, operator, value)
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_conditions_select_what_a_loop_over_the_rows_selects(mixed: Table, data: st.DataObject) -> None:
     wanted = data.draw(st.lists(conditions(mixed.schema.names), min_size=1, max_size=3))
@@ -224,7 +224,7 @@ def within(key: tuple[Any, ...], keys: KeyRange) -> bool:
     return above and (keys.high is None or key[: len(keys.high)] < keys.high)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(low=_bounds, high=_bounds, data=st.data(), batch_rows=st.sampled_from([3, 65536]))
 def test_a_key_range_begins_with_its_low_bound_and_ends_before_its_high_bound(
     mixed: Table, low: Any, high: Any, data: st.DataObject, batch_rows: int

@@ -104,7 +104,6 @@ def main(directory: Path) -> None:
         conf={
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": 2,
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
     )
     spark.sparkContext.setLogLevel("ERROR")
