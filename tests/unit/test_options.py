@@ -229,6 +229,24 @@ def test_a_proxy_that_is_a_directory_here_is_an_embedded_store(tmp_path: Path, m
     assert locate("yt", {"proxy": "hume", "path": "//q"}).store_url == "hume"
 
 
+def test_the_configuration_of_ytsaurus_client_names_the_proxy_where_nothing_else_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("YT_PROXY", "HEADRACE_STORE"):
+        monkeypatch.delenv(variable, raising=False)
+    file = tmp_path / "config"
+    monkeypatch.setenv("YT_CONFIG_PATH", str(file))
+    with pytest.raises(OptionError, match="option proxy is missing"):
+        locate("yt", {"path": "//q"})
+    file.write_text('{proxy={url="hume"}; token="very-secret"}')
+    assert locate("yt", {"path": "//q"}).store_url == "yt://hume"
+    assert locate("yt", {"path": "//q", "proxy": "other"}).store_url == "yt://other"
+    file.write_text('{proxy={url="hume"}; token="very-secret"')
+    with pytest.raises(OptionError, match="YT_CONFIG_PATH") as broken:
+        locate("yt", {"path": "//q"})
+    assert "very-secret" not in str(broken.value)
+
+
 def test_the_environment_names_the_store_where_no_option_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_STORE", "/shop")
     assert locate("headrace", {"table": "t"}) == Location("/shop", "t")

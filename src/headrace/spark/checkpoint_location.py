@@ -20,7 +20,7 @@ from headrace.errors import OptionError
 from headrace.opening import open as open_store
 from headrace.ports import Store
 from headrace.spark.checkpoint import clear_unfinished_start, is_connect
-from headrace.spark.store_options import is_cluster, proxy_url
+from headrace.spark.store_options import configured_proxy, is_cluster, proxy_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,6 +82,8 @@ def _store_of_environment(location: StoreLocation) -> str:
     if location.scheme == "yt" and proxy:
         return proxy_url(proxy)
     named = os.environ.get("HEADRACE_STORE")
+    if not named and location.scheme == "yt" and (configured := configured_proxy()):
+        return proxy_url(configured)
     if not named:
         raise OptionError(
             "nothing says which store the checkpoint is in",

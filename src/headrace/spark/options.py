@@ -17,7 +17,7 @@ from headrace.errors import NotFoundError, OptionError
 from headrace.feeds.queue_positions import parse_position
 from headrace.model import Limits, RowChange, Start
 from headrace.spark.option_values import boolean, duration, limit, names, natural, positive, size, ypath
-from headrace.spark.store_options import proxy_url, store_options, with_access_key
+from headrace.spark.store_options import configured_proxy, proxy_url, store_options, with_access_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,7 +117,8 @@ YT_OPTIONS = (
            "dropped, and a choice of columns or rows is refused", ypath),
     Option("store", "the store: a directory or a URL"),
     Option("proxy", "a cluster's proxy (a name, host:port or URL), or what `store` may be; if neither is set, what the "
-           "environment's YT_PROXY, then HEADRACE_STORE named when `headrace.session` was called"),
+           "environment's YT_PROXY, then HEADRACE_STORE named when `headrace.session` was called, and then what the "
+           "configuration of YTsaurus' client names"),
     Option("token", "the cluster's token; the environment's YT_TOKEN if not set, and then what YTsaurus' client finds "
            "(`~/.yt/token`)"),
     Option("consumer_path", "the consumer, registered for the queue; a stream must name one", ypath, None,
@@ -345,6 +346,8 @@ def with_default_store(provider: str, options: Mapping[str, str]) -> dict[str, s
             given["proxy"] = proxy
         elif store:
             given["store"] = store
+        elif provider.lower() == "yt" and (configured := configured_proxy()):
+            given["proxy"] = configured
     return with_access_key(provider, given)
 
 

@@ -19,6 +19,8 @@ _ACCESS_KEY = {
     "tablestore": ("access.key.id", "access.key.secret", "sts.token"),
 }
 _TOKEN = "YT_TOKEN"
+# Where YTsaurus' client looks for its configuration.
+_CONFIGURATIONS = ("~/.yt/config", "/etc/ytclient.conf")
 _ENVIRONMENT = ("HEADRACE_ACCESS_KEY_ID", "HEADRACE_ACCESS_KEY_SECRET", "HEADRACE_STS_TOKEN")
 # The service's limits for one request; the connector's own settings may lie above them.
 _MOST_ROWS, _MOST_BYTES = 200, 4 << 20
@@ -40,6 +42,32 @@ def proxy_url(proxy: str) -> str:
         return f"yt+{proxy}"
     is_path = proxy.startswith(("/", ".", "file:")) or "://" in proxy or Path(proxy).is_dir()
     return proxy if is_path else f"yt://{proxy}"
+
+
+def configured_proxy() -> str | None:
+    """Return the proxy that the configuration of YTsaurus' client names; None if there is none, or no such client.
+
+    Raises:
+        OptionError: the configuration cannot be read.
+    """
+    files = [Path(path).expanduser() for path in (os.environ.get("YT_CONFIG_PATH"), *_CONFIGURATIONS) if path]
+    if "YT_CONFIG_PATCHES" not in os.environ and not any(file.is_file() for file in files):
+        # Most have none, and the client takes its time to be loaded.
+        return None
+    try:
+        from yt.wrapper.default_config import get_config_from_env
+    except ImportError:
+        return None
+    try:
+        proxy = get_config_from_env()["proxy"]["url"]
+    except Exception as error:
+        # The client's own errors, and whatever else a broken file leads to; their texts may quote a token.
+        raise OptionError(
+            "the configuration of YTsaurus' client cannot be read",
+            received=type(error).__name__,
+            remedy="set option proxy, or mend the file (YT_CONFIG_PATH, ~/.yt/config)",
+        ) from None
+    return str(proxy) if proxy else None
 
 
 def with_access_key(provider: str, given: Mapping[str, str]) -> dict[str, str]:
