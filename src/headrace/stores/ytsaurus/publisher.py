@@ -194,7 +194,7 @@ class YtPublisher(Publisher):
     def _publish_in_parts(
         self, marker: Marker, writes: Sequence[Write | Append], found: Sequence[Work], moves: Sequence[Move]
     ) -> bool:
-        """Write the intent of a batch and carry it out; tell whether this call did it."""
+        """Write the intent of a batch and see to it that it is carried out; tell whether the intent is this call's."""
         for work in found:
             for _ in work.pieces():
                 # What does not fit is found here: nobody could finish an intent that cannot be carried out.

@@ -25,8 +25,6 @@ _SPECIAL: Final = re.compile(r"[\\/@&*\[{]")
 _CLUSTER: Final = re.compile(r"([\w-]+):(?=//|#|/$)", re.ASCII)
 _OBJECT_ID: Final = re.compile(r"#[0-9a-fA-F]+(?:-[0-9a-fA-F]+){3}")
 _INDEX: Final = re.compile(r"-?[0-9]{1,18}")
-
-
 PARTS = frozenset({"columns", "ranges"})
 """The attributes of a path that choose a part of a table."""
 WHOLE = "the path of a whole table or queue; columns are chosen with select, rows with where"
