@@ -147,6 +147,15 @@ def test_a_directory_moves_with_what_it_holds(files: Files) -> None:
         files.move("/work/d", "/work/d/b/d")
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_nothing_moves_to_its_own_path_and_no_root_moves(files: Files, overwrite: bool) -> None:
+    files.write("/work/a/b", b"b")
+    for source, destination in [("/work/a/b", "//work/a/b/"), ("/work/a", "/work/a"), ("/", "/work/d"), ("/work", "/")]:
+        with pytest.raises(OptionError, match="moved"):
+            files.move(source, destination, overwrite=overwrite)
+    assert files.read("/work/a/b") == b"b"
+
+
 def test_of_many_who_move_to_one_place_one_wins(place: Place, store: Store) -> None:
     require(store, "files")
 

@@ -148,7 +148,7 @@ class Files(ABC):
         Raises:
             NotFoundError: nothing has the source, or the directory of the destination is not there.
             AlreadyExistsError: something has the destination, and is not to be replaced; or it is a directory.
-            OptionError: a directory is to be moved into itself, or the root.
+            OptionError: something is to be moved to its own path or below it, or the root.
         """
 
     def read(self, path: str) -> bytes | None:
@@ -174,6 +174,20 @@ def normal_path(path: str) -> str:
     if not path.startswith("/") or any(part in (".", "..") or "\0" in part for part in parts):
         raise OptionError("not the path of a file", received=repr(path), valid="a path such as /checkpoints/orders")
     return "/" + "/".join(parts)
+
+
+def paths_to_move(source: str, destination: str) -> tuple[str, str]:
+    """Return the two paths of a move in normal form.
+
+    Raises:
+        OptionError: one of them is no path; or the root is to be moved, or something to its own path or below it.
+    """
+    source, destination = normal_path(source), normal_path(destination)
+    if "/" in (source, destination):
+        raise OptionError("the root cannot be moved or replaced", received=f"{source} to {destination}")
+    if f"{destination}/".startswith(f"{source}/"):
+        raise OptionError("nothing can be moved to its own path or below it", received=f"{source} to {destination}")
+    return source, destination
 
 
 def parent_path(path: str) -> str:

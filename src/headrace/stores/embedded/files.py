@@ -14,7 +14,7 @@ import apsw
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, StoreError
 from headrace.ports import Content, Files, FileStatus, Upload
-from headrace.ports.files import normal_path, parent_path
+from headrace.ports.files import normal_path, parent_path, paths_to_move
 from headrace.stores.embedded.database import Database
 
 PART_BYTES = 1 << 20
@@ -119,7 +119,7 @@ class EmbeddedFiles(Files):
         return True
 
     def move(self, source: str, destination: str, *, overwrite: bool = False) -> None:
-        source, destination = normal_path(source), normal_path(destination)
+        source, destination = paths_to_move(source, destination)
         with self._database.write() as connection:
             there = _find(connection, destination)
             node = _find(connection, source)
@@ -127,10 +127,6 @@ class EmbeddedFiles(Files):
                 return
             if node is None:
                 raise _not_found(source)
-            if node.id == _ROOT or f"{destination}/".startswith(f"{source}/"):
-                raise OptionError(
-                    "it cannot be moved there: into itself, or it is the root", received=f"{source} to {destination}"
-                )
             _check_free(there, destination, overwrite)
             directory = _need(connection, parent_path(destination))
             if not directory.directory:

@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, StoreError
 from headrace.ports import Content, Files, FileStatus, Upload
-from headrace.ports.files import normal_path, parent_path
+from headrace.ports.files import normal_path, parent_path, paths_to_move
 from headrace.stores.ytsaurus.connection import Address, Connection
 from headrace.stores.ytsaurus.failures import YtExistsError, YtNotFoundError, translated
 from headrace.stores.ytsaurus.nodes import Names
@@ -119,20 +119,12 @@ class YtFiles(Files):
         return True
 
     def move(self, source: str, destination: str, *, overwrite: bool = False) -> None:
-        source, destination = normal_path(source), normal_path(destination)
-        if source == "/" or destination == "/":
-            raise OptionError("the root cannot be moved")
-        if destination.startswith(f"{source}/"):
-            raise OptionError("a directory cannot be moved into itself", received=f"{source} to {destination}")
+        source, destination = paths_to_move(source, destination)
         given = self._attributes(source)
         if given is None:
             if (self._attributes(destination) or {}).get(_PLACE) == source:
                 return
             raise NotFoundError("no such file or directory", received=repr(source))
-        if source == destination:
-            if not overwrite or _status(source, given).directory:
-                raise _exists(destination)
-            return
         # Without overwrite, the move itself finds what is there.
         there = self.status(destination) if overwrite else None
         if there is not None and there.directory:
