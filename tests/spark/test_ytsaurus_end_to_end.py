@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
-from yt.wrapper import YtClient
+from pyspark.sql.types import BinaryType
+from yt.wrapper import YsonFormat, YtClient
 
 import headrace
 from headrace.ports import Store
@@ -154,6 +155,29 @@ def test_queue_to_queue_with_the_consumer_in_the_same_transaction(
     found = [(row["data"], row["data_length"]) for row in client.select_rows(f"* from [{result}]")]
     assert found == [("one", 3), ("three", 5), ("eleven", 6)]
     assert offsets(client, consumer) == {0: 3}
+
+
+def test_strings_of_any_bytes_come_through_as_binary(
+    spark: SparkSession, client: YtClient, base: str, checkpoint: str
+) -> None:
+    schema = [{"name": "data", "type": "string"}]
+    queue, consumer = queue_with_consumer(client, base, schema)
+    result = dynamic_table(client, f"{base}/result", schema)
+    raw = YsonFormat(encoding=None)
+    client.insert_rows(queue, [{b"data": b"\xff\x00"}, {b"data": b"text"}], format=raw)
+    reader = spark.readStream.format("yt").option("consumer_path", consumer).option("binary_strings", True)
+    df = reader.load(queue)
+    assert df.schema["data"].dataType == BinaryType()
+    finish(
+        df.select(F.concat(F.col("data"), F.lit(b"\xfe")).alias("data"))
+        .writeStream.format("yt")
+        .option("binary_strings", True)
+        .option("checkpointLocation", checkpoint)
+        .option("path", result)
+        .start()
+    )
+    found = [row[b"data"] for row in client.select_rows(f"data from [{result}]", format=raw)]
+    assert found == [b"\xff\x00\xfe", b"text\xfe"]
 
 
 def test_service_columns_as_the_key_of_a_table(

@@ -92,6 +92,8 @@ HEADRACE_OPTIONS = (
     Option("metaTable", "Tablestore: the table for batches and publications; `__spark_meta_checkpoint__` if not set"),
     Option("token", "YTsaurus: the cluster's token; the environment's YT_TOKEN if not set, and then what its client "
            "finds (`~/.yt/token`)"),
+    Option("binaryStrings", "YTsaurus: columns of the type `string` are binary, as they may hold any bytes; `utf8` and "
+           "`json` stay texts. Without it a `string` that is not UTF-8 fails the task", boolean, "false"),
     Option("table", "the table"),
     Option("queue", "the queue"),
     Option("queues", "queues with the same columns that are read as one, named with commas between (or as a JSON list)",
@@ -133,6 +135,8 @@ YT_OPTIONS = (
     Option("write_type_v3", "accepted; composite values are written in the types of the table or queue", boolean,
            "true", (SINK, BATCH_WRITE)),
     Option("null_type_allowed", "accepted; a column of nulls only can be written into any column", boolean, "false"),
+    Option("binary_strings", "columns of the type `string` are binary, as they may hold any bytes; `utf8` and `json` "
+           "stay texts. Without it a `string` that is not UTF-8 fails the task", boolean, "false"),
     Option("string_to_utf8", "accepted; texts are UTF-8 here", boolean, "false", (SINK, BATCH_WRITE)),
     Option("source_path_column", "see `sourcePathColumn`", str, None, (SOURCE, BATCH_READ)),
     Option("dynBatchSize", "most rows that a task writes at once; the session's setting `spark.yt.write.dynBatchSize` "

@@ -97,7 +97,9 @@ def store_options(provider: str, settings: Settings, url: str) -> dict[str, Any]
     """
     if is_cluster(url):
         token = settings.get("token")
-        return {} if token is None else {"token": token}
+        binary_strings = settings.get("binary_strings" if provider == "yt" else "binaryStrings")
+        given = {"token": token, "binary_strings": binary_strings or None}
+        return {name: value for name, value in given.items() if value is not None}
     if not is_instance(url):
         return {"synchronous": settings.get("synchronous")}
     if provider == "yt":

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from headrace.endpoints.ytsaurus.select_grammar import Node, wrong
 from headrace.endpoints.ytsaurus.select_numbers import times, whole
-from headrace.endpoints.ytsaurus.select_types import NUMBERS, Array, Value, constant_text, kind, shown
+from headrace.endpoints.ytsaurus.select_types import NUMBERS, Array, Value, as_texts, constant_text, kind, shown, string_of
 from headrace.endpoints.ytsaurus.select_values import Expressions, Function
 
 
@@ -61,9 +61,10 @@ def _by_pattern(name: str, around: str = "{}", *, replaced: int | None = None) -
         if isinstance(regex, bytes):
             raise wrong("A regular expression is a text", source=shown(nodes[0]))
         if replaced is None:
-            return Value(getattr(pc, name)(text.data, around.format(regex)))
+            return Value(getattr(pc, name)(as_texts(text.data), around.format(regex)))
         other = constant_text(more[0], nodes[2])
-        return Value(getattr(pc, name)(text.data, regex, other, max_replacements=replaced))
+        found = getattr(pc, name)(as_texts(text.data), regex, other, max_replacements=replaced)
+        return Value(found.cast(pa.binary()))
 
     return run
 
@@ -72,6 +73,19 @@ def _call(name: str, count: int, **options: Any) -> Function:
     def run(expressions: Expressions, nodes: Sequence[Node]) -> Value:
         values = expressions.arguments(nodes, count)
         return Value(getattr(pc, name)(*(value.data for value in values), **options))
+
+    return run
+
+
+def _of_letters(name: str) -> Function:
+    """Return a function of a string that has to be UTF-8 where the value is needed."""
+
+    def run(expressions: Expressions, nodes: Sequence[Node]) -> Value:
+        (value,) = expressions.arguments(nodes, 1)
+        text, needed = string_of(value, nodes[0]), expressions.needed()
+        if needed is not None:
+            text = pc.if_else(needed, text, pa.scalar(None, text.type))
+        return Value(getattr(pc, name)(text.cast(pa.string())))
 
     return run
 
@@ -124,8 +138,8 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "atan2": _of_doubles("atan2", 2),
     "pow": _of_doubles("power", 2),
     **{name: _rounded(name) for name in ("floor", "ceil", "trunc", "sign")},
-    "lower": _call("utf8_lower", 1),
-    "upper": _call("utf8_upper", 1),
+    "lower": _of_letters("utf8_lower"),
+    "upper": _of_letters("utf8_upper"),
     "length": _length,
     "is_prefix": _starts_with,
     "is_substr": _contains,

@@ -372,10 +372,7 @@ def _answered(array: pa.Array, item: Item) -> tuple[pa.Array, YtColumn]:
     if name == "any":
         raise wrong("This cannot be computed with", source=shown(item.node))
     (column,) = columns_of([{"name": item.name, "type": name}])
-    if pa.types.is_binary(array.type):
-        # A string that need not be text.
-        column = column.of_bytes
-    return array.cast(column.type), column
+    return array.cast(column.of_bytes.type), column.of_bytes
 
 
 def _renamed(column: YtColumn, name: str) -> YtColumn:

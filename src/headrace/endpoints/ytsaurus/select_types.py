@@ -98,6 +98,28 @@ def texts(values: Sequence[Array]) -> list[Array]:
     return [value.cast(pa.binary()) for value in values]
 
 
+def string_of(value: Value, node: Node) -> Array:
+    """Return a value that must be a string, or null.
+
+    Raises:
+        YtError: it is none.
+    """
+    if pa.types.is_null(value.type):
+        return value.data.cast(pa.string())
+    if not is_string(value.type):
+        raise wrong(f"Expected a string, got {kind(value.type)}", source=shown(node))
+    return value.data
+
+
+def as_texts(data: Array) -> Array:
+    """Return strings in Arrow's type of texts, for what takes only that and does not look whether they are UTF-8."""
+    if not pa.types.is_binary(data.type):
+        return data
+    if isinstance(data, pa.Scalar):
+        return as_texts(pa.array([data.as_py()], pa.binary()))[0]
+    return data.view(pa.string())
+
+
 def constant_text(value: Value, node: Node) -> str | bytes:
     """Return a string that must be the same for all rows.
 

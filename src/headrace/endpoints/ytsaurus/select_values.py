@@ -23,6 +23,7 @@ from headrace.endpoints.ytsaurus.select_types import (
     Array,
     Value,
     alike,
+    as_texts,
     check_size,
     check_time,
     constant_text,
@@ -31,6 +32,7 @@ from headrace.endpoints.ytsaurus.select_types import (
     kind,
     literal,
     shown,
+    string_of,
     texts,
 )
 
@@ -358,17 +360,12 @@ class Expressions:
             raise wrong(f"Expected a boolean, got {kind(data.type)}", source=shown(node))
         return data
 
-    def _string(self, node: Node) -> Array:
-        data = self.value(node).data
-        if pa.types.is_null(data.type):
-            return data.cast(pa.string())
-        if not is_string(data.type):
-            raise wrong(f"Expected a string, got {kind(data.type)}", source=shown(node))
-        return data
-
     def _like(self, node: Node) -> Value:
         pattern = constant_text(self.value(node.expression), node)
-        return Value(pc.match_like(self._string(node.this), pattern, ignore_case=isinstance(node, exp.ILike)))
+        text = string_of(self.value(node.this), node.this)
+        # What stands for a character of a text stands for a byte if the pattern is no text.
+        text = as_texts(text) if isinstance(pattern, str) else text.cast(pa.binary())
+        return Value(pc.match_like(text, pattern, ignore_case=isinstance(node, exp.ILike)))
 
     def _case(self, node: Node) -> Value:
         branches: list[tuple[Array, Value]] = []

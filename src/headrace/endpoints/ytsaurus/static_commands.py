@@ -65,7 +65,7 @@ def _static(context: Context, parameters: Parameters, path: YPath) -> Table:
             raise refused(f"{table.name} is dynamic", remedy="write it with insert_rows")
         given = path.attributes.get("schema")
         if given is not None and not path.attributes.get("append"):
-            table = dataclasses.replace(table, schema=Schema.parse(given))
+            table = dataclasses.replace(table, schema=Schema.parse(given).of_bytes)
             table_state.save(connection, table)
         return table
 

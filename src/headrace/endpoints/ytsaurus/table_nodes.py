@@ -182,7 +182,7 @@ class TableNode(NodeType):
                 return Table(node, role.kind, schema, new_tablets(1, MOUNTED if alias == role.alias else UNMOUNTED))
         if not dynamic:
             schema = Schema((), strict=False) if given is None else Schema.parse(given)
-            return Table(node, Kind.STATIC, schema, ())
+            return Table(node, Kind.STATIC, schema.of_bytes, ())
         if given is None or not (schema := Schema.parse(given)).columns:
             raise refused(f'"schema" is mandatory for dynamic tables, and {node.path} has none')
         for role in _ROLES:
@@ -191,7 +191,7 @@ class TableNode(NodeType):
                 return Table(node, role.kind, schema.with_unique_keys, new_tablets(1))
         if not schema.strict:
             raise refused("The schema of a dynamic table must be strict")
-        schema = schema.with_unique_keys
+        schema = schema.with_unique_keys.of_bytes
         kind = Kind.SORTED if schema.keys else Kind.QUEUE
         if kind is Kind.SORTED and len(schema.keys) == len(schema.columns):
             raise refused("There must be at least one non-key column in a sorted dynamic table")

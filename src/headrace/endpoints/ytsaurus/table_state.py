@@ -63,11 +63,14 @@ class Schema:
         columns: all columns, in order.
         strict: there are no others.
         unique_keys: keys are unique, as in every sorted dynamic table.
+        binary_strings: columns of type ``string`` hold any bytes. Otherwise they are texts: in tables that the endpoint
+            itself looks into, and in dynamic ones that were made when it had only texts.
     """
 
     columns: tuple[YtColumn, ...]
     strict: bool = True
     unique_keys: bool = False
+    binary_strings: bool = False
 
     @property
     def keys(self) -> tuple[YtColumn, ...]:
@@ -79,6 +82,12 @@ class Schema:
         """The schema as a dynamic table has it: if it has keys, they are unique."""
         return dataclasses.replace(self, unique_keys=bool(self.keys))
 
+    @property
+    def of_bytes(self) -> Schema:
+        """The schema with strings of any bytes."""
+        columns = tuple(column.of_bytes for column in self.columns)
+        return dataclasses.replace(self, columns=columns, binary_strings=True)
+
     @functools.cached_property
     def layout(self) -> SortedLayout:
         """How rows with this schema stand in a table of the embedded store."""
@@ -86,13 +95,12 @@ class Schema:
 
     def to_json(self) -> str:
         """Return the schema as it is kept."""
-        return json.dumps(
-            {"strict": self.strict, "unique_keys": self.unique_keys, "columns": schema_of(self.columns)}, default=_plain
-        )
+        kept = {name: getattr(self, name) for name in ("strict", "unique_keys", "binary_strings")}
+        return json.dumps({**kept, "columns": schema_of(self.columns)}, default=_plain)
 
     @classmethod
     def parse(cls, value: Any) -> Schema:
-        """Read a schema as clients give it: a list of columns, perhaps with attributes.
+        """Read a schema as clients give it: a list of columns, perhaps with attributes. Its strings are texts.
 
         Raises:
             SchemaError: it is none.
@@ -196,7 +204,7 @@ def load(connection: apsw.Connection, node: Node) -> Table:
     if found is None:
         raise refused(f"{node.path} is not a table", received=node.type)
     kind, schema, tablets, options = found
-    return Table(node, Kind(kind), _schema(schema), _tablets(tablets), json.loads(options))
+    return Table(node, Kind(kind), _schema(schema, kind), _tablets(tablets), json.loads(options))
 
 
 def forget(connection: apsw.Connection, node: Node) -> None:
@@ -205,9 +213,11 @@ def forget(connection: apsw.Connection, node: Node) -> None:
 
 
 @functools.lru_cache(maxsize=256)
-def _schema(text: str) -> Schema:
+def _schema(text: str, kind: str) -> Schema:
     kept = json.loads(text)
-    return Schema(columns_of(kept["columns"]), kept["strict"], kept["unique_keys"])
+    schema = Schema(columns_of(kept["columns"]), kept["strict"], kept["unique_keys"])
+    # Earlier versions kept no such mark. Rows of static tables are YSON, which was never but bytes.
+    return schema.of_bytes if kept.get("binary_strings", kind == Kind.STATIC) else schema
 
 
 @functools.lru_cache(maxsize=256)

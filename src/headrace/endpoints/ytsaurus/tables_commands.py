@@ -183,6 +183,8 @@ def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer
     table = find_table(context, parameters.path(), parameters.text("transaction_id", None))
     given = parameters.value("schema", None)
     schema = table.schema if given is None else Schema.parse(given)
+    if table.schema.binary_strings:
+        schema = schema.of_bytes
     if table.kind is Kind.STATIC:
         table = dataclasses.replace(table, schema=schema)
         if parameters.flag("dynamic"):
@@ -199,7 +201,7 @@ def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer
     added = _added_columns(table, schema)
     with context.cluster.database.write() as connection:
         columns = (*table.schema.columns, *added)
-        new = dataclasses.replace(table, schema=Schema(columns, True, table.schema.unique_keys))
+        new = dataclasses.replace(table, schema=dataclasses.replace(table.schema, columns=columns, strict=True))
         if added and table.kind is Kind.SORTED:
             wanted = {column.name: column.type for column in added}
             EmbeddedTable(context.cluster.database, table.name).add_columns(wanted)

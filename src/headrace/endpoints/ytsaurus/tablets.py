@@ -114,8 +114,9 @@ def _plain(value: Any) -> Any:
         return bool(value)
     if isinstance(value, str):
         return str(value)
-    if isinstance(value, bytes):
-        return bytes(value)
+    if isinstance(value, bytes) or hasattr(value, "_bytes"):
+        # Strings of YSON that are no text have a class of their own.
+        return bytes(getattr(value, "_bytes", value))
     if isinstance(value, float):
         return float(value)
     if isinstance(value, int):

@@ -50,11 +50,13 @@ class Address:
         proxy: as YTsaurus' client takes it: a name, ``host:port``, or a URL.
         token: None leaves it to the client's own configuration.
         retry_seconds: how long a request is tried again that may pass later.
+        binary_strings: whether columns of the cluster's type ``string`` are binary here.
     """
 
     proxy: str
     token: str | None = None
     retry_seconds: float = 120.0
+    binary_strings: bool = False
 
     def __repr__(self) -> str:
         return f"Address({self.proxy!r})"

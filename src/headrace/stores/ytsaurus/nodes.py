@@ -72,11 +72,16 @@ class Names:
 
 @dataclass(frozen=True)
 class Node:
-    """A dynamic table as it stands: what it is to headrace, and its columns."""
+    """A dynamic table as it stands: what it is to headrace, and its columns.
+
+    Attributes:
+        binary_strings: whether its columns of type ``string`` are binary to headrace.
+    """
 
     path: str
     kind: str
     attributes: Mapping[str, Any] = field(repr=False)
+    binary_strings: bool = False
 
     @property
     def id(self) -> str:
@@ -84,7 +89,8 @@ class Node:
 
     @property
     def columns(self) -> tuple[YtColumn, ...]:
-        return columns_of(self.attributes["schema"])
+        columns = columns_of(self.attributes["schema"])
+        return tuple(column.of_bytes for column in columns) if self.binary_strings else columns
 
     @property
     def tablets(self) -> int:
@@ -106,7 +112,7 @@ def find(connection: Connection, names: Names, name: str, kind: str) -> Node:
             received=repr(name) if there is None else f"{name!r}, which is a {there}",
             valid=None if name.startswith("//") else of_kind(connection, names, kind),
         )
-    return Node(path, kind, found)
+    return Node(path, kind, found, connection.address.binary_strings)
 
 
 def find_other(connection: Connection, names: Names, name: str, kind: str) -> None:

@@ -12,7 +12,7 @@ from headrace.stores.ytsaurus.store import YtStore
 from headrace.wire.ytsaurus.paths import PathError, parse_path
 
 VALID_URL = "yt://proxy, yt://host:port, or with a directory of the cluster yt://proxy//home/project"
-OPTIONS = ("token", "retry_seconds")
+OPTIONS = ("token", "retry_seconds", "binary_strings")
 DEFAULT_DIRECTORY = "//home/headrace"
 
 
@@ -25,6 +25,8 @@ def open_store(url: str, options: Mapping[str, Any]) -> YtStore:
             given.
         options: ``token``; without it YTsaurus' client looks for one (YT_TOKEN, ~/.yt/token, its configuration).
             ``retry_seconds``, how long a request is tried again that may pass later, 120 if not given.
+            ``binary_strings``, whether columns of the cluster's type ``string`` are binary, as they may hold any bytes
+            there; without it they are texts, and a value that is not UTF-8 is refused.
 
     Raises:
         OptionError: the URL is not of this form, or an option is unknown or wrong.
@@ -39,7 +41,11 @@ def open_store(url: str, options: Mapping[str, Any]) -> YtStore:
     token = options.get("token") or None
     if token is not None and (not isinstance(token, str) or not token.isascii() or not token.isprintable()):
         raise OptionError("option token is no token", valid="the text that the cluster gave out")
-    address = Address(proxy, token) if seconds is None else Address(proxy, token, float(seconds))
+    binary_strings = options.get("binary_strings")
+    if binary_strings not in (None, True, False):
+        raise OptionError("option binary_strings is True or False", received=repr(binary_strings))
+    patience = Address.retry_seconds if seconds is None else float(seconds)
+    address = Address(proxy, token, patience, bool(binary_strings))
     return YtStore(address, directory, url)
 
 

@@ -181,18 +181,23 @@ def seconds_of(timestamp: int) -> float | None:
     return None if not timestamp else seconds + ((parts * _MICROSECONDS) >> _PARTS_OF_A_SECOND) / _MICROSECONDS
 
 
-def table_schema(schema: TableSchema) -> Any:
-    """Return the value of ``@schema`` for a new sorted table."""
-    return _schema_value(yt_columns(schema.columns, schema.primary_key), unique_keys=True)
+def table_schema(schema: TableSchema, *, binary_strings: bool = False) -> Any:
+    """Return the value of ``@schema`` for a new sorted table; its texts are ``utf8`` if strings are binary."""
+    columns = yt_columns(schema.columns, schema.primary_key, strings_as=_text_type(binary_strings))
+    return _schema_value(columns, unique_keys=True)
 
 
-def queue_schema(schema: QueueSchema) -> Any:
-    """Return the value of ``@schema`` for a new queue."""
+def queue_schema(schema: QueueSchema, *, binary_strings: bool = False) -> Any:
+    """Return the value of ``@schema`` for a new queue; its texts are ``utf8`` if strings are binary."""
     system = {TIMESTAMP: "uint64", CUMULATIVE_DATA_WEIGHT: "int64"}
-    columns = yt_columns(schema.written.columns)
+    columns = yt_columns(schema.written.columns, strings_as=_text_type(binary_strings))
     by_name = {column.name: column for column in columns}
     filled = {name: YtColumn.of(name, yt, required=False) for name, yt in system.items()}
     return _schema_value([{**by_name, **filled}[name] for name in schema.names], unique_keys=False)
+
+
+def _text_type(binary_strings: bool) -> str:
+    return "utf8" if binary_strings else "string"
 
 
 def _schema_value(columns: Sequence[YtColumn], *, unique_keys: bool) -> Any:

@@ -102,7 +102,8 @@ class YtStore(StoreWithoutTunnels):
             raise UnsupportedError(
                 "a table of YTsaurus needs a column besides its key", received=schema.names, remedy="add a column"
             )
-        attributes = {"dynamic": True, "schema": table_schema(schema)}
+        value = table_schema(schema, binary_strings=self._connection.address.binary_strings)
+        attributes = {"dynamic": True, "schema": value}
         if not self._create(name, TABLE, "table", attributes, exist_ok=exist_ok):
             table = self.table(name)
             _check_same(name, table.schema, schema)
@@ -130,7 +131,8 @@ class YtStore(StoreWithoutTunnels):
         if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= _MOST_PARTITIONS:
             raise OptionError(f"a queue has 1 to {_MOST_PARTITIONS} partitions", received=repr(partitions))
         _, config = config_of(QueueOptions(), options)
-        attributes = {"dynamic": True, "schema": queue_schema(schema), "tablet_count": partitions}
+        value = queue_schema(schema, binary_strings=self._connection.address.binary_strings)
+        attributes: dict[str, Any] = {"dynamic": True, "schema": value, "tablet_count": partitions}
         if options:
             attributes["auto_trim_config"] = config
         if TIMESTAMP in schema.names:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from headrace.wire.texts import first_not_utf8
 from headrace.wire.yson.documents import load_fragment
 from headrace.wire.yson.message import Bytes, Effort, Marker, Mask, Message, Places, UnusualError, Words, signed
-from headrace.wire.yson.misfits import misfit
+from headrace.wire.yson.misfits import NOT_TEXT, misfit
 from headrace.wire.yson.nesting import value_ends
 from headrace.wire.yson.python_values import as_array
 from headrace.wire.ytsaurus.types import RANGES, YtColumn, carried_as_yson, type_parts, untagged
@@ -220,7 +220,7 @@ class Cells:
             array = texts.cast(self.column.type)
         except pa.ArrowInvalid:
             wrong = first_not_utf8(texts)
-            raise misfit(self.column, first_row + wrong, "a string that is not UTF-8") from None
+            raise misfit(self.column, first_row + wrong, NOT_TEXT) from None
         if whole:
             return array
         return pa.Array.from_buffers(array.type, len(array), [pa.array(valid).buffers()[1], *array.buffers()[1:]])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from headrace.errors import SchemaError
 from headrace.wire.ytsaurus.types import RANGES, YtColumn, type_parts, untagged
 
+NOT_TEXT = "a string that is not UTF-8"
+
 
 def misfit(column: YtColumn, row: int, received: str) -> SchemaError:
     """Return the error that names a column and a row, counted from 0, and what the column takes."""
@@ -17,6 +19,10 @@ def misfit(column: YtColumn, row: int, received: str) -> SchemaError:
         valid = f"decimal({parts['precision']},{parts['scale']})"
     elif name == "uuid":
         valid = "a uuid, as a string of 16 bytes"
-    return SchemaError(
-        f"row {row} has a value that does not fit column {column.name!r}", received=received, valid=valid
-    )
+    remedy = None
+    if received == NOT_TEXT:
+        valid = "text in UTF-8"
+        if name not in ("utf8", "json"):
+            remedy = "have strings as bytes: option binary_strings (format headrace: binaryStrings)"
+    problem = f"row {row} has a value that does not fit column {column.name!r}"
+    return SchemaError(problem, received=received, valid=valid, remedy=remedy)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.wire.yson.documents import YsonError, dumps, loads
-from headrace.wire.yson.misfits import misfit
+from headrace.wire.yson.misfits import NOT_TEXT, misfit
 from headrace.wire.ytsaurus.types import (
     RANGES,
     UNSIGNED,
@@ -242,7 +242,7 @@ def _read_text(value: Any) -> str:
     try:
         return _read_bytes(value).decode()
     except UnicodeDecodeError:
-        raise MisfitError("a string that is not UTF-8") from None
+        raise MisfitError(NOT_TEXT) from None
 
 
 def _read_uuid(value: Any) -> bytes:

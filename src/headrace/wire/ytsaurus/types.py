@@ -25,15 +25,15 @@ tuple                                                  struct of _1, _2, …
 variant over a struct, over a tuple                    struct of _vname, …, or _v_1, …; all null but one
 ====================================================== ===========================================================
 
-A column of type ``string`` may hold any bytes in YTsaurus. `YtColumn.of_bytes` gives it as binary, for tables that use
-that. The types of headrace that have no equal in YTsaurus are written as tagged ones, so that they are known again:
-``binary``, ``timestamp_ntz`` and ``interval day to second``.
+A ``string`` may be any bytes in YTsaurus. `YtColumn.of_bytes` gives a column with its strings as binary, for tables
+that use that; ``utf8`` and ``json`` are text always. The types of headrace that have no equal in YTsaurus are written
+as tagged ones, so that they are known again: ``binary``, ``timestamp_ntz`` and ``interval day to second``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
@@ -157,8 +157,9 @@ class YtColumn:
 
     @property
     def of_bytes(self) -> YtColumn:
-        """The column with its text as bytes, which need not be UTF-8; the column itself if it is no text."""
-        return replace(self, type=pa.binary()) if self.type == pa.string() else self
+        """The column with its strings as bytes, which need not be UTF-8, wherever they are in its type."""
+        whole = self.more.get("type_v3", self.type_v3)
+        return replace(self, type=_arrow(whole, self.name, 0, pa.binary()) or pa.binary())
 
     @property
     def column(self) -> Column:
@@ -226,7 +227,7 @@ def arrow_type(yt: TypeV3, column: str = "") -> pa.DataType:
     Raises:
         SchemaError: YTsaurus has no such type; ``column`` is named in the text.
     """
-    return _arrow(yt, column, 0) or pa.binary()
+    return _arrow(yt, column) or pa.binary()
 
 
 def yt_type(data_type: pa.DataType, column: str = "", *, strings_as: str = "string") -> TypeV3:
@@ -350,7 +351,7 @@ def _old_type(definition: Mapping[str, Any], column: str) -> tuple[TypeV3, bool]
 
 def _without_optional(yt: TypeV3, column: str) -> tuple[TypeV3, bool]:
     """Check a type, and return it without one optional around it, and whether the column is required."""
-    _arrow(yt, column, 0)
+    _arrow(yt, column)
     plain, required = without_optional(yt)
     if required and type_parts(untagged(plain))[0] == "yson":
         raise SchemaError(f"column {column!r} of type yson must be optional")
@@ -378,18 +379,22 @@ def _old_name(column: YtColumn) -> tuple[str, bool]:
     return _OLD_OF.get(name, name), column.required
 
 
-def _arrow(yt: TypeV3, column: str, depth: int) -> pa.DataType | None:
-    """Return the Arrow type, or None where only YSON holds all values; checks the type all through."""
+def _arrow(yt: TypeV3, column: str, depth: int = 0, strings: pa.DataType = _SIMPLE["string"]) -> pa.DataType | None:
+    """Return the Arrow type, or None where only YSON holds all values; checks the type all through.
+
+    Args:
+        strings: what ``string`` is.
+    """
     if depth > _MAX_DEPTH:
         raise SchemaError(f"the type of column {column!r} is nested too deep", valid=f"at most {_MAX_DEPTH} levels")
     if not isinstance(yt, str | Mapping):
         raise _unknown(yt, column)
     name, parts = type_parts(yt)
     if name in _SIMPLE:
-        return _SIMPLE[name]
+        return strings if name == "string" else _SIMPLE[name]
 
     def inner(part: Any) -> pa.DataType | None:
-        return _arrow(part, column, depth + 1)
+        return _arrow(part, column, depth + 1, strings)
 
     match name:
         case "decimal":
@@ -411,11 +416,11 @@ def _arrow(yt: TypeV3, column: str, depth: int) -> pa.DataType | None:
                 return None
             return pa.map_(pa.field("key", key, nullable=False), _field("value", value, parts["value"]))
         case "struct" | "tuple" | "variant":
-            return _struct(name, yt, column, depth)
+            return _struct(name, yt, column, inner)
     raise _unknown(name, column)
 
 
-def _struct(name: str, yt: TypeV3, column: str, depth: int) -> pa.DataType | None:
+def _struct(name: str, yt: TypeV3, column: str, type_of: Callable[[TypeV3], pa.DataType | None]) -> pa.DataType | None:
     _, parts = type_parts(yt)
     listed = "elements" if name == "tuple" or "members" not in parts else "members"
     if name == "struct" or listed == "members":
@@ -425,7 +430,7 @@ def _struct(name: str, yt: TypeV3, column: str, depth: int) -> pa.DataType | Non
     else:
         _listed(parts.get("elements"), f"the elements of column {column!r}", Mapping)
     members = members_of(yt)
-    found = [(arrow_name, _arrow(one, column, depth + 1), one) for arrow_name, _, one in members]
+    found = [(arrow_name, type_of(one), one) for arrow_name, _, one in members]
     if len({arrow_name for arrow_name, _, _ in found}) < len(found):
         raise SchemaError(f"two members of one name in the type of column {column!r}")
     if not found or any(inner is None for _, inner, _ in found):

@@ -1,0 +1,126 @@
+"""Strings of YTsaurus are bytes: with `binary_strings` they come and go as such, without it only as text."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from yt.wrapper import YsonFormat, YtClient
+
+import headrace
+from headrace.errors import OptionError, SchemaError
+from headrace.model import Predicate
+from headrace.ports import Store
+from headrace.types import type_name
+from tests.conformance import serving
+
+RAW = YsonFormat(encoding=None)
+BYTES = [b"\x00", b"\x7f\xff\xfe", b"\xff"]
+LIST = {"type_name": "list", "item": "string"}
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    yield serving.ytsaurus_endpoint()
+    serving.stop()
+
+
+@pytest.fixture
+def client(endpoint: str) -> YtClient:
+    return YtClient(proxy=endpoint, token=serving.TOKEN)
+
+
+@pytest.fixture
+def directory(client: YtClient) -> str:
+    directory = f"//strings/{uuid.uuid4().hex}"
+    client.create("map_node", directory, recursive=True)
+    return directory
+
+
+def opened(endpoint: str, directory: str, **options: Any) -> Store:
+    return headrace.open(f"yt+{endpoint}{directory}", token=serving.TOKEN, retry_seconds=10, **options)
+
+
+def create(client: YtClient, path: str, *schema: dict[str, Any]) -> None:
+    client.create("table", path, attributes={"dynamic": True, "schema": list(schema)})
+    client.mount_table(path, sync=True)
+
+
+def columns(schema: pa.Schema) -> dict[str, str]:
+    return {field.name: type_name(field.type) for field in schema}
+
+
+def test_queues_of_any_bytes_are_read_and_written(endpoint: str, client: YtClient, directory: str) -> None:
+    path = f"{directory}/q"
+    create(
+        client,
+        path,
+        {"name": "data", "type": "string"},
+        {"name": "note", "type_v3": {"type_name": "optional", "item": "utf8"}},
+        {"name": "parts", "type_v3": LIST},
+    )
+    client.insert_rows(path, [{b"data": BYTES[1], b"note": b"hi", b"parts": BYTES}], format=RAW)
+    queue = opened(endpoint, directory, binary_strings=True).queue("q")
+    assert columns(queue.schema.arrow) == {"data": "binary", "note": "string", "parts": "array<binary not null>"}
+    first = {"data": BYTES[1], "note": "hi", "parts": BYTES}
+    assert queue.read(0, 0).rows.to_pylist() == [first]
+    second: dict[str, Any] = {"data": b"\x80", "note": None, "parts": []}
+    queue.append([second])
+    assert queue.read(0, 0).rows.to_pylist() == [first, second]
+    (pulled,) = client.pull_queue(path, offset=1, partition_index=0, format=RAW)
+    assert (pulled[b"data"], pulled[b"parts"]) == (b"\x80", [])
+
+
+def test_tables_of_any_bytes_are_scanned_and_changed(endpoint: str, client: YtClient, directory: str) -> None:
+    path = f"{directory}/t"
+    create(
+        client, path, {"name": "id", "type": "string", "sort_order": "ascending"}, {"name": "data", "type": "string"}
+    )
+    client.insert_rows(path, [{b"id": each, b"data": each * 2} for each in BYTES], format=RAW)
+    table = opened(endpoint, directory, binary_strings=True).table("t")
+    assert columns(table.schema.arrow) == {"id": "binary", "data": "binary"}
+    assert table.scan().read_all().to_pylist() == [{"id": each, "data": each * 2} for each in BYTES]
+    for predicate, found in [
+        (Predicate("id", ">=", BYTES[1]), BYTES[1:]),
+        (Predicate("data", "=", BYTES[2] * 2), BYTES[2:]),
+        (Predicate("id", "in", (BYTES[0], BYTES[2])), [BYTES[0], BYTES[2]]),
+        (Predicate("id", "starts with", b"\x7f\xff"), BYTES[1:2]),
+    ]:
+        assert table.scan(["id"], [predicate]).read_all().column("id").to_pylist() == found, predicate
+    assert table.get({"id": BYTES[2]}) == {"id": BYTES[2], "data": BYTES[2] * 2}
+    table.put([{"id": b"\xfe", "data": b"\xfd"}])
+    table.delete([{"id": each} for each in BYTES])
+    assert list(client.select_rows(f"* from [{path}]", format=RAW)) == [{b"id": b"\xfe", b"data": b"\xfd"}]
+
+
+def test_what_is_not_text_names_the_remedy(endpoint: str, client: YtClient, directory: str) -> None:
+    path = f"{directory}/q"
+    create(client, path, {"name": "data", "type": "string"})
+    client.insert_rows(path, [{b"data": b"fine"}, {b"data": b"\xff"}], format=RAW)
+    with pytest.raises(SchemaError, match=re.escape("row 1 has a value that does not fit column 'data'")) as found:
+        opened(endpoint, directory).queue("q").read(0, 0)
+    assert "binary_strings" in str(found.value)
+
+
+def test_a_store_that_takes_strings_as_bytes_makes_texts_utf8(endpoint: str, client: YtClient, directory: str) -> None:
+    store = opened(endpoint, directory, binary_strings=True)
+    queue = store.create_queue("q", {"text": "string", "raw": "binary"})
+    assert columns(queue.schema.arrow) == {"text": "string", "raw": "binary"}
+    assert [column["type"] for column in client.get(f"{directory}/q/@schema")] == ["utf8", "string"]
+    store.create_queue("q", {"text": "string", "raw": "binary"}, exist_ok=True)
+    table = store.create_table("t", {"id": "string", "raw": "binary"}, "id")
+    table.put([{"id": "a", "raw": b"\xff"}])
+    # To whoever opens it the other way, it is the same table.
+    for each in (store, opened(endpoint, directory)):
+        assert columns(each.table("t").schema.arrow) == {"id": "string", "raw": "binary"}
+        assert each.table("t").get({"id": "a"}) == {"id": "a", "raw": b"\xff"}
+
+
+@pytest.mark.parametrize("wrong", ["yes", 1.5, "true"])
+def test_the_option_is_true_or_false(wrong: object) -> None:
+    with pytest.raises(OptionError, match="binary_strings"):
+        headrace.open("yt://hume", binary_strings=wrong)
