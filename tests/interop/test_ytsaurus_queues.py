@@ -267,8 +267,8 @@ def test_whoever_opens_the_directory_sees_queues_and_consumers_under_their_paths
     fill(client, path, 3)
     client.advance_queue_consumer(reader, path, 0, 0, 2)
     with headrace.open(str(yt_server.root)) as store:
-        assert store.queue(path).read(0, 0).rows.column("data").to_pylist() == ["foo"] * 3
+        assert store.queue(path).read(0, 0).rows.column("data").to_pylist() == [b"foo"] * 3
         assert store.consumer(reader).offsets(path) == {0: 2}
-        store.queue(path).append({"data": "from beside"})
+        store.queue(path).append({"data": b"from beside"})
         store.consumer(reader).advance(path, {0: 3})
     assert [row["data"] for row in client.pull_queue_consumer(reader, path, None, 0)] == ["from beside"]

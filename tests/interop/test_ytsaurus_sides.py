@@ -38,9 +38,10 @@ def test_each_side_sees_the_rows_and_offsets_of_the_other(client: YtClient, stor
     reader = consumer(client, "//tmp/sides-reader", path)
     rows = store.queue(path)
     for number in range(3):
-        rows.append([{"data": f"headrace {number}"}], partition=0)
+        rows.append([{"data": f"headrace {number}".encode()}], partition=0)
         fill(client, path, 1, f"client {number}", tablet=0)
-    assert [row["data"] for row in pulled(client, path, 0)] == rows.read(0, 0).rows.column("data").to_pylist()
+    stored = rows.read(0, 0).rows.column("data").to_pylist()
+    assert [row["data"].encode() for row in pulled(client, path, 0)] == stored
     store.consumer(reader).advance(path, {0: 2})
     rest = list(client.pull_queue_consumer(reader, path, offset=None, partition_index=0))
     assert [row["$row_index"] for row in rest] == [2, 3, 4, 5]
@@ -87,5 +88,5 @@ def test_the_page_on_the_endpoint_runs_as_it_stands(yt_server: YtServer) -> None
     assert done.returncode == 0, done.stderr[-3000:]
     listed, offsets = done.stdout.splitlines()
     assert "//tmp/clicks" in listed
-    assert "'data': 'one'" in listed
+    assert "'data': b'one'" in listed
     assert offsets == "{0: 1, 1: 0}"

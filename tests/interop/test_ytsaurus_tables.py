@@ -183,11 +183,11 @@ def test_whoever_opens_the_directory_sees_the_table_under_its_path(
     with headrace.open(str(yt_server.root)) as store:
         stored = store.table(path)
         assert stored.schema.primary_key == ("k",)
-        stored.put({"k": 2, "v": "from beside", "n": 7})
+        stored.put({"k": 2, "v": b"from beside", "n": 7})
     assert values_of(client, path) == {1: "a", 2: "from beside"}
     client.move(path, f"{path}-moved")
     with headrace.open(str(yt_server.root)) as store:
-        assert store.table(f"{path}-moved").get({"k": 1}, ["v"]) == {"v": "a"}
+        assert store.table(f"{path}-moved").get({"k": 1}, ["v"]) == {"v": b"a"}
     client.remove(f"{path}-moved")
     with headrace.open(str(yt_server.root)) as store:
         assert f"{path}-moved" not in store.tables()

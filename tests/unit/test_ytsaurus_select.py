@@ -196,7 +196,7 @@ def test_a_tower_of_aliases_is_refused() -> None:
         ("ceil(1.2) + trunc(-1.7) + sign(-2.0)", 0),
         ("int64(-1.9)", -1),
         ("if(is_finite(%inf), int64(%inf), 3)", 3),
-        ("regex_replace_all('[a-c]+', 'abcdxa', '-')", "-dx-"),
+        ("regex_replace_all('[a-c]+', 'abcdxa', '-')", b"-dx-"),
         ("regex_full_match('a|b', 'ab') or regex_partial_match('^b', 'ab')", False),
         ("timestamp_floor_week(1700000000) - timestamp_floor_month(1700000000)", 1_036_800),
         ("timestamp_floor_hour(-1)", -3600),
@@ -248,6 +248,11 @@ def test_strings_may_be_any_bytes() -> None:
     assert chosen(r's >= "a\xff" and s < "\xff"') == [b"a\xff", b"\xd0\xb0"]
     assert chosen(r's in ("a", "\377\0", "\xfe")') == [b"a", b"\xff\x00"]
     assert chosen('s = "а"') == [b"\xd0\xb0"]
+    # Where a pattern is a text, what it matches is taken for one.
+    assert chosen("s like '_'") == chosen("regex_full_match('.', s)") == [b"a", b"\xd0\xb0"]
+    assert chosen(r'"a\xff" like "a%" and s like "a_" or s like "%\xff"') == [b"a\xff"]
+    assert chosen(r"""regex_replace_all("b", "b\xff", "a") = s and is_substr("\xff", s)""") == [b"a\xff"]
+    assert chosen("if(s in ('a', 'а'), upper(s), '') = 'А'") == [b"\xd0\xb0"]
     conditions = pushed_down(parse_query(r's from [//t] where s > "a\xff" and s in ("a", "\xff")'))
     assert [each.value for each in conditions] == [("a", b"\xff"), b"a\xff"]
 

@@ -21,7 +21,7 @@ def test_rows_that_grow_old_are_trimmed_though_nobody_comes(tmp_path: Path, monk
     call(cluster, "create", type="queue_consumer", path="//tmp/c")
     call(cluster, "mount_table", path="//tmp/q")
     call(cluster, "register_queue_consumer", queue_path="//tmp/q", consumer_path="//tmp/c", vital=True)
-    cluster.store.queue("//tmp/q").append([{"data": "a"}, {"data": "b"}])
+    cluster.store.queue("//tmp/q").append([{"data": b"a"}, {"data": b"b"}])
     advance = {"queue_path": "//tmp/q", "consumer_path": "//tmp/c", "partition_index": 0, "new_offset": 1}
     call(cluster, "advance_queue_consumer", client_side=True, **advance)
 

@@ -10,7 +10,16 @@ import pyarrow.compute as pc
 
 from headrace.endpoints.ytsaurus.select_grammar import Node, wrong
 from headrace.endpoints.ytsaurus.select_numbers import times, whole
-from headrace.endpoints.ytsaurus.select_types import NUMBERS, Array, Value, as_texts, constant_text, kind, shown, string_of
+from headrace.endpoints.ytsaurus.select_types import (
+    NUMBERS,
+    Array,
+    Value,
+    as_texts,
+    constant_text,
+    kind,
+    shown,
+    string_of,
+)
 from headrace.endpoints.ytsaurus.select_values import Expressions, Function
 
 
@@ -64,7 +73,7 @@ def _by_pattern(name: str, around: str = "{}", *, replaced: int | None = None) -
             return Value(getattr(pc, name)(as_texts(text.data), around.format(regex)))
         other = constant_text(more[0], nodes[2])
         found = getattr(pc, name)(as_texts(text.data), regex, other, max_replacements=replaced)
-        return Value(found.cast(pa.binary()))
+        return Value(found.cast(text.type))
 
     return run
 
