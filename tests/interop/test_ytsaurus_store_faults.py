@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,35 +14,24 @@ from headrace.errors import HeadraceError, OffsetConflictError, OptionError, Sto
 from headrace.model import RowChange
 from headrace.ports import Advance, Append, Publisher, Queue, Store, Write
 from headrace.stores.ytsaurus import works, writing
-from tests.conformance import serving
 from tests.conformance.queue_reading import consumer_of, data_in, values
 from tests.conformance.reading import rows_of
 from tests.interop.faulty_proxy import CUT_ANSWER, LOSE_ANSWER, LOSE_REQUEST, FaultyProxy, error, faulty_proxy
+from tests.interop.ytsaurus_server import TOKEN, YtServer
 
 PATIENCE = 6
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    yield serving.ytsaurus_endpoint()
-    serving.stop()
-
-
 @pytest.fixture
-def proxy(endpoint: str) -> Iterator[FaultyProxy]:
-    with faulty_proxy(endpoint) as running:
+def proxy(yt_server: YtServer) -> Iterator[FaultyProxy]:
+    with faulty_proxy(yt_server.url) as running:
         yield running
 
 
 @pytest.fixture
-def directory() -> str:
-    return f"//faults/{uuid.uuid4().hex}"
-
-
-@pytest.fixture
-def store(proxy: FaultyProxy, directory: str) -> Store:
+def store(proxy: FaultyProxy, home: str) -> Store:
     """A store behind the proxy, with two queues, a table and a consumer."""
-    store = headrace.open(f"yt+http://{proxy.address}{directory}", token=serving.TOKEN, retry_seconds=PATIENCE)
+    store = headrace.open(f"yt+http://{proxy.address}{home}", token=TOKEN, retry_seconds=PATIENCE)
     store.create_queue("out", {"data": "string"})
     store.create_queue("in", {"data": "string"}).append(values(*map(str, range(10))))
     store.create_table("table", {"id": "string", "n": "long"}, "id")
@@ -197,7 +185,7 @@ def test_lost_answers_do_not_repeat_a_part(store: Store, proxy: FaultyProxy, pub
 @pytest.mark.usefixtures("in_parts")
 @pytest.mark.parametrize("call", [1, 5, 8, 9, 10])
 def test_a_driver_that_was_overtaken_writes_no_older_rows(
-    store: Store, proxy: FaultyProxy, publisher: Publisher, endpoint: str, directory: str, call: int
+    store: Store, proxy: FaultyProxy, publisher: Publisher, yt_server: YtServer, home: str, call: int
 ) -> None:
     def rows(number: int) -> pa.RecordBatch:
         return batch_of([{"id": value, "n": number} for value in MANY])
@@ -207,7 +195,7 @@ def test_a_driver_that_was_overtaken_writes_no_older_rows(
         Write("table", RowChange.PUT, tuple(publisher.stage(1, [rows(1)], table="table", change=RowChange.PUT))),
     ]
     asked = {"commit_transaction": 0, "push_queue_producer": 0}
-    other = headrace.open(f"yt+{endpoint}{directory}", token=serving.TOKEN).publisher("job")
+    other = headrace.open(f"yt+{yt_server.url}{home}", token=TOKEN).publisher("job")
 
     def fault(command: str) -> str:
         # The intent is committed first. The other driver finishes it, and publishes the next batch, before this call.
@@ -301,10 +289,10 @@ def test_tablets_that_are_being_moved_are_waited_for(store: Store, proxy: Faulty
     assert data_in(queue)[10:] == ["once"]
 
 
-def test_a_transaction_is_begun_at_another_proxy_when_its_own_is_gone(endpoint: str, directory: str) -> None:
-    with faulty_proxy(endpoint) as proxy, faulty_proxy(endpoint) as going:
+def test_a_transaction_is_begun_at_another_proxy_when_its_own_is_gone(yt_server: YtServer, home: str) -> None:
+    with faulty_proxy(yt_server.url) as proxy, faulty_proxy(yt_server.url) as going:
         proxy.hosts = [going.address]
-        store = headrace.open(f"yt+http://{proxy.address}{directory}", token=serving.TOKEN, retry_seconds=4)
+        store = headrace.open(f"yt+http://{proxy.address}{home}", token=TOKEN, retry_seconds=4)
         queue = store.create_queue("q", {"data": "string"})
         queue.append(values("before"))
         assert "commit_transaction" in going.commands
@@ -335,15 +323,15 @@ def test_an_advance_that_did_not_get_through_is_tried_again(store: Store, proxy:
 
 
 def test_a_proxy_that_is_not_there_is_an_error_with_its_address_and_without_the_token() -> None:
-    store = headrace.open("yt+http://127.0.0.1:9//x", token=serving.TOKEN, retry_seconds=0)
+    store = headrace.open("yt+http://127.0.0.1:9//x", token=TOKEN, retry_seconds=0)
     with pytest.raises(StoreBusyError) as caught:
         store.tables()
     assert "127.0.0.1" in str(caught.value)
-    assert serving.TOKEN not in str(caught.value)
+    assert TOKEN not in str(caught.value)
 
 
-def test_a_wrong_token_is_an_option_to_set(endpoint: str) -> None:
-    store = headrace.open(f"yt+{endpoint}//x", token="wrong-token", retry_seconds=0)
+def test_a_wrong_token_is_an_option_to_set(yt_server: YtServer) -> None:
+    store = headrace.open(f"yt+{yt_server.url}//x", token="wrong-token", retry_seconds=0)
     with pytest.raises(OptionError, match="YT_TOKEN") as caught:
         store.tables()
     assert "wrong-token" not in str(caught.value)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -18,32 +16,21 @@ from headrace.feeds.queue_reading import QueueRange, read_rows
 from headrace.model import Start, StartKind
 from headrace.ports import Queue, Store
 from headrace.stores.ytsaurus import connection, queues
-from tests.conformance import serving
 from tests.conformance.queue_reading import consumer_of, edges, values
+from tests.interop.ytsaurus_server import TOKEN, YtServer
 
 EARLIEST = Start(StartKind.EARLIEST)
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    yield serving.ytsaurus_endpoint()
-    serving.stop()
+@pytest.fixture
+def store(yt_server: YtServer, home: str) -> Store:
+    return headrace.open(f"yt+{yt_server.url}{home}", token=TOKEN, retry_seconds=10)
 
 
 @pytest.fixture
-def directory() -> str:
-    return f"//reading/{uuid.uuid4().hex}"
-
-
-@pytest.fixture
-def store(endpoint: str, directory: str) -> Store:
-    return headrace.open(f"yt+{endpoint}{directory}", token=serving.TOKEN, retry_seconds=10)
-
-
-@pytest.fixture
-def client(endpoint: str) -> YtClient:
+def client(yt_server: YtServer) -> YtClient:
     """The official client, as its users make it."""
-    return YtClient(proxy=endpoint, token=serving.TOKEN)
+    return YtClient(proxy=yt_server.url, token=TOKEN)
 
 
 @pytest.fixture
@@ -69,10 +56,10 @@ def test_rows_keep_their_order_over_several_pulls(queue: Queue, monkeypatch: pyt
 
 
 def test_rows_trimmed_after_the_batch_was_planned_are_missed_and_others_not_read_instead(
-    queue: Queue, client: YtClient, directory: str
+    queue: Queue, client: YtClient, home: str
 ) -> None:
     planned = QueueRange("q", 0, 0, 500)
-    client.trim_rows(f"{directory}/q", 0, 100)
+    client.trim_rows(f"{home}/q", 0, 100)
     with pytest.raises(DataLossError, match=r"rows 0 to 99 of partition 0.*failOnDataLoss"):
         numbers(queue, planned)
     pages = list(read_rows(queue, planned, fail_on_data_loss=False))
@@ -93,11 +80,11 @@ def test_partitions_that_are_added_while_a_query_runs_are_read(store: Store, que
 
 
 def test_fewer_partitions_are_an_error_and_not_passed_over(
-    store: Store, queue: Queue, client: YtClient, directory: str
+    store: Store, queue: Queue, client: YtClient, home: str
 ) -> None:
     feed = QueueFeed(store, [queue], start=EARLIEST)
     end = feed.latest(feed.latest(feed.initial()))
-    path = f"{directory}/q"
+    path = f"{home}/q"
     client.unmount_table(path, sync=True)
     client.reshard_table(path, tablet_count=1, sync=True)
     client.mount_table(path, sync=True)
@@ -120,20 +107,20 @@ def test_a_second_reader_of_a_consumer_is_found_out(store: Store, queue: Queue) 
 
 
 def test_rows_of_other_writers_are_read_and_ours_by_other_readers(
-    store: Store, queue: Queue, client: YtClient, directory: str
+    store: Store, queue: Queue, client: YtClient, home: str
 ) -> None:
-    client.insert_rows(f"{directory}/q", [{"n": 5, "$tablet_index": 1}, {"$tablet_index": 1}])
+    client.insert_rows(f"{home}/q", [{"n": 5, "$tablet_index": 1}, {"$tablet_index": 1}])
     assert queue.read(1, 0).rows.to_pylist() == [{"n": 5}, {"n": None}]
     queue.append({"n": 6}, partition=1)
-    found = list(client.pull_queue(f"{directory}/q", 2, 1))
+    found = list(client.pull_queue(f"{home}/q", 2, 1))
     assert [(row["$row_index"], row["n"]) for row in found] == [(2, 6)]
 
 
 def test_where_rows_went_is_told_though_others_append_at_the_same_time(
-    store: Store, client: YtClient, directory: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, client: YtClient, home: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = store.create_queue("busy", {"data": "string", "x": "double"})
-    path = f"{directory}/busy"
+    path = f"{home}/busy"
     found = type(queue)._ends  # type: ignore[attr-defined]
 
     def looked(*arguments: object) -> object:

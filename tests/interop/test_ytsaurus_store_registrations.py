@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,26 +13,15 @@ import headrace
 from headrace.ports import Store
 from headrace.stores.ytsaurus.connection import Connection
 from headrace.wire.ytsaurus.errors import YtError
-from tests.conformance import serving
 from tests.conformance.queue_reading import consumer_of, edges, values
+from tests.interop.ytsaurus_server import TOKEN, YtServer
 
 LIST = "list_queue_consumer_registrations"
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    yield serving.ytsaurus_endpoint()
-    serving.stop()
-
-
 @pytest.fixture
-def directory() -> str:
-    return f"//registrations/{uuid.uuid4().hex}"
-
-
-@pytest.fixture
-def store(endpoint: str, directory: str) -> Store:
-    store = headrace.open(f"yt+{endpoint}{directory}", token=serving.TOKEN, retry_seconds=10)
+def store(yt_server: YtServer, home: str) -> Store:
+    store = headrace.open(f"yt+{yt_server.url}{home}", token=TOKEN, retry_seconds=10)
     store.create_queue("q", {"data": "string"}).append(values("a", "b", "c"))
     return store
 
@@ -82,11 +70,11 @@ def test_a_consumer_has_a_status_before_the_queue_agent_knows_it(store: Store, m
     assert (partition.unread_rows, partition.last_consumed) == (3, None)
 
 
-def test_rows_are_kept_for_a_vital_consumer_on_another_cluster(store: Store, endpoint: str, directory: str) -> None:
-    client = YtClient(proxy=endpoint, token=serving.TOKEN)
+def test_rows_are_kept_for_a_vital_consumer_on_another_cluster(store: Store, yt_server: YtServer, home: str) -> None:
+    client = YtClient(proxy=yt_server.url, token=TOKEN)
     consumer_of(store, "reader", "q", vital=True).advance("q", {0: 3})
-    client.register_queue_consumer(f"{directory}/q", "faraway://tmp/consumer", vital=True)
+    client.register_queue_consumer(f"{home}/q", "faraway://tmp/consumer", vital=True)
     assert store.queue("q").trim() == 0
     assert edges(store.queue("q")) == [(0, 3)]
-    client.unregister_queue_consumer(f"{directory}/q", "faraway://tmp/consumer")
+    client.unregister_queue_consumer(f"{home}/q", "faraway://tmp/consumer")
     assert store.queue("q").trim() == 3

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -16,33 +14,15 @@ from headrace.errors import OptionError, SchemaError
 from headrace.model import Predicate
 from headrace.ports import Store
 from headrace.types import type_name
-from tests.conformance import serving
+from tests.interop.ytsaurus_server import TOKEN, YtServer
 
 RAW = YsonFormat(encoding=None)
 BYTES = [b"\x00", b"\x7f\xff\xfe", b"\xff"]
 LIST = {"type_name": "list", "item": "string"}
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    yield serving.ytsaurus_endpoint()
-    serving.stop()
-
-
-@pytest.fixture
-def client(endpoint: str) -> YtClient:
-    return YtClient(proxy=endpoint, token=serving.TOKEN)
-
-
-@pytest.fixture
-def directory(client: YtClient) -> str:
-    directory = f"//strings/{uuid.uuid4().hex}"
-    client.create("map_node", directory, recursive=True)
-    return directory
-
-
-def opened(endpoint: str, directory: str, **options: Any) -> Store:
-    return headrace.open(f"yt+{endpoint}{directory}", token=serving.TOKEN, retry_seconds=10, **options)
+def opened(yt_server: YtServer, home: str, **options: Any) -> Store:
+    return headrace.open(f"yt+{yt_server.url}{home}", token=TOKEN, retry_seconds=10, **options)
 
 
 def create(client: YtClient, path: str, *schema: dict[str, Any]) -> None:
@@ -54,8 +34,8 @@ def columns(schema: pa.Schema) -> dict[str, str]:
     return {field.name: type_name(field.type) for field in schema}
 
 
-def test_queues_of_any_bytes_are_read_and_written(endpoint: str, client: YtClient, directory: str) -> None:
-    path = f"{directory}/q"
+def test_queues_of_any_bytes_are_read_and_written(yt_server: YtServer, client: YtClient, home: str) -> None:
+    path = f"{home}/q"
     create(
         client,
         path,
@@ -64,7 +44,7 @@ def test_queues_of_any_bytes_are_read_and_written(endpoint: str, client: YtClien
         {"name": "parts", "type_v3": LIST},
     )
     client.insert_rows(path, [{b"data": BYTES[1], b"note": b"hi", b"parts": BYTES}], format=RAW)
-    queue = opened(endpoint, directory, binary_strings=True).queue("q")
+    queue = opened(yt_server, home, binary_strings=True).queue("q")
     assert columns(queue.schema.arrow) == {"data": "binary", "note": "string", "parts": "array<binary not null>"}
     first = {"data": BYTES[1], "note": "hi", "parts": BYTES}
     assert queue.read(0, 0).rows.to_pylist() == [first]
@@ -75,13 +55,13 @@ def test_queues_of_any_bytes_are_read_and_written(endpoint: str, client: YtClien
     assert (pulled[b"data"], pulled[b"parts"]) == (b"\x80", [])
 
 
-def test_tables_of_any_bytes_are_scanned_and_changed(endpoint: str, client: YtClient, directory: str) -> None:
-    path = f"{directory}/t"
+def test_tables_of_any_bytes_are_scanned_and_changed(yt_server: YtServer, client: YtClient, home: str) -> None:
+    path = f"{home}/t"
     create(
         client, path, {"name": "id", "type": "string", "sort_order": "ascending"}, {"name": "data", "type": "string"}
     )
     client.insert_rows(path, [{b"id": each, b"data": each * 2} for each in BYTES], format=RAW)
-    table = opened(endpoint, directory, binary_strings=True).table("t")
+    table = opened(yt_server, home, binary_strings=True).table("t")
     assert columns(table.schema.arrow) == {"id": "binary", "data": "binary"}
     assert table.scan().read_all().to_pylist() == [{"id": each, "data": each * 2} for each in BYTES]
     for predicate, found in [
@@ -97,25 +77,25 @@ def test_tables_of_any_bytes_are_scanned_and_changed(endpoint: str, client: YtCl
     assert list(client.select_rows(f"* from [{path}]", format=RAW)) == [{b"id": b"\xfe", b"data": b"\xfd"}]
 
 
-def test_what_is_not_text_names_the_remedy(endpoint: str, client: YtClient, directory: str) -> None:
-    path = f"{directory}/q"
+def test_what_is_not_text_names_the_remedy(yt_server: YtServer, client: YtClient, home: str) -> None:
+    path = f"{home}/q"
     create(client, path, {"name": "data", "type": "string"})
     client.insert_rows(path, [{b"data": b"fine"}, {b"data": b"\xff"}], format=RAW)
     with pytest.raises(SchemaError, match=re.escape("row 1 has a value that does not fit column 'data'")) as found:
-        opened(endpoint, directory).queue("q").read(0, 0)
+        opened(yt_server, home).queue("q").read(0, 0)
     assert "binary_strings" in str(found.value)
 
 
-def test_a_store_that_takes_strings_as_bytes_makes_texts_utf8(endpoint: str, client: YtClient, directory: str) -> None:
-    store = opened(endpoint, directory, binary_strings=True)
+def test_a_store_that_takes_strings_as_bytes_makes_texts_utf8(yt_server: YtServer, client: YtClient, home: str) -> None:
+    store = opened(yt_server, home, binary_strings=True)
     queue = store.create_queue("q", {"text": "string", "raw": "binary"})
     assert columns(queue.schema.arrow) == {"text": "string", "raw": "binary"}
-    assert [column["type"] for column in client.get(f"{directory}/q/@schema")] == ["utf8", "string"]
+    assert [column["type"] for column in client.get(f"{home}/q/@schema")] == ["utf8", "string"]
     store.create_queue("q", {"text": "string", "raw": "binary"}, exist_ok=True)
     table = store.create_table("t", {"id": "string", "raw": "binary"}, "id")
     table.put([{"id": "a", "raw": b"\xff"}])
     # To whoever opens it the other way, it is the same table.
-    for each in (store, opened(endpoint, directory)):
+    for each in (store, opened(yt_server, home)):
         assert columns(each.table("t").schema.arrow) == {"id": "string", "raw": "binary"}
         assert each.table("t").get({"id": "a"}) == {"id": "a", "raw": b"\xff"}
 
