@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-KILLS = int(os.environ.get("HEADRACE_CHAOS_KILLS", "6"))
+KILLS = int(os.environ.get("HEADRACE_CHAOS_KILLS", "4"))
 SEED = int(os.environ.get("HEADRACE_CHAOS_SEED", str(random.SystemRandom().randrange(10**6))))
 # A driver takes seconds to come back, a worker none: so many kills of each in ten.
 VICTIMS = ["driver"] * 3 + ["worker"] * 4 + ["writer"] * 3

@@ -170,14 +170,19 @@ def test_rows_that_are_refused_are_reported_with_their_keys_and_the_others_writt
     assert len(service.asked) == 1
 
 
-def test_a_row_that_no_request_can_hold_is_reported_with_its_key() -> None:
+def test_a_row_that_no_request_can_hold_is_reported_with_its_key_and_not_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     service = Service()
+    pauses: list[float] = []
+    monkeypatch.setattr("headrace.stores.tablestore.writing.time.sleep", pauses.append)
     big = {"note": "x" * 1_500_000, "big": "x" * 1_500_000, "wide": "x" * 1_500_000}
     schema = TableSchema.of({"id": "string", **dict.fromkeys(big, "string")}, "id")
     table = pa.Table.from_pylist([{"id": "a"}, {"id": "b", **big}, {"id": "c"}], schema.changes)
     with pytest.raises(RowsNotWrittenError, match=r"1 of 3 rows.*\('b',\): too large: 45\d+ bytes; at most 41"):
         service.writer().write("t", schema, RowChange.PUT, table)
     assert [keys(asked) for asked in service.asked] == [["a", "c"]]
+    assert pauses == []
 
 
 def test_an_answer_that_does_not_tell_of_every_row_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:

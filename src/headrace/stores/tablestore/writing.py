@@ -62,6 +62,11 @@ class _Encoded:
     data: Sequence[bytes]
     rows: np.ndarray
 
+    @property
+    def sizes(self) -> np.ndarray:
+        """The bytes of each row."""
+        return np.fromiter(map(len, self.data), np.int64, len(self.data))
+
     def take(self, places: Sequence[int] | np.ndarray) -> _Encoded:
         return replace(self, data=[self.data[place] for place in places], rows=self.rows[places])
 
@@ -116,7 +121,7 @@ class Writer:
         deadline = time.monotonic() + self._options.retry_seconds
         pause = _FIRST_PAUSE
         tries = 0
-        failures: list[Failure] = []
+        failures, encoded = _fitting(encoded)
         while True:
             failed = self._send_once(table, encoded)
             again = [place for place, failure in failed if failure.may_pass]
@@ -132,19 +137,12 @@ class Writer:
 
     def _send_once(self, table: str, encoded: _Encoded) -> list[tuple[int, Failure]]:
         """Send rows in as many requests as they need; return the places among them, and why, of those that failed."""
-        sizes = np.fromiter(map(len, encoded.data), np.int64, len(encoded.data))
-        failed = [
-            (place, Failure(int(encoded.rows[place]), _TOO_LARGE, f"{sizes[place]} bytes; at most {_MOST_ROW_BYTES}"))
-            for place in np.flatnonzero(sizes > _MOST_ROW_BYTES).tolist()
-        ]
-        fitting = np.flatnonzero(sizes <= _MOST_ROW_BYTES)
-        parts = requests(sizes[fitting], self._options.rows_per_request, self._options.bytes_per_request)
+        parts = requests(encoded.sizes, self._options.rows_per_request, self._options.bytes_per_request)
         if not parts:
-            return failed
+            return []
         with ThreadPoolExecutor(min(len(parts), self._options.requests_in_flight), "headrace-write") as pool:
-            for found in pool.map(lambda part: self._request(table, encoded, fitting[part].tolist()), parts):
-                failed += found
-        return failed
+            found = pool.map(lambda part: self._request(table, encoded, range(part.start, part.stop)), parts)
+            return [failed for each in found for failed in each]
 
     def _request(self, table: str, encoded: _Encoded, places: Sequence[int]) -> list[tuple[int, Failure]]:
         request = pb.BatchWriteRowRequest()
@@ -184,6 +182,16 @@ class Writer:
         if not self._options.ignore_failed_rows:
             raise error
         _log.warning("%s", error)
+
+
+def _fitting(encoded: _Encoded) -> tuple[list[Failure], _Encoded]:
+    """Return failures of the rows that no request can hold, and the other rows."""
+    sizes = encoded.sizes
+    failures = [
+        Failure(int(encoded.rows[place]), _TOO_LARGE, f"{sizes[place]} bytes; at most {_MOST_ROW_BYTES}")
+        for place in np.flatnonzero(sizes > _MOST_ROW_BYTES).tolist()
+    ]
+    return failures, encoded.take(np.flatnonzero(sizes <= _MOST_ROW_BYTES)) if failures else encoded
 
 
 def _shown(key: Key) -> str:
