@@ -25,16 +25,6 @@ os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
 
-# Files that take minutes; whichever of them begins last, one of two processes waits for.
-_LONG = ("chaos", "spark")
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let long files begin first, whatever random order there is among them and among the others."""
-    items.sort(key=lambda item: item.path.parent.name not in _LONG)
-
-
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for the tests of a module."""

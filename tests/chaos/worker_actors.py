@@ -66,7 +66,8 @@ def handled_by_row(directory: Path) -> tuple[dict[int, list[int]], set[int]]:
     """
     found: dict[int, dict[int, None]] = defaultdict(dict)
     workers = set()
-    for line in (directory / "handled").read_text().splitlines():
+    written = directory / "handled"
+    for line in written.read_text().splitlines() if written.exists() else ():
         try:
             row, version, process = json.loads(line)
         except ValueError:
