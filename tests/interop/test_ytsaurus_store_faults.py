@@ -257,7 +257,7 @@ def test_calls_on_tables_are_repeated(store: Store, proxy: FaultyProxy, command:
 
 def test_a_table_that_stays_unmounted_is_an_error_that_names_the_remedy(store: Store, proxy: FaultyProxy) -> None:
     proxy.times("insert_rows", error(1702, "Tablet 1-2-3-4 is not mounted"), 1000)
-    with pytest.raises(StoreError, match=r"//faults.*Tablet 1-2-3-4 is not mounted.*yt mount-table"):
+    with pytest.raises(StoreError, match=r"//tmp/.*Tablet 1-2-3-4 is not mounted.*yt mount-table"):
         store.table("table").put({"id": "a"})
 
 
