@@ -31,15 +31,16 @@ _IGNORE = pb.Condition(row_existence=pb.IGNORE)
 _IMPATIENT = """
 import os, sys
 from pathlib import Path
-from headrace.endpoints import connections
-connections.HEAD_SECONDS = connections.READING_SECONDS = connections.STOPPING_SECONDS = 0.5
 from headrace.endpoints.tablestore.app import Bounds
 from headrace.endpoints.tablestore.configuration import Configuration
-from headrace.endpoints.tablestore.server import log_as_json, serve
+from headrace.endpoints.tablestore.server import serve
+from headrace.http.limits import Limits
+from headrace.http.logs import log_as_json
 log_as_json()
 configuration = Configuration.load(Path(sys.argv[1]), None, environ=os.environ)
 ready = lambda host, port: print('{"host": "%s", "port": %d}' % (host, port), flush=True)
-serve(configuration, 0, ready=ready, bounds=Bounds(workers=2, waiting=2, body_seconds=0.5))
+limits = Limits(head_seconds=0.5, reading_seconds=0.5, drain_seconds=0.5, stopping_seconds=0.5)
+serve(configuration, 0, ready=ready, bounds=Bounds(workers=2, waiting=2, body_seconds=0.5), limits=limits)
 """
 
 

@@ -20,17 +20,19 @@ TOKEN = "only-for-tests"
 PATIENCE = 30.0
 _IMPATIENT = """
 import os, sys
-from headrace.endpoints import connections, serving
-connections.HEAD_SECONDS = connections.READING_SECONDS = connections.STOPPING_SECONDS = 0.5
-serving.GRACE_SECONDS, serving.STOP_SECONDS = 1, 2.0
-from headrace.endpoints.serving import log_as_json
-from headrace.endpoints.ytsaurus.app import Bounds
+from headrace.endpoints.ytsaurus.app import HEAD_BYTES, Bounds
 from headrace.endpoints.ytsaurus.configuration import Configuration
 from headrace.endpoints.ytsaurus.server import serve
+from headrace.http.limits import Limits
+from headrace.http.logs import log_as_json
 log_as_json()
 configuration = Configuration.load(sys.argv[1], None, cluster_name="primary", environ=os.environ)
 ready = lambda host, port: print('{"host": "%s", "port": %d}' % (host, port), flush=True)
-serve(configuration, 0, ready=ready, bounds=Bounds(workers=2, waiting=2, silent_seconds=0.5))
+limits = Limits(
+    head_bytes=HEAD_BYTES, head_seconds=0.5, reading_seconds=0.5, drain_seconds=0.5, stopping_seconds=0.5,
+    grace_seconds=1, stop_seconds=2.0,
+)
+serve(configuration, 0, ready=ready, bounds=Bounds(workers=2, waiting=2, silent_seconds=0.5), limits=limits)
 """
 
 

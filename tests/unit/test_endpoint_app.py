@@ -26,8 +26,8 @@ from headrace.endpoints.tablestore.app import Bounds, TablestoreApp
 from headrace.endpoints.tablestore.configuration import AccessKey, Configuration
 from headrace.endpoints.tablestore.instances import Instance, Instances
 from headrace.endpoints.tablestore.operations import OPERATIONS, Operation
-from headrace.endpoints.tablestore.server import JsonFormatter
 from headrace.errors import OptionError
+from headrace.http.logs import JsonFormatter
 from headrace.wire.plainbuffer.rows import encode_row
 from headrace.wire.plainbuffer.values import Cell, Row
 from headrace.wire.tablestore import table_pb2 as pb
@@ -240,7 +240,7 @@ def test_a_body_that_is_too_large_is_refused_whether_it_says_so_or_not(client: C
     answer = client.send("/ListTable", body, headers={**headers, "content-length": str(len(body))}, parts=10)
     assert (answer.status, answer.code) == (413, "OTSRequestBodyTooLarge")
     assert verify_response("/ListTable", answer.headers, KEY)
-    assert client.app._body_bytes == client.app._requests == 0
+    assert client.app._workload.body_bytes == client.app._workload.requests == 0
 
 
 def create(client: Client) -> None:
@@ -362,7 +362,7 @@ def test_a_client_that_goes_away_leaves_nothing(client: Client) -> None:
     raw = [(name.encode(), value.encode()) for name, value in signed(EMPTY).items()]
     asyncio.run(client.app({"type": "http", "method": "POST", "path": "/ListTable", "headers": raw}, receive, send))
     assert sent == []
-    assert client.app._requests == 0
+    assert client.app._workload.requests == 0
 
 
 def test_our_own_mistakes_are_logged_and_not_told(client: Client, caplog: pytest.LogCaptureFixture) -> None:

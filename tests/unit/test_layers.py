@@ -31,13 +31,15 @@ GROUND = {
 ALLOWED = {
     "stores": GROUND,
     "feeds": GROUND | {"feeds"},
-    "checkpoints": GROUND | {"checkpoints"},
+    # The base of servers knows errors only.
+    "http": {"errors", "http"},
+    "checkpoints": GROUND | {"checkpoints", "http"},
     "spark": GROUND | {"feeds", "checkpoints", "spark", "opening"},
     "streaming_sql": GROUND | {"feeds", "spark", "opening", "streaming_sql"},
     # The embedded store behind another's protocol.
-    "endpoints": GROUND | {"opening", "endpoints", "stores"},
+    "endpoints": GROUND | {"opening", "endpoints", "stores", "http"},
     "demo": GROUND | {"feeds", "spark", "opening", "streaming_sql", "demo", "cli"},
-    "cli": GROUND | {"feeds", "spark", "opening", "streaming_sql", "endpoints", "demo", "cli"},
+    "cli": GROUND | {"feeds", "spark", "opening", "streaming_sql", "endpoints", "demo", "cli", "http"},
 }
 # They look into the files of an embedded store on purpose: a check of its health, and a proof from outside.
 INSPECTORS = {"cli/store_checks.py", "demo/story.py"}

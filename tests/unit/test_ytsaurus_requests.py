@@ -304,7 +304,7 @@ def test_a_directory_that_is_being_served_is_not_served_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADRACE_YT_TOKEN", "secret")
-    monkeypatch.setattr("headrace.endpoints.serving.log_as_json", lambda *, requests: None)
+    monkeypatch.setattr("headrace.http.logs.log_as_json", lambda *, requests: None)
     cluster = Cluster(tmp_path)
     try:
         assert main(["serve", "--root", str(tmp_path), "--ytsaurus", "0"]) != 0

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from headrace.checkpoints import protocol, tokens
 from headrace.checkpoints.operations import NotServedError, Operations
@@ -15,56 +14,60 @@ from headrace.checkpoints.places import Places
 from headrace.checkpoints.protocol import Answer, Request
 from headrace.checkpoints.tokens import Tokens
 from headrace.errors import HeadraceError
+from headrace.http.application import Application, DisconnectedError, Receive, Scope, Send, mark_authenticated
+from headrace.http.limits import Limits
+from headrace.http.workload import HeldBytes, IncomingBody, OverloadedError, Workload
 from headrace.ports import Upload
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _Result = TypeVar("_Result")
 
 # Requests that are worked on at once. Uploads and downloads hold no thread while they wait for their client.
 _WORKERS = 8
-_HELD_BYTES = 1 << 20
+# A part of an upload is given to the store when it has so many bytes, or all parts together have more than these.
+_PART_BYTES = 1 << 20
+_HELD_BYTES = 64 << 20
+LIMITS = Limits(
+    connections=2048, anonymous=256, anonymous_per_address=128, head_bytes=32 << 10, grace_seconds=1, stop_seconds=5.0
+)
+"""Limits that leave the driver its descriptors and memory, and suffice for some hundred executors."""
 _log = logging.getLogger("headrace")
-
-
-class _Disconnected(Exception):
-    """The client went away before its request was complete, or its answer."""
 
 
 class _StoppingError(Exception):
     """Nothing is worked on any more."""
 
 
-class CheckpointApp:
+class CheckpointApp(Application):
     """WebHDFS over the directories of `Places`, for callers with a token of `Tokens`."""
+
+    limits = LIMITS
 
     def __init__(self, places: Places, access: Tokens) -> None:
         self._operations = Operations(places)
         self._access = access
         self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="headrace-checkpoints")
+        self._workload = Workload(requests=LIMITS.connections, body_bytes=_HELD_BYTES)
 
     def close(self) -> None:
-        """Wait for what is being worked on."""
+        """Wait for requests that are at work."""
         self._pool.shutdown()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        with contextlib.suppress(_Disconnected):
-            try:
-                answer = await self._answer(scope, receive, send)
-            except NotServedError as error:
-                answer = protocol.access_denied(403, str(error))
-            except HeadraceError as error:
-                answer = protocol.told(error)
-            except _StoppingError as error:
-                answer = Answer(503, str(error).encode())
-            except Exception as error:
-                _log.exception("a request for a checkpoint's file failed")
-                answer = protocol.told(error)
-            if answer is not None:
-                await _send(send, answer)
+    async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            answer = await self._answer(scope, receive, send)
+        except NotServedError as error:
+            answer = protocol.access_denied(403, str(error))
+        except HeadraceError as error:
+            answer = protocol.told(error)
+        except _StoppingError as error:
+            answer = Answer(503, str(error).encode())
+        except DisconnectedError:
+            raise
+        except Exception as error:
+            _log.exception("a request for a checkpoint's file failed")
+            answer = protocol.told(error)
+        if answer is not None:
+            await _send(send, answer)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> Answer | None:
         """Return the answer to a request; None once it is sent."""
@@ -72,9 +75,13 @@ class CheckpointApp:
         query = scope["query_string"].decode("latin-1")
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         if method == "POST" and raw_path == tokens.PATH:
-            return self._access.exchange(await _small_body(receive))
+            answer = self._access.exchange(await _small_body(scope, receive))
+            if answer.status == 200:
+                mark_authenticated(scope)
+            return answer
         if not self._access.accept(headers.get(b"authorization", "")):
             return protocol.access_denied(401, "This server answers to the driver and the executors of its query only.")
+        mark_authenticated(scope)
         request = protocol.parse_request(method, raw_path, query)
         if request is None:
             return Answer(404)
@@ -84,7 +91,7 @@ class CheckpointApp:
                 await self._run(self._operations.check_creation, request)
                 return protocol.redirect(scope["scheme"], host, raw_path, query)
             case "PUT CREATE":
-                return await self._create(request, receive)
+                return await self._create(request, scope, receive)
             case "GET OPEN" if not request.has_data:
                 self._operations.place(request.path)
                 return protocol.redirect(scope["scheme"], host, raw_path, query)
@@ -93,21 +100,35 @@ class CheckpointApp:
                 return None
         return await self._run(self._operations.answer, request)
 
-    async def _create(self, request: Request, receive: Receive) -> Answer:
+    async def _create(self, request: Request, scope: Scope, receive: Receive) -> Answer:
         """Write a file; it is there when the whole body is. The client takes as long as its task does."""
         place = self._operations.place(request.path)
         upload = await self._run(lambda: place.files.create(place.path, overwrite=request.flag("overwrite")))
+        body = IncomingBody(scope, receive)
         try:
-            held = bytearray()
-            async for part in _body(receive):
-                held += part
-                if len(held) >= _HELD_BYTES:
-                    await self._run(upload.write, bytes(held))
-                    held.clear()
-            await self._run(_finish, upload, bytes(held))
+            with self._workload.request() as held:
+                rest = await self._write(upload, body, held)
+                await self._run(_finish, upload, rest)
         finally:
             await self._run(upload.abort)
         return Answer(201)
+
+    async def _write(self, upload: Upload, body: IncomingBody, held: HeldBytes) -> bytes:
+        """Give a body to an upload, but for the last part, which is returned."""
+        waiting = bytearray()
+        while not body.complete:
+            part = await body.next_part()
+            waiting += part
+            try:
+                held.add(len(part))
+                full = len(waiting) >= _PART_BYTES
+            except OverloadedError:
+                full = True
+            if full:
+                await self._run(upload.write, bytes(waiting))
+                waiting.clear()
+                held.release(held.size)
+        return bytes(waiting)
 
     async def _open(self, request: Request, send: Send) -> None:
         place = self._operations.place(request.path)
@@ -123,7 +144,7 @@ class CheckpointApp:
             except HeadraceError:
                 # Too late to say so: the client finds that bytes are missing, and tries again.
                 _log.warning("a checkpoint's file could not be read to its end", exc_info=True)
-                raise _Disconnected from None
+                raise DisconnectedError from None
         await send({"type": "http.response.body", "body": b""})
 
     async def _run(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
@@ -144,22 +165,14 @@ def _next(parts: Iterator[bytes]) -> bytes | None:
     return next(parts, None)
 
 
-async def _body(receive: Receive) -> AsyncIterator[bytes]:
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _Disconnected
-        more = message.get("more_body", False)
-        yield message.get("body", b"")
-
-
-async def _small_body(receive: Receive) -> bytes:
-    body = bytearray()
-    async for part in _body(receive):
-        if len(body) <= tokens.MAX_REQUEST_BYTES:
-            body += part
-    return bytes(body)
+async def _small_body(scope: Scope, receive: Receive) -> bytes:
+    """Return the body of a request for a token, cut off where it is too long to be one."""
+    body, found = IncomingBody(scope, receive), bytearray()
+    while not body.complete:
+        part = await body.next_part()
+        if len(found) <= tokens.MAX_REQUEST_BYTES:
+            found += part
+    return bytes(found)
 
 
 async def _send(send: Send, answer: Answer) -> None:

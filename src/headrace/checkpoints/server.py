@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import atexit
 import os
-import socket
 import threading
-from typing import Any
 
 from headrace.checkpoints.locations import parse_served, served_url
 from headrace.checkpoints.places import Places
 from headrace.checkpoints.tokens import Tokens
-from headrace.errors import MissingDependencyError, OptionError
+from headrace.http.listening import LOOPBACK as LOOPBACK_ADDRESS
+from headrace.http.listening import in_url, listen
+from headrace.http.serving import ServingThread
 from headrace.ports import Files, Store
 
 LOOPBACK = "localhost"
-_BACKLOG = 2048
-# Above the interval of most triggers, and above the five seconds after which Java gives a connection up.
-_KEEP_ALIVE_SECONDS = 75
-_STOP_SECONDS = 5.0
 
 
 class CheckpointServer:
@@ -33,77 +29,35 @@ class CheckpointServer:
     """
 
     def __init__(self, host: str = LOOPBACK) -> None:
-        try:
-            import uvicorn
-            import uvicorn.protocols.http.httptools_impl
-        except ImportError as error:
-            raise MissingDependencyError(
-                "checkpoints in a store need a package that is not installed",
-                received=error.name,
-                remedy="pip install 'headrace[serve]'",
-            ) from None
         from headrace.checkpoints.app import CheckpointApp
 
         self.host = host
         self.access = Tokens()
         self.places = Places()
-        self._listener = _listen(host)
-        self.port: int = self._listener.getsockname()[1]
-        self._app = CheckpointApp(self.places, self.access)
-        settings = uvicorn.Config(
-            self._app,
-            loop="asyncio",
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=1,
+        listener = listen(
+            LOOPBACK_ADDRESS if host == LOOPBACK else host,
+            0,
+            "checkpoints cannot be served from this address",
+            "a name or address of the machine that the driver runs on",
         )
-        self._server: Any = uvicorn.Server(settings)
-        self._thread = threading.Thread(target=self._run, name="headrace-checkpoints", daemon=True)
-        self._thread.start()
+        self.port: int = listener.getsockname()[1]
+        self._thread = ServingThread(CheckpointApp(self.places, self.access), listener, "headrace-checkpoints")
 
     def __repr__(self) -> str:
         return f"CheckpointServer({self.host!r}, port={self.port})"
 
-    def _run(self) -> None:
-        self._server.run(sockets=[self._listener])
+    @property
+    def address(self) -> str:
+        """Host and port as URLs have them."""
+        return f"{in_url(self.host)}:{self.port}"
 
     def stop(self) -> None:
-        """Stop serving; requests that are being worked on are ended first."""
-        self._server.should_exit = True
-        self._thread.join(_STOP_SECONDS)
-        self._listener.close()
-        self._app.close()
+        """Stop serving; requests that are at work are ended first."""
+        self._thread.stop()
 
     def forget(self) -> None:
-        """Let go of the port in a child process, where nobody listens at it."""
-        self._listener.close()
-
-
-def _listen(host: str) -> socket.socket:
-    address = "127.0.0.1" if host == LOOPBACK else host
-    try:
-        family, _, _, _, bound = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
-        # With the protocol named, asyncio sets TCP_NODELAY; without, every answer waits 40 ms for an acknowledgement.
-        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        try:
-            listener.bind(bound)
-            listener.listen(_BACKLOG)
-        except OSError:
-            listener.close()
-            raise
-    except OSError as error:
-        raise OptionError(
-            f"checkpoints cannot be served from this address: {error.strerror}",
-            received=host,
-            valid="a name or address of the machine that the driver runs on",
-        ) from None
-    return listener
+        """Close the sockets that a child process inherited: nobody serves there."""
+        self._thread.forget()
 
 
 # -- the servers of this process --------------------------------------------------------------------------

@@ -63,14 +63,17 @@ def serve(
     Clients of Tablestore use them with the endpoint http://HOST:PORT, an instance name of their choice, and the
     access key that was configured. Clients of YTsaurus use them with the proxy http://HOST:PORT and the token.
     """
-    from headrace.endpoints.serving import log_as_json
+    from headrace.http.listening import in_url
+    from headrace.http.logs import log_as_json
 
     if (tablestore_port is None) == (ytsaurus_port is None):
-        raise click.UsageError("Give one of --tablestore and --ytsaurus.")
+        raise click.UsageError(
+            "Give one of --tablestore and --ytsaurus; for both, start two processes with a directory each."
+        )
     system = "YTsaurus" if tablestore_port is None else "Tablestore"
 
     def ready(at: str, bound: int) -> None:
-        endpoint = f"http://{f'[{at}]' if ':' in at else at}:{bound}"
+        endpoint = f"http://{in_url(at)}:{bound}"
         app.output.event(
             f"Serving {system} at {endpoint}", endpoint=endpoint, host=at, port=bound, root=str(root.absolute())
         )

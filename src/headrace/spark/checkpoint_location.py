@@ -145,7 +145,7 @@ def _configure(spark: SparkSession, server: CheckpointServer) -> None:
             received=f"{_OAUTH}.client.id",
             remedy="use a session of its own for queries whose checkpoint is in a store: spark.newSession()",
         )
-    address = f"{server.host}:{server.port}"
+    address = server.address
     settings = {
         "dfs.nameservices": ",".join(dict.fromkeys([*_name_services(spark), SERVICE])),
         f"dfs.ha.namenodes.{SERVICE}": "driver",

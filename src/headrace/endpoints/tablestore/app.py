@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,13 +13,23 @@ from urllib.parse import quote
 
 from google.protobuf.message import DecodeError
 
-from headrace.endpoints.application import HEALTH_PATH, Application, DisconnectedError, Receive, Scope, Send
 from headrace.endpoints.tablestore.configuration import Configuration
 from headrace.endpoints.tablestore.errors import INTERNAL, invalid, service_error
 from headrace.endpoints.tablestore.gate import Caller, admit, answer_headers, new_request_id, too_large, unpack
 from headrace.endpoints.tablestore.instances import Instances
 from headrace.endpoints.tablestore.messages import read_message
 from headrace.endpoints.tablestore.operations import OPERATIONS, Operation
+from headrace.http.application import (
+    HEALTH_PATH,
+    Application,
+    DisconnectedError,
+    Receive,
+    Scope,
+    Send,
+    mark_authenticated,
+)
+from headrace.http.limits import Limits
+from headrace.http.workload import HeldBytes, IncomingBody, OverloadedError, Workload
 from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.errors import body as error_body
 from headrace.wire.tablestore.limits import MAX_BODY_BYTES
@@ -54,15 +63,14 @@ class _Exchange:
     Attributes:
         path: as it was sent, which is what the signature is about.
         headers: names in lower case.
-        complete: the body has been read to its end.
     """
 
     path: str
     headers: Mapping[str, str]
+    body: IncomingBody
     id: str = field(default_factory=new_request_id)
     started: float = field(default_factory=time.monotonic)
     caller: Caller | None = None
-    complete: bool = False
 
 
 class TablestoreApp(Application):
@@ -72,6 +80,7 @@ class TablestoreApp(Application):
         configuration: the directory and the access keys.
         operations: path → operation.
         bounds: how much to take on; beyond it clients are told that the server is busy.
+        limits: the limits of connections.
     """
 
     def __init__(
@@ -80,14 +89,17 @@ class TablestoreApp(Application):
         *,
         operations: Mapping[str, Operation] = OPERATIONS,
         bounds: Bounds | None = None,
+        limits: Limits | None = None,
     ) -> None:
+        self.limits = limits or Limits()
         self._configuration = configuration
         self._operations = operations
         self._bounds = bounds or Bounds()
         self._instances = Instances(configuration.root)
         self._pool = ThreadPoolExecutor(self._bounds.workers, thread_name_prefix="headrace-tablestore")
-        self._requests = 0
-        self._body_bytes = 0
+        self._workload = Workload(
+            requests=self._bounds.workers + self._bounds.waiting, body_bytes=self._bounds.body_bytes
+        )
 
     def close(self) -> None:
         """Wait for what is being worked on, and close all instances."""
@@ -100,10 +112,11 @@ class TablestoreApp(Application):
             await _send(send, 200, {"content-type": "application/json"}, b'{"status": "ok"}')
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        exchange = _Exchange((scope.get("raw_path") or quote(path).encode()).decode("latin-1"), headers)
+        sent_path = (scope.get("raw_path") or quote(path).encode()).decode("latin-1")
+        exchange = _Exchange(sent_path, headers, IncomingBody(scope, receive))
         status, code = 200, "OK"
         try:
-            body, answer = await self._answer(scope["method"], exchange, receive)
+            body, answer = await self._answer(scope, exchange)
         except DisconnectedError:
             raise
         except (Exception, asyncio.CancelledError) as error:
@@ -111,40 +124,28 @@ class TablestoreApp(Application):
             status, code = told.status, told.code
             body = error_body(told.code, told.message)
             answer = answer_headers(exchange.path, exchange.id, body, exchange.caller, headers)
-            if not isinstance(error, asyncio.CancelledError):
-                await self._drain(exchange, receive)
-        if not exchange.complete:
+            if not isinstance(error, asyncio.CancelledError | TimeoutError):
+                await exchange.body.drain(_DRAINED_BYTES, self.limits.drain_seconds)
+        if not exchange.body.complete:
             answer["connection"] = "close"
         await _send(send, status, answer, body)
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("request", extra={"facts": _facts(exchange, status=status, code=code, bytes=len(body))})
 
-    async def _answer(self, method: str, exchange: _Exchange, receive: Receive) -> tuple[bytes, dict[str, str]]:
+    async def _answer(self, scope: Scope, exchange: _Exchange) -> tuple[bytes, dict[str, str]]:
         """Return the body and the headers of the answer to a request that succeeds."""
-        if method != "POST":
+        if scope["method"] != "POST":
             raise ServiceError("OTSMethodNotAllowed", "Only POST requests are allowed.")
         caller = exchange.caller = admit(exchange.path, exchange.headers, self._configuration)
+        mark_authenticated(scope)
         operation = self._operations.get(exchange.path)
         if operation is None:
             raise invalid("this endpoint has no such operation", received=exchange.path, valid=sorted(self._operations))
-        if self._requests >= self._bounds.workers + self._bounds.waiting:
-            raise ServiceError("OTSServerBusy", "Too many requests are waiting.")
-        self._requests += 1
-        held = 0
-        try:
-            body = bytearray()
+        with self._workload.request() as held:
             async with asyncio.timeout(self._bounds.body_seconds):
-                async for part in _body(exchange, receive, MAX_BODY_BYTES):
-                    if self._body_bytes + len(part) > self._bounds.body_bytes:
-                        raise ServiceError("OTSServerBusy", "Too many bytes are waiting.")
-                    held += len(part)
-                    self._body_bytes += len(part)
-                    body += part
+                body = await _read(exchange, held)
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._pool, self._work, exchange, operation, caller, bytes(body))
-        finally:
-            self._requests -= 1
-            self._body_bytes -= held
+            return await loop.run_in_executor(self._pool, self._work, exchange, operation, caller, body)
 
     def _work(
         self, exchange: _Exchange, operation: Operation, caller: Caller, body: bytes
@@ -159,30 +160,19 @@ class TablestoreApp(Application):
         # Hashing a large answer here leaves the loop to others.
         return answer, answer_headers(exchange.path, exchange.id, answer, caller, exchange.headers)
 
-    async def _drain(self, exchange: _Exchange, receive: Receive) -> None:
-        """Read what is left of a body, as far as it is worth it: a client that is still sending reads no answer."""
-        with contextlib.suppress(ServiceError, TimeoutError):
-            async with asyncio.timeout(self._bounds.body_seconds):
-                async for _ in _body(exchange, receive, _DRAINED_BYTES):
-                    pass
 
-
-async def _body(exchange: _Exchange, receive: Receive, most: int) -> AsyncIterator[bytes]:
-    """Yield what is left of a body, part by part; raise OTSRequestBodyTooLarge if it has more bytes than allowed."""
-    length = exchange.headers.get("content-length", "")
-    if length.isdigit() and int(length) > most:
+async def _read(exchange: _Exchange, held: HeldBytes) -> bytes:
+    """Return the body of a request; raise OTSRequestBodyTooLarge if it has more bytes than allowed."""
+    if (exchange.body.length or 0) > MAX_BODY_BYTES:
         raise too_large()
-    size = 0
-    while not exchange.complete:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise DisconnectedError
-        part = message.get("body", b"")
-        exchange.complete = not message.get("more_body", False)
-        size += len(part)
-        if size > most:
+    body = bytearray()
+    while not exchange.body.complete:
+        part = await exchange.body.next_part()
+        held.add(len(part))
+        body += part
+        if len(body) > MAX_BODY_BYTES:
             raise too_large()
-        yield part
+    return bytes(body)
 
 
 def _told(error: Exception | asyncio.CancelledError, exchange: _Exchange) -> ServiceError:
@@ -191,6 +181,8 @@ def _told(error: Exception | asyncio.CancelledError, exchange: _Exchange) -> Ser
         return ServiceError("OTSServerUnavailable", "The server stops, and this took too long to wait for it.")
     if isinstance(error, TimeoutError):
         return ServiceError("OTSRequestTimeout", "The body of the request did not come in time.")
+    if isinstance(error, OverloadedError):
+        return ServiceError("OTSServerBusy", f"{error}.")
     known = service_error(error)
     if known is not None:
         return known

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.endpoints.serving import LOOPBACK, JsonFormatter, log_as_json, run
 from headrace.endpoints.tablestore.app import Bounds, TablestoreApp
 from headrace.endpoints.tablestore.configuration import Configuration
 from headrace.errors import StoreError
-
-__all__ = ["LOOPBACK", "JsonFormatter", "log_as_json", "serve"]
+from headrace.http.limits import Limits
+from headrace.http.listening import LOOPBACK
+from headrace.http.serving import run
 
 
 def serve(
@@ -19,10 +19,11 @@ def serve(
     host: str = LOOPBACK,
     ready: Callable[[str, int], None],
     bounds: Bounds | None = None,
+    limits: Limits | None = None,
 ) -> None:
-    """Serve until the process gets SIGINT or SIGTERM; see `headrace.endpoints.serving.run`."""
+    """Serve until the process gets SIGINT or SIGTERM; see `headrace.http.serving.run`."""
     _make_root(configuration)
-    run(lambda: TablestoreApp(configuration, bounds=bounds), port, host=host, ready=ready)
+    run(lambda: TablestoreApp(configuration, bounds=bounds, limits=limits), port, host=host, ready=ready)
 
 
 def _make_root(configuration: Configuration) -> None:

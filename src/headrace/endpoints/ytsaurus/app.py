@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 import uuid
@@ -12,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.endpoints.application import Application, DisconnectedError, Receive, Scope, Send
 from headrace.endpoints.ytsaurus.answers import Response, descriptors, failed, json_response, method_of, written
 from headrace.endpoints.ytsaurus.bodies import MAX_FILE_BYTES, MAX_MEMORY_BYTES, MAX_PACKED_BYTES, Body
 from headrace.endpoints.ytsaurus.cluster import Cluster
@@ -23,9 +21,22 @@ from headrace.endpoints.ytsaurus.mutations import execute
 from headrace.endpoints.ytsaurus.outgoing import PIECE_BYTES, Outgoing, on_disk
 from headrace.endpoints.ytsaurus.requests import header_format, read_call, takes_parameters_in_body, user_of
 from headrace.endpoints.ytsaurus.system_commands import VERSION
+from headrace.http.application import (
+    Application,
+    DisconnectedError,
+    Receive,
+    Refusal,
+    Scope,
+    Send,
+    mark_authenticated,
+)
+from headrace.http.limits import Limits
+from headrace.http.workload import HeldBytes, IncomingBody, OverloadedError, Workload
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 API = "/api/v4"
+HEAD_BYTES = 256 << 10
+"""A request may have so many bytes of headers: some 10000 keys in a query."""
 # So much of a body is taken before a thread unpacks it.
 _PACKED_BYTES = 1 << 20
 # A client that is sending a body that is refused is let go on for so long, or it would not read the answer.
@@ -62,8 +73,7 @@ class _Exchange:
 
     Attributes:
         headers: names in lower case; values as characters U+0000 to U+00FF, one for each byte.
-        complete: the body has been read to its end.
-        held: bytes of the body that are counted as held in memory.
+        receive: the ASGI channel of the request.
     """
 
     method: str
@@ -72,11 +82,10 @@ class _Exchange:
     headers: Mapping[str, str]
     host: str
     receive: Receive
+    body: IncomingBody
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     started: float = field(default_factory=time.monotonic)
     user: str | None = None
-    complete: bool = False
-    held: int = 0
 
 
 class YtsaurusApp(Application):
@@ -85,17 +94,22 @@ class YtsaurusApp(Application):
     Args:
         configuration: the directory and the tokens.
         bounds: how much to take on; beyond it clients are told to come again.
+        limits: the limits of connections.
     """
 
-    def __init__(self, configuration: Configuration, *, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self, configuration: Configuration, *, bounds: Bounds | None = None, limits: Limits | None = None
+    ) -> None:
+        self.limits = limits or Limits(head_bytes=HEAD_BYTES)
         self._configuration = configuration
         self._bounds = bounds or Bounds()
         self.cluster = Cluster(configuration.root, name=configuration.cluster_name)
         self._light = ThreadPoolExecutor(self._bounds.workers, thread_name_prefix="headrace-ytsaurus-light")
         self._heavy = ThreadPoolExecutor(self._bounds.workers, thread_name_prefix="headrace-ytsaurus-heavy")
         self._outgoing = Outgoing(self._bounds.answer_bytes, self._bounds.answer_disk_bytes)
-        self._requests = 0
-        self._body_bytes = 0
+        self._workload = Workload(
+            requests=2 * self._bounds.workers + self._bounds.waiting, body_bytes=self._bounds.body_bytes
+        )
 
     def close(self) -> None:
         """Wait for what is being worked on, and close the store."""
@@ -103,16 +117,21 @@ class YtsaurusApp(Application):
         self._heavy.shutdown()
         self.cluster.close()
 
+    def refusal(self, problem: str, valid: str | None) -> Refusal:
+        """Return an error as any other: without one, clients take a proxy for broken, and ask again for minutes."""
+        response = failed(refused(problem, valid=valid))
+        return Refusal(response.body, response.headers)
+
     async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = _exchange(scope, receive)
+        exchange = _exchange(scope, receive, self._bounds.silent_seconds)
         try:
-            response = await self._answer(exchange)
+            response = await self._answer(scope, exchange)
         except DisconnectedError:
             raise
         except (Exception, asyncio.CancelledError) as error:
             response = _told(error, exchange)
-            if not isinstance(error, asyncio.CancelledError):
-                await self._drain(exchange)
+            if not isinstance(error, asyncio.CancelledError | TimeoutError):
+                await exchange.body.drain(_DRAINED_BYTES, self.limits.drain_seconds)
         size = response.length or len(response.body)
         # Nothing else may hold the answer, or it would stay in memory after it went to disk.
         response, free = await self._placed(exchange, response)
@@ -124,9 +143,11 @@ class YtsaurusApp(Application):
             facts = _facts(exchange, status=response.status, code=response.code, bytes=size)
             _log.debug("request", extra={"facts": facts})
 
-    async def _answer(self, exchange: _Exchange) -> Response:
+    async def _answer(self, scope: Scope, exchange: _Exchange) -> Response:
         path = exchange.path.rstrip("/")
         if path.startswith(f"{API}/"):
+            exchange.user = user_of(exchange.headers, self._configuration)
+            mark_authenticated(scope)
             return await self._command(path.removeprefix(f"{API}/"), exchange)
         match path:
             case "/health" | "/ping":
@@ -145,67 +166,48 @@ class YtsaurusApp(Application):
         return failed(YtError(Code.GENERIC, "no such page", received=exchange.path, valid=f"{API}/<command>"), 404)
 
     async def _command(self, name: str, exchange: _Exchange) -> Response:
-        exchange.user = user_of(exchange.headers, self._configuration)
         command = COMMANDS.get(name)
         if command is None:
             return failed(YtError(Code.GENERIC, f"Command {name} is not registered", valid=sorted(COMMANDS)), 404)
         if exchange.method != method_of(command) and (exchange.method == "GET" or command.input is not None):
             problem = f"Command {name} has to be called with another HTTP method"
             return failed(YtError(Code.GENERIC, problem, received=exchange.method, valid=method_of(command)), 405)
-        if self._requests >= 2 * self._bounds.workers + self._bounds.waiting:
-            raise YtError(Code.REQUEST_QUEUE_FULL, "Too many requests are waiting")
-        self._requests += 1
         spooled = command.input == "binary"
-        body = None
-        try:
+        with self._workload.request() as held:
             body = Body(
                 exchange.headers.get("content-encoding", ""),
                 MAX_FILE_BYTES if spooled else MAX_MEMORY_BYTES,
                 spooled=spooled,
             )
-            parts = await self._read(exchange, body, spooled=spooled)
-            pool = self._heavy if command.heavy else self._light
-            response: Response = await self._in_thread(pool, self._work, exchange, command, body, parts)
-            return response
-        finally:
-            self._requests -= 1
-            self._body_bytes -= exchange.held
-            if body is not None:
+            try:
+                parts = await self._read(exchange, body, held, spooled=spooled)
+                pool = self._heavy if command.heavy else self._light
+                response: Response = await self._in_thread(pool, self._work, exchange, command, body, parts)
+                return response
+            finally:
                 body.close()
 
-    async def _read(self, exchange: _Exchange, body: Body, *, spooled: bool) -> list[bytes]:
+    async def _read(self, exchange: _Exchange, body: Body, held: HeldBytes, *, spooled: bool) -> list[bytes]:
         """Read a body; return the parts that are still packed: the last ones of a file, and all of anything else.
 
         A body that is held in memory is unpacked when a thread works on it, for it may be much more by then.
         """
         parts: list[bytes] = []
         size = 0
-        while not exchange.complete:
-            part = await self._next_part(exchange)
-            if self._body_bytes + len(part) > self._bounds.body_bytes:
-                raise YtError(Code.REQUEST_QUEUE_FULL, "Too many bytes are waiting")
-            exchange.held += len(part)
-            self._body_bytes += len(part)
+        while not exchange.body.complete:
+            part = await exchange.body.next_part()
+            held.add(len(part))
             parts.append(part)
             size += len(part)
             if spooled and size >= _PACKED_BYTES:
                 await self._in_thread(self._heavy, _feed, body, parts)
-                self._body_bytes -= size
-                exchange.held -= size
+                held.release(size)
                 size = 0
             elif not spooled and size > MAX_PACKED_BYTES:
                 raise refused(
                     "the body of the request is too long", valid=f"at most {MAX_MEMORY_BYTES} bytes, unpacked"
                 )
         return parts
-
-    async def _next_part(self, exchange: _Exchange) -> bytes:
-        async with asyncio.timeout(self._bounds.silent_seconds):
-            message = await exchange.receive()
-        if message["type"] == "http.disconnect":
-            raise DisconnectedError
-        exchange.complete = not message.get("more_body", False)
-        return bytes(message.get("body", b""))
 
     async def _in_thread(self, pool: ThreadPoolExecutor, work: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(pool, work, *arguments)
@@ -227,13 +229,6 @@ class YtsaurusApp(Application):
         )
         answer = execute(context, command, call.parameters, b"" if in_body else data)
         return written(command, answer, call.output_format, header_format(exchange.headers))
-
-    async def _drain(self, exchange: _Exchange) -> None:
-        """Read what is left of a body, as far as it is worth it: a client that is still sending reads no answer."""
-        left = _DRAINED_BYTES
-        with contextlib.suppress(TimeoutError):
-            while not exchange.complete and left > 0:
-                left -= len(await self._next_part(exchange))
 
     async def _placed(self, exchange: _Exchange, response: Response) -> tuple[Response, Callable[[], None]]:
         """Return an answer as it waits for its client, and what to call when it is sent."""
@@ -258,7 +253,7 @@ class YtsaurusApp(Application):
             "x-yt-request-id": exchange.id,
             "x-yt-proxy": exchange.host,
         }
-        if not exchange.complete and exchange.method != "GET":
+        if not exchange.body.complete and exchange.method != "GET":
             headers["connection"] = "close"
         raw = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": response.status, "headers": raw})
@@ -293,13 +288,16 @@ def _feed(body: Body, parts: list[bytes]) -> None:
         body.feed(parts.pop())
 
 
-def _exchange(scope: Scope, receive: Receive) -> _Exchange:
+def _exchange(scope: Scope, receive: Receive, silent_seconds: float) -> _Exchange:
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         headers[name.decode("latin-1").lower()] = value.decode("latin-1")
     server = scope.get("server") or ("localhost", 0)
     host = f"{server[0]}:{server[1]}"
-    return _Exchange(scope["method"], scope.get("path", ""), scope.get("query_string", b""), headers, host, receive)
+    body = IncomingBody(scope, receive, silent_seconds=silent_seconds)
+    return _Exchange(
+        scope["method"], scope.get("path", ""), scope.get("query_string", b""), headers, host, receive, body
+    )
 
 
 def _told(error: BaseException, exchange: _Exchange) -> Response:
@@ -308,6 +306,8 @@ def _told(error: BaseException, exchange: _Exchange) -> Response:
         return failed(YtError(Code.UNAVAILABLE, "The server stops, and this took too long to wait for it"))
     if isinstance(error, TimeoutError):
         return failed(refused("the body of the request did not come in time"), 408)
+    if isinstance(error, OverloadedError):
+        return failed(YtError(Code.REQUEST_QUEUE_FULL, str(error)))
     known = yt_error(error)
     if known is not None:
         return failed(known)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headrace.endpoints.serving import LOOPBACK, run
 from headrace.endpoints.ytsaurus.configuration import Configuration
 from headrace.errors import MissingDependencyError
+from headrace.http.limits import Limits
+from headrace.http.listening import LOOPBACK
+from headrace.http.serving import run
 
 if TYPE_CHECKING:
     from headrace.endpoints.ytsaurus.app import Bounds
-
-_CONNECTION = "headrace.endpoints.ytsaurus.connections:YtConnection"
 
 
 def serve(
@@ -22,8 +22,9 @@ def serve(
     host: str = LOOPBACK,
     ready: Callable[[str, int], None],
     bounds: Bounds | None = None,
+    limits: Limits | None = None,
 ) -> None:
-    """Serve until the process gets SIGINT or SIGTERM; see `headrace.endpoints.serving.run`.
+    """Serve until the process gets SIGINT or SIGTERM; see `headrace.http.serving.run`.
 
     Raises:
         MissingDependencyError: YTsaurus' client library, whose YSON the endpoint uses, is not installed.
@@ -39,4 +40,4 @@ def serve(
             received="ytsaurus-client",
             remedy="pip install 'headrace[yt]'",
         ) from None
-    run(lambda: YtsaurusApp(configuration, bounds=bounds), port, host=host, ready=ready, connection=_CONNECTION)
+    run(lambda: YtsaurusApp(configuration, bounds=bounds, limits=limits), port, host=host, ready=ready)

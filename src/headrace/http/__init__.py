@@ -1,0 +1,1 @@
+"""The base of all servers: connections, requests and bytes within limits, start and stop."""

@@ -1,0 +1,212 @@
+"""Connections of clients that are slow, disconnect in the middle, or never end: limits that uvicorn does not have."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any, cast
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from headrace.http.admission import Admission
+from headrace.http.application import AUTHENTICATED, Application
+from headrace.http.limits import Limits
+
+
+class _TooManyError(Exception):
+    """A client sends requests and does not wait for answers."""
+
+
+class ClientConnection(HttpToolsProtocol):
+    """A connection as uvicorn handles it, within the limits of its server.
+
+    uvicorn waits for ever for headers that do not come, keeps headers, trailers and pipelined requests of any number,
+    waits for ever for clients that do not read, and drops the answer of a client that has closed its side after its
+    request. Bodies of requests with a credential are the application's business.
+
+    Args:
+        application: answers the requests.
+        limits: those of the server.
+        admission: the connections of the server, this one among them.
+        accepted: the socket.
+        named: the arguments of uvicorn's class.
+    """
+
+    def __init__(
+        self, application: Application, limits: Limits, admission: Admission, accepted: socket.socket, **named: Any
+    ) -> None:
+        super().__init__(**named)
+        self._accepted = accepted
+        self._application = application
+        self._limits = limits
+        self._admission = admission
+        self._anonymous = True
+        self._discarded = False
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._head_bytes = 0
+        self.limit_concurrency = None
+        self.timeout_keep_alive = limits.anonymous_seconds  # type: ignore[assignment]
+
+    # -- from the server ----------------------------------------------------------------------------------
+
+    def discard(self) -> None:
+        """End for the sake of another connection: at once, but for an answer that is on its way to a known client."""
+        self._discarded = True
+        transport = cast(asyncio.Transport | None, self.transport)
+        # The transport is there a moment after the connection was accepted.
+        if transport is not None and self._anonymous:
+            transport.abort()
+        elif transport is not None:
+            transport.close()
+
+    def close_socket(self) -> None:
+        """Close the descriptor and nothing else: it goes on in the process that this one was forked from."""
+        self._accepted.close()
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self._is_busy() and self.cycle.more_body:
+            self._start("body", self._limits.stopping_seconds, self._end_body)
+
+    # -- from the transport -------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if self._discarded:
+            transport.abort()
+        else:
+            self._start("head", self._limits.head_seconds, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._unset_keepalive_if_required()
+        self.pipeline.clear()
+        super().connection_lost(exc)
+        self._admission.remove(self)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep the way to a client open that has sent its whole request, and waits for the answer."""
+        if not self._is_busy() or self.cycle.more_body:
+            return False
+        self.cycle.keep_alive = False
+        return True
+
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        self._admission.set_busy(self)
+        self._head_bytes += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            # uvicorn logs a line for each, and anybody can send many.
+            if isinstance(error.__context__, _TooManyError):
+                valid = f"at most {self._limits.pipelined}"
+                self._refuse("Too many requests do not wait for the answers to those before", valid)
+            else:
+                self._refuse("This is not a valid request of HTTP/1.1")
+            return
+        except httptools.HttpParserUpgrade:
+            # The request is answered as if it had not asked; other protocols are not spoken.
+            if self._is_busy():
+                self.cycle.keep_alive = False
+            else:
+                self.transport.close()
+        if self._head_bytes > self._limits.head_bytes:
+            self._refuse("The headers of the request are too long", f"at most {self._limits.head_bytes} bytes")
+        elif not self.transport.is_closing() and not self._is_busy() and self.timeout_keep_alive_task is None:
+            self._start("head", self._limits.head_seconds, self.transport.abort, again=False)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reading(None)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._is_busy():
+            self._stop("reading")
+
+    # -- from the parser ----------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if len(self.pipeline) >= self._limits.pipelined:
+            raise _TooManyError
+        super().on_message_begin()
+        self.scope["extensions"] = {AUTHENTICATED: self._authenticate}  # type: ignore[dict-item]
+
+    def on_headers_complete(self) -> None:
+        self._stop("head")
+        super().on_headers_complete()
+        if self._anonymous:
+            self._start("anonymous", self._limits.anonymous_seconds, self.transport.abort, again=False)
+
+    def on_body(self, body: bytes) -> None:
+        # Chunks have a frame each, and need not be longer than that.
+        self._head_bytes -= 2 * len(body)
+        super().on_body(body)
+
+    # -- from the application -----------------------------------------------------------------------------
+
+    def _authenticate(self) -> None:
+        if self._anonymous:
+            self._anonymous = False
+            self._stop("anonymous")
+            self._admission.authenticate(self)
+            self.timeout_keep_alive = self._limits.idle_seconds  # type: ignore[assignment]
+
+    def on_response_complete(self) -> None:
+        self._head_bytes = 0
+        super().on_response_complete()
+        self._watch_reading(None)
+        if not self._is_busy():
+            self._stop("anonymous")
+            if not self._anonymous and not self.pipeline and not self.transport.is_closing():
+                self._admission.set_idle(self)
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(msg)
+
+    def _refuse(self, problem: str, valid: str | None = None) -> None:
+        refusal = self._application.refusal(problem, valid)
+        headers = {**refusal.headers, "content-length": str(len(refusal.body)), "connection": "close"}
+        lines = ["HTTP/1.1 400 Bad Request", *(f"{name}: {value}" for name, value in headers.items())]
+        self.transport.write("\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + refusal.body)
+        self.transport.close()
+        self._watch_reading(None)
+
+    # -- its own ------------------------------------------------------------------------------------------
+
+    def _is_busy(self) -> bool:
+        """Tell whether a request has come, at least its headers, and was not answered yet."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _watch_reading(self, before: int | None) -> None:
+        """Look from time to time whether the client takes its answer; ``before`` is what was left the last time."""
+        left = self.transport.get_write_buffer_size()
+        self._stop("reading")
+        if left and left == before:
+            self.transport.abort()
+        elif left:
+            self._start("reading", self._limits.reading_seconds, self._watch_reading, left)
+
+    def _end_body(self) -> None:
+        if self._is_busy() and self.cycle.more_body:
+            self.transport.abort()
+
+    def _start(
+        self, name: str, seconds: float, action: Callable[..., None], *arguments: Any, again: bool = True
+    ) -> None:
+        """Start a timer, or start it ``again`` if it runs."""
+        if name in self._timers:
+            if not again:
+                return
+            self._timers[name].cancel()
+        self._timers[name] = self.loop.call_later(seconds, action, *arguments)
+
+    def _stop(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()

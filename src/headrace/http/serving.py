@@ -1,0 +1,138 @@
+"""Servers as processes of their own, which serve until they are asked to stop, and as threads of another process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from headrace.errors import MissingDependencyError
+from headrace.http.listening import LOOPBACK, listen
+
+if TYPE_CHECKING:
+    from headrace.http.application import Application
+    from headrace.http.server import Server
+
+_STOPPING = (signal.SIGINT, signal.SIGTERM)
+_log = logging.getLogger("headrace")
+
+
+def run(
+    make_application: Callable[[], Application], port: int, *, host: str = LOOPBACK, ready: Callable[[str, int], None]
+) -> None:
+    """Serve until the process gets SIGINT or SIGTERM, then end the requests that are at work.
+
+    That takes some seconds at most: threads that are not done by then are ended by ending the process, as if it were
+    killed. What they write to a store is a transaction, which is not half there afterwards.
+
+    Args:
+        make_application: makes the application, which is closed when the server stops.
+        port: 0 takes one that is free.
+        host: the address to listen at.
+        ready: called with host and port once clients can connect.
+
+    Raises:
+        OptionError: the address cannot be listened at.
+        MissingDependencyError: uvicorn is not installed.
+    """
+    make_server = _server_class()
+    listener = listen(host, port)
+    try:
+        server = make_server(make_application(), listener, lifespan=True)
+        # uvicorn ends gracefully, and then sends itself the signal that ended it.
+        with _ignored(_STOPPING), _cut_off(server):
+            ready(host, listener.getsockname()[1])
+            server.run()
+    finally:
+        listener.close()
+
+
+class ServingThread:
+    """A server in a thread of a process that does other things, from the start to `stop`.
+
+    Args:
+        application: closed when the server stops.
+        listener: the socket to serve at.
+        name: the thread's.
+
+    Raises:
+        MissingDependencyError: uvicorn is not installed.
+    """
+
+    def __init__(self, application: Application, listener: socket.socket, name: str) -> None:
+        self._application = application
+        self._listener = listener
+        try:
+            self._server = _server_class()(application, listener, lifespan=False)
+        except BaseException:
+            listener.close()
+            raise
+        self._thread = threading.Thread(target=self._server.run, name=name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop serving; requests that are at work are ended first."""
+        self._server.should_exit = True
+        self._thread.join(self._server.limits.stop_seconds)
+        self._listener.close()
+        # At the end of Python the loop's thread could no longer do it.
+        self._application.close()
+
+    def forget(self) -> None:
+        """Close the sockets that a forked child inherited; its parent goes on with them."""
+        self._listener.close()
+        self._server.admission.close_sockets()
+
+
+def _server_class() -> type[Server]:
+    try:
+        from headrace.http.server import Server
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in ("uvicorn", "httptools"):
+            raise
+        raise MissingDependencyError(
+            "serving over HTTP needs a package that is not installed",
+            received=error.name,
+            remedy="pip install 'headrace[serve]'",
+        ) from None
+    return Server
+
+
+@contextmanager
+def _ignored(signals: tuple[signal.Signals, ...]) -> Iterator[None]:
+    before = {each: signal.signal(each, lambda *_: None) for each in signals}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+@contextmanager
+def _cut_off(server: Server) -> Iterator[None]:
+    """End the process if the server does not end by itself within some time after it was asked to."""
+    timer = threading.Timer(server.limits.stop_seconds, _end)
+    timer.daemon = True
+    shutdown = server.shutdown
+
+    async def timed(sockets: list[socket.socket] | None = None) -> None:
+        timer.start()
+        await shutdown(sockets)
+
+    server.shutdown = timed  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _end() -> None:
+    _log.warning("what was being worked on took too long, and is cut off")
+    logging.shutdown()
+    # A thread that works cannot be ended in any other way.
+    os._exit(0)
