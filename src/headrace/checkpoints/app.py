@@ -27,7 +27,13 @@ _WORKERS = 8
 _PART_BYTES = 1 << 20
 _HELD_BYTES = 64 << 20
 LIMITS = Limits(
-    connections=2048, anonymous=256, anonymous_per_address=128, head_bytes=32 << 10, grace_seconds=1, stop_seconds=5.0
+    connections=2048,
+    anonymous=256,
+    anonymous_per_address=128,
+    head_bytes=32 << 10,
+    stopping_seconds=0.5,
+    grace_seconds=1,
+    stop_seconds=5.0,
 )
 """Limits that leave the driver its descriptors and memory, and suffice for some hundred executors."""
 _log = logging.getLogger("headrace")
@@ -59,8 +65,8 @@ class CheckpointApp(Application):
             answer = protocol.access_denied(403, str(error))
         except HeadraceError as error:
             answer = protocol.told(error)
-        except _StoppingError as error:
-            answer = Answer(503, str(error).encode())
+        except (_StoppingError, asyncio.CancelledError):
+            answer = Answer(503, b"the process that serves this file ends")
         except DisconnectedError:
             raise
         except Exception as error:
@@ -152,7 +158,7 @@ class CheckpointApp(Application):
             done = asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
         except RuntimeError:
             # The application is closed, or Python itself ends, while Spark's last requests come in.
-            raise _StoppingError("the process that serves this file ends") from None
+            raise _StoppingError from None
         return await done
 
 

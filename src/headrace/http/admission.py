@@ -82,16 +82,20 @@ class Admission:
         self._idle.pop(connection, None)
 
     def make_room(self) -> bool:
-        """Discard the connection that is worth least; False if all have a credential and are at work."""
-        if self._anonymous_count:
-            self._discard_oldest(self._largest())
-            return True
-        if self._idle:
+        """Discard the connection that is worth least; False if all have a credential and are at work.
+
+        That is an anonymous one, unless they are few: then the longest idle one has to make room, for a client with a
+        credential is anonymous too until its first request is read.
+        """
+        if self._idle and self._anonymous_count <= self._limits.anonymous // 2:
             connection = next(iter(self._idle))
             del self._idle[connection]
             connection.discard()
-            return True
-        return False
+        elif self._anonymous_count:
+            self._discard_oldest(self._largest())
+        else:
+            return False
+        return True
 
     def close_sockets(self) -> None:
         """Close the descriptors of all connections, in a forked child that inherited them."""

@@ -14,9 +14,17 @@ from headrace.http.admission import Admission
 from headrace.http.application import AUTHENTICATED, Application
 from headrace.http.limits import Limits
 
+# What comes at once is read in steps of so many bytes.
+_SLICE_BYTES = 16 << 10
+
 
 class _TooManyError(Exception):
-    """A client sends requests and does not wait for answers."""
+    """A request is refused while it is read."""
+
+    def __init__(self, problem: str, most: int) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.most = most
 
 
 class ClientConnection(HttpToolsProtocol):
@@ -67,7 +75,9 @@ class ClientConnection(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         super().shutdown()
-        if self._is_busy() and self.cycle.more_body:
+        if self._anonymous:
+            self.transport.abort()
+        elif self._is_busy() and self.cycle.more_body:
             self._start("body", self._limits.stopping_seconds, self._end_body)
 
     # -- from the transport -------------------------------------------------------------------------------
@@ -98,14 +108,19 @@ class ClientConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
         self._admission.set_busy(self)
-        self._head_bytes += len(data)
         try:
-            self.parser.feed_data(data)
+            # What is refused costs no more time and memory than the limit allows.
+            for start in range(0, len(data), _SLICE_BYTES):
+                self._head_bytes += min(_SLICE_BYTES, len(data) - start)
+                self.parser.feed_data(memoryview(data)[start : start + _SLICE_BYTES])
+                if self._head_bytes > self._limits.head_bytes:
+                    self._refuse("The headers of the request are too long", f"at most {self._limits.head_bytes} bytes")
+                    return
         except httptools.HttpParserError as error:
             # uvicorn logs a line for each, and anybody can send many.
-            if isinstance(error.__context__, _TooManyError):
-                valid = f"at most {self._limits.pipelined}"
-                self._refuse("Too many requests do not wait for the answers to those before", valid)
+            cause = error.__context__
+            if isinstance(cause, _TooManyError):
+                self._refuse(cause.problem, f"at most {cause.most}")
             else:
                 self._refuse("This is not a valid request of HTTP/1.1")
             return
@@ -115,9 +130,7 @@ class ClientConnection(HttpToolsProtocol):
                 self.cycle.keep_alive = False
             else:
                 self.transport.close()
-        if self._head_bytes > self._limits.head_bytes:
-            self._refuse("The headers of the request are too long", f"at most {self._limits.head_bytes} bytes")
-        elif not self.transport.is_closing() and not self._is_busy() and self.timeout_keep_alive_task is None:
+        if not self.transport.is_closing() and not self._is_busy() and self.timeout_keep_alive_task is None:
             self._start("head", self._limits.head_seconds, self.transport.abort, again=False)
 
     def pause_writing(self) -> None:
@@ -133,9 +146,15 @@ class ClientConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         if len(self.pipeline) >= self._limits.pipelined:
-            raise _TooManyError
+            problem = "Too many requests do not wait for the answers to those before"
+            raise _TooManyError(problem, self._limits.pipelined)
         super().on_message_begin()
         self.scope["extensions"] = {AUTHENTICATED: self._authenticate}  # type: ignore[dict-item]
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) >= self._limits.headers:
+            raise _TooManyError("The request has too many headers", self._limits.headers)
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._stop("head")

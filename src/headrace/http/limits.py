@@ -19,6 +19,7 @@ class Limits:
         anonymous: anonymous connections. Beyond it the oldest of the address that has the most is closed.
         anonymous_per_address: anonymous connections of one address, or of one IPv6 network of 64 bits.
         pipelined: requests of one connection that may wait for the answers to those before.
+        headers: headers of a request.
         head_bytes: bytes of a request besides its body; for framing, as many again as its body has.
         head_seconds: time for the headers of a request, from its first byte or from the start of the connection.
         anonymous_seconds: time for a whole request of an anonymous connection, and until its next request.
@@ -34,6 +35,7 @@ class Limits:
     anonymous: int = 1024
     anonymous_per_address: int = 512
     pipelined: int = 16
+    headers: int = 200
     head_bytes: int = 64 << 10
     head_seconds: float = 20.0
     anonymous_seconds: float = 30.0

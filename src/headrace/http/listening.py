@@ -110,11 +110,13 @@ class Acceptor:
             self._paused = False
 
     def _accept(self) -> None:
+        if self._admission.is_full:
+            # The place is free, and this resumed, when the other connection has closed.
+            self._pause()
+            self._admission.make_room()
+            return
         for _ in range(_AT_ONCE):
             if self._admission.is_full:
-                # The place is free, and this resumed, when the other connection has closed.
-                self._pause()
-                self._admission.make_room()
                 return
             try:
                 accepted, peer = self._listener.accept()
