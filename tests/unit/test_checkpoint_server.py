@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import socket
 import subprocess
@@ -324,6 +325,41 @@ def test_a_forked_process_serves_for_itself(store: Store, client: Client) -> Non
     assert queue.get(timeout=60)
     child.join(60)
     assert client.create("/a", b"").status == 201
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_does_not_keep_the_connections_of_its_parent_open(store: Store, client: Client) -> None:
+    """Without that a client would wait for an answer that nobody sends."""
+    holder, other = multiprocessing.Pipe()
+    child = multiprocessing.get_context("fork").Process(target=other.recv)
+    child.start()
+    try:
+        client.server.stop()
+        client.connection.sock.settimeout(30)
+        assert client.connection.sock.recv(1) == b""
+    finally:
+        holder.send(None)
+        child.join(60)
+    assert child.exitcode == 0
+
+
+def test_the_uploads_of_200_executors_are_served_at_once(client: Client) -> None:
+    """Each holds its connection open for as long as its task lasts."""
+    content = bytes(1000)
+    head = (
+        f"PUT /webhdfs/v1{client.root}/state/0/{{}}/1.delta?op=CREATE&overwrite=true&data=true HTTP/1.1\r\n"
+        f"Host: x\r\nAuthorization: Bearer {client.token}\r\nContent-Length: {len(content)}\r\n\r\n"
+    )
+    with contextlib.ExitStack() as stack:
+        uploads = []
+        for number in range(200):
+            uploads.append(stack.enter_context(socket.create_connection(("127.0.0.1", client.server.port), 60)))
+            uploads[-1].sendall(head.format(number).encode() + content[:500])
+        assert not client.exists("/state/0/0/1.delta")
+        for upload in uploads:
+            upload.sendall(content[500:])
+        assert {upload.recv(100)[:12] for upload in uploads} == {b"HTTP/1.1 201"}
+    assert client.open("/state/0/199/1.delta").body == content
 
 
 _ENDING = """

@@ -19,6 +19,8 @@ MAX_REQUEST_BYTES = 8 << 10
 # The client renews half a minute early.
 LIFE_SECONDS = 3600
 _GRACE_SECONDS = 60
+# Beyond so many the oldest no longer counts. Each of Hadoop's clients holds one.
+_MOST_TOKENS = 10_000
 
 
 class Tokens:
@@ -40,6 +42,8 @@ class Tokens:
             return Answer(401, b'{"error": "invalid_grant"}')
         now = time.monotonic()
         self._until = {token: until for token, until in self._until.items() if until > now}
+        while len(self._until) >= _MOST_TOKENS:
+            del self._until[next(iter(self._until))]
         token = secrets.token_urlsafe(32)
         self._until[token] = now + LIFE_SECONDS + _GRACE_SECONDS
         reply = {"access_token": token, "token_type": "bearer", "expires_in": LIFE_SECONDS}

@@ -37,9 +37,9 @@ def listen(
         OptionError: the address cannot be listened at.
     """
     try:
-        family, _, _, _, address = socket.getaddrinfo(
-            host.removeprefix("[").removesuffix("]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        # The port is left out: the resolver takes one that is too large for another one.
+        numeric = host.removeprefix("[").removesuffix("]")
+        family, _, _, _, address = socket.getaddrinfo(numeric, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         # With the protocol named, asyncio sets TCP_NODELAY; without, every answer waits 40 ms for an acknowledgement.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
@@ -48,7 +48,7 @@ def listen(
             for name, value in _KEEP_ALIVE.items():
                 if hasattr(socket, name):
                     listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-            listener.bind(address)
+            listener.bind((address[0], port, *address[2:]))
             listener.listen(_BACKLOG)
             listener.setblocking(False)
         except BaseException:
