@@ -209,6 +209,13 @@ def test_the_rest_of_a_body_is_dropped_within_limits(most: int, headers: list[tu
     assert body.complete is left
 
 
+@pytest.mark.parametrize(
+    ("declared", "length"), [(b"12", 12), (b"", None), (b"-1", None), (b"\xb2", None), (b"9" * 5000, 10**18)]
+)
+def test_any_declared_length_of_a_body_is_read(declared: bytes, length: int | None) -> None:
+    assert body_of(headers=[(b"content-length", declared)]).length == length
+
+
 def test_a_body_without_end_is_not_dropped_for_ever() -> None:
     asyncio.run(body_of(b"x", silent=True).drain(1 << 20, 0.05))
 

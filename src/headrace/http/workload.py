@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 from headrace.http.application import DisconnectedError, Receive, Scope
 
+_LARGEST = 10**18
+
 
 class OverloadedError(Exception):
     """The server holds as many requests or bytes as it may; the text says which."""
@@ -97,8 +99,7 @@ class IncomingBody:
     def __init__(self, scope: Scope, receive: Receive, *, silent_seconds: float | None = None) -> None:
         self._receive = receive
         self._silent_seconds = silent_seconds
-        lengths = [value for name, value in scope["headers"] if name == b"content-length"]
-        self.length = int(lengths[0]) if lengths and lengths[0].isdigit() else None
+        self.length = _declared_length(scope)
         self.complete = False
 
     async def next_part(self) -> bytes:
@@ -123,3 +124,12 @@ class IncomingBody:
             async with asyncio.timeout(seconds):
                 while not self.complete and most > 0:
                     most -= len(await self.next_part())
+
+
+def _declared_length(scope: Scope) -> int | None:
+    """Return what the header ``Content-Length`` says, at most `_LARGEST`; None without a number there."""
+    declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+    if not declared.isdigit():
+        return None
+    # Python reads no number of thousands of digits.
+    return int(declared) if len(declared) < len(str(_LARGEST)) else _LARGEST
