@@ -231,6 +231,14 @@ def test_an_access_token_lives_for_a_while(client: Client, monkeypatch: pytest.M
     assert client.send("GET", "/webhdfs/v1/?op=GETFILESTATUS", token=short).status == 401
 
 
+def test_access_tokens_are_limited_and_the_oldest_goes(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "_MOST_TOKENS", 2)
+    secret = client.server.access.refresh_token
+    given = [client.token, *(client.post_token(secret).json["access_token"] for _ in range(2))]
+    statuses = [client.send("GET", "/webhdfs/v1/?op=GETFILESTATUS", token=token).status for token in given]
+    assert statuses == [401, 200, 200]
+
+
 def test_only_what_was_asked_for_is_served(client: Client, files: Files, store: Store) -> None:
     files.write("/secrets", b"")
     files.write("/checkpoints/job2/offsets/0", b"")

@@ -143,14 +143,14 @@ class CheckpointApp(Application):
         headers = [(b"content-length", str(content.size).encode())]
         part = await self._run(_next, content.parts)
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        while part is not None:
-            await send({"type": "http.response.body", "body": part, "more_body": True})
-            try:
+        try:
+            while part is not None:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
                 part = await self._run(_next, content.parts)
-            except HeadraceError:
-                # Too late to say so: the client finds that bytes are missing, and tries again.
-                _log.warning("a checkpoint's file could not be read to its end", exc_info=True)
-                raise DisconnectedError from None
+        except (HeadraceError, asyncio.CancelledError):
+            # Too late to say so: the client finds that bytes are missing, and tries again.
+            _log.warning("a checkpoint's file could not be read to its end", exc_info=True)
+            raise DisconnectedError from None
         await send({"type": "http.response.body", "body": b""})
 
     async def _run(self, function: Callable[..., _Result], *arguments: Any) -> _Result:

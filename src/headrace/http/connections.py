@@ -54,7 +54,6 @@ class ClientConnection(HttpToolsProtocol):
         self._discarded = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._head_bytes = 0
-        self.limit_concurrency = None
         self.timeout_keep_alive = limits.anonymous_seconds  # type: ignore[assignment]
 
     # -- from the server ----------------------------------------------------------------------------------
