@@ -9,6 +9,7 @@ import apsw
 
 from headrace.errors import UnsupportedError
 from headrace.stores.embedded.database import Database
+from headrace.stores.embedded.forks import no_fork
 
 
 class PinnedDatabase(Database):
@@ -31,12 +32,14 @@ class PinnedDatabase(Database):
     @contextlib.contextmanager
     def read(self) -> Iterator[apsw.Connection]:
         """Run a part of the transaction."""
-        yield self._pinned
+        with no_fork:
+            yield self._pinned
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:
         """Run a part of the transaction."""
-        yield self._pinned
+        with no_fork:
+            yield self._pinned
 
     @contextlib.contextmanager
     def write(self) -> Iterator[apsw.Connection]:
