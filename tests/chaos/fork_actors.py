@@ -23,7 +23,7 @@ from headrace.stores.embedded.store import EmbeddedStore
 
 STEPS = 16
 DEPTH = 3
-# A process that waits for longer than this waits for ever.
+# A process that takes longer for one step waits for ever.
 PATIENCE_SECONDS = 45
 # The first character of each line of a log.
 MARKS = BEGUN, ENDED, TRIED, DONE, RAISED, BROKEN = ">", "<", "?", "+", "!", "#"
@@ -67,6 +67,7 @@ class Actor:
             *(self.write, self.write, self.write),
         ]
         for _ in range(self.random.randrange(1, STEPS)):
+            signal.alarm(PATIENCE_SECONDS)
             try:
                 self.random.choice(steps)()
             except HeadraceError as error:
@@ -142,7 +143,7 @@ class Actor:
 
 
 def begin(log: Log) -> None:
-    """Say that this process begins; the system ends it if it does not end by itself."""
+    """Say that this process begins; the system ends it if a step hangs."""
     signal.alarm(PATIENCE_SECONDS)
     log.write(BEGUN, str(os.getpid()))
 
@@ -176,6 +177,7 @@ def stand_by(directory: Path, log: Log, seed: int, until: int) -> None:
                 os._exit(0)
         except BlockingIOError:
             pass
+        signal.alarm(PATIENCE_SECONDS)
         actor.open()
         actor.write()
         if actor.random.random() < 0.5:

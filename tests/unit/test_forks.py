@@ -1,4 +1,4 @@
-"""Handles of an embedded store before and after a fork: they work, or say why they do not."""
+"""Handles of an embedded store and of a workspace around a fork: they work, or say why they do not."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ import pytest
 
 import headrace
 from headrace.errors import StoreError
-from headrace.stores.embedded import forks, scan
+from headrace.sqlite import forks
+from headrace.stores.embedded import scan
 from headrace.stores.embedded.database import Database
+from headrace.streaming_sql.workspace import Workspace
 
 # Newer Pythons warn of a fork beside threads, which is what these tests are about.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -60,7 +62,7 @@ class Child:
 
 def expect_refusal(work: Callable[[], object]) -> None:
     """Run a function that must fail because this process was forked during a transaction."""
-    with pytest.raises(StoreError, match=r"forked during a transaction of an embedded store.*spawn"):
+    with pytest.raises(StoreError, match=r"forked during a transaction of a store or workspace.*spawn"):
         work()
 
 
@@ -206,6 +208,25 @@ def test_a_fork_that_python_does_not_know_of_is_noticed(store: headrace.Store, t
     )
     subprocess.run([sys.executable, "-c", program, tmp_path / "store"], check=True)
     assert numbers(store) == [2]
+
+
+def test_a_workspace_is_used_on_both_sides_of_a_fork(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    owner = workspace.owner()
+
+    def work() -> None:
+        assert workspace.owner() != owner
+        assert workspace.is_alive(owner)
+        with workspace.write() as connection:
+            connection.execute("INSERT INTO definition VALUES ('child', '')")
+
+    child = Child(work)
+    workspace.close()
+    assert child.ended_well()
+    other = Workspace(tmp_path)
+    assert other.query("SELECT name FROM definition") == [("child",)]
+    other.close()
+    assert workspace.query("SELECT count(*) FROM owner") == [(2,)]
 
 
 def test_stores_that_were_closed_leave_no_descriptors(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ GROUND = {
     "ports",
     "queues",
     "rows",
+    "sqlite",
 } | {
     "wire",
     "shapes",

@@ -22,8 +22,8 @@ from headrace.endpoints.ytsaurus.periodic import periodic
 from headrace.endpoints.ytsaurus.row_locks import Locked, Locks, RowLocks
 from headrace.endpoints.ytsaurus.table_state import ROW_LIMIT
 from headrace.endpoints.ytsaurus.transaction_types import Start, TransactionType, register_transactions
+from headrace.sqlite.forks import no_fork
 from headrace.stores.embedded.database import Database, stamp
-from headrace.stores.embedded.forks import no_fork
 from headrace.stores.embedded.pinned import PinnedDatabase
 from headrace.wire.ytsaurus.errors import Code, YtError
 

@@ -6,7 +6,7 @@ Rules that were paid for elsewhere (each is a measured trap):
   POSIX locks of the first, and commits are lost.
 * SQLite from 3.53.0 (or 3.51.3, …): older ones can corrupt a WAL database under concurrent checkpoints.
 * BEGIN IMMEDIATE for every write, so that a snapshot never has to be upgraded.
-* A connection never crosses a fork (`headrace.stores.embedded.forks`).
+* A connection never crosses a fork (`headrace.sqlite.forks`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Any
 import apsw
 
 from headrace.errors import NotFoundError, OptionError, StoreBusyError, StoreDamagedError, StoreError
-from headrace.stores.embedded.connections import Connections
-from headrace.stores.embedded.forks import no_fork
+from headrace.sqlite.connections import Connections
+from headrace.sqlite.forks import no_fork
 from headrace.stores.embedded.writer_lock import writer_lock
 
 FORMAT_VERSION = 4

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import apsw
 
 from headrace.errors import UnsupportedError
+from headrace.sqlite.forks import no_fork
 from headrace.stores.embedded.database import Database
-from headrace.stores.embedded.forks import no_fork
 
 
 class PinnedDatabase(Database):

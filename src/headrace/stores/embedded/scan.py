@@ -19,8 +19,8 @@ import pyarrow as pa
 from headrace.errors import OptionError
 from headrace.model import KeyRange, Predicate
 from headrace.rows.conditions import typed_range
+from headrace.sqlite.forks import no_fork
 from headrace.stores.embedded.database import Database
-from headrace.stores.embedded.forks import no_fork
 from headrace.stores.embedded.physical import PAGE_BYTES, PhysicalTable
 
 READ_AHEAD_BYTES = 64 << 20

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from headrace.stores.embedded.forks import register
+from headrace.sqlite.forks import register
 
 
 @contextlib.contextmanager

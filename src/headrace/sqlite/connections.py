@@ -1,7 +1,7 @@
 """The open connections of one handle: one for each thread, and others for long reads.
 
 They are held here, not only by the threads that use them, so that none is closed while the process forks
-(`headrace.stores.embedded.forks`).
+(`headrace.sqlite.forks`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import apsw
 
-from headrace.stores.embedded.forks import no_fork, register
+from headrace.sqlite.forks import no_fork, register
 
 # Inherited connections that cannot be closed safely. Collecting them would close them.
 _abandoned: list[apsw.Connection] = []

@@ -55,7 +55,7 @@ class _NoFork:
             self.after_in_child()
         if not self._is_usable:
             raise StoreError(
-                "this process was forked during a transaction of an embedded store, and cannot use such stores",
+                "this process was forked during a transaction of a store or workspace, and cannot use any",
                 received=f"process {self._process}",
                 remedy="fork before stores are opened, or start processes with multiprocessing's 'spawn' method",
             )
