@@ -12,6 +12,7 @@ import headrace
 SOURCE = Path(headrace.__file__).parent
 GROUND = {
     "errors",
+    "cached",
     "types",
     "model",
     "channels",
