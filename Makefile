@@ -9,6 +9,8 @@ READY := $(VENV)/.ready
 ARGS ?=
 # How many processes `make chaos` kills; the tests in `make test` kill fewer.
 KILLS ?= 300
+# How many sequences of forks `make chaos` runs.
+FORKS ?= 200
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint format types bench chaos soak proto clean check-python check-java
@@ -49,7 +51,7 @@ bench: $(READY) check-java ## Run the benchmarks, each beside what it is measure
 	@$(BIN)/headrace bench --write docs/benchmarks.md $(ARGS)
 
 chaos: $(READY) check-java ## Kill drivers, workers and writers for a long time; the sums must still be right
-	HEADRACE_CHAOS_KILLS=$(KILLS) $(BIN)/python -m pytest tests/chaos --timeout=0 $(ARGS)
+	HEADRACE_CHAOS_KILLS=$(KILLS) HEADRACE_CHAOS_FORKS=$(FORKS) $(BIN)/python -m pytest tests/chaos --timeout=0 $(ARGS)
 
 soak: $(READY) check-java ## Run streams of queues for ten minutes; memory stays flat, files stay bounded
 	$(BIN)/python -m pytest -m soak --log-cli-level=INFO $(ARGS)

@@ -12,6 +12,7 @@ import headrace
 SOURCE = Path(headrace.__file__).parent
 GROUND = {
     "errors",
+    "cached",
     "types",
     "model",
     "channels",
@@ -23,6 +24,7 @@ GROUND = {
     "ports",
     "queues",
     "rows",
+    "sqlite",
 } | {
     "wire",
     "shapes",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from headrace.cached import cached_property
 from headrace.cli.output import ConsoleOutput, JsonOutput, Output
 from headrace.errors import OptionError
 

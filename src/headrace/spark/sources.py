@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, MutableMapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter
 from pyspark.sql.datasource import DataSourceWriter as BatchWriter
 
+from headrace.cached import cached_property
 from headrace.errors import SchemaError, UnsupportedError
 from headrace.model import RowChange
 from headrace.spark.options import (

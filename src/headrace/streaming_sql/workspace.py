@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import threading
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from typing import Any, ClassVar
 import apsw
 
 from headrace.errors import StoreBusyError, StoreDamagedError, StoreError
+from headrace.sqlite.connections import Connections
+from headrace.sqlite.forks import no_fork
 
 _FORMAT_VERSION = 1
 _BUSY_TIMEOUT_MS = 30_000
@@ -41,22 +44,21 @@ class Workspace:
         # realpath: two spellings of one directory must meet in one owner.
         self.directory = Path(os.path.realpath(directory)) / ".headrace"
         self._path = self.directory / "workspace.db"
-        self._lock = threading.RLock()
-        self._connection: apsw.Connection | None = None
+        self._connections = Connections(functools.partial(_connect, self._path))
 
     def query(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Run one statement that reads; there is nothing to read before the first write."""
-        with self._lock, _translated():
-            if self._connection is None and not self._path.exists():
+        with no_fork, _translated():
+            if not self._path.exists():
                 return []
-            return list(self._open().execute(sql, bindings))
+            return list(self._connections.of_this_thread().execute(sql, bindings))
 
     @contextlib.contextmanager
     def write(self) -> Iterator[apsw.Connection]:
         """Run a write transaction: all of it is committed, or none."""
-        with self._lock, _translated():
+        with no_fork, _translated():
             self.directory.mkdir(parents=True, exist_ok=True)
-            connection = self._open()
+            connection = self._connections.of_this_thread()
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -67,33 +69,8 @@ class Workspace:
                 raise
 
     def close(self) -> None:
-        """Close the database; it is opened again when needed."""
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
-
-    def _open(self) -> apsw.Connection:
-        if self._connection is None:
-            connection = apsw.Connection(str(self._path))
-            connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
-            connection.pragma("journal_mode", "wal")
-            connection.pragma("synchronous", "full")
-            connection.execute("BEGIN IMMEDIATE")
-            version = connection.pragma("user_version")
-            if version == 0:
-                connection.execute(_DDL)
-                connection.execute(f"PRAGMA user_version = {_FORMAT_VERSION}")
-            connection.execute("COMMIT")
-            if version not in (0, _FORMAT_VERSION):
-                connection.close()
-                raise StoreDamagedError(
-                    "the workspace was written by another version of headrace",
-                    received=f"format {version} in {self._path}",
-                    valid=f"format {_FORMAT_VERSION}",
-                )
-            self._connection = connection
-        return self._connection
+        """Close this thread's connection; it is opened again when needed."""
+        self._connections.close()
 
     # -- owners -----------------------------------------------------------------------------------------
 
@@ -115,7 +92,7 @@ class _OwnerLock:
     There is one for each directory and process: closing any descriptor of the file would free its lock.
     """
 
-    _of_process: ClassVar[dict[tuple[Path, int], _OwnerLock]] = {}
+    _of_process: ClassVar[dict[Path, _OwnerLock]] = {}
     _guard = threading.Lock()
 
     def __init__(self, workspace: Workspace) -> None:
@@ -131,7 +108,7 @@ class _OwnerLock:
 
     @classmethod
     def of(cls, workspace: Workspace) -> _OwnerLock:
-        key = (workspace.directory, os.getpid())
+        key = workspace.directory
         # Without the guard first: whoever asks inside a transaction must not wait for one who wants to begin one.
         known = cls._of_process.get(key)
         if known is not None:
@@ -151,6 +128,38 @@ class _OwnerLock:
                 return True
             fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, owner)
             return False
+
+    @classmethod
+    def forget_all(cls) -> None:
+        """Drop the locks of the parent, which a forked process does not hold."""
+        cls._guard = threading.Lock()
+        for lock in cls._of_process.values():
+            os.close(lock._descriptor)
+        cls._of_process.clear()
+
+
+os.register_at_fork(after_in_child=_OwnerLock.forget_all)
+
+
+def _connect(path: Path) -> apsw.Connection:
+    connection = apsw.Connection(str(path))
+    connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
+    connection.pragma("journal_mode", "wal")
+    connection.pragma("synchronous", "full")
+    connection.execute("BEGIN IMMEDIATE")
+    version = connection.pragma("user_version")
+    if version == 0:
+        connection.execute(_DDL)
+        connection.execute(f"PRAGMA user_version = {_FORMAT_VERSION}")
+    connection.execute("COMMIT")
+    if version not in (0, _FORMAT_VERSION):
+        connection.close()
+        raise StoreDamagedError(
+            "the workspace was written by another version of headrace",
+            received=f"format {version} in {path}",
+            valid=f"format {_FORMAT_VERSION}",
+        )
+    return connection
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ column more.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.cached import cached_property
 from headrace.errors import SchemaError
 from headrace.model import MAX_KEY_COLUMNS, Column, Predicate, TableSchema
 from headrace.queues import partition_of_keys
@@ -56,12 +56,12 @@ class SortedLayout:
                     valid="ascending columns that are not composite",
                 )
 
-    @functools.cached_property
+    @cached_property
     def packed(self) -> bool:
         """Tell whether the key is one binary column."""
         return len(self.keys) > MAX_KEY_COLUMNS or not all(_fits(column.type) for column in self.keys)
 
-    @functools.cached_property
+    @cached_property
     def stored(self) -> TableSchema:
         """The schema of the embedded table."""
         if self.packed:

@@ -17,6 +17,7 @@ from typing import Any
 
 import apsw
 
+from headrace.cached import cached_property
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.ids import ObjectType, new_id
 from headrace.endpoints.ytsaurus.node_types import Node
@@ -88,7 +89,7 @@ class Schema:
         columns = tuple(column.of_bytes for column in self.columns)
         return dataclasses.replace(self, columns=columns, binary_strings=True)
 
-    @functools.cached_property
+    @cached_property
     def layout(self) -> SortedLayout:
         """How rows with this schema stand in a table of the embedded store."""
         return SortedLayout(self.columns)

@@ -22,6 +22,7 @@ from headrace.endpoints.ytsaurus.periodic import periodic
 from headrace.endpoints.ytsaurus.row_locks import Locked, Locks, RowLocks
 from headrace.endpoints.ytsaurus.table_state import ROW_LIMIT
 from headrace.endpoints.ytsaurus.transaction_types import Start, TransactionType, register_transactions
+from headrace.sqlite.forks import no_fork
 from headrace.stores.embedded.database import Database, stamp
 from headrace.stores.embedded.pinned import PinnedDatabase
 from headrace.wire.ytsaurus.errors import Code, YtError
@@ -84,7 +85,8 @@ class TabletTransaction:
         try:
             connection = self._stack.enter_context(database.snapshot())
             # The first statement that reads fixes what the transaction sees.
-            ((version,),) = connection.execute("SELECT version FROM clock")
+            with no_fork:
+                ((version,),) = connection.execute("SELECT version FROM clock")
         except BaseException:
             self.close()
             raise

@@ -5,26 +5,27 @@ Rules that were paid for elsewhere (each is a measured trap):
 * One SQLite library per process (apsw): a second one, or a plain ``open`` of a database file, drops the
   POSIX locks of the first, and commits are lost.
 * SQLite from 3.53.0 (or 3.51.3, …): older ones can corrupt a WAL database under concurrent checkpoints.
-* ``lockf`` for the writer lock, on one file descriptor per process: it is released when its holder dies,
-  and is not inherited by forked children.
 * BEGIN IMMEDIATE for every write, so that a snapshot never has to be upgraded.
-* A connection never crosses a fork.
+* A connection never crosses a fork (`headrace.sqlite.forks`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import functools
 import os
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import apsw
 
 from headrace.errors import NotFoundError, OptionError, StoreBusyError, StoreDamagedError, StoreError
+from headrace.sqlite.connections import Connections
+from headrace.sqlite.forks import no_fork
+from headrace.stores.embedded.writer_lock import writer_lock
 
 FORMAT_VERSION = 4
 DATABASE_FILE = "db"
@@ -111,37 +112,6 @@ CREATE TABLE file_part (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
 }
 # A chunk's id is its partition's id shifted left by this, plus the log row index of its first change.
 ROW_INDEX_BITS = 40
-_INHERITED: list[apsw.Connection] = []
-
-
-class _WriterLock:
-    """The writer lock of one store in this process: threads first, then processes."""
-
-    _of_process: ClassVar[dict[str, _WriterLock]] = {}
-    _guard = threading.Lock()
-
-    def __init__(self, path: Path) -> None:
-        self.pid = os.getpid()
-        self._threads = threading.RLock()
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-
-    @classmethod
-    def of(cls, path: Path) -> _WriterLock:
-        """Return the process's only lock for a file: closing any descriptor of it would free the lock."""
-        with cls._guard:
-            known = cls._of_process.get(str(path))
-            if known is None or known.pid != os.getpid():
-                known = cls._of_process[str(path)] = cls(path)
-            return known
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        with self._threads:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
-            try:
-                yield
-            finally:
-                fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
 
 
 class Database:
@@ -170,10 +140,9 @@ class Database:
         self.directory = Path(os.path.realpath(directory))
         self.synchronous = synchronous
         self._local = threading.local()
-        self._closed_generation = 0
-        self._may_create = create
+        self._connections = Connections(functools.partial(_connect, self.directory, synchronous, may_create=create))
         if not (self.directory / DATABASE_FILE).exists() and not create:
-            raise self._nothing_here()
+            raise _nothing_here(self.directory)
         if create:
             self._make_directory()
         # Only a store that may have to be made or upgraded waits for the writer lock.
@@ -209,61 +178,14 @@ class Database:
         """Return what tells this store from any other; a copy of its directory has the same."""
         return str(self.query("SELECT value FROM info WHERE key = 'id'")[0][0])
 
-    def _nothing_here(self) -> NotFoundError:
-        return NotFoundError(
-            "no store here",
-            received=str(self.directory),
-            remedy="create one with headrace.open(path, create=True), `headrace table create` or "
-            "`headrace queue create`",
-        )
-
     @property
     def connection(self) -> apsw.Connection:
         """This thread's connection."""
-        key = (os.getpid(), self._closed_generation)
-        if getattr(self._local, "key", None) != key:
-            if hasattr(self._local, "connection") and self._local.key[0] != os.getpid():
-                # Closing a connection inherited by a fork would checkpoint and unlock behind the parent's back.
-                _INHERITED.append(self._local.connection)
-            self._local.connection = self._connect()
-            self._local.key = key
-        connection: apsw.Connection = self._local.connection
-        return connection
-
-    def _connect(self) -> apsw.Connection:
-        with _translated():
-            connection = apsw.Connection(str(self.directory / DATABASE_FILE), statementcachesize=256)
-            connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-            connection.pragma("page_size", 4096)
-            connection.pragma("journal_mode", "wal")
-            connection.pragma("synchronous", self.synchronous)
-            # Without it, macOS leaves a commit in the drive's own cache.
-            connection.pragma("fullfsync", self.synchronous == "full")
-            connection.pragma("cache_size", -65536)
-            connection.pragma("temp_store", "memory")
-            # Checkpoints of 64 MB: with the default 4 MB, small random writes are half as fast.
-            connection.pragma("wal_autocheckpoint", 16384)
-            connection.pragma("journal_size_limit", 64 << 20)
-            version = connection.pragma("user_version")
-        if version == 0 and not self._may_create:
-            # Another process is making the store just now, or was killed while it did.
-            connection.close()
-            raise self._nothing_here()
-        if version not in (0, *_UPGRADES, FORMAT_VERSION):
-            raise StoreDamagedError(
-                "the store was written by another version of headrace",
-                received=f"format {version}",
-                valid=f"format {FORMAT_VERSION}",
-            )
-        return connection
+        return self._connections.of_this_thread()
 
     def close(self) -> None:
-        """Close this thread's connection; those of other threads go when they are next used or collected."""
-        connection = getattr(self._local, "connection", None)
-        if connection is not None and self._local.key[0] == os.getpid():
-            connection.close()
-        self._local.__dict__.clear()
-        self._closed_generation += 1
+        """Close this thread's connection; those of other threads are closed when one of them next uses the handle."""
+        self._connections.close()
 
     @contextlib.contextmanager
     def write(self) -> Iterator[apsw.Connection]:
@@ -275,7 +197,8 @@ class Database:
             with _translated(), self.connection as connection:
                 yield connection
             return
-        with _WriterLock.of(self.directory / LOCK_FILE).held(), _translated():
+        # The lock first: a fork need not wait for other processes.
+        with writer_lock(self.directory / LOCK_FILE), no_fork, _translated():
             connection = self.connection
             connection.execute("BEGIN IMMEDIATE")
             self._local.writing = True
@@ -294,7 +217,7 @@ class Database:
 
         Inside a transaction of this thread it joins that one.
         """
-        with _translated():
+        with no_fork, _translated():
             connection = self.connection
             if connection.in_transaction:
                 yield connection
@@ -307,24 +230,20 @@ class Database:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:
-        """Run a read transaction on a connection of its own, which may outlive the call and change threads."""
-        pid = os.getpid()
-        with _translated():
-            connection = self._connect()
-            try:
+        """Run a read transaction on a connection of its own, which may outlive the call and change threads.
+
+        It is read inside `no_fork`.
+        """
+        with _translated(), self._connections.another() as connection:
+            with no_fork:
                 # A scan reads each page once; a larger cache would only be memory to be touched.
                 connection.pragma("cache_size", -1000)
                 connection.execute("BEGIN")
-                yield connection
-            finally:
-                if os.getpid() == pid:
-                    connection.close()
-                else:
-                    _INHERITED.append(connection)
+            yield connection
 
     def query(self, sql: str, bindings: Any = ()) -> list[tuple[Any, ...]]:
         """Run one statement that reads, and return all its rows."""
-        with _translated():
+        with no_fork, _translated():
             return list(self.connection.execute(sql, bindings))
 
     def wait_for_change(self, timeout: float, seen: int | None) -> int:
@@ -339,6 +258,43 @@ class Database:
             if version != seen or remaining <= 0:
                 return version
             time.sleep(min(0.02, remaining))
+
+
+def _connect(directory: Path, synchronous: str, *, may_create: bool) -> apsw.Connection:
+    with _translated():
+        connection = apsw.Connection(str(directory / DATABASE_FILE), statementcachesize=256)
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        connection.pragma("page_size", 4096)
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("synchronous", synchronous)
+        # Without it, macOS leaves a commit in the drive's own cache.
+        connection.pragma("fullfsync", synchronous == "full")
+        connection.pragma("cache_size", -65536)
+        connection.pragma("temp_store", "memory")
+        # Checkpoints of 64 MB: with the default 4 MB, small random writes are half as fast.
+        connection.pragma("wal_autocheckpoint", 16384)
+        connection.pragma("journal_size_limit", 64 << 20)
+        version = connection.pragma("user_version")
+    if version == 0 and not may_create:
+        # Another process is making the store just now, or was killed while it did.
+        connection.close()
+        raise _nothing_here(directory)
+    if version not in (0, *_UPGRADES, FORMAT_VERSION):
+        connection.close()
+        raise StoreDamagedError(
+            "the store was written by another version of headrace",
+            received=f"format {version}",
+            valid=f"format {FORMAT_VERSION}",
+        )
+    return connection
+
+
+def _nothing_here(directory: Path) -> NotFoundError:
+    return NotFoundError(
+        "no store here",
+        received=str(directory),
+        remedy="create one with headrace.open(path, create=True), `headrace table create` or `headrace queue create`",
+    )
 
 
 def _roll_back(connection: apsw.Connection) -> None:
@@ -369,6 +325,12 @@ def _translated() -> Iterator[None]:
         raise StoreBusyError("another process holds the store", received=str(error)) from error
     except (apsw.CorruptError, apsw.NotADBError) as error:
         raise StoreDamagedError("the store's database is damaged", received=str(error)) from error
+    except apsw.ConnectionClosedError as error:
+        raise StoreError(
+            "the store was closed, or the process was forked, in the middle of a transaction or scan",
+            received=str(error),
+            remedy="begin the scan again in the process that reads it",
+        ) from error
     except apsw.FullError as error:
         raise StoreError("the disk is full; nothing of this transaction was written") from error
     except (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError) as error:

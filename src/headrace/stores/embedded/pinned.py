@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import apsw
 
 from headrace.errors import UnsupportedError
+from headrace.sqlite.forks import no_fork
 from headrace.stores.embedded.database import Database
 
 
@@ -31,12 +32,14 @@ class PinnedDatabase(Database):
     @contextlib.contextmanager
     def read(self) -> Iterator[apsw.Connection]:
         """Run a part of the transaction."""
-        yield self._pinned
+        with no_fork:
+            yield self._pinned
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:
         """Run a part of the transaction."""
-        yield self._pinned
+        with no_fork:
+            yield self._pinned
 
     @contextlib.contextmanager
     def write(self) -> Iterator[apsw.Connection]:

@@ -7,7 +7,6 @@ before them.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.cached import cached_property
 from headrace.errors import OptionError
 from headrace.model import Column, RowSchema
 from headrace.ports import Rows
@@ -47,19 +47,19 @@ class Layout:
 
     schema: QueueSchema
 
-    @functools.cached_property
+    @cached_property
     def arrow(self) -> pa.Schema:
         return self.schema.arrow
 
-    @functools.cached_property
+    @cached_property
     def accepted(self) -> RowSchema:
         return RowSchema((*self.schema.written.columns, Column(TABLET_INDEX, pa.int64())))
 
-    @functools.cached_property
+    @cached_property
     def written(self) -> pa.Schema:
         return self.schema.written.arrow
 
-    @functools.cached_property
+    @cached_property
     def stored(self) -> pa.Schema:
         return pa.schema([field for field in self.arrow if field.name != TIMESTAMP])
 

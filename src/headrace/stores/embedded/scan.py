@@ -19,6 +19,7 @@ import pyarrow as pa
 from headrace.errors import OptionError
 from headrace.model import KeyRange, Predicate
 from headrace.rows.conditions import typed_range
+from headrace.sqlite.forks import no_fork
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.physical import PAGE_BYTES, PhysicalTable
 
@@ -40,7 +41,7 @@ def scan(
     """Scan a table, see `headrace.ports.Table.scan`; ``load`` returns the table as it is in a transaction."""
     if batch_rows < 1:
         raise OptionError("batch_rows must be at least 1", received=batch_rows)
-    with contextlib.ExitStack() as stack:
+    with no_fork, contextlib.ExitStack() as stack:
         connection = stack.enter_context(database.snapshot())
         table = load(connection)
         names = list(table.schema.names if columns is None else columns)
@@ -74,6 +75,7 @@ def _two_halves(
     if rows < _SHARED_ROWS or rows * table.codec.row_width > READ_AHEAD_BYTES or (os.cpu_count() or 1) < 2:
         return None
     middle = table.key_at(connection, KeyRange(), rows // 2)
+    # The other thread must not wait for a fork, which waits for this one: `no_fork` of this thread covers both.
     with database.snapshot() as second, ThreadPoolExecutor(1) as pool:
         if middle is None or _state(connection, table) != _state(second, table):
             # Somebody committed between the two snapshots; they must show one state.
@@ -111,7 +113,13 @@ def _handed_out(
         ahead.reverse()
         while ahead:
             yield ahead.pop()
-        yield from pages
+        while True:
+            # The reader's own code runs between pages, and may fork.
+            with no_fork:
+                page = next(pages, None)
+            if page is None:
+                return
+            yield page
 
 
 def _pages(

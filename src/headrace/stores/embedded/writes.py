@@ -6,7 +6,6 @@ partition that its key belongs to. All of it happens in the caller's transaction
 
 from __future__ import annotations
 
-import functools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.cached import cached_property
 from headrace.errors import SchemaError
 from headrace.model import ChangeOp, Key, KeyRange, RowChange, TableSchema
 from headrace.ports import TableOptions
@@ -39,12 +39,12 @@ class Part:
         self.groups: Groups = merge.groups_of(rows, table.schema)
         self._table = table
 
-    @functools.cached_property
+    @cached_property
     def keys(self) -> tuple[list[Any], ...]:
         """The different keys, as columns of Python values."""
         return self._table.codec.encode_keys(self.groups.only_last(self.rows))
 
-    @functools.cached_property
+    @cached_property
     def encoded(self) -> Encoded:
         """The last row of each key; only for rows that have all columns."""
         return self._table.codec.encode(self.groups.only_last(self.rows))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from headrace.cached import cached_property
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError, UnsupportedError
 from headrace.model import OPERATORS, TableSchema
 from headrace.ports import Capabilities, Files, Publisher, QueueOptions, Registration
@@ -77,8 +77,8 @@ class YtStore(StoreWithoutTunnels):
     def __repr__(self) -> str:
         return f"YtStore({self.url!r})"
 
-    @functools.cached_property
-    def id(self) -> str:  # type: ignore[override]
+    @cached_property
+    def id(self) -> str:
         """The cluster's own name and the directory, whatever the proxy is called."""
         return f"yt:{registrations.cluster_name(self._connection)}:{self._names.directory}"
 

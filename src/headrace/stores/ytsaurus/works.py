@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from yt.wrapper import YtClient
 
+from headrace.cached import cached_property
 from headrace.errors import PublicationError
 from headrace.model import RowChange
 from headrace.ports import Append, Staged, Write
@@ -145,7 +145,7 @@ class QueueWork:
     def path(self) -> str:
         return self.queue.path
 
-    @functools.cached_property
+    @cached_property
     def unrouted(self) -> int:
         """The partition of rows that do not choose one."""
         if self.given is not None:

@@ -1,0 +1,1 @@
+"""SQLite connections for everything that keeps a database: embedded stores and workspaces of streaming SQL."""

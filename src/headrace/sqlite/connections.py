@@ -1,0 +1,117 @@
+"""The open connections of one handle: one for each thread, and others for long reads.
+
+They are held here, not only by the threads that use them, so that none is closed while the process forks
+(`headrace.sqlite.forks`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import apsw
+
+from headrace.sqlite.forks import no_fork, register
+
+# Inherited connections that cannot be closed safely. Collecting them would close them.
+_abandoned: list[apsw.Connection] = []
+
+
+class Connections:
+    """Opens, keeps and closes connections.
+
+    Args:
+        open_one: opens a connection.
+    """
+
+    def __init__(self, open_one: Callable[[], apsw.Connection]) -> None:
+        self._open_one = open_one
+        self._open: set[apsw.Connection] = set()
+        # Left by threads that ended or found the handle closed. Threads end anywhere, even during a fork.
+        self._left: deque[apsw.Connection] = deque()
+        self._local = threading.local()
+        self._generation = object()
+        register(self)
+
+    def of_this_thread(self) -> apsw.Connection:
+        """Return this thread's connection; call it inside `no_fork`."""
+        lease: _Lease | None = getattr(self._local, "lease", None)
+        if lease is None or lease.generation is not self._generation:
+            self._local.lease = lease = None
+            self._close_left()
+            lease = self._local.lease = _Lease(self._opened(), self._generation, self._left)
+        return lease.connection
+
+    @contextlib.contextmanager
+    def another(self) -> Iterator[apsw.Connection]:
+        """Open a connection that may change threads, and close it at the end."""
+        with no_fork:
+            connection = self._opened()
+        try:
+            yield connection
+        finally:
+            # A process that inherited the connection does not have it any more.
+            if connection in self._open:
+                with no_fork:
+                    self._close(connection)
+
+    def close(self) -> None:
+        """Close this thread's connection; those of other threads are closed when a thread next uses the handle."""
+        with no_fork:
+            self._generation = object()
+            self._local.__dict__.clear()
+            self._close_left()
+
+    def has_connections(self) -> bool:
+        """Return whether connections are open."""
+        return bool(self._open)
+
+    def drop(self, *, close: bool) -> None:
+        """Drop the parent's connections in a forked process."""
+        if close:
+            for connection in self._open:
+                # Another process may have the store open: whoever closes last writes the log back.
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                connection.close(True)
+        else:
+            _abandoned.extend(self._open)
+        self._open.clear()
+        # A new queue: the leases in `_local` put their connections into the one that they know.
+        self._left = deque()
+        self._local = threading.local()
+        self._generation = object()
+
+    def __del__(self) -> None:
+        if self._open:
+            with no_fork:
+                for connection in list(self._open):
+                    self._close(connection)
+
+    def _opened(self) -> apsw.Connection:
+        connection = self._open_one()
+        self._open.add(connection)
+        return connection
+
+    def _close(self, connection: apsw.Connection) -> None:
+        self._open.discard(connection)
+        connection.close(True)
+
+    def _close_left(self) -> None:
+        while self._left:
+            self._close(self._left.popleft())
+
+
+class _Lease:
+    """A thread's connection; leaves it behind when the thread ends."""
+
+    __slots__ = ("_left", "connection", "generation")
+
+    def __init__(self, connection: apsw.Connection, generation: object, left: deque[apsw.Connection]) -> None:
+        self.connection = connection
+        self.generation = generation
+        self._left = left
+
+    def __del__(self) -> None:
+        self._left.append(self.connection)

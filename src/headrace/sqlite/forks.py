@@ -1,0 +1,123 @@
+"""Forks: how SQLite connections are kept from crossing them.
+
+SQLite has one table for each process with the files that it has open and its POSIX locks on them. A fork copies the
+table but not the locks. A connection that the child opens joins the inherited entry and takes no lock that another
+process can see. When another process then closes its last connection, SQLite finds nobody else and deletes the
+write-ahead log; the child goes on writing to the deleted file, and its commits are lost.
+
+A child must therefore close all inherited connections before it opens its own. Closing is safe under two conditions:
+no inherited connection is in a write transaction, because its rollback would change memory that the parent shares; and
+no other thread was inside SQLite, because its mutexes would stay locked in the child. `no_fork` marks code during which
+these conditions do not hold, and a fork waits for such code to end in other threads. If it does not end in time, or if
+the forking thread runs such code itself, the child leaves the inherited connections alone, and `no_fork` raises there.
+"""
+
+from __future__ import annotations
+
+# `concurrent.futures` locks its own mutex before a fork. Hooks run in reverse order of registration: ours must come
+# later, or a thread that submits work inside `no_fork` would wait for a fork that waits for it.
+import concurrent.futures.thread  # noqa: F401
+import os
+import threading
+import weakref
+from typing import Protocol
+
+from headrace.errors import StoreError
+
+# A fork waits so long for the transactions of other threads.
+PATIENCE_SECONDS = 60.0
+
+
+class Inheritance(Protocol):
+    """State that a forked process has of its parent and must drop."""
+
+    def has_connections(self) -> bool:
+        """Return whether connections are open."""
+
+    def drop(self, *, close: bool) -> None:
+        """Drop the state; without ``close``, keep open connections in memory and never use them."""
+
+
+class _NoFork:
+    """A gate that lets either code of many threads run, or one fork."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._depths: dict[int, int] = {}
+        self._forking = False
+        self._is_quiet = False
+        self._process = os.getpid()
+        self._is_usable = True
+
+    def __enter__(self) -> None:
+        if self._process != os.getpid():
+            # Forked by code that runs none of Python's hooks.
+            self.after_in_child()
+        if not self._is_usable:
+            raise StoreError(
+                "this process was forked during a transaction of a store or workspace, and cannot use any",
+                received=f"process {self._process}",
+                remedy="fork before stores are opened, or start processes with multiprocessing's 'spawn' method",
+            )
+        me = threading.get_ident()
+        depth = self._depths.get(me, 0)
+        if not depth:
+            with self._changed:
+                while self._forking:
+                    self._changed.wait()
+                self._depths[me] = 1
+        else:
+            self._depths[me] = depth + 1
+
+    def __exit__(self, *error: object) -> None:
+        me = threading.get_ident()
+        # A child has no depths of what its parent entered.
+        depth = self._depths.get(me, 0)
+        if depth > 1:
+            self._depths[me] = depth - 1
+        elif depth:
+            with self._changed:
+                del self._depths[me]
+                if self._forking:
+                    self._changed.notify_all()
+
+    def before_fork(self) -> None:
+        """Wait for the code of other threads to end, and keep new code out."""
+        self._changed.acquire()
+        while self._forking:
+            self._changed.wait()
+        self._forking = True
+        if threading.get_ident() not in self._depths:
+            self._changed.wait_for(lambda: not self._depths, PATIENCE_SECONDS)
+        self._is_quiet = self._is_usable and self._process == os.getpid() and not self._depths
+
+    def after_in_parent(self) -> None:
+        """Let code run again."""
+        self._forking = self._is_quiet = False
+        self._changed.notify_all()
+        self._changed.release()
+
+    def after_in_child(self) -> None:
+        """Drop inherited state; the process can use SQLite if that is safe, or if no connection was inherited."""
+        inherited = list(_inheritances)
+        self._is_usable = self._is_quiet or (self._is_usable and not any(each.has_connections() for each in inherited))
+        self._changed = threading.Condition()
+        self._depths = {}
+        self._forking = self._is_quiet = False
+        self._process = os.getpid()
+        for each in inherited:
+            each.drop(close=self._is_usable)
+
+
+no_fork = _NoFork()
+_inheritances: weakref.WeakSet[Inheritance] = weakref.WeakSet()
+
+
+def register(inheritance: Inheritance) -> None:
+    """Have state dropped in forked processes, as long as it lives."""
+    _inheritances.add(inheritance)
+
+
+os.register_at_fork(
+    before=no_fork.before_fork, after_in_parent=no_fork.after_in_parent, after_in_child=no_fork.after_in_child
+)

@@ -1,0 +1,260 @@
+"""Handles of an embedded store and of a workspace around a fork: they work, or say why they do not."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+import headrace
+from headrace.errors import StoreError
+from headrace.sqlite import forks
+from headrace.stores.embedded import scan
+from headrace.stores.embedded.database import Database
+from headrace.streaming_sql.workspace import Workspace
+
+# Newer Pythons warn of a fork beside threads, which is what these tests are about.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> headrace.Store:
+    store = headrace.open(tmp_path / "store", create=True)
+    store.create_table("rows", {"id": "long"}, "id")
+    return store
+
+
+def put(store: headrace.Store, number: int) -> None:
+    store.table("rows").put({"id": number})
+
+
+def numbers(store: headrace.Store) -> list[int]:
+    return store.table("rows").scan().read_all()["id"].to_pylist()  # type: ignore[no-any-return]
+
+
+class Child:
+    """A forked process that runs a function; ``fork`` may be another way to fork."""
+
+    def __init__(self, work: Callable[[], object], fork: Callable[[], int] = os.fork) -> None:
+        self.pid = fork()
+        if self.pid == 0:
+            status = 1
+            try:
+                work()
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+
+    def ended_well(self) -> bool:
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]) == 0
+
+
+def expect_refusal(work: Callable[[], object]) -> None:
+    """Run a function that must fail because this process was forked during a transaction."""
+    with pytest.raises(StoreError, match=r"forked during a transaction of a store or workspace.*spawn"):
+        work()
+
+
+def elsewhere(store_path: Path, number: int) -> None:
+    """Open, write and close in a process that has inherited nothing."""
+    program = (
+        "import sys, headrace\n"
+        "with headrace.open(sys.argv[1]) as store: store.table('rows').put({'id': int(sys.argv[2])})"
+    )
+    subprocess.run([sys.executable, "-c", program, store_path, str(number)], check=True)
+
+
+def test_rows_of_a_child_are_kept_when_everyone_else_closes_the_store(store: headrace.Store, tmp_path: Path) -> None:
+    put(store, 1)
+    closed, is_closed = os.pipe()
+
+    def work() -> None:
+        put(store, 2)
+        os.read(closed, 1)
+        for number in range(10, 15):
+            put(store, number)
+
+    child = Child(work)
+    store.close()
+    elsewhere(tmp_path / "store", 3)
+    os.write(is_closed, b"!")
+    assert child.ended_well()
+    elsewhere(tmp_path / "store", 4)
+    assert numbers(store) == [1, 2, 3, 4, *range(10, 15)]
+
+
+def test_a_child_opens_a_store_that_its_parent_has_open(store: headrace.Store, tmp_path: Path) -> None:
+    put(store, 1)
+
+    def work() -> None:
+        with headrace.open(tmp_path / "store") as own:
+            put(own, 2)
+            assert Child(lambda: put(own, 3)).ended_well()
+            assert numbers(own) == [1, 2, 3]
+
+    assert Child(work).ended_well()
+    assert numbers(store) == [1, 2, 3]
+
+
+def test_a_fork_waits_for_the_transactions_of_other_threads(tmp_path: Path) -> None:
+    database = Database(tmp_path / "store", create=True, synchronous="off")
+    begun, done = threading.Event(), []
+
+    def write() -> None:
+        with database.write() as connection:
+            begun.set()
+            # Long enough for the fork to be asked for; it happens after the commit however long this takes.
+            connection.execute(
+                "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 300000) SELECT sum(i) FROM n"
+            )
+            connection.execute("UPDATE clock SET version = version + 1")
+        done.append(True)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    begun.wait()
+
+    def work() -> None:
+        assert database.query("SELECT version FROM clock") == [(1,)]
+        with database.write() as connection:
+            connection.execute("UPDATE clock SET version = version + 1")
+
+    child = Child(work)
+    thread.join()
+    assert done
+    assert child.ended_well()
+    assert database.query("SELECT version FROM clock") == [(2,)]
+
+
+def test_a_fork_in_the_middle_of_a_transaction_gives_a_child_that_may_not_use_stores(tmp_path: Path) -> None:
+    database = Database(tmp_path / "store", create=True, synchronous="off")
+
+    def work() -> None:
+        expect_refusal(database.store_id)
+        expect_refusal(lambda: headrace.open(tmp_path / "other", create=True))
+        assert Child(lambda: expect_refusal(database.store_id)).ended_well()
+
+    with database.write() as connection:
+        connection.execute("UPDATE clock SET version = 7")
+        assert Child(work).ended_well()
+    assert database.query("SELECT version FROM clock") == [(7,)]
+
+
+def test_a_fork_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forks, "PATIENCE_SECONDS", 0.1)
+    database = Database(tmp_path / "store", create=True, synchronous="off")
+    begun, forked = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with database.write() as connection:
+            begun.set()
+            forked.wait()
+            connection.execute("UPDATE clock SET version = 7")
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    begun.wait()
+    child = Child(lambda: expect_refusal(database.store_id))
+    forked.set()
+    thread.join()
+    assert child.ended_well()
+    assert database.query("SELECT version FROM clock") == [(7,)]
+
+
+def test_a_scan_goes_on_in_the_parent_and_not_in_the_child(
+    store: headrace.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, "READ_AHEAD_BYTES", 1)
+    store.table("rows").put([{"id": number} for number in range(100)])
+    reader = store.table("rows").scan(batch_rows=10)
+    reader.read_next_batch()
+
+    def work() -> None:
+        # Arrow makes an error of its own of what a reader raises.
+        with pytest.raises(Exception, match="begin the scan again"):
+            reader.read_all()
+        put(store, 100)
+
+    assert Child(work).ended_well()
+    assert reader.read_all().num_rows == 90
+    assert numbers(store) == list(range(101))
+
+
+def c_fork() -> int:
+    """Fork as programs in C do, which do not tell Python."""
+    return int(ctypes.PyDLL(None).fork())
+
+
+def test_a_fork_that_python_does_not_know_of_is_noticed(store: headrace.Store, tmp_path: Path) -> None:
+    assert Child(lambda: expect_refusal(lambda: put(store, 1)), c_fork).ended_well()
+    program = (
+        "import ctypes, os, sys, headrace\n"
+        "import headrace.stores.embedded.store\n"
+        "if ctypes.PyDLL(None).fork() == 0:\n"
+        "    headrace.open(sys.argv[1]).table('rows').put({'id': 2})\n"
+        "    os._exit(0)\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))"
+    )
+    subprocess.run([sys.executable, "-c", program, tmp_path / "store"], check=True)
+    assert numbers(store) == [2]
+
+
+def test_a_workspace_is_used_on_both_sides_of_a_fork(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    owner = workspace.owner()
+
+    def work() -> None:
+        assert workspace.owner() != owner
+        assert workspace.is_alive(owner)
+        with workspace.write() as connection:
+            connection.execute("INSERT INTO definition VALUES ('child', '')")
+
+    child = Child(work)
+    workspace.close()
+    assert child.ended_well()
+    other = Workspace(tmp_path)
+    assert other.query("SELECT name FROM definition") == [("child",)]
+    other.close()
+    assert workspace.query("SELECT count(*) FROM owner") == [(2,)]
+
+
+def test_stores_that_were_closed_leave_no_descriptors(tmp_path: Path) -> None:
+    process = psutil.Process()
+    before = process.num_fds()
+    for number in range(20):
+        with headrace.open(tmp_path / str(number), create=True) as store:
+            store.create_table("rows", {"id": "long"}, "id")
+    assert process.num_fds() <= before
+
+
+def test_connections_of_threads_that_ended_are_closed(store: headrace.Store) -> None:
+    process = psutil.Process()
+    put(store, 0)
+    before = process.num_fds()
+    for number in range(1, 20):
+        thread = threading.Thread(target=put, args=(store, number))
+        thread.start()
+        thread.join()
+    # The last thread's connection is closed when another thread needs one: the database, its log and its shared memory.
+    assert process.num_fds() <= before + 3
+    assert len(numbers(store)) == 20
+
+
+def test_a_store_made_anew_at_the_same_path_has_a_lock_of_its_own(tmp_path: Path) -> None:
+    for _ in range(2):
+        database = Database(tmp_path / "store", create=True)
+        with database.write():
+            assert str(tmp_path / "store" / "writer.lock") in [file.path for file in psutil.Process().open_files()]
+        database.close()
+        shutil.rmtree(tmp_path / "store")
