@@ -295,7 +295,7 @@ class TunnelKind(enum.StrEnum):
         for kind in cls:
             if kind.lower() == str(text).lower():
                 return kind
-        raise OptionError("unknown kind of tunnel", received=repr(text), valid=list(cls))
+        raise OptionError("unknown kind of tunnel", received=repr(text)[:200], valid=list(cls))
 
 
 class ChannelKind(enum.StrEnum):
@@ -493,8 +493,9 @@ class RowChange(enum.StrEnum):
     """Make the table hold exactly these rows."""
 
     @classmethod
-    def parse(cls, text: str) -> RowChange:
-        for kind in cls:
-            if kind == str(text).lower():
-                return kind
-        raise OptionError("unknown kind of row change", received=repr(text), valid=list(cls))
+    def parse(cls, text: object) -> RowChange:
+        """Return the kind that a user names; `REPLACE_ALL` is made by complete mode only."""
+        valid = {kind.value: kind for kind in (cls.PUT, cls.UPDATE, cls.DELETE)}
+        if not isinstance(text, str) or text.lower() not in valid:
+            raise OptionError("unknown kind of row change", received=repr(text)[:200], valid=valid)
+        return valid[text.lower()]

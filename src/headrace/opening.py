@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from headrace.errors import MissingDependencyError, OptionError, UnsupportedError
+from headrace.option_names import check_names
 from headrace.ports import Store
 
 VALID_URLS = "a path, file:///path, tablestore+https://host/instance, or yt://proxy"
@@ -52,9 +53,7 @@ def open(url: str | os.PathLike[str], *, create: bool | None = None, **options: 
     if isinstance(url, str) and scheme in YTSAURUS_SCHEMES:
         return _open_ytsaurus(url, options)
     directory = _directory(url, scheme)
-    for name in options:
-        if name not in _EMBEDDED_OPTIONS:
-            raise OptionError("unknown option of an embedded store", received=repr(name), valid=_EMBEDDED_OPTIONS)
+    check_names("an embedded store", options, _EMBEDDED_OPTIONS)
 
     from headrace.stores.embedded.store import EmbeddedStore
 

@@ -12,6 +12,7 @@ import headrace
 SOURCE = Path(headrace.__file__).parent
 GROUND = {
     "errors",
+    "option_names",
     "types",
     "model",
     "channels",
@@ -33,7 +34,7 @@ ALLOWED = {
     "feeds": GROUND | {"feeds"},
     "checkpoints": GROUND | {"checkpoints"},
     "spark": GROUND | {"feeds", "checkpoints", "spark", "opening"},
-    "streaming_sql": GROUND | {"feeds", "spark", "opening", "streaming_sql"},
+    "streaming_sql": GROUND | {"checkpoints", "feeds", "spark", "opening", "streaming_sql"},
     # The embedded store behind another's protocol.
     "endpoints": GROUND | {"opening", "endpoints", "stores"},
     "demo": GROUND | {"feeds", "spark", "opening", "streaming_sql", "demo", "cli"},

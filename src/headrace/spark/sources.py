@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceWriter as BatchWriter
 
 from headrace.errors import SchemaError, UnsupportedError
 from headrace.model import RowChange
+from headrace.spark.option_checks import checked_by_spark
 from headrace.spark.options import (
     HEADRACE_OPTIONS,
     TABLESTORE_OPTIONS,
@@ -42,7 +43,7 @@ class _StoreDataSource(DataSource):
     settings: Settings
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(with_default_store(self.name(), options))
+        super().__init__(with_default_store(self.name(), checked_by_spark(self.name(), options)))
         self.settings = self.make_settings(self.options)
 
     @classmethod
