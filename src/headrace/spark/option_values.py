@@ -31,11 +31,18 @@ class Kind:
         valid: what is accepted, in words; no text outside of them is.
         parse: makes the value of a text, or raises `ValueError` or `OptionError`.
         values: the accepted values, where they can be listed; compared without regard to case.
+        name: of the type, for the table of options; ``valid`` if empty.
     """
 
     valid: str
     parse: Callable[[str], Any]
     values: tuple[str, ...] = ()
+    name: str = ""
+
+    @property
+    def short(self) -> str:
+        """The type in a few words."""
+        return self.name or self.valid
 
     def __call__(self, text: str) -> Any:
         """Return the value of a text.
@@ -162,20 +169,24 @@ def _ypath(text: str) -> str:
     return path.strip()
 
 
-text = Kind("a text without NUL characters and lone surrogates", str)
+text = Kind("a text without NUL characters and lone surrogates", str, name="text")
 """Any text, an empty one too."""
-secret = Kind(text.valid, str)
+secret = Kind(text.valid, str, name="text")
 """A text that no message shows."""
-name = Kind("a name that is not empty", _name)
-names = Kind("names with commas between, or a JSON list of names", _names)
-positive = whole(1, LARGEST, "a whole number from 1 on")
-natural = whole(0, LARGEST, "a whole number from 0 on")
-tasks = whole(1, _MOST_TASKS, f"a whole number from 1 to {_MOST_TASKS}")
-limit = Kind("a whole number other than 0; below 0 means no limit", _limit)
+name = Kind("a name that is not empty", _name, name="name")
+names = Kind("names with commas between, or a JSON list of names", _names, name="names")
+positive = whole(1, LARGEST, "whole number from 1 on")
+natural = whole(0, LARGEST, "whole number from 0 on")
+tasks = whole(1, _MOST_TASKS, f"whole number from 1 to {_MOST_TASKS}")
+limit = Kind("a whole number other than 0; below 0 means no limit", _limit, name="whole number, not 0")
 boolean = one_of("true", "false", "1", "0", convert=_boolean)
-duration = Kind("a duration such as 500ms, 30s, 15m or 1h (a bare number is seconds), at most 300 years", _duration)
-size = Kind("a size such as 1048576, 512k, 64m or 1g", _size)
-ypath = Kind("a path such as //home/project/queue", _ypath)
+duration = Kind(
+    "a duration such as 500ms, 30s, 15m or 1h (a bare number is seconds), at most 285 years",
+    _duration,
+    name="duration: `500ms`, `30s`, `15m`, `1h`, `7d`",
+)
+size = Kind("a size such as 1048576, 512k, 64m or 1g", _size, name="size: `1048576`, `512k`, `64m`, `1g`")
+ypath = Kind("a path such as //home/project/queue", _ypath, name="path")
 row_change = one_of("put", "update", "delete", convert=RowChange)
-start = Kind("committed, earliest, latest, a timestamp, or batch:<uuid>", Start.parse)
-position = Kind("committed, earliest, latest, a timestamp, or row indexes as JSON", parse_position)
+start = Kind("committed, earliest, latest, a timestamp, or batch:<uuid>", Start.parse, name="position")
+position = Kind("committed, earliest, latest, a timestamp, or row indexes as JSON", parse_position, name="position")

@@ -58,7 +58,7 @@ class Option:
 
 _SYNCHRONOUS = one_of("full", "normal", "off")
 _COMPUTE_MODE = one_of("KV", "Auto", "Search")
-_IN_FLIGHT = whole(1, 500, "a whole number from 1 to 500")
+_IN_FLIGHT = whole(1, 500, "whole number from 1 to 500")
 _STREAM = (
     Option("maxRowsPerTrigger", "most rows in a batch, shared over the channels or partitions", limit, None, (SOURCE,)),
     Option(

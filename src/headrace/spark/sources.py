@@ -132,6 +132,11 @@ class _StoreDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from headrace.spark.writers import StreamSinkWriter
 
+        checkpoint = self.options.get("checkpointlocation")
+        if checkpoint:
+            from headrace.spark.checkpoint_location import need_readable_by_spark
+
+            need_readable_by_spark(checkpoint)
         if overwrite:
             raise UnsupportedError(
                 "Spark cannot write in complete mode to a Python sink",
