@@ -13,10 +13,10 @@ _HEAD = """# Options of the data source formats
 Made from `src/headrace/spark/options.py` by `tools/options_page.py`.
 
 - Names are compared without regard to case, and so are listed values. Other values are refused; numbers have 64 bits.
-- A name that is not in the format's table is refused with the nearest one, in Spark, SQL and Python. Spark's own options
-  pass: `path`, `checkpointLocation`, `queryName`, `outputMode` and those of asynchronous progress tracking.
-- A definition (`CREATE TABLE`, `CREATE QUEUE`, Spark's temporary views) may have the options of all uses. Each use takes
-  its own, and so do `spark.read`, `spark.readStream` and the native sinks: one dict can serve a reader and a writer.
+- A name that is not in the format's table is refused with the nearest one, in Spark, SQL and Python. Spark's own
+  options pass: `path`, `checkpointLocation`, `queryName`, `outputMode` and those of asynchronous progress tracking.
+- A definition (`CREATE TABLE`, `CREATE QUEUE`, Spark's temporary views) may have the options of all uses, and each use
+  takes its own. So do `spark.read`, `spark.readStream` and native sinks: one dict can serve a reader and a writer.
 - `CREATE SCAN`, `CREATE STREAM` and `headrace.write_stream` are for one use, and refuse the options of the others.
 
 Spark does not tell a Python source which columns a query uses. Where a table or queue has many, name those that you
