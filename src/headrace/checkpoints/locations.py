@@ -135,7 +135,7 @@ def checkpoint_text(checkpoint: object) -> str:
 
 def _file_url(url: str) -> str:
     """Return a ``file:`` URL as Hadoop reads it: without a host."""
-    match = re.fullmatch(r"file:(?://(?:localhost)?(?=/))?/+([^/].*)?", url, re.IGNORECASE)
+    match = re.fullmatch(r"file:(?://(?:localhost)?(?=/)|(?=/(?!/)))/+([^/].*)?", url, re.IGNORECASE)
     if match is None or not match[1]:
         raise OptionError(
             "a file URL of a checkpoint names an absolute path and no host",

@@ -81,43 +81,35 @@ def sink_checkpoint(url: str, store_url: str, store_options: Mapping[str, Any], 
     return _served(location, open_store(store_url, **store_options), spark)
 
 
+# What Spark's errors have in them where no file system of the session can open the checkpoint.
 _NO_SUCH_PLACE = (
     "No FileSystem for scheme",
+    "CANNOT_LOAD_CHECKPOINT_FILE_MANAGER",
     "Wrong FS",
     "Relative path in absolute URI",
-    "Incomplete HDFS URI",
-    "ClassNotFoundException: Class org.apache.hadoop.fs",
 )
+_CAUSE = re.compile(r"^Caused by: ([\w.$]+(?:: .*)?)$", re.MULTILINE)
 
 
 @contextlib.contextmanager
 def refused_places(checkpoint: str) -> Iterator[None]:
-    """Turn Spark's error for a checkpoint that no file system of its session can write into an `OptionError`."""
+    """Turn Spark's error for a checkpoint that none of its file systems can open into an `OptionError`."""
     try:
         yield
     except HeadraceError:
         raise
     except Exception as error:
-        reason = next((line for line in str(error).splitlines() if any(text in line for text in _NO_SUCH_PLACE)), None)
-        if reason is None:
+        text = str(error)
+        if not any(sign in text for sign in _NO_SUCH_PLACE):
             raise
-        scheme = checkpoint.partition(":")[0]
+        # An address may have a password in it.
+        causes = [cause for cause in _CAUSE.findall(text) if "://" not in cause]
         raise OptionError(
-            "Spark has no file system for this checkpoint",
-            received=f"{scheme}:…",
+            f"Spark cannot open this checkpoint{f': {causes[-1][:200]}' if causes else ''}",
+            received=f"{checkpoint.partition(':')[0][:40]}:…",
             valid=ANY_VALID,
-            remedy="name a directory; a path with a colon in it begins with /; other file systems need their jars",
+            remedy="a path with a colon in it begins with a slash; other file systems than file:// may need a jar",
         ) from error
-
-
-def need_readable_by_spark(checkpoint: str) -> None:
-    """Raise `OptionError` for a checkpoint in a store that was given to Spark directly."""
-    if parse_location(checkpoint_text(checkpoint)) is not None:
-        raise OptionError(
-            "Spark cannot write a checkpoint in a store by itself",
-            received=f"{checkpoint.partition(':')[0]}:…",
-            remedy='.option("checkpointLocation", headrace.checkpoint("…")) with that URL, or headrace.write_stream',
-        )
 
 
 def _store_of_environment(location: StoreLocation) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter
 from pyspark.sql.datasource import DataSourceWriter as BatchWriter
 
-from headrace.errors import SchemaError, UnsupportedError
+from headrace.errors import OptionError, SchemaError, UnsupportedError
 from headrace.model import RowChange
 from headrace.spark.option_checks import checked_by_spark
 from headrace.spark.options import (
@@ -132,11 +132,6 @@ class _StoreDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from headrace.spark.writers import StreamSinkWriter
 
-        checkpoint = self.options.get("checkpointlocation")
-        if checkpoint:
-            from headrace.spark.checkpoint_location import need_readable_by_spark
-
-            need_readable_by_spark(checkpoint)
         if overwrite:
             raise UnsupportedError(
                 "Spark cannot write in complete mode to a Python sink",
@@ -235,6 +230,14 @@ class HeadraceDataSource(QueueDataSource):
 
     def names_tunnel(self) -> bool:
         return bool(self.settings.get("tunnel"))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        if self.names_tunnel():
+            raise OptionError(
+                "a tunnel is read as a stream, and this is a batch read",
+                remedy="use spark.readStream, or leave out option tunnel to read the table",
+            )
+        return super().reader(schema)
 
     def tunnel_name(self) -> str:
         return self.settings.need("tunnel", " for a stream")
