@@ -36,15 +36,16 @@ def check_names(
         OptionError: a name is no text, is unknown here, or is given twice.
     """
     spelled = {_key(name, any_case): name for name in valid}
-    others = {_key(name, any_case): text for name, text in (elsewhere or {}).items()}
+    others = {_key(name, any_case): (name, text) for name, text in (elsewhere or {}).items()}
     names: dict[str, str] = {}
     for name in given:
         if not isinstance(name, str):
             raise OptionError(f"the name of an option of {place} is a text", received=_shown(name))
         key = _key(name, any_case)
         if key in others and key not in spelled:
+            other, where = others[key]
             raise OptionError(
-                f"option {name} has no effect in {place}", valid=spelled.values(), remedy=f"it belongs to {others[key]}"
+                f"option {other} has no effect in {place}", valid=spelled.values(), remedy=f"it belongs to {where}"
             )
         if key not in spelled:
             meant = nearest(name, spelled.values())
