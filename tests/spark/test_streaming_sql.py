@@ -232,7 +232,8 @@ def test_a_statement_takes_the_options_of_its_own_use_and_refuses_all_others(
     )
     assert [row[0] for row in session.run("SELECT count(*) FROM orders")[0].fetch(1)] == [3]
     session.run("INSERT INTO orders (UserId, OrderId, price) VALUES ('u0', 'o0', 9D)")
-    assert store.table("OrderSource").get({"UserId": "u0", "OrderId": "o0"})["timestamp"] == 0
+    updated = {"UserId": "u0", "OrderId": "o0", "price": 9.0, "timestamp": 0}
+    assert store.table("OrderSource").get({"UserId": "u0", "OrderId": "o0"}) == updated
     session.run("CREATE SCAN changes ON orders USING STREAM OPTIONS (MAXROWSPERTRIGGER=3)")
     stream = (
         f"CREATE STREAM s OPTIONS (checkpointLocation='{tmp_path}/cp', %s) "

@@ -46,7 +46,7 @@ def test_a_wrong_argument_is_refused_with_what_is_valid(arguments: dict[str, Any
     class Frame:
         isStreaming = True
 
-    given = {"store": tmp_path / "shop", "table": "t", "checkpoint": tmp_path / "cp"} | arguments
+    given: dict[str, Any] = {"store": tmp_path / "shop", "table": "t", "checkpoint": tmp_path / "cp"} | arguments
     frame: Any = Frame()
     with pytest.raises(OptionError, match=re.escape(says)):
         headrace.write_stream(frame, **given)
