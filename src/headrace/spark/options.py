@@ -58,6 +58,7 @@ class Option:
 
 _SYNCHRONOUS = one_of("full", "normal", "off")
 _COMPUTE_MODE = one_of("KV", "Auto", "Search")
+_LAYOUT = one_of("scan", "lookup")
 _IN_FLIGHT = whole(1, 500, "whole number from 1 to 500")
 _STREAM = (
     Option("maxRowsPerTrigger", "most rows in a batch, shared over the channels or partitions", limit, None, (SOURCE,)),
@@ -160,6 +161,17 @@ YT_OPTIONS = (
     Option("binary_strings", "columns of the type `string` are binary, as they may hold any bytes; `utf8` and `json` "
            "stay texts. Without it a `string` that is not UTF-8 fails the task", boolean, "false"),
     Option("string_to_utf8", "accepted; texts are UTF-8 here", boolean, "false", (SINK, BATCH_WRITE)),
+    Option("inconsistent_dynamic_write", "accepted; writes into dynamic tables are published in transactions", boolean,
+           "false", (SINK, BATCH_WRITE)),
+    Option("enable_inconsistent_read", "accepted; each task reads one state of its rows", boolean, "false",
+           (SOURCE, BATCH_READ)),
+    Option("arrow_enabled", "accepted; rows are Arrow batches anyway", boolean, "true", (SOURCE, BATCH_READ)),
+    Option("optimize_for", "accepted; it is for tables that a write creates, and here a table is there before", _LAYOUT,
+           None, (SINK, BATCH_WRITE)),
+    Option("readParallelism", "accepted; `splits` says into how many tasks a batch read is cut", tasks, None,
+           (BATCH_READ,)),
+    Option("maxSplitRows", "accepted; `splits` says into how many tasks a batch read is cut", positive, None,
+           (BATCH_READ,)),
     Option("source_path_column", "see `sourcePathColumn`", name, None, (SOURCE, BATCH_READ)),
     Option("dynBatchSize", "most rows that a task writes at once; the session's setting `spark.yt.write.dynBatchSize` "
            "if not set", positive, None, (SINK, BATCH_WRITE)),
