@@ -171,4 +171,7 @@ def _file_path(url: str) -> Path:
 
 def _expanded(directory: Path) -> Path:
     """Return a directory with the home directory in the place of a leading ``~``."""
-    return directory.expanduser() if directory.parts[:1] == ("~",) else directory
+    try:
+        return directory.expanduser() if directory.parts[:1] == ("~",) else directory
+    except RuntimeError:
+        raise OptionError("this user has no home directory", received="~", valid=VALID_URLS) from None

@@ -12,6 +12,7 @@ import headrace
 from headrace.errors import OptionError
 from headrace.spark.option_checks import SPARKS_OWN, check_options, checked_by_spark, option_texts, options_for
 from headrace.spark.options import BATCH_READ, OPTIONS_OF, SINK, SOURCE
+from headrace.spark.sources import HeadraceDataSource
 from headrace.spark.stream_arguments import checked_trigger
 
 
@@ -33,6 +34,7 @@ from headrace.spark.stream_arguments import checked_trigger
         ({"options": [("rowChange", "put")]}, "are a dict of names and values"),
         ({"options": {"rowChange": "replace_all"}, "outputs": None}, "valid: put, update, delete"),
         ({"row_change": "replace_all"}, "valid: put, update, delete"),
+        ({"options": {"keyColumns": ","}}, "option keyColumns cannot be read"),
         ({"row_change": 5}, "valid: put, update, delete"),
         ({"key": 5}, "key spreads rows over the partitions of a queue"),
         ({"format": "yt"}, "unknown option of write_stream with format yt; received: 'table'"),
@@ -106,3 +108,11 @@ def test_an_option_of_another_use_is_named_as_such_and_can_be_left_out() -> None
     assert options_for("headrace", given, SOURCE).keys() == {"Store", "maxRowsPerTrigger", "queryName"}
     assert options_for("headrace", given, BATCH_READ).keys() == {"Store", "splits", "queryName"}
     assert options_for("Headrace", given, SINK).keys() == {"Store", "ROWCHANGE", "queryName"}
+
+
+def test_every_value_that_spark_hands_to_a_format_is_checked(tmp_path: Path) -> None:
+    given = {"store": str(tmp_path), "table": "t"}
+    HeadraceDataSource(dict(given))
+    for name, value in (("rowChange", "replace_all"), ("splits", "nan"), ("preImages", "yes"), ("foo", "bar")):
+        with pytest.raises(OptionError, match=f"{name}.*valid: "):
+            HeadraceDataSource(given | {name: value})

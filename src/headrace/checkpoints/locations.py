@@ -114,7 +114,10 @@ def checkpoint_text(checkpoint: object) -> str:
             valid=ANY_VALID,
         )
     if text == "~" or text.startswith("~/"):
-        text = str(Path(text).expanduser())
+        try:
+            text = str(Path(text).expanduser())
+        except RuntimeError:
+            raise OptionError("this user has no home directory", received=_shown(text), valid=ANY_VALID) from None
     scheme = _SCHEME.match(text)
     if scheme is None:
         if text.startswith("//"):

@@ -291,6 +291,12 @@ class Settings:
         self._read(option, value)
         return value
 
+    def check(self) -> Settings:
+        """Return these settings; raise `OptionError` if any value cannot be read, whether or not it will be used."""
+        for given in self._given.keys() & self._table.keys():
+            self.get(given)
+        return self
+
     def given(self, name: str) -> bool:
         """Tell whether the user set an option."""
         return name.lower() in self._given

@@ -211,8 +211,8 @@ def write_stream(
     given, arguments = option_texts(options, "write_stream"), option_texts(named, "write_stream")
     check_options(format, [*given, *arguments], use=SINK, place=f"write_stream with format {format}")
     given |= arguments
+    settings = Settings(OPTIONS_OF[format], given).check()
     location = locate(format, given)
-    settings = Settings(OPTIONS_OF[format], given)
     if not df.isStreaming:
         raise OptionError(
             "the DataFrame is not a stream",

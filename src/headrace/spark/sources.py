@@ -44,7 +44,7 @@ class _StoreDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(with_default_store(self.name(), checked_by_spark(self.name(), options)))
-        self.settings = self.make_settings(self.options)
+        self.settings = self.make_settings(self.options).check()
 
     @classmethod
     @abstractmethod
