@@ -138,16 +138,13 @@ def test_an_option_that_the_format_does_not_know_is_refused_in_every_use(
     spark: SparkSession, store: Store, orders: Table, checkpoint: str
 ) -> None:
     orders.put(some(0, 3))
-    reader, rows = (
-        spark.read.format("headrace").option("store", store.url),
-        spark.range(1).selectExpr("id", "1D AS price"),
-    )
+    rows = spark.range(1).selectExpr("id", "1D AS price")
     writer = rows.write.format("headrace").mode("append").option("store", store.url)
     source = stream(spark, store).select("id", "price")
     sink = source.writeStream.format("headrace").options(store=store.url, table="orders", checkpointLocation=checkpoint)
     uses: list[Callable[[], object]] = [
         lambda: stream(spark, store, maxRowPerTrigger="5"),
-        lambda: reader.option("maxRowPerTrigger", "5").load("orders").collect(),
+        lambda: spark.read.format("headrace").options(store=store.url, maxRowPerTrigger="5").load("orders").collect(),
         lambda: writer.option("maxRowPerTrigger", "5").save("orders"),
         lambda: sink.option("maxRowPerTrigger", "5").trigger(availableNow=True).start().awaitTermination(),
         lambda: spark.sql(f"CREATE TEMPORARY VIEW v USING headrace OPTIONS (store '{store.url}', maxRowPerTrigger 5)"),
@@ -160,7 +157,8 @@ def test_an_option_that_the_format_does_not_know_is_refused_in_every_use(
     with pytest.raises(Exception, match="a tunnel is read as a stream"):
         spark.read.format("headrace").options(store=store.url, tunnel="all").load("orders").collect()
     # Spark's own options, and options of another use of the format.
-    assert reader.options(queryName="q", rowChange="update").load("orders").count() == 3
+    given = {"store": store.url, "queryName": "q", "rowChange": "update"}
+    assert spark.read.format("headrace").options(**given).load("orders").count() == 3
     assert len(content(orders)) == 3
 
 
