@@ -295,7 +295,7 @@ class TunnelKind(enum.StrEnum):
         for kind in cls:
             if kind.lower() == str(text).lower():
                 return kind
-        raise OptionError("unknown kind of tunnel", received=repr(text), valid=list(cls))
+        raise OptionError("unknown kind of tunnel", received=repr(text)[:200], valid=list(cls))
 
 
 class ChannelKind(enum.StrEnum):
@@ -398,19 +398,17 @@ class Start:
 
         A timestamp is in UTC unless it says otherwise.
         """
-        word = text.strip().lower()
+        text = str(text).strip()
+        word = text.lower()
         if word in (StartKind.COMMITTED, StartKind.EARLIEST, StartKind.LATEST):
             return cls(StartKind(word))
         if word.startswith("batch:") and word != "batch:":
-            return cls(StartKind.BATCH, batch=text.strip()[len("batch:") :])
+            return cls(StartKind.BATCH, batch=text[len("batch:") :])
         try:
-            instant = datetime.datetime.fromisoformat(text.strip())
+            instant = datetime.datetime.fromisoformat(text)
         except ValueError:
-            raise OptionError(
-                "unknown start position",
-                received=repr(text),
-                valid="committed, earliest, latest or a timestamp such as 2026-01-31T12:00:00+00:00",
-            ) from None
+            valid = "committed, earliest, latest or a timestamp such as 2026-01-31T12:00:00+00:00"
+            raise OptionError("unknown start position", received=repr(text)[:200], valid=valid) from None
         if instant.tzinfo is None:
             instant = instant.replace(tzinfo=datetime.UTC)
         return cls(StartKind.TIMESTAMP, instant)
@@ -490,11 +488,11 @@ class RowChange(enum.StrEnum):
     DELETE = "delete"
     """Remove the row; only the key is looked at."""
     REPLACE_ALL = "replace_all"
-    """Make the table hold exactly these rows."""
+    """Make the table hold exactly these rows. Complete mode does that; users cannot name it."""
 
     @classmethod
-    def parse(cls, text: str) -> RowChange:
-        for kind in cls:
-            if kind == str(text).lower():
+    def parse(cls, text: object) -> RowChange:
+        for kind in (cls.PUT, cls.UPDATE, cls.DELETE):
+            if isinstance(text, str) and kind == text.lower():
                 return kind
-        raise OptionError("unknown kind of row change", received=repr(text), valid=list(cls))
+        raise OptionError("unknown kind of row change", received=repr(text)[:200], valid="put, update, delete")

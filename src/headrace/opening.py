@@ -8,18 +8,30 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from headrace.errors import MissingDependencyError, OptionError, UnsupportedError
+from headrace.errors import MissingDependencyError, OptionError, StoreError, UnsupportedError
+from headrace.option_names import check_names
 from headrace.ports import Store
 
 VALID_URLS = "a path, file:///path, tablestore+https://host/instance, or yt://proxy"
 TABLESTORE_SCHEMES = ("tablestore+https", "tablestore+http")
 YTSAURUS_SCHEMES = ("yt", "yt+https", "yt+http")
-_LATER_SCHEMES = ("postgresql",)
+_LATER_SCHEMES = ("postgresql", "postgres")
 _NAMED_BY = (
     "a store is named by headrace.open(…), option store (of format yt also proxy), --store, or the environment's "
     "HEADRACE_STORE (of format yt also YT_PROXY)"
 )
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):", re.IGNORECASE)
+# With one slash, as a pathlib path leaves of a URL. One letter would be a drive of Windows.
+_BROKEN_URL = re.compile(
+    r"(file|jdbc|headrace|https?|postgres(?:ql)?|(?:yt|ytsaurus|tablestore)(?:\+https?)?):/?(?!/)", re.IGNORECASE
+)
+_MEANT = {
+    "http": "a cluster of YTsaurus is yt+http://host:port, an instance of Tablestore tablestore+http://host/instance",
+    "https": "a cluster of YTsaurus is yt+https://host, an instance of Tablestore tablestore+https://host/instance",
+    "headrace": "headrace:///path names a checkpoint in a store; a store is a directory or a URL",
+    "tablestore": "an instance of Tablestore is tablestore+https://host/instance",
+    "ytsaurus": "a cluster of YTsaurus is yt://proxy",
+}
 _EMBEDDED_OPTIONS = ("synchronous",)
 # What a store's extra brings, by the modules that its code begins with.
 _TABLESTORE_MODULES = ("certifi", "google", "google.protobuf", "urllib3")
@@ -30,7 +42,7 @@ def open(url: str | os.PathLike[str], *, create: bool | None = None, **options: 
     """Open a store.
 
     Args:
-        url: a path or a ``file:`` URL of an embedded store's directory, or ``tablestore+https://host[:port]/instance``
+        url: a path (``~/`` is the home directory) or a ``file:`` URL of an embedded store's directory, or ``tablestore+https://host[:port]/instance``
             (``+http`` without encryption) of a Tablestore instance, or ``yt://proxy[:port][//directory]`` of a
             YTsaurus cluster.
         create: make an embedded store if it is not there; not done unless asked for. An instance is made elsewhere.
@@ -45,20 +57,25 @@ def open(url: str | os.PathLike[str], *, create: bool | None = None, **options: 
             is missing.
         MissingDependencyError: this kind of store needs packages that are not installed.
         UnsupportedError: this version does not have that kind of store.
+        StoreError: the file system does not take the path.
     """
+    _check_address(url)
     scheme = scheme_of(url)
     if isinstance(url, str) and scheme in TABLESTORE_SCHEMES:
         return _open_tablestore(url, options)
     if isinstance(url, str) and scheme in YTSAURUS_SCHEMES:
         return _open_ytsaurus(url, options)
     directory = _directory(url, scheme)
-    for name in options:
-        if name not in _EMBEDDED_OPTIONS:
-            raise OptionError("unknown option of an embedded store", received=repr(name), valid=_EMBEDDED_OPTIONS)
+    check_names("an embedded store", options, _EMBEDDED_OPTIONS)
 
     from headrace.stores.embedded.store import EmbeddedStore
 
-    return EmbeddedStore(directory, create=bool(create), **options)
+    try:
+        return EmbeddedStore(directory, create=bool(create), **options)
+    except OSError as error:
+        raise StoreError(
+            f"the store's directory cannot be used: {error.strerror}", received=repr(str(directory))[:200]
+        ) from error
 
 
 def scheme_of(url: str | os.PathLike[str]) -> str | None:
@@ -95,16 +112,41 @@ def _open_ytsaurus(url: str, options: dict[str, Any]) -> Store:
     return open_store(url, options)
 
 
+def _check_address(url: object) -> None:
+    """Raise `OptionError` for an address that no store can have. No message shows more of a URL than its scheme."""
+    text = os.fspath(url) if isinstance(url, os.PathLike) else url
+    if not isinstance(text, str):
+        received = repr(url) if url is None or isinstance(url, int | float) else type(url).__name__
+        raise OptionError("the address of a store is a text or a path", received=received[:80], valid=VALID_URLS)
+    if not text.strip():
+        raise OptionError("the address of a store is empty", received=repr(text[:20]), valid=VALID_URLS)
+    if any(character < " " or "\ud800" <= character <= "\udfff" for character in text):
+        raise OptionError(
+            "the address of a store has a control character or a lone surrogate", valid=VALID_URLS, remedy=_NAMED_BY
+        )
+    broken = _BROKEN_URL.match(text)
+    if broken and (isinstance(url, os.PathLike) or broken[1].lower() != "file"):
+        raise OptionError(
+            "this is neither a path nor a URL",
+            received=f"{broken[1]}:…",
+            valid=VALID_URLS,
+            remedy="a URL has two slashes behind the colon, and is passed as a text: a pathlib path drops one",
+        )
+    scheme = scheme_of(text)
+    if scheme in ("file", *TABLESTORE_SCHEMES, *YTSAURUS_SCHEMES) and "?" in text:
+        raise OptionError(
+            "the address of a store has no options in it",
+            received=f"{scheme}://…?…",
+            valid=VALID_URLS,
+            remedy="pass options as arguments: headrace.open(url, token=…), or as options of the format",
+        )
+
+
 def _directory(url: str | os.PathLike[str], scheme: str | None) -> Path:
     """Return the directory that a path or URL names. No message shows more of a URL than its scheme."""
-    if isinstance(url, os.PathLike):
-        return Path(url)
-    if not isinstance(url, str):
-        raise OptionError("the address of a store is a text or a path", received=repr(url), valid=VALID_URLS)
-    if not url:
-        raise OptionError("the address of a store is empty", received="''", valid=VALID_URLS)
     if scheme is None:
-        return Path(url)
+        return _expanded(Path(url))
+    assert isinstance(url, str)
     if scheme == "file":
         return _file_path(url)
     if scheme in _LATER_SCHEMES:
@@ -114,7 +156,8 @@ def _directory(url: str | os.PathLike[str], scheme: str | None) -> Path:
             valid=VALID_URLS,
             remedy=_NAMED_BY,
         )
-    raise OptionError("unknown kind of store", received=f"{scheme}://…", valid=VALID_URLS, remedy=_NAMED_BY)
+    remedy = _MEANT.get(scheme, _NAMED_BY)
+    raise OptionError("unknown kind of store", received=f"{scheme}://…", valid=VALID_URLS, remedy=remedy)
 
 
 def _file_path(url: str) -> Path:
@@ -123,4 +166,12 @@ def _file_path(url: str) -> Path:
         raise OptionError(
             "a file URL names a directory of this machine and nothing else", received="file://…", valid=VALID_URLS
         )
-    return Path(unquote(parts.path))
+    return _expanded(Path(unquote(parts.path)))
+
+
+def _expanded(directory: Path) -> Path:
+    """Return a directory with the home directory in the place of a leading ``~``."""
+    try:
+        return directory.expanduser() if directory.parts[:1] == ("~",) else directory
+    except RuntimeError:
+        raise OptionError("this user has no home directory", received="~", valid=VALID_URLS) from None

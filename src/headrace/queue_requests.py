@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import OptionError, SequenceNumberError
+from headrace.option_names import check_names
 from headrace.ports import QueueOptions
 from headrace.queues import SEQUENCE_NUMBER
 
@@ -109,10 +110,8 @@ def changed_options(options: QueueOptions, changes: Mapping[str, Any]) -> QueueO
     Raises:
         OptionError: an unknown option, or a value that is not of its kind.
     """
-    known = [field.name for field in dataclasses.fields(QueueOptions)]
+    check_names("a queue", changes, [field.name for field in dataclasses.fields(QueueOptions)])
     for name, value in changes.items():
-        if name not in known:
-            raise OptionError("unknown option of a queue", received=name, valid=known)
         if name == "auto_trim":
             if not isinstance(value, bool):
                 raise OptionError("option auto_trim is True or False", received=repr(value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,34 @@ def test_a_stateful_query_killed_before_its_first_batch_starts_again(
     half_written.write_text("v1")
     run(per_user(stream(spark, store)), store, checkpoint, "totals", "update")
     assert [row["count"] for row in content(totals)] == [10, 10, 10]
+
+
+def test_an_option_that_the_format_does_not_know_is_refused_in_every_use(
+    spark: SparkSession, store: Store, orders: Table, checkpoint: str
+) -> None:
+    orders.put(some(0, 3))
+    rows = spark.range(1).selectExpr("id", "1D AS price")
+    writer = rows.write.format("headrace").mode("append").option("store", store.url)
+    source = stream(spark, store).select("id", "price")
+    sink = source.writeStream.format("headrace").options(store=store.url, table="orders", checkpointLocation=checkpoint)
+    uses: list[Callable[[], object]] = [
+        lambda: stream(spark, store, maxRowPerTrigger="5"),
+        lambda: spark.read.format("headrace").options(store=store.url, maxRowPerTrigger="5").load("orders").collect(),
+        lambda: writer.option("maxRowPerTrigger", "5").save("orders"),
+        lambda: sink.option("maxRowPerTrigger", "5").trigger(availableNow=True).start().awaitTermination(),
+        lambda: spark.sql(f"CREATE TEMPORARY VIEW v USING headrace OPTIONS (store '{store.url}', maxRowPerTrigger 5)"),
+    ]
+    for use in uses:
+        with pytest.raises(Exception, match=r"unknown option of format headrace.*did you mean maxRowsPerTrigger\?"):
+            use()
+    with pytest.raises(Exception, match=r"received: 'replace_all'; valid: put, update, delete"):
+        rows.write.format("headrace").mode("append").options(store=store.url, rowChange="replace_all").save("orders")
+    with pytest.raises(Exception, match="a tunnel is read as a stream"):
+        spark.read.format("headrace").options(store=store.url, tunnel="all").load("orders").collect()
+    # Spark's own options, and options of another use of the format.
+    given = {"store": store.url, "queryName": "q", "rowChange": "update"}
+    assert spark.read.format("headrace").options(**given).load("orders").count() == 3
+    assert len(content(orders)) == 3
 
 
 def test_a_new_checkpoint_is_a_new_job(

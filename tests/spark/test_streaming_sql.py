@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -217,6 +218,51 @@ def test_tunnels(session: StreamingSql, store: Store, tmp_path: Path) -> None:
         session.run("DESCRIBE TUNNEL stats")
     with pytest.raises(OptionError, match="start, baseChannels"):
         session.run("CREATE TUNNEL s ON order_source OPTIONS (begin='x')")
+
+
+def test_a_statement_takes_the_options_of_its_own_use_and_refuses_all_others(
+    session: StreamingSql, store: Store, tmp_path: Path
+) -> None:
+    store.create_tunnel("OrderSource", "all")
+    put_orders(store, 0, 3)
+    # A definition is for reading and for writing; each statement takes its own options of it.
+    session.run(
+        f"CREATE TABLE orders USING headrace OPTIONS (store='{store.url}', table='OrderSource', tunnel='all', "
+        "rowChange='update', splits=2, maxRowsPerTrigger=2)"
+    )
+    assert [row[0] for row in session.run("SELECT count(*) FROM orders")[0].fetch(1)] == [3]
+    session.run("INSERT INTO orders (UserId, OrderId, price) VALUES ('u0', 'o0', 9D)")
+    updated = {"UserId": "u0", "OrderId": "o0", "price": 9.0, "timestamp": 0}
+    assert store.table("OrderSource").get({"UserId": "u0", "OrderId": "o0"}) == updated
+    session.run("CREATE SCAN changes ON orders USING STREAM OPTIONS (MAXROWSPERTRIGGER=3)")
+    stream = (
+        f"CREATE STREAM s OPTIONS (checkpointLocation='{tmp_path}/cp', %s) "
+        "INSERT INTO orders SELECT UserId, OrderId, price, timestamp FROM changes"
+    )
+    for statement, says in (
+        ("CREATE TABLE t USING headrace OPTIONS (store='x', foo='y')", "unknown option of table t; received: 'foo'"),
+        ("CREATE SCAN a ON orders USING STREAM OPTIONS (tunnel='a', foo='bar', readAs='table')", "'foo'; valid: store"),
+        ("CREATE SCAN a ON orders USING STREAM OPTIONS (maxRowPerTrigger=1)", "did you mean maxRowsPerTrigger"),
+        ("CREATE SCAN a ON orders USING STREAM OPTIONS (rowChange='put')", "no effect in scan a, a stream read"),
+        ("CREATE SCAN a ON orders USING BATCH OPTIONS (tunnel='all')", "no effect in scan a, a batch read"),
+        ("CREATE SCAN a ON orders USING STREAM OPTIONS (maxRowsPerTrigger='nan')", "maxRowsPerTrigger cannot be read"),
+        (stream % "foo='bar'", "unknown option of stream s into format headrace; received: 'foo'"),
+        (stream % "rowChanges='put'", "did you mean rowChange"),
+        (stream % "tunnel='all'", "no effect in stream s"),
+        (stream % "rowChange='replace_all'", "valid: put, update, delete"),
+        (stream % "outputMode='replace_all'", "valid: append, update, complete"),
+        (stream % "triggerType='Continuous'", "valid: ProcessingTime, AvailableNow, Once"),
+        ("CREATE TUNNEL u ON orders USING Stream OPTIONS (begin='x')", "unknown option of a tunnel"),
+        ("CREATE TUNNEL u ON orders USING Stream OPTIONS (start='batch')", "committed, earliest, latest"),
+        ("CREATE QUEUE q (id LONG) USING headrace OPTIONS (autoTrimm=true)", "did you mean autoTrim"),
+        ("CREATE QUEUE q (id LONG) USING headrace OPTIONS (autoTrim='yes')", "valid: true, false"),
+        ("CREATE CONSUMER c OPTIONS (stor='x')", "did you mean store"),
+    ):
+        with pytest.raises(HeadraceError, match=re.escape(says)):
+            session.run(statement)
+    for place, says in (("tablestore+http://h/i", "has no files"), ("foo://h/a", "cannot open this checkpoint")):
+        with pytest.raises(HeadraceError, match=says):
+            session.run((stream % "outputMode='append'").replace(f"{tmp_path}/cp", place))
 
 
 def test_explain_tells_source_sink_guarantee_and_plan(session: StreamingSql, store: Store, tmp_path: Path) -> None:

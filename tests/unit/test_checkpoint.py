@@ -44,6 +44,15 @@ def test_a_batch_moves_the_consumer_of_the_queue_that_it_reads(tmp_path: Path) -
     assert queue_progress(f"file://{at}", 1, STORE) == queue_progress(at, 1, STORE)
 
 
+def test_the_path_of_a_file_url_is_taken_as_it_stands_as_hadoop_takes_it(tmp_path: Path) -> None:
+    directory = tmp_path / "a%20b c"
+    directory.mkdir()
+    at = checkpoint(directory, [offset({"0": 5})], [offset({"0": 9})])
+    for place in (f"file://{at}", f"file:{at}", at):
+        assert batch_content(place, 1) != ""
+        assert len(queue_progress(place, 1, STORE)) == 1
+
+
 def test_a_partition_that_was_added_since_is_read_from_its_first_row(tmp_path: Path) -> None:
     at = checkpoint(tmp_path, [offset({"0": 5})], [offset({"0": 5, "1": 3})])
     assert queue_progress(at, 1, STORE) == (Advance("c", "clicks", {1: 3}, {1: 0}),)

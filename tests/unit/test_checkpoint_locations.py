@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from headrace.checkpoints.locations import StoreLocation, parse_location, parse_served, served_url
+from headrace.checkpoints.locations import StoreLocation, checkpoint_text, parse_location, parse_served, served_url
 from headrace.errors import OptionError
 from headrace.spark import checkpoint_location
 
@@ -19,6 +21,9 @@ from headrace.spark import checkpoint_location
         ("yt:///home/ckpt", StoreLocation("yt", None, "/home/ckpt")),
         ("yt:/home/ckpt", StoreLocation("yt", None, "/home/ckpt")),
         ("yt://cluster.example:8080/home/ckpt", StoreLocation("yt", "cluster.example:8080", "/home/ckpt")),
+        ("yt://cluster//home/ckpt", StoreLocation("yt", "cluster", "/home/ckpt")),
+        ("yt+http://127.0.0.1:8080//home/ckpt", StoreLocation("yt", "http://127.0.0.1:8080", "/home/ckpt")),
+        ("YT+HTTPS://cluster/home/ckpt", StoreLocation("yt", "https://cluster", "/home/ckpt")),
         ("/data/checkpoints", None),
         ("file:///data/checkpoints", None),
         ("s3a://bucket/yt", None),
@@ -40,11 +45,18 @@ def test_an_address_in_a_store_is_known_by_its_scheme(url: str, expected: StoreL
         "yt:///é",
         "yt:///a/../b",
         "yt:///a?b",
+        "yt+http:///a",
+        "yt+http:/a",
+        "yt+https://cluster",
+        "yt://cluster/a?token=secret",
+        "yt+https://me:secret@cluster/a",
+        "headrace:///a\nb",
     ],
 )
 def test_an_address_that_names_no_directory_is_refused(url: str) -> None:
-    with pytest.raises(OptionError, match=r"a directory for a checkpoint|the path of a file"):
+    with pytest.raises(OptionError, match=r"a directory for a checkpoint|the path of a file") as caught:
         parse_location(url)
+    assert "secret" not in str(caught.value)
 
 
 def test_a_password_in_an_address_is_not_repeated() -> None:
@@ -69,6 +81,88 @@ def test_where_nothing_names_the_store_the_message_says_what_does(monkeypatch: p
         checkpoint_location.checkpoint("yt:///a")
     with pytest.raises(OptionError, match="variable HEADRACE_STORE"):
         checkpoint_location.checkpoint("headrace:///a")
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["/a b/c%20d", "a/b", "a b", "~somebody/a", "s3a://bucket/a", "hdfs://host:8020/a", "hdfs:///a", "dbfs:/a",
+     "file:///a%20b", "file:///a b", "headrace:///a", "yt+http://h:80/a", "webhdfs://headrace/0/a"],
+)  # fmt: skip
+def test_places_that_spark_or_a_store_can_have_pass(place: str) -> None:
+    assert checkpoint_text(place) == place
+
+
+@pytest.mark.parametrize(
+    ("place", "meant"),
+    [
+        ("file:/a/b", "file:///a/b"),
+        ("FILE:////a", "file:///a"),
+        ("file://localhost/a", "file:///a"),
+        (Path("/a/b"), "/a/b"),
+        (Path("a b"), "a b"),
+        ("~", "/home/me"),
+        ("~/a", "/home/me/a"),
+        (Path("~/a"), "/home/me/a"),
+    ],
+)
+def test_other_ways_to_write_a_local_directory_are_understood(
+    place: Any, meant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert checkpoint_text(place) == meant
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("tablestore+https://host/shop/a", "an instance of Tablestore has no files"),
+        ("tablestore+http://secret@host/shop", "an instance of Tablestore has no files"),
+        ("postgresql://me:secret@host/db", "headrace:///path"),
+        ("postgres://me:secret@host/db", "headrace:///path"),
+        ("jdbc:postgresql://host/db?password=secret", "headrace:///path"),
+        ("http://host:80/a", "yt+http://host:port/path"),
+        ("https://me:secret@host/a", "yt+https://host/path"),
+        ("ytsaurus://proxy/a", "yt://proxy/path"),
+        ("//home/project/a", "yt:///home/project/a"),
+        ("file://a/b", "file:///path, or the path alone"),
+        ("file:a/b", "file:///path, or the path alone"),
+        ("file://", "file:///path, or the path alone"),
+        (Path("headrace:///a"), "pass the URL as a text"),
+        (Path("yt://proxy/a"), "pass the URL as a text"),
+        (Path("s3a://bucket/a"), "pass the URL as a text"),
+        ("", "the checkpoint is empty"),
+        ("  ", "the checkpoint is empty"),
+        (" /a", "a blank at an end"),
+        ("headrace:///a\n", "a blank at an end"),
+        ("/a\0b", "a control character"),
+        ("/\ud800", "a lone surrogate"),
+        (None, "a text or a path; received: NoneType"),
+        (b"/a", "a text or a path; received: bytes"),
+        (5, "a text or a path; received: int"),
+        (["/a"], "a text or a path; received: list"),
+    ],
+)
+def test_places_that_cannot_have_a_checkpoint_are_refused_with_the_right_form(place: Any, says: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(says)) as caught:
+        checkpoint_text(place)
+    assert "secret" not in str(caught.value)
+
+
+def test_sparks_error_for_a_file_system_that_it_has_not_becomes_an_option_error() -> None:
+    for text in (
+        'UnsupportedFileSystemException: No FileSystem for scheme "foo"\n\tat …\nCaused by: java.x.E: foo://me:secret@h',
+        "[CANNOT_LOAD_CHECKPOINT_FILE_MANAGER.UNCATEGORIZED] …\nCaused by: java.net.UnknownHostException: h\n\tat",
+    ):
+        with (
+            pytest.raises(
+                OptionError, match=r"cannot open this checkpoint.*received: foo:….*headrace:///path"
+            ) as caught,
+            checkpoint_location.refused_places("foo://h/a"),
+        ):
+            raise RuntimeError(text)
+        assert "secret" not in str(caught.value)
+    with pytest.raises(RuntimeError, match="else"), checkpoint_location.refused_places("/a"):
+        raise RuntimeError("something else")
 
 
 def test_an_address_that_is_not_in_a_store_stays_as_it_is(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ SOURCE = Path(headrace.__file__).parent
 GROUND = {
     "errors",
     "cached",
+    "option_names",
     "types",
     "model",
     "channels",
@@ -37,7 +38,7 @@ ALLOWED = {
     "http": {"errors", "http"},
     "checkpoints": GROUND | {"checkpoints", "http"},
     "spark": GROUND | {"feeds", "checkpoints", "spark", "opening"},
-    "streaming_sql": GROUND | {"feeds", "spark", "opening", "streaming_sql"},
+    "streaming_sql": GROUND | {"checkpoints", "feeds", "spark", "opening", "streaming_sql"},
     # The embedded store behind another's protocol.
     "endpoints": GROUND | {"opening", "endpoints", "stores", "http"},
     "demo": GROUND | {"feeds", "spark", "opening", "streaming_sql", "demo", "cli"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import sys
 import threading
 from pathlib import Path
@@ -17,6 +18,7 @@ from headrace.errors import (
     NotFoundError,
     OptionError,
     SchemaError,
+    StoreError,
     UnsupportedError,
 )
 from headrace.ports import Store
@@ -117,10 +119,78 @@ def test_only_kinds_of_stores_that_there_are_are_named_as_valid() -> None:
     assert "postgresql://" not in str(caught.value)
 
 
-@pytest.mark.parametrize("address", [None, 7, b"store"])
+@pytest.mark.parametrize("address", [None, 7, b"store", ["store"], float("nan")])
 def test_an_address_that_is_no_text_or_path_is_refused(address: Any) -> None:
     with pytest.raises(OptionError, match="text or a path"):
         headrace.open(address)
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("http://host:80", "yt+http://host:port"),
+        ("https://host", "tablestore+https://host/instance"),
+        ("tablestore://host/shop", "tablestore+https://host/instance"),
+        ("ytsaurus://proxy", "yt://proxy"),
+        ("headrace:///shop", "a store is a directory or a URL"),
+        ("yt:proxy", "two slashes"),
+        ("tablestore+https:/host/shop", "two slashes"),
+        ("jdbc:postgresql://host/db", "two slashes"),
+        (Path("yt://proxy"), "a pathlib path drops one"),
+        (Path("file:///shop"), "a pathlib path drops one"),
+        ("yt://proxy?token=secret", "headrace.open(url, token=…)"),
+        ("yt+https://proxy//home?token=secret", "headrace.open(url, token=…)"),
+        ("file:///shop?synchronous=secret", "headrace.open(url, token=…)"),
+        ("  ", "is empty"),
+        ("sh\0op", "control character"),
+        ("shop\n", "control character"),
+        ("\ud800", "lone surrogate"),
+    ],
+)
+def test_an_address_that_users_would_think_of_is_refused_with_the_right_form(
+    address: Any, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OptionError, match=re.escape(says)) as caught:
+        headrace.open(address, create=True)
+    assert "secret" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_home_directory_can_be_written_as_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for address in ("~/shop", Path("~/shop"), "file:~/shop"):
+        assert headrace.open(address, create=True).url == (tmp_path / "shop").as_uri()
+
+
+def test_a_path_that_the_file_system_does_not_take_is_an_error_of_the_store(tmp_path: Path) -> None:
+    for name in ("a" * 5000, "a/" * 3000):
+        with pytest.raises(StoreError, match="File name too long"):
+            headrace.open(tmp_path / name, create=True)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, 2**70, "5", True])
+def test_a_number_of_seconds_for_retries_is_in_range(value: Any) -> None:
+    with pytest.raises(OptionError, match="retry_seconds"):
+        headrace.open("yt://proxy", retry_seconds=value)
+    with pytest.raises(OptionError, match="retry_seconds"):
+        headrace.open("tablestore+http://h/i", access_key_id="a", access_key_secret="b", retry_seconds=value)
+
+
+@pytest.mark.parametrize(
+    ("url", "option", "near"),
+    [
+        ("shop", "synchronus", "synchronous"),
+        ("yt://proxy", "retry_second", "retry_seconds"),
+        ("tablestore+http://h/i", "access_key", "access_key_id"),
+    ],
+)
+def test_an_unknown_option_of_a_store_is_refused_with_the_nearest(url: str, option: str, near: str) -> None:
+    given: dict[str, Any] = {option: "x"}
+    with pytest.raises(OptionError, match=rf"did you mean {near}\?") as caught:
+        headrace.open(url, **given)
+    assert option in str(caught.value)
+    assert near in str(caught.value.valid)
 
 
 def test_tables_are_created_listed_and_dropped(store: Store) -> None:

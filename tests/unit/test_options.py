@@ -11,6 +11,7 @@ from headrace.errors import NotFoundError, OptionError
 from headrace.feeds.queue_positions import RowStart, check_positions
 from headrace.model import Limits, Start, StartKind
 from headrace.opening import open as open_store
+from headrace.spark.option_checks import check_options
 from headrace.spark.option_values import names
 from headrace.spark.options import (
     HEADRACE_OPTIONS,
@@ -85,11 +86,7 @@ def test_a_bad_value_names_what_was_received_and_what_is_valid(name: str, value:
 
 def test_a_near_miss_names_the_option_that_was_meant() -> None:
     with pytest.raises(OptionError, match="did you mean maxRowsPerTrigger"):
-        headrace(maxRowPerTriger="5")
-
-
-def test_options_of_spark_and_of_others_are_let_through() -> None:
-    headrace(checkpointLocation="/c", queryName="q", mergeSchema="true")
+        check_options("headrace", ["maxRowPerTriger"])
 
 
 def test_repr_shows_no_values() -> None:

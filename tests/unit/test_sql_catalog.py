@@ -16,7 +16,7 @@ from hypothesis import strategies as s
 
 from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, OptionError
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
-from headrace.streaming_sql.format_options import check_options
+from headrace.streaming_sql.format_options import check_definition
 from headrace.streaming_sql.jobs import StreamRegistry
 from headrace.streaming_sql.scripts import fingerprint, options_text, scan_text
 from headrace.streaming_sql.secrets import NOT_STORED, hide, is_secret_name
@@ -169,8 +169,8 @@ def test_spaces_and_comments_make_no_other_text() -> None:
 
 def test_options_of_a_definition_are_checked_where_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HEADRACE_STORE", raising=False)
-    check_options("Headrace", {"STORE": "shop", "table": "Orders", "splits": "4", "something.else": "x"})
-    check_options("headrace", {"store": "${env:SHOP}", "queue": "clicks", "failOnDataLoss": "${env:STRICT}"})
+    check_definition("Headrace", {"STORE": "shop", "table": "Orders", "splits": "4"})
+    check_definition("headrace", {"store": "${env:SHOP}", "queue": "clicks", "failOnDataLoss": "${env:STRICT}"})
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_wrong_options_of_a_definition(
 ) -> None:
     monkeypatch.delenv("HEADRACE_STORE", raising=False)
     with pytest.raises(OptionError, match=re.escape(says)):
-        check_options(provider, options)
+        check_definition(provider, options)
 
 
 # -- streams --------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def test_asking_to_stop_is_seen_and_forgotten_at_the_next_start(workspace: Works
 
 OTHER_PROCESS = """
 import sys
-from headrace.streaming_sql.format_options import check_options
+from headrace.streaming_sql.format_options import check_definition
 from headrace.streaming_sql.jobs import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
 registry = StreamRegistry(Workspace(sys.argv[1]))

@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from headrace.checkpoints.locations import parse_served, store_key
 from headrace.checkpoints.server import served_files
@@ -172,7 +173,8 @@ def _local(checkpoint: str) -> Path | None:
     parts = urlsplit(checkpoint)
     if parts.scheme not in ("", "file"):
         return None
-    return Path(unquote(parts.path) if parts.scheme else checkpoint)
+    # Hadoop takes the path of a URL as it stands: %20 is no blank.
+    return Path(re.sub(r"^file:(//[^/]*)?", "", checkpoint, flags=re.IGNORECASE) if parts.scheme else checkpoint)
 
 
 def is_connect(spark: SparkSession) -> bool:

@@ -6,17 +6,18 @@ session where, by settings. No jar is needed.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.checkpoints.locations import SERVICE, StoreLocation, parse_location
+from headrace.checkpoints.locations import ANY_VALID, SERVICE, StoreLocation, checkpoint_text, parse_location
 from headrace.checkpoints.server import LOOPBACK, CheckpointServer, serve
 from headrace.checkpoints.tokens import CLIENT_ID
 from headrace.checkpoints.tokens import PATH as TOKEN_PATH
-from headrace.errors import OptionError
+from headrace.errors import HeadraceError, OptionError
 from headrace.opening import open as open_store
 from headrace.ports import Store
 from headrace.spark.checkpoint import clear_unfinished_start, is_connect
@@ -43,22 +44,24 @@ def checkpoint(
 
     Args:
         url: ``headrace:///path`` for a directory of ``store``; ``yt:///path`` for one of the cluster that the
-            environment's YT_PROXY names, unless ``store`` is given; ``yt://proxy/path`` for one of that cluster.
-            Anything else is returned as it is.
+            environment's YT_PROXY names, unless ``store`` is given; ``yt://proxy/path``, ``yt+http://host:port/path``
+            or ``yt+https://host/path`` for one of that cluster. A directory, or a URL of a file system of Spark's, is
+            returned as it is.
         store: the store, or its path or URL; the environment's HEADRACE_STORE if nothing names one.
         spark: the session that the query will be started in; the active one if not given.
 
     Raises:
-        OptionError: it is not a directory in a store, or nothing says which store.
+        OptionError: it is neither a directory in a store nor one that Spark can write, or nothing says which store.
         UnsupportedError: the store has no files.
         MissingDependencyError: what serves them is not installed.
     """
-    location = parse_location(os.fspath(url))
+    text = checkpoint_text(url)
+    location = parse_location(text)
     if location is None:
-        return os.fspath(url)
+        return text
     if isinstance(store, Store):
         return _served(location, store, spark)
-    address = f"yt://{location.proxy}" if location.proxy else store or _store_of_environment(location)
+    address = proxy_url(location.proxy) if location.proxy else store or _store_of_environment(location)
     return _served(location, open_store(address), spark)
 
 
@@ -68,13 +71,45 @@ def sink_checkpoint(url: str, store_url: str, store_options: Mapping[str, Any], 
     A checkpoint is in that store, unless its URL or, for ``yt:///path``, the environment names a cluster and the
     query writes elsewhere.
     """
-    location = parse_location(url)
+    text = checkpoint_text(url)
+    location = parse_location(text)
     if location is None:
-        return url
+        return text
     elsewhere = location.scheme == "yt" and os.environ.get("YT_PROXY") and not is_cluster(store_url)
     if location.proxy or elsewhere:
-        return checkpoint(url, spark=spark)
+        return checkpoint(text, spark=spark)
     return _served(location, open_store(store_url, **store_options), spark)
+
+
+# What Spark's errors have in them where no file system of the session can open the checkpoint.
+_NO_SUCH_PLACE = (
+    "No FileSystem for scheme",
+    "CANNOT_LOAD_CHECKPOINT_FILE_MANAGER",
+    "Wrong FS",
+    "Relative path in absolute URI",
+)
+_CAUSE = re.compile(r"^Caused by: ([\w.$]+(?:: .*)?)$", re.MULTILINE)
+
+
+@contextlib.contextmanager
+def refused_places(checkpoint: str) -> Iterator[None]:
+    """Turn Spark's error for a checkpoint that none of its file systems can open into an `OptionError`."""
+    try:
+        yield
+    except HeadraceError:
+        raise
+    except Exception as error:
+        text = str(error)
+        if not any(sign in text for sign in _NO_SUCH_PLACE):
+            raise
+        # An address may have a password in it.
+        causes = [cause for cause in _CAUSE.findall(text) if "://" not in cause]
+        raise OptionError(
+            f"Spark cannot open this checkpoint{f': {causes[-1][:200]}' if causes else ''}",
+            received=f"{checkpoint.partition(':')[0][:40]}:…",
+            valid=ANY_VALID,
+            remedy="a path with a colon in it begins with a slash; other file systems than file:// may need a jar",
+        ) from error
 
 
 def _store_of_environment(location: StoreLocation) -> str:

@@ -1,77 +1,154 @@
-"""How the texts of options are read. Every function raises `ValueError` with what would have been valid."""
+"""How the texts of options are read.
+
+A `Kind` is the type of an option: docs/options.md shows its ``valid``, and so does the error for any other text.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
+from headrace.errors import OptionError
+from headrace.feeds.queue_positions import parse_position
+from headrace.model import RowChange, Start
 from headrace.wire.ytsaurus.paths import PARTS, WHOLE, has_suffix
 
-
-def names(text: str) -> tuple[str, ...]:
-    """Read names with commas between, or a JSON list of names that have commas themselves."""
-    valid = "names with commas between, or a JSON list of names"
-    try:
-        listed = json.loads(text) if text.lstrip().startswith("[") else [name.strip() for name in text.split(",")]
-    except ValueError:
-        raise ValueError(valid) from None
-    if not all(isinstance(name, str) and name for name in listed):
-        raise ValueError(valid)
-    return tuple(listed)
+LARGEST = 2**63 - 1
+"""The largest whole number of any option, and of any store."""
+_MOST_TASKS = 1_000_000
+# About three centuries: what a number of µs in 64 bits can hold.
+_LONGEST_SECONDS = 9e9
 
 
-def positive(text: str) -> int:
-    """Read a whole number above 0."""
-    value = int(text)
-    if value <= 0:
-        raise ValueError("a positive whole number")
-    return value
+@dataclass(frozen=True)
+class Kind:
+    """A type of options.
+
+    Attributes:
+        valid: what is accepted, in words; no text outside of them is.
+        parse: makes the value of a text, or raises `ValueError` or `OptionError`.
+        values: the accepted values, where they can be listed; compared without regard to case.
+        name: of the type, for the table of options; ``valid`` if empty.
+    """
+
+    valid: str
+    parse: Callable[[str], Any]
+    values: tuple[str, ...] = ()
+    name: str = ""
+
+    @property
+    def short(self) -> str:
+        """The type in a few words."""
+        return self.name or self.valid
+
+    def __call__(self, text: str) -> Any:
+        """Return the value of a text.
+
+        Raises:
+            ValueError: the text is not valid; its message is ``valid``.
+            OptionError: the same, with a message of its own.
+        """
+        try:
+            return self.parse(_checked(text))
+        except OptionError:
+            raise
+        except (ValueError, OverflowError):
+            raise ValueError(self.valid) from None
 
 
-def natural(text: str) -> int:
-    """Read a whole number, 0 or above."""
-    value = int(text)
-    if value < 0:
-        raise ValueError("a whole number, not negative")
-    return value
+def one_of(*values: str, convert: Callable[[str], Any] = str) -> Kind:
+    """Return the type of an option with a list of values."""
+    known = {value.lower(): value for value in values}
+
+    def parse(text: str) -> Any:
+        value = known.get(text.strip().lower())
+        if value is None:
+            raise ValueError
+        return convert(value)
+
+    return Kind(", ".join(values), parse, values)
 
 
-def limit(text: str) -> int | None:
-    """A row limit in the connector's manner: below 0 means none."""
-    value = int(text)
-    if value == 0:
-        raise ValueError("a whole number other than 0; below 0 means no limit")
+def whole(least: int, most: int, words: str) -> Kind:
+    """Return the type of an option that is a whole number between two others, both included."""
+
+    def parse(text: str) -> int:
+        value = _whole_number(text)
+        if not least <= value <= most:
+            raise ValueError
+        return value
+
+    return Kind(words, parse)
+
+
+def _checked(given: str) -> str:
+    """Return a text that every store and every file system can take."""
+    if not isinstance(given, str) or "\0" in given or any("\ud800" <= character <= "\udfff" for character in given):
+        raise ValueError
+    return given
+
+
+def _whole_number(text: str) -> int:
+    # Stricter than int(), which reads "1_000" and digits of any script.
+    if not re.fullmatch(r"\s*[+-]?[0-9]{1,20}\s*", text):
+        raise ValueError
+    return int(text)
+
+
+def _limit(text: str) -> int | None:
+    value = _whole_number(text)
+    if value == 0 or value > LARGEST:
+        raise ValueError
     return value if value > 0 else None
 
 
-def boolean(text: str) -> bool:
-    """Read true or false."""
-    words = {"true": True, "false": False, "1": True, "0": False}
-    if text.strip().lower() not in words:
-        raise ValueError("true or false")
-    return words[text.strip().lower()]
+def _names(text: str) -> tuple[str, ...]:
+    try:
+        listed = json.loads(text) if text.lstrip().startswith("[") else [name.strip() for name in text.split(",")]
+    except RecursionError:
+        raise ValueError from None
+    if not all(isinstance(name, str) and name.strip() for name in listed):
+        raise ValueError
+    return tuple(_checked(name) for name in listed)
+
+
+def _boolean(text: str) -> bool:
+    return {"true": True, "false": False, "1": True, "0": False}[text]
+
+
+def _name(text: str) -> str:
+    if not text.strip():
+        raise ValueError
+    return text
 
 
 _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def duration(text: str) -> float:
-    """Read a duration; return seconds."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?\s*", text.lower())
+def _duration(text: str) -> float:
+    match = re.fullmatch(r"\s*([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*(ms|s|m|h|d)?\s*", text.lower())
     if not match:
-        raise ValueError("a duration such as 500ms, 30s, 15m or 1h (a bare number is seconds)")
-    return float(match[1]) * _DURATION_UNITS[match[2] or "s"]
+        raise ValueError
+    seconds = float(match[1]) * _DURATION_UNITS[match[2] or "s"]
+    if seconds > _LONGEST_SECONDS:
+        raise ValueError
+    return seconds
 
 
 _BYTE_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
-def size(text: str) -> int:
-    """Read a size; return bytes."""
-    match = re.fullmatch(r"\s*(\d+)\s*([kmg]?)b?\s*", text.lower())
-    if not match or int(match[1]) == 0:
-        raise ValueError("a size such as 1048576, 512k, 64m or 1g")
-    return int(match[1]) * _BYTE_UNITS[match[2]]
+def _size(text: str) -> int:
+    match = re.fullmatch(r"\s*([0-9]{1,20})\s*([kmg]?)b?\s*", text.lower())
+    if not match:
+        raise ValueError
+    value = int(match[1]) * _BYTE_UNITS[match[2]]
+    if not 0 < value <= LARGEST:
+        raise ValueError
+    return value
 
 
 # As names of attributes, not within the texts of others.
@@ -79,15 +156,37 @@ _CHOICE = re.compile(rf"""[<;]\s*"?(?:{"|".join(sorted(PARTS))})"?\s*=""")
 _ATTRIBUTES = re.compile(r"""\s*<(?:"(?:[^"\\]|\\.)*"|[^">])*>""")
 
 
-def ypath(text: str) -> str:
-    """Read a YPath of a whole table or queue; return it without the attributes in front, as it is used for a name."""
+def _ypath(text: str) -> str:
     path = text
     while match := _ATTRIBUTES.match(path):
         if _CHOICE.search(match[0]):
-            raise ValueError(WHOLE)
+            raise OptionError("a path names a part of a table or queue", received=repr(text), valid=WHOLE)
         path = path[match.end() :]
     if not path.strip():
-        raise ValueError("a path such as //home/project/queue")
+        raise ValueError
     if path.strip().startswith("//") and has_suffix(path):
-        raise ValueError(WHOLE)
+        raise OptionError("a path names a part of a table or queue", received=repr(text), valid=WHOLE)
     return path.strip()
+
+
+text = Kind("a text without NUL characters and lone surrogates", str, name="text")
+"""Any text, an empty one too."""
+secret = Kind(text.valid, str, name="text")
+"""A text that no message shows."""
+name = Kind("a name that is not empty", _name, name="name")
+names = Kind("names with commas between, or a JSON list of names", _names, name="names")
+positive = whole(1, LARGEST, "whole number from 1 on")
+natural = whole(0, LARGEST, "whole number from 0 on")
+tasks = whole(1, _MOST_TASKS, f"whole number from 1 to {_MOST_TASKS}")
+limit = Kind("a whole number other than 0; below 0 means no limit", _limit, name="whole number, not 0")
+boolean = one_of("true", "false", "1", "0", convert=_boolean)
+duration = Kind(
+    "a duration such as 500ms, 30s, 15m or 1h (a bare number is seconds), at most 285 years",
+    _duration,
+    name="duration: `500ms`, `30s`, `15m`, `1h`, `7d`",
+)
+size = Kind("a size such as 1048576, 512k, 64m or 1g", _size, name="size: `1048576`, `512k`, `64m`, `1g`")
+ypath = Kind("a path such as //home/project/queue", _ypath, name="path")
+row_change = one_of("put", "update", "delete", convert=RowChange)
+start = Kind("committed, earliest, latest, a timestamp, or batch:<uuid>", Start.parse, name="position")
+position = Kind("committed, earliest, latest, a timestamp, or row indexes as JSON", parse_position, name="position")

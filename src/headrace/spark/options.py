@@ -5,18 +5,35 @@ Spark compares option names without regard to case, and hands them over in lower
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from headrace.errors import NotFoundError, OptionError
-from headrace.feeds.queue_positions import parse_position
-from headrace.model import Limits, RowChange, Start
-from headrace.spark.option_values import boolean, duration, limit, names, natural, positive, size, ypath
+from headrace.model import Limits
+from headrace.spark.option_values import (
+    Kind,
+    boolean,
+    duration,
+    limit,
+    name,
+    names,
+    natural,
+    one_of,
+    position,
+    positive,
+    row_change,
+    secret,
+    size,
+    start,
+    tasks,
+    text,
+    whole,
+    ypath,
+)
 from headrace.spark.store_options import configured_proxy, proxy_url, store_options, with_access_key
 
 if TYPE_CHECKING:
@@ -30,15 +47,19 @@ EVERYWHERE = (SOURCE, SINK, BATCH_READ, BATCH_WRITE)
 
 @dataclass(frozen=True)
 class Option:
-    """One option: its documented name, what it is for, and how its text is read."""
+    """One option: its documented name, what it is for, and what its text may be."""
 
     name: str
     meaning: str
-    parse: Callable[[str], Any] = str
+    kind: Kind = text
     default: str | None = None
     used_by: tuple[str, ...] = EVERYWHERE
 
 
+_SYNCHRONOUS = one_of("full", "normal", "off")
+_COMPUTE_MODE = one_of("KV", "Auto", "Search")
+_LAYOUT = one_of("scan", "lookup")
+_IN_FLIGHT = whole(1, 500, "whole number from 1 to 500")
 _STREAM = (
     Option("maxRowsPerTrigger", "most rows in a batch, shared over the channels or partitions", limit, None, (SOURCE,)),
     Option(
@@ -55,17 +76,17 @@ _QUEUE = (
     Option("startingPosition", "where a new query begins: `committed` (the checkpoints of the tunnel, the offsets of "
            "the consumer), `earliest`, `latest`, a timestamp, or for queues row indexes (`{\"clicks\": {\"0\": 5}}`, "
            "`{\"0\": 5}`); a query with a checkpoint goes on from there. A batch read of a queue begins at "
-           "`earliest` if not told otherwise", parse_position, "committed", (SOURCE, BATCH_READ)),
-    Option("endingPosition", "where a batch read of a queue ends, written as `startingPosition`", parse_position,
+           "`earliest` if not told otherwise", position, "committed", (SOURCE, BATCH_READ)),
+    Option("endingPosition", "where a batch read of a queue ends, written as `startingPosition`", position,
            "latest", (BATCH_READ,)),
     *_STREAM,
     Option("failOnDataLoss", "fail when rows that were to be read are gone; `false` skips and reports them",
            boolean, "true", (SOURCE, BATCH_READ)),
     Option("minPartitions", "queues: cut a batch into at least so many tasks; without it small partitions share a "
-           "task and large ones are not cut", positive, None, (SOURCE,)),
-    Option("sourcePathColumn", "queues: add a column of this name that holds the name of the row's queue", str, None,
+           "task and large ones are not cut", tasks, None, (SOURCE,)),
+    Option("sourcePathColumn", "queues: add a column of this name that holds the name of the row's queue", name, None,
            (SOURCE, BATCH_READ)),
-    Option("splits", "into how many tasks a batch read is cut; by the number of rows if not set", positive, None,
+    Option("splits", "into how many tasks a batch read is cut; by the number of rows if not set", tasks, None,
            (BATCH_READ,)),
     Option("pushDownFilters", "evaluate filters in the store: of a table on all columns, of a queue on the columns of "
            "the row's address. Spark 4.3 keeps the filters of a DataFrame's first use for its later ones: set it on "
@@ -74,8 +95,8 @@ _QUEUE = (
     Option("keyColumns", "sink queue: rows with the same values in these columns, named with commas between, go to "
            "the same partition", names, None, (SINK, BATCH_WRITE)),
     Option("rowChange", "sink table: `put` replaces rows, `update` sets the cells that are not null, `delete` removes "
-           "rows", RowChange.parse, "put", (SINK, BATCH_WRITE)),
-    Option("synchronous", "embedded store: `full`, `normal` or `off`; see docs/embedded-store.md", str, "full"),
+           "rows", row_change, "put", (SINK, BATCH_WRITE)),
+    Option("synchronous", "embedded store: see docs/embedded-store.md", _SYNCHRONOUS, "full"),
 )  # fmt: skip
 _TUNNEL_RETENTION = Option(
     "retainBatches", "tunnel: how many batches back a query can be restarted from; at least "
@@ -85,22 +106,24 @@ _TUNNEL_RETENTION = Option(
 HEADRACE_OPTIONS = (
     Option("store", "the store: a directory or a URL; the environment's HEADRACE_STORE if not set"),
     Option("accessKeyId", "Tablestore: the AccessKey id of an instance; the environment's HEADRACE_ACCESS_KEY_ID if "
-           "not set"),
-    Option("accessKeySecret", "Tablestore: its secret; the environment's HEADRACE_ACCESS_KEY_SECRET if not set"),
-    Option("stsToken", "Tablestore: the token of a temporary access key"),
+           "not set", secret),
+    Option("accessKeySecret", "Tablestore: its secret; the environment's HEADRACE_ACCESS_KEY_SECRET if not set",
+           secret),
+    Option("stsToken", "Tablestore: the token of a temporary access key", secret),
     Option("region", "Tablestore: such as `cn-hangzhou`; requests are then signed by version 4"),
-    Option("metaTable", "Tablestore: the table for batches and publications; `__spark_meta_checkpoint__` if not set"),
+    Option("metaTable", "Tablestore: the table for batches and publications; `__spark_meta_checkpoint__` if not set",
+           name),
     Option("token", "YTsaurus: the cluster's token; the environment's YT_TOKEN if not set, and then what its client "
-           "finds (`~/.yt/token`)"),
+           "finds (`~/.yt/token`)", secret),
     Option("binaryStrings", "YTsaurus: columns of the type `string` are binary, as they may hold any bytes; `utf8` and "
            "`json` stay texts. Without it a `string` that is not UTF-8 fails the task", boolean, "false"),
-    Option("table", "the table"),
-    Option("queue", "the queue"),
+    Option("table", "the table", name),
+    Option("queue", "the queue", name),
     Option("queues", "queues with the same columns that are read as one, named with commas between (or as a JSON list)",
            names, None, (SOURCE, BATCH_READ)),
-    Option("path", "what `load(\"name\")` and `save(\"name\")` set: a table, or a queue"),
-    Option("tunnel", "the tunnel, by id or by name", str, None, (SOURCE,)),
-    Option("consumer", "the consumer whose offsets follow the query; registered for the queues", str, None,
+    Option("path", "what `load(\"name\")` and `save(\"name\")` set: a table, or a queue", name),
+    Option("tunnel", "the tunnel, by id or by name", name, None, (SOURCE,)),
+    Option("consumer", "the consumer whose offsets follow the query; registered for the queues", name, None,
            (SOURCE, BATCH_READ)),
     Option("maxRowsPerChannel", "most rows of one channel of a tunnel in a batch; below 0 no limit", limit, None,
            (SOURCE,)),
@@ -122,7 +145,7 @@ YT_OPTIONS = (
            "environment's YT_PROXY, then HEADRACE_STORE named when `headrace.session` was called, and then what the "
            "configuration of YTsaurus' client names"),
     Option("token", "the cluster's token; the environment's YT_TOKEN if not set, and then what YTsaurus' client finds "
-           "(`~/.yt/token`)"),
+           "(`~/.yt/token`)", secret),
     Option("consumer_path", "the consumer, registered for the queue; a stream must name one", ypath, None,
            (SOURCE, BATCH_READ)),
     Option("max_rows_per_partition", "most rows of one partition of a queue in a batch; everything if not set",
@@ -138,7 +161,18 @@ YT_OPTIONS = (
     Option("binary_strings", "columns of the type `string` are binary, as they may hold any bytes; `utf8` and `json` "
            "stay texts. Without it a `string` that is not UTF-8 fails the task", boolean, "false"),
     Option("string_to_utf8", "accepted; texts are UTF-8 here", boolean, "false", (SINK, BATCH_WRITE)),
-    Option("source_path_column", "see `sourcePathColumn`", str, None, (SOURCE, BATCH_READ)),
+    Option("inconsistent_dynamic_write", "accepted; writes into dynamic tables are published in transactions", boolean,
+           "false", (SINK, BATCH_WRITE)),
+    Option("enable_inconsistent_read", "accepted; each task reads one state of its rows", boolean, "false",
+           (SOURCE, BATCH_READ)),
+    Option("arrow_enabled", "accepted; rows are Arrow batches anyway", boolean, "true", (SOURCE, BATCH_READ)),
+    Option("optimize_for", "accepted; it is for tables that a write creates, and here a table is there before", _LAYOUT,
+           None, (SINK, BATCH_WRITE)),
+    Option("readParallelism", "accepted; `splits` says into how many tasks a batch read is cut", tasks, None,
+           (BATCH_READ,)),
+    Option("maxSplitRows", "accepted; `splits` says into how many tasks a batch read is cut", positive, None,
+           (BATCH_READ,)),
+    Option("source_path_column", "see `sourcePathColumn`", name, None, (SOURCE, BATCH_READ)),
     Option("dynBatchSize", "most rows that a task writes at once; the session's setting `spark.yt.write.dynBatchSize` "
            "if not set", positive, None, (SINK, BATCH_WRITE)),
     *_QUEUE,
@@ -149,12 +183,12 @@ _WRITING = (
     ("batch.update.size", "most rows in a request; 0 is as many as can be", natural),
     ("writer.max.batch.count", "most rows in a request, at most 200", positive),
     ("writer.max.batch.size.byte", "most bytes in a request, at most 4 MiB", positive),
-    ("writer.concurrency", "most requests at a time from one task", positive),
+    ("writer.concurrency", "most requests at a time from one task", _IN_FLIGHT),
     ("writer.max.column.count", "most attributes in a row", positive),
     ("writer.max.attr.size.byte", "most bytes of an attribute", positive),
     ("writer.max.pk.size.byte", "most bytes of a key column", positive),
-    ("client.retry.strategy", "`time` or `count`: whether `client.retry.time.s` or `client.retry.count` says how long "
-     "rows are tried again", str),
+    ("client.retry.strategy", "whether `client.retry.time.s` or `client.retry.count` says how long rows are tried "
+     "again", one_of("time", "count")),
     ("client.retry.time.s", "for how many seconds", natural),
     ("client.retry.count", "how often", natural),
     ("client.retry.pause.ms", "the longest pause before a retry", natural),
@@ -163,45 +197,49 @@ _WRITING = (
 TABLESTORE_OPTIONS = (
     Option("endpoint", "the instance's endpoint, `https://…`; a directory or `file:` URL is an embedded store"),
     Option("access.key.id", "the AccessKey id; the environment's HEADRACE_ACCESS_KEY_ID if not set. Not needed by an "
-           "embedded store"),
-    Option("access.key.secret", "the AccessKey secret; the environment's HEADRACE_ACCESS_KEY_SECRET if not set"),
-    Option("sts.token", "the token of a temporary AccessKey"),
+           "embedded store", secret),
+    Option("access.key.secret", "the AccessKey secret; the environment's HEADRACE_ACCESS_KEY_SECRET if not set",
+           secret),
+    Option("sts.token", "the token of a temporary AccessKey", secret),
     Option("region", "such as `cn-hangzhou`; requests are then signed by version 4"),
-    Option("instance.name", "the instance; for an embedded store, its sub-directory of the endpoint"),
-    Option("table.name", "the table"),
+    Option("instance.name", "the instance; for an embedded store, its sub-directory of the endpoint", name),
+    Option("table.name", "the table", name),
     Option("catalog", "the columns as JSON: `{\"columns\": {\"UserId\": {\"type\": \"string\"}, …}}`. An instance only "
            "knows a table's key and predefined columns: name the others here"),
-    Option("tunnel.id", "the tunnel's id; an embedded store also takes its name", str, None, (SOURCE,)),
+    Option("tunnel.id", "the tunnel's id; an embedded store also takes its name", name, None, (SOURCE,)),
     Option("maxoffsetsperchannel", "most rows of one channel in a batch; below 0 no limit", limit, "10000", (SOURCE,)),
     Option("maxoffsetspertrigger", "most rows in a batch, shared over the channels", limit, None, (SOURCE,)),
     Option("startingPosition", "where a new query begins: `committed` (the tunnel's checkpoints), `earliest`, "
            "`latest`, a timestamp, or `batch:<uuid>`: where another query, or the vendor's connector, left the tunnel, "
            "as the table that `checkpoint.table` names has it. A query with a checkpoint goes on from there. An "
-           "instance gives nothing before its tunnel's checkpoints, and so no `earliest`", Start.parse, "committed",
+           "instance gives nothing before its tunnel's checkpoints, and so no `earliest`", start, "committed",
            (SOURCE,)),
     *(option for option in _STREAM if option.name != "maxRowsPerTrigger"),
     Option("failOnDataLoss", "as in format `headrace`", boolean, "true", (SOURCE,)),
     _TUNNEL_RETENTION,
     Option("checkpoint.table", "the meta table, for batches and publications; an embedded store keeps them in a place "
-           "of its own", str, "__spark_meta_checkpoint__"),
-    Option("ots.client", "client name", str, "spark-client", (SOURCE,)),
+           "of its own", name, "__spark_meta_checkpoint__"),
+    Option("ots.client", "client name", name, "spark-client", (SOURCE,)),
     Option("writer.row.change.type", "`put` replaces rows, `update` sets the cells that are not null",
-           RowChange.parse, "put", (SINK, BATCH_WRITE)),
-    Option("compute.mode", "`KV` or `Auto`; `Search` needs a search index", str, "KV", (BATCH_READ,)),
-    Option("search.index.name", "a search index; an embedded store has none", str, "", (BATCH_READ,)),
-    Option("max.split.count", "most tasks of a batch read", positive, "1000", (BATCH_READ,)),
-    Option("split.size.mbs", "MiB of a task of a batch read", positive, "100", (BATCH_READ,)),
+           row_change, "put", (SINK, BATCH_WRITE)),
+    Option("compute.mode", "`Search` needs a search index, which an embedded store has not", _COMPUTE_MODE, "KV",
+           (BATCH_READ,)),
+    Option("search.index.name", "a search index; an embedded store has none", text, "", (BATCH_READ,)),
+    Option("max.split.count", "most tasks of a batch read", tasks, "1000", (BATCH_READ,)),
+    Option("split.size.mbs", "MiB of a task of a batch read", tasks, "100", (BATCH_READ,)),
     Option("pushDownFilters", "as in format `headrace`", boolean, "false", (BATCH_READ,)),
     Option("push.down.range.long", "accepted; ranges are pushed down wherever filters are", boolean, "true",
            (BATCH_READ,)),
     Option("push.down.range.string", "accepted; ranges are pushed down wherever filters are", boolean, "true",
            (BATCH_READ,)),
-    *(Option(name, meaning, parse, None, (SINK, BATCH_WRITE)) for name, meaning, parse in _WRITING),
-    *(Option(name, _WRITER_NOTE, str, None, (SINK, BATCH_WRITE)) for name in (
-        "version", "writer.batch.request.type", "writer.batch.order.guaranteed", "writer.batch.duplicate.allowed",
-        "writer.bucket.num", "writer.callback.pool.num", "writer.callback.pool.queue.size", "writer.buffer.size",
-        "writer.flush.interval.ms", "client.io.pool")),
-    Option("synchronous", "as in format `headrace`", str, "full"),
+    *(Option(title, meaning, kind, None, (SINK, BATCH_WRITE)) for title, meaning, kind in _WRITING),
+    *(Option(title, _WRITER_NOTE, kind, None, (SINK, BATCH_WRITE)) for title, kind in (
+        ("version", one_of("v1", "v2")), ("writer.batch.request.type", text),
+        ("writer.batch.order.guaranteed", boolean), ("writer.batch.duplicate.allowed", boolean),
+        ("writer.bucket.num", positive), ("writer.callback.pool.num", positive),
+        ("writer.callback.pool.queue.size", positive), ("writer.buffer.size", positive),
+        ("writer.flush.interval.ms", natural), ("client.io.pool", positive))),
+    Option("synchronous", "as in format `headrace`", _SYNCHRONOUS, "full"),
 )  # fmt: skip
 
 
@@ -213,18 +251,11 @@ _TRIGGER_LIMITS = ("maxRowsPerTrigger", "maxoffsetspertrigger")
 
 
 class Settings:
-    """The options of one use of a format, checked and typed; never shows the values in `repr`."""
+    """The options of one use of a format, typed; never shows the values in `repr`. `option_checks` has the names."""
 
     def __init__(self, table: tuple[Option, ...], given: Mapping[str, str]) -> None:
         self._table = {option.name.lower(): option for option in table}
         self._given = {name.lower(): value for name, value in given.items()}
-        for name in self._given:
-            if name not in self._table:
-                close = difflib.get_close_matches(name, self._table, n=1, cutoff=0.8)
-                if close:
-                    raise OptionError(
-                        "unknown option", received=name, valid=f"did you mean {self._table[close[0]].name}?"
-                    )
 
     def __repr__(self) -> str:
         return f"Settings({', '.join(sorted(self._given))})"
@@ -236,24 +267,35 @@ class Settings:
             OptionError: the value cannot be read.
         """
         option = self._table[name.lower()]
-        text = self._given.get(name.lower(), option.default)
-        if text is None:
-            return None
+        given = self._given.get(name.lower(), option.default)
+        return None if given is None else self._read(option, given)
+
+    def _read(self, option: Option, given: str) -> Any:
         try:
-            return option.parse(text)
+            return option.kind(given)
         except OptionError:
             raise
         except ValueError as error:
-            valid = str(error) if "invalid literal" not in str(error) else "a whole number"
-            raise OptionError(f"option {option.name} cannot be read", received=repr(text), valid=valid) from None
+            received = None if option.kind is secret else repr(given)[:200]
+            raise OptionError(f"option {option.name} cannot be read", received=received, valid=str(error)) from None
 
     def need(self, name: str, why: str = "") -> str:
-        """Return the text of an option that must be there and not empty."""
-        value = self._given.get(name.lower())
+        """Return the text of an option that must be there and not empty.
+
+        Raises:
+            OptionError: it is missing, or cannot be read.
+        """
+        value, option = self._given.get(name.lower()), self._table[name.lower()]
         if not value:
-            option = self._table[name.lower()]
             raise OptionError(f"option {option.name} is missing{why}", valid=option.meaning)
+        self._read(option, value)
         return value
+
+    def check(self) -> Settings:
+        """Return these settings; raise `OptionError` if any value cannot be read, whether or not it will be used."""
+        for given in self._given.keys() & self._table.keys():
+            self.get(given)
+        return self
 
     def given(self, name: str) -> bool:
         """Tell whether the user set an option."""

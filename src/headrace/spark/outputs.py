@@ -49,7 +49,7 @@ class Output:
             `headrace.ports.Queue.append`.
 
     Raises:
-        OptionError: not exactly one of table and queue, or an argument that the other kind takes.
+        OptionError: not exactly one of table and queue, an argument that the other kind takes, or a wrong value.
     """
 
     table: str | None = None
@@ -75,6 +75,10 @@ class Output:
                 f"row_change is for tables, and rows of queue {self.queue!r} are only appended",
                 remedy="leave out row_change",
             )
+        if self.row_change is not None:
+            RowChange.parse(self.row_change)
+        if not all(isinstance(name, str) and name for name in _names(self.key)):
+            raise OptionError("key names columns", received=repr(self.key)[:200], valid="a name, or a list of names")
 
     def target(self, *, complete: bool = False, columns: pa.Schema | None = None) -> Target:
         """Return where the rows go. In complete mode a table is made to hold exactly a batch's rows.
@@ -309,4 +313,6 @@ def rows_per_write(provider: str, settings: Settings, session: str | None) -> in
 def _names(columns: str | Sequence[str] | None) -> tuple[str, ...]:
     if columns is None:
         return ()
-    return (columns,) if isinstance(columns, str) else tuple(columns)
+    if isinstance(columns, str):
+        return (columns,)
+    return tuple(columns) if isinstance(columns, Sequence) else (columns,)

@@ -8,22 +8,25 @@ marker and changes nothing.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import LongType, StructField, StructType
 
+from headrace.checkpoints.locations import checkpoint_text
 from headrace.errors import OptionError
 from headrace.model import RowChange
 from headrace.opening import open as open_store
 from headrace.ports import Queue, Staged
 from headrace.spark.checkpoint import batch_content, clear_unfinished_start, query_id, queue_progress
-from headrace.spark.checkpoint_location import sink_checkpoint
-from headrace.spark.options import OPTIONS_OF, Location, Settings, locate
+from headrace.spark.checkpoint_location import refused_places, sink_checkpoint
+from headrace.spark.option_checks import check_options, option_texts
+from headrace.spark.options import OPTIONS_OF, SINK, Location, Settings, locate
 from headrace.spark.outputs import ROWS_PER_WRITE, Output, Target, rows_per_write, stage
+from headrace.spark.stream_arguments import checked_trigger, format_name, output_mode, triggered
 from headrace.spark.workers import settle
 
 if TYPE_CHECKING:
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-OUTPUT_MODES = ("append", "update", "complete")
 # Not a text: parsing one is a trip to the JVM in every batch.
 _RECEIPT = StructType([StructField("id", LongType()), StructField("rows", LongType())])
 
@@ -53,8 +55,12 @@ class StreamWriter:
     columns: pa.Schema | None = None
 
     def trigger(self, **options: Any) -> StreamWriter:
-        """Return the same stream with a trigger: ``processingTime="5 seconds"`` or ``availableNow=True``."""
-        return replace(self, trigger_options=options)
+        """Return the same stream with a trigger: ``processingTime="5 seconds"`` or ``availableNow=True``.
+
+        Raises:
+            OptionError: Spark knows no such trigger, or not exactly one is given.
+        """
+        return replace(self, trigger_options=checked_trigger(options))
 
     def start(self) -> StreamingQuery:
         """Check the columns of each output against its table or queue, and start the query.
@@ -62,6 +68,7 @@ class StreamWriter:
         Raises:
             NotFoundError: no such store, table or queue.
             SchemaError: the columns do not fit.
+            OptionError: Spark cannot write the checkpoint, or read the trigger.
         """
         complete = self.mode == "complete"
         targets = [output.target(complete=complete, columns=self.columns) for output in self.outputs]
@@ -77,8 +84,9 @@ class StreamWriter:
         if self.name:
             stream = stream.queryName(self.name)
         if self.trigger_options:
-            stream = stream.trigger(**self.trigger_options)
-        return stream.foreachBatch(self._publish_batch(url, targets, checkpoint)).start()
+            stream = triggered(stream, self.trigger_options)
+        with refused_places(self.checkpoint):
+            return stream.foreachBatch(self._publish_batch(url, targets, checkpoint)).start()
 
     def _publish_batch(self, url: str, targets: Sequence[Target], checkpoint: str) -> Callable[[DataFrame, int], None]:
         outputs, most_rows = self.outputs, self.rows_per_write
@@ -153,8 +161,8 @@ def _columns(df: DataFrame, output: Output) -> pa.Schema:
 def write_stream(
     df: DataFrame,
     *,
-    checkpoint: str | Path,
-    store: str | Path | None = None,
+    checkpoint: str | os.PathLike[str],
+    store: str | os.PathLike[str] | None = None,
     table: str | None = None,
     queue: str | None = None,
     key: str | Sequence[str] | None = None,
@@ -188,31 +196,30 @@ def write_stream(
             removes the rows of the given keys.
         trigger: as for Spark's ``trigger``: ``{"processingTime": "5 seconds"}``, ``{"availableNow": True}``.
         format: ``headrace``; or ``tablestore`` or ``yt`` to give store and table in that format's ``options``.
-        options: further options of the format.
+        options: further options of the format, those that it has for writing streams.
 
     Returns:
         A `StreamWriter`; its ``start()`` gives Spark's ``StreamingQuery``.
 
     Raises:
         NotFoundError: no such store, table or queue.
-        OptionError: an option is missing or wrong.
+        OptionError: an option is missing, wrong, or unknown to the format; or the checkpoint is no place for one.
     """
-    given = dict(options or {})
-    given |= {
-        name: str(value) for name, value in (("store", store), ("table", table), ("queue", queue)) if value is not None
-    }
+    format, mode = format_name(format), output_mode(mode)
+    place = checkpoint_text(checkpoint)
+    named = {"store": store, "table": table, "queue": queue}
+    given, arguments = option_texts(options, "write_stream"), option_texts(named, "write_stream")
+    check_options(format, [*given, *arguments], use=SINK, place=f"write_stream with format {format}")
+    given |= arguments
+    settings = Settings(OPTIONS_OF[format], given).check()
     location = locate(format, given)
-    settings = Settings(OPTIONS_OF[format.lower()], given)
-    mode = mode.lower()
-    if mode not in OUTPUT_MODES:
-        raise OptionError("unknown output mode", received=repr(mode), valid=OUTPUT_MODES)
     if not df.isStreaming:
         raise OptionError(
             "the DataFrame is not a stream",
             remedy=f'use df.write.format("{format}") for a batch, or read with readStream',
         )
     if outputs is None:
-        outputs = [_output(location, format.lower(), settings, key, row_change)]
+        outputs = [_output(location, format, settings, key, row_change)]
     elif not outputs or location.table or location.queue or key is not None or row_change is not None:
         raise OptionError(
             "outputs take the place of table, queue, key and row_change",
@@ -223,9 +230,9 @@ def write_stream(
         location.store_url,
         tuple(outputs),
         mode,
-        str(checkpoint),
+        place,
         name,
-        trigger,
+        None if trigger is None else checked_trigger(trigger),
         location.store_options,
         rows_per_write(format, settings, df.sparkSession.conf.get(ROWS_PER_WRITE, None)),
         location.columns,

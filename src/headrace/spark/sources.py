@@ -14,8 +14,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.datasource import DataSourceWriter as BatchWriter
 
 from headrace.cached import cached_property
-from headrace.errors import SchemaError, UnsupportedError
+from headrace.errors import OptionError, SchemaError, UnsupportedError
 from headrace.model import RowChange
+from headrace.spark.option_checks import checked_by_spark
 from headrace.spark.options import (
     HEADRACE_OPTIONS,
     TABLESTORE_OPTIONS,
@@ -42,8 +43,8 @@ class _StoreDataSource(DataSource):
     settings: Settings
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(with_default_store(self.name(), options))
-        self.settings = self.make_settings(self.options)
+        super().__init__(with_default_store(self.name(), checked_by_spark(self.name(), options)))
+        self.settings = self.make_settings(self.options).check()
 
     @classmethod
     @abstractmethod
@@ -229,6 +230,14 @@ class HeadraceDataSource(QueueDataSource):
 
     def names_tunnel(self) -> bool:
         return bool(self.settings.get("tunnel"))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        if self.names_tunnel():
+            raise OptionError(
+                "a tunnel is read as a stream, and this is a batch read",
+                remedy="use spark.readStream, or leave out option tunnel to read the table",
+            )
+        return super().reader(schema)
 
     def tunnel_name(self) -> str:
         return self.settings.need("tunnel", " for a stream")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.errors import AlreadyExistsError, NotFoundError, OptionError
+from headrace.errors import AlreadyExistsError, NotFoundError
+from headrace.option_names import check_names
 from headrace.ports import Consumer
 from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog
@@ -129,7 +130,5 @@ def _store_option(options: Mapping[str, str], where: str) -> str | None:
     Raises:
         OptionError: there is another option.
     """
-    for name in options:
-        if name.lower() != "store":
-            raise OptionError(f"unknown option of {where}", received=name, valid="store")
+    check_names(where, options, ("store",), any_case=True)
     return next(iter(resolved(options, where).values()), None)

@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
 
+from headrace.spark.option_checks import check_options, options_for
+from headrace.spark.options import OPTIONS_OF, Option, Settings, locate
+from headrace.streaming_sql.providers import is_headrace
 from headrace.streaming_sql.secrets import names_environment
-
-if TYPE_CHECKING:
-    from headrace.spark.options import Option
 
 
 def options_of(provider: str) -> tuple[Option, ...]:
     """Return the options of one of headrace's formats."""
-    from headrace.spark.options import OPTIONS_OF
-
     return OPTIONS_OF[provider.lower()]
 
 
-def check_options(provider: str, options: Mapping[str, str]) -> None:
+def check_definition(provider: str, options: Mapping[str, str], *, place: str = "") -> None:
     """Make sure that a definition of one of headrace's formats can be used, as far as its text tells.
 
     Raises:
-        OptionError: an option is missing, almost the name of another, or has a value that cannot be read.
+        OptionError: an option is missing, unknown, or has a value that cannot be read.
     """
-    from headrace.spark.options import Settings, locate
-
-    known = options_of(provider)
-    settings = Settings(known, options)
-    names = {option.name.lower() for option in known}
-    for name, value in options.items():
-        if name.lower() in names and not names_environment(value):
-            settings.get(name)
+    check_given(provider, options, place=place)
     locate(provider, options)
+
+
+def check_given(
+    provider: str, options: Mapping[str, str], *, use: str | None = None, more: Collection[str] = (), place: str = ""
+) -> None:
+    """Check the names of options, and the values that are not taken from the environment.
+
+    Args:
+        use: the only use that the options are for; any if None.
+        more: names that the statement takes besides the format's.
+        place: the statement, for messages.
+
+    Raises:
+        OptionError: an option is unknown, of no effect in this use, or has a value that cannot be read.
+    """
+    check_options(provider, options, use=use, more=more, place=place)
+    settings = Settings(options_of(provider), options)
+    own = {option.name.lower() for option in options_of(provider)}
+    for name, value in options.items():
+        if name.lower() in own and not names_environment(value):
+            settings.get(name)
+
+
+def options_for_use(provider: str, options: Mapping[str, str], use: str) -> dict[str, str]:
+    """Return the options that one use of a provider has: those of a table's definition may be for several uses."""
+    return options_for(provider, options, use) if is_headrace(provider) else dict(options)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlError
+from headrace.option_names import check_names
 from headrace.spark.options import find_queue
 from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
-from headrace.streaming_sql.format_options import check_options, options_of
+from headrace.streaming_sql.format_options import check_definition, options_of
 from headrace.streaming_sql.places import QueuePlaces, location_of
 from headrace.streaming_sql.providers import QUEUE_PROVIDERS
 from headrace.streaming_sql.results import Result, instant
@@ -34,7 +35,7 @@ class Queues:
         name = str(statement.name)
         options, settings = _parted(statement)
         definition = TableDefinition(name, statement.provider, options)
-        check_options(definition.provider, definition.options)
+        check_definition(definition.provider, definition.options, place=f"queue {name}")
         if self._catalog.find_scan(name) is not None:
             raise SqlError(f"{name} is the name of a scan", remedy=f"DROP SCAN {name} first")
         is_new = self._catalog.add_table(definition)
@@ -129,20 +130,10 @@ def _parted(statement: st.CreateQueue) -> tuple[dict[str, str], dict[str, Any]]:
         OptionError: an option is unknown, or its value cannot be read.
     """
     provider = statement.provider.lower()
-    known = {option.name.lower() for option in options_of(provider)}
-    of_format: dict[str, str] = {}
-    of_queue: dict[str, str] = {}
-    for name, value in statement.options.items():
-        if name.lower() in _QUEUE_OPTIONS:
-            of_queue[name] = value
-        elif name.lower() in known:
-            of_format[name] = value
-        else:
-            raise OptionError(
-                "unknown option of a queue",
-                received=name,
-                valid=f"{', '.join(_SHOWN_OPTIONS)} and the options of format {provider}",
-            )
+    known = [option.name for option in options_of(provider)]
+    check_names(f"queue {statement.name}", statement.options, [*_SHOWN_OPTIONS, *known], any_case=True)
+    of_queue = {name: value for name, value in statement.options.items() if name.lower() in _QUEUE_OPTIONS}
+    of_format = {name: value for name, value in statement.options.items() if name not in of_queue}
     name_option = _NAME_OPTION[provider]
     if name_option not in (name.lower() for name in of_format):
         of_format[name_option] = str(statement.name)
@@ -159,5 +150,4 @@ def _value(name: str, text: str) -> Any:
     try:
         return read(text)
     except ValueError as error:
-        valid = str(error) if "invalid literal" not in str(error) else "a whole number"
-        raise OptionError(f"option {name} cannot be read", received=repr(text), valid=valid) from None
+        raise OptionError(f"option {name} cannot be read", received=repr(text)[:200], valid=str(error)) from None

@@ -211,6 +211,7 @@ class StreamingSql:
         scan = scan_definition(statement)
         if self._catalog.find_table(scan.name) is not None:
             raise AlreadyExistsError("a table has this name", received=scan.name)
+        self._tables.check_scan(scan)
         before = self._catalog.find_scan(scan.name)
         self._catalog.add_scan(scan, replace=statement.replace)
         try:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.checkpoints.locations import checkpoint_text
 from headrace.errors import OptionError
+from headrace.option_names import check_names, nearest
 
 OUTPUT_MODES = ("append", "update", "complete")
 TRIGGER_TYPES = ("ProcessingTime", "AvailableNow", "Once")
 KNOWN = ("checkpointLocation", "outputMode", "triggerType", "triggerIntervalMs", "triggerInterval", "timeoutMs")
+_MOST_DIGITS = 15
 # Below this likeness an option is taken for one of the sink's.
 _NEAR_MISS = 0.85
 
@@ -52,18 +54,14 @@ def read_stream_options(stream: str, options: Mapping[str, str], *, available_no
         OptionError: one is missing, unknown but close to a known one, or has a value that cannot be.
     """
     known = {name.lower(): name for name in KNOWN}
-    own: dict[str, str] = {}
-    sink: dict[str, str] = {}
-    for name, value in options.items():
-        if name.lower() in known:
-            own[known[name.lower()]] = value
-            continue
-        close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=_NEAR_MISS)
-        if close:
-            raise OptionError(
-                f"unknown option of stream {stream}", received=name, valid=f"did you mean {known[close[0]]}?"
-            )
-        sink[name] = value
+    of_stream = [name for name in options if name.lower() in known]
+    names = check_names(f"stream {stream}", of_stream, KNOWN, any_case=True)
+    own = {names[name]: options[name] for name in of_stream}
+    sink = {name: value for name, value in options.items() if name not in names}
+    for name in sink:
+        near = nearest(name, KNOWN, _NEAR_MISS)
+        if near is not None:
+            raise OptionError(f"unknown option of stream {stream}", received=repr(name), remedy=f"did you mean {near}?")
     if not own.get("checkpointLocation"):
         raise OptionError(
             f"stream {stream} needs option checkpointLocation",
@@ -72,7 +70,7 @@ def read_stream_options(stream: str, options: Mapping[str, str], *, available_no
         )
     timeout = own.get("timeoutMs")
     return StreamOptions(
-        checkpoint=own["checkpointLocation"],
+        checkpoint=checkpoint_text(own["checkpointLocation"]),
         output_mode=_one_of(OUTPUT_MODES, "outputMode", own.get("outputMode", "append")),
         trigger={"availableNow": True} if available_now else _trigger(own),
         timeout_ms=None if timeout is None else _milliseconds("timeoutMs", timeout),
@@ -93,10 +91,14 @@ def _one_of(values: tuple[str, ...], name: str, given: str) -> str:
     for value in values:
         if value.lower() == given.strip().lower():
             return value
-    raise OptionError(f"unknown value of option {name}", received=repr(given), valid=values)
+    raise OptionError(f"unknown value of option {name}", received=repr(given)[:200], valid=values)
 
 
 def _milliseconds(name: str, text: str) -> int:
-    if not (text.strip().isascii() and text.strip().isdigit() and len(text) < 18):
-        raise OptionError(f"option {name} cannot be read", received=repr(text), valid="a whole number of milliseconds")
-    return int(text)
+    digits = text.strip()
+    # Spark counts µs in 64 bits.
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS):
+        raise OptionError(
+            f"option {name} cannot be read", received=repr(text)[:200], valid="a whole number of milliseconds"
+        )
+    return int(digits)

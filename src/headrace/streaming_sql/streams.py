@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 from headrace.errors import SqlError
 from headrace.spark.checkpoint import clear_unfinished_start
 from headrace.spark.checkpoint_location import checkpoint as spark_checkpoint
+from headrace.spark.checkpoint_location import refused_places
+from headrace.spark.options import SINK
 from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition, overlaid
+from headrace.streaming_sql.format_options import check_given, options_for_use
 from headrace.streaming_sql.grammar import parse
 from headrace.streaming_sql.guarantees import guarantee
 from headrace.streaming_sql.jobs import RunningStreams, StreamRegistry, StreamStatus
@@ -20,7 +23,7 @@ from headrace.streaming_sql.providers import is_headrace, is_of_files
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.scripts import fingerprint, options_text, script_of, stream_text
 from headrace.streaming_sql.secrets import hide, resolved, secret_values
-from headrace.streaming_sql.stream_options import StreamOptions, read_stream_options
+from headrace.streaming_sql.stream_options import KNOWN, StreamOptions, read_stream_options
 from headrace.streaming_sql.tables import Tables
 
 if TYPE_CHECKING:
@@ -59,13 +62,14 @@ class Streams:
         given = resolved(statement.options, f"stream {name}")
         options = read_stream_options(name, given, available_now=available_now)
         target = self._target(statement.insert)
+        _check_sink_options(name, target, statement.options, options)
         frame = self._tables.query(statement.insert)
         if not frame.isStreaming:
             raise SqlError(
                 f"stream {name} reads no stream",
                 remedy="select from a scan: CREATE SCAN … ON … USING STREAM",
             )
-        sink_options = {} if target is None else target.resolved_options(options.sink)
+        sink_options = {} if target is None else _sink_options(target, options)
         stream = stream_text(name, statement.options, _insert_text(statement.insert))
         scans, _ = self._tables.named_in(statement.insert.query)
         self._registry.claim(
@@ -195,6 +199,7 @@ class Streams:
         given = resolved(created.options, f"stream {name}")
         options = read_stream_options(name, given, available_now=available_now)
         target = self._target(created.insert)
+        _check_sink_options(name, target, created.options, options)
         scans, tables = self._tables.named_in(created.insert.query)
         rows = [("stream", name)]
         for scan in scans:
@@ -246,16 +251,32 @@ def _into_store(
     ).start()
 
 
+def _check_sink_options(
+    name: str, target: TableDefinition | None, given: Mapping[str, str], options: StreamOptions
+) -> None:
+    """Raise `OptionError` for options of a stream that neither it nor its sink knows; Spark's sinks check their own."""
+    if target is not None and is_headrace(target.provider):
+        own = {option: value for option, value in given.items() if option in options.sink}
+        place = f"stream {name} into format {target.provider}"
+        check_given(target.provider, own, use=SINK, more=KNOWN, place=place)
+
+
+def _sink_options(target: TableDefinition, options: StreamOptions) -> dict[str, str]:
+    return options_for_use(target.provider, target.resolved_options(options.sink), SINK)
+
+
 def _into_format(
     frame: DataFrame, provider: str, options: Mapping[str, str], name: str, stream: StreamOptions
 ) -> StreamingQuery:
     writer = frame.writeStream.format(provider).options(**options).outputMode(stream.output_mode)
-    return _placed(writer, name, stream).start()
+    with refused_places(stream.checkpoint):
+        return _placed(writer, name, stream).start()
 
 
 def _into_spark_table(frame: DataFrame, table: str, name: str, stream: StreamOptions) -> StreamingQuery:
     writer = frame.writeStream.options(**stream.sink).outputMode(stream.output_mode)
-    return _placed(writer, name, stream).toTable(table)
+    with refused_places(stream.checkpoint):
+        return _placed(writer, name, stream).toTable(table)
 
 
 def scan_definition(statement: st.CreateScan) -> ScanDefinition:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.errors import SqlError
+from headrace.spark.options import BATCH_READ, BATCH_WRITE, SOURCE
 from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
-from headrace.streaming_sql.format_options import check_options
+from headrace.streaming_sql.format_options import check_definition, check_given, options_for_use
 from headrace.streaming_sql.lexer import quote_name, tokenize
 from headrace.streaming_sql.providers import is_headrace, is_of_files
 from headrace.streaming_sql.queries import QueryShape
@@ -70,6 +71,14 @@ class Tables:
             options = table.resolved_options()
             self._register(table.name, table, options, streaming=False)
 
+    def check_scan(self, scan: ScanDefinition) -> None:
+        """Raise `OptionError` for an option that a scan of its table does not take; Spark's sources check their own."""
+        table = self._catalog.find_table(scan.table)
+        if table is not None and is_headrace(table.provider):
+            use = SOURCE if scan.streaming else BATCH_READ
+            place = f"scan {scan.name}, a {use} with format {table.provider}"
+            check_given(table.provider, scan.options, use=use, place=place)
+
     def register_scan(self, scan: ScanDefinition) -> None:
         """Make a scan readable for Spark under its name.
 
@@ -86,6 +95,7 @@ class Tables:
         self._views[scan.name.lower()] = ("", None, dict(scan.options))
 
     def _register(self, name: str, table: TableDefinition, options: dict[str, str], *, streaming: bool) -> None:
+        options = options_for_use(table.provider, options, SOURCE if streaming else BATCH_READ)
         source = (table.provider, table.columns, options)
         if streaming and self._views.get(name.lower()) == source:
             return
@@ -118,7 +128,7 @@ class Tables:
             str(statement.name), statement.provider, dict(statement.options), statement.columns
         )
         if is_headrace(definition.provider):
-            check_options(definition.provider, definition.options)
+            check_definition(definition.provider, definition.options, place=f"table {definition.name}")
         if self._catalog.find_scan(definition.name) is not None:
             raise SqlError(f"{definition.name} is the name of a scan", remedy=f"DROP SCAN {definition.name} first")
         is_new = self._catalog.add_table(definition, if_not_exists=statement.if_not_exists)
@@ -153,7 +163,8 @@ class Tables:
 
     def write(self, frame: DataFrame, table: TableDefinition, *, overwrite: bool = False) -> None:
         """Write a batch into a table; the columns are matched by name where the provider does so."""
-        writer = frame.write.format(table.provider).options(**table.resolved_options())
+        options = options_for_use(table.provider, table.resolved_options(), BATCH_WRITE)
+        writer = frame.write.format(table.provider).options(**options)
         writer.mode("overwrite" if overwrite else "append").save()
 
     def secrets(self) -> frozenset[str]:

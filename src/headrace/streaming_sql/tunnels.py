@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, UnsupportedError
+from headrace.option_names import check_names
 from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.places import location_of, locations
@@ -114,12 +115,8 @@ class Tunnels:
 
 
 def _tunnel_options(options: Mapping[str, str]) -> tuple[str, int | None]:
-    known = {name.lower(): name for name in _OPTIONS}
-    given: dict[str, str] = {}
-    for name, value in options.items():
-        if name.lower() not in known:
-            raise OptionError("unknown option of a tunnel", received=name, valid=_OPTIONS)
-        given[known[name.lower()]] = value
+    names = check_names("a tunnel", options, _OPTIONS, any_case=True)
+    given = {names[name]: value for name, value in options.items()}
     channels = given.get("baseChannels")
     if channels is not None and not (channels.isascii() and channels.isdigit() and 0 < len(channels) < 9):
         raise OptionError(

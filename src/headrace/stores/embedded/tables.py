@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headrace.errors import NotFoundError, OptionError, SchemaError
 from headrace.model import KeyRange, KeyValue, RowChange, TableSchema, Where, parse_where
+from headrace.option_names import check_names
 from headrace.ports import Rows, Table, TableDescription, TableOptions, TrimReport
 from headrace.rows import check_not_null, to_arrow
 from headrace.rows.conditions import typed_key, typed_range
@@ -351,10 +352,8 @@ def table_options(options: TableOptions, **changes: Any) -> TableOptions:
     Raises:
         OptionError: an unknown option, or a value that is not of its kind.
     """
-    known = {field.name for field in dataclasses.fields(TableOptions)}
+    check_names("a table", changes, sorted(field.name for field in dataclasses.fields(TableOptions)))
     for name, value in changes.items():
-        if name not in known:
-            raise OptionError("unknown option of a table", received=name, valid=sorted(known))
         if name in ("retention_seconds", "retention_bytes"):
             allowed = int if name == "retention_bytes" else int | float
             if value is not None and (

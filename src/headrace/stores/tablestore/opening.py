@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headrace.errors import OptionError
+from headrace.option_names import check_names
 from headrace.stores.tablestore.store import TablestoreStore
 from headrace.stores.tablestore.write_options import WriteOptions
 from headrace.wire.tablestore.signatures import Credentials
@@ -32,9 +33,7 @@ def open_store(url: str, options: Mapping[str, Any]) -> TablestoreStore:
     endpoint, instance = _parse(url)
     given = {name: value for name, value in options.items() if value is not None}
     known = (*OPTIONS, *(field.name for field in dataclasses.fields(WriteOptions)))
-    for name in given:
-        if name not in known:
-            raise OptionError("unknown option of a Tablestore store", received=repr(name), valid=sorted(known))
+    check_names("a Tablestore store", options, sorted(known))
     writing = WriteOptions(**{name: value for name, value in given.items() if name not in OPTIONS})
     others = {name: given[name] for name in ("region", "meta_table", "client") if name in given}
     return TablestoreStore(endpoint, instance, _credentials(given), write_options=writing, **others)

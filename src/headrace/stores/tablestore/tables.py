@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headrace.errors import NotFoundError, OptionError, SchemaError, UnsupportedError
 from headrace.model import Column, KeyRange, KeyValue, RowChange, TableSchema, Where, parse_where
+from headrace.option_names import check_names
 from headrace.ports import Rows, Table, TableDescription, TableOptions, TrimReport
 from headrace.rows import to_arrow
 from headrace.rows.conditions import typed_key, typed_range
@@ -279,10 +280,8 @@ def stream_hours(options: Mapping[str, Any]) -> int | None:
         OptionError: an unknown option, or a time that the service does not have.
         UnsupportedError: an option that the service cannot do.
     """
-    known = [field.name for field in dataclasses.fields(TableOptions)]
+    check_names("a table", options, sorted(field.name for field in dataclasses.fields(TableOptions)))
     for name, value in options.items():
-        if name not in known:
-            raise OptionError("unknown option of a table", received=name, valid=sorted(known))
         if name != "retention_seconds" and value != getattr(_FIXED_OPTIONS, name):
             raise UnsupportedError(
                 f"tables of Tablestore cannot have option {name}",

@@ -14,6 +14,7 @@ from headrace.wire.tablestore.limits import (
 )
 
 _MOST_IN_FLIGHT = 500
+_LONGEST_SECONDS = 1e9
 
 
 @dataclass(frozen=True)
@@ -55,4 +56,18 @@ class WriteOptions:
         ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-                raise OptionError(f"{name} cannot be used", received=repr(value), valid=f"1 to {most}")
+                raise OptionError(f"{name} cannot be used", received=repr(value)[:200], valid=f"1 to {most}")
+        for name in ("retry_seconds", "retry_pause"):
+            value = getattr(self, name)
+            # NaN is neither above 0 nor below the limit.
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LONGEST_SECONDS:
+                raise OptionError(
+                    f"{name} cannot be used", received=repr(value)[:200], valid="a number of seconds from 0 on"
+                )
+        count = self.retry_count
+        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
+            raise OptionError(
+                "retry_count cannot be used", received=repr(count)[:200], valid="a whole number from 0 on, or None"
+            )
+        if not isinstance(self.ignore_failed_rows, bool):
+            raise OptionError("ignore_failed_rows is True or False", received=repr(self.ignore_failed_rows)[:200])

@@ -7,12 +7,14 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from headrace.errors import OptionError
+from headrace.option_names import check_names
 from headrace.stores.ytsaurus.connection import Address
 from headrace.stores.ytsaurus.store import YtStore
 from headrace.wire.ytsaurus.paths import PathError, parse_path
 
 VALID_URL = "yt://proxy, yt://host:port, or with a directory of the cluster yt://proxy//home/project"
 OPTIONS = ("token", "retry_seconds", "binary_strings")
+_LONGEST_SECONDS = 1e9
 DEFAULT_DIRECTORY = "//home/headrace"
 
 
@@ -31,22 +33,28 @@ def open_store(url: str, options: Mapping[str, Any]) -> YtStore:
     Raises:
         OptionError: the URL is not of this form, or an option is unknown or wrong.
     """
-    for name in options:
-        if name not in OPTIONS:
-            raise OptionError("unknown option of a YTsaurus store", received=repr(name), valid=OPTIONS)
+    check_names("a YTsaurus store", options, OPTIONS)
     proxy, directory = _parse(url)
     seconds = options.get("retry_seconds")
-    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds < 0):
-        raise OptionError("option retry_seconds is a number of seconds", received=repr(seconds))
+    if seconds is not None and not _is_duration(seconds):
+        raise OptionError(
+            "option retry_seconds cannot be read", received=repr(seconds)[:200], valid="a number of seconds from 0 on"
+        )
     token = options.get("token") or None
     if token is not None and (not isinstance(token, str) or not token.isascii() or not token.isprintable()):
         raise OptionError("option token is no token", valid="the text that the cluster gave out")
     binary_strings = options.get("binary_strings")
-    if binary_strings not in (None, True, False):
-        raise OptionError("option binary_strings is True or False", received=repr(binary_strings))
+    if binary_strings is not None and not isinstance(binary_strings, bool):
+        raise OptionError("option binary_strings is True or False", received=repr(binary_strings)[:200])
     patience = Address.retry_seconds if seconds is None else float(seconds)
     address = Address(proxy, token, patience, bool(binary_strings))
     return YtStore(address, directory, url)
+
+
+def _is_duration(seconds: object) -> bool:
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    # NaN is neither above 0 nor below the limit.
+    return is_number and 0 <= seconds <= _LONGEST_SECONDS  # type: ignore[operator]
 
 
 def _parse(url: str) -> tuple[str, str]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from headrace.errors import OptionError, SchemaError, UnsupportedError
 from headrace.model import Key, KeyRange, KeyValue, RowChange, TableSchema, Where, parse_where
+from headrace.option_names import check_names
 from headrace.ports import Rows, Table, TableDescription, TableOptions, TrimReport
 from headrace.rows import to_arrow
 from headrace.rows.conditions import operands, typed_key, typed_range
@@ -201,10 +202,8 @@ def check_options(options: Mapping[str, Any]) -> None:
         OptionError: an unknown option.
         UnsupportedError: an option that is otherwise here.
     """
-    known = {option.name for option in dataclasses.fields(TableOptions)}
+    check_names("a table", options, sorted(option.name for option in dataclasses.fields(TableOptions)))
     for name, value in options.items():
-        if name not in known:
-            raise OptionError("unknown option of a table", received=name, valid=sorted(known))
         if value not in (getattr(FIXED_OPTIONS, name), getattr(TableOptions(), name)):
             raise UnsupportedError(
                 f"tables of YTsaurus cannot have option {name}: they keep no changes",

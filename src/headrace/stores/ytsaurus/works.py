@@ -223,7 +223,7 @@ def described(value: Mapping[str, Any]) -> Write | Append:
     staged = tuple(Staged(int(number), int(rows)) for number, rows in value["staged"])
     if "queue" in value:
         return Append(value["queue"], staged, bool(value["replace"]))
-    return Write(value["table"], RowChange.parse(value["change"]), staged)
+    return Write(value["table"], RowChange(value["change"]), staged)
 
 
 def _joined(parts: Sequence[pa.Table]) -> pa.Table:

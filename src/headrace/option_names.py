@@ -1,0 +1,84 @@
+"""Names of options: the one place that decides which names are known, and that says which known name is near.
+
+Every place that takes named options asks here: SQL statements, Spark formats, stores, tables and queues.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+
+from headrace.errors import OptionError
+
+_LIKENESS = 0.7
+_SHOWN_CHARACTERS = 80
+
+
+def check_names(
+    place: str,
+    given: Iterable[object],
+    valid: Iterable[str],
+    *,
+    any_case: bool = False,
+    elsewhere: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Return the documented spelling of each given name.
+
+    Args:
+        place: where the options were given, for messages: ``format headrace``, ``a tunnel``.
+        given: the names.
+        valid: the documented names of this place.
+        any_case: compare names without regard to case, as Spark and SQL do.
+        elsewhere: names that another place knows, with a text that says which place; for messages.
+
+    Raises:
+        OptionError: a name is no text, is unknown here, or is given twice.
+    """
+    spelled = {_key(name, any_case): name for name in valid}
+    others = {_key(name, any_case): (name, text) for name, text in (elsewhere or {}).items()}
+    names: dict[str, str] = {}
+    for name in given:
+        if not isinstance(name, str):
+            raise OptionError(f"the name of an option of {place} is a text", received=_shown(name))
+        key = _key(name, any_case)
+        if key in others and key not in spelled:
+            other, where = others[key]
+            raise OptionError(
+                f"option {other} has no effect in {place}", valid=spelled.values(), remedy=f"it belongs to {where}"
+            )
+        if key not in spelled:
+            meant = nearest(name, spelled.values())
+            raise OptionError(
+                f"unknown option of {place}",
+                received=_shown(name),
+                valid=spelled.values(),
+                remedy=None if meant is None else f"did you mean {meant}?",
+            )
+        if spelled[key] in names.values():
+            raise OptionError(f"an option of {place} is given twice", received=_shown(name))
+        names[name] = spelled[key]
+    return names
+
+
+def nearest(name: str, known: Iterable[str], likeness: float = _LIKENESS) -> str | None:
+    """Return the known name that a name is probably meant to be; None if none is near.
+
+    Case, dots, dashes and underscores count for nothing: ``max_rows_per_trigger`` is near ``maxRowsPerTrigger``.
+    """
+    plain = {_plain(other): other for other in known}
+    close = difflib.get_close_matches(_plain(name), plain, n=1, cutoff=likeness)
+    return plain[close[0]] if close else None
+
+
+def _key(name: str, any_case: bool) -> str:
+    return name.lower() if any_case else name
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[._-]", "", name[:_SHOWN_CHARACTERS].lower())
+
+
+def _shown(name: object) -> str:
+    text = repr(name)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

@@ -1,0 +1,68 @@
+"""The arguments of `write_stream` that have a list of values: the format, the output mode and the trigger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import OptionError
+from headrace.option_names import check_names
+from headrace.spark.options import OPTIONS_OF
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+OUTPUT_MODES = ("append", "update", "complete")
+TRIGGERS = ("processingTime", "availableNow", "once", "continuous", "realTime")
+"""The triggers of Spark; it refuses the last two for Python sinks itself."""
+
+
+def format_name(given: object) -> str:
+    """Return the name of a format in lower case."""
+    return _one_of("format", given, tuple(OPTIONS_OF))
+
+
+def output_mode(given: object) -> str:
+    """Return an output mode in lower case."""
+    return _one_of("mode", given, OUTPUT_MODES)
+
+
+def _one_of(name: str, given: object, valid: tuple[str, ...]) -> str:
+    if not isinstance(given, str) or given.lower() not in valid:
+        raise OptionError(f"unknown value of {name}", received=repr(given)[:200], valid=valid)
+    return given.lower()
+
+
+def checked_trigger(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trigger: one name with its value.
+
+    Raises:
+        OptionError: the name is unknown, or not exactly one is given.
+    """
+    if not isinstance(given, Mapping):
+        raise OptionError(
+            "a trigger is a dict with one entry", received=type(given).__name__, valid='{"availableNow": True}'
+        )
+    check_names("a trigger", given, TRIGGERS)
+    named = {name: value for name, value in given.items() if value is not None}
+    if len(named) != 1:
+        raise OptionError("a trigger has one entry", received=", ".join(named) or "none", valid=TRIGGERS)
+    return named
+
+
+def triggered(stream: DataStreamWriter, trigger: Mapping[str, Any]) -> DataStreamWriter:
+    """Return a stream with a trigger.
+
+    Raises:
+        OptionError: Spark cannot read the trigger's value.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        return stream.trigger(**trigger)
+    except (PySparkException, ValueError, TypeError) as error:
+        raise OptionError(
+            "Spark cannot read this trigger",
+            received=repr(dict(trigger))[:200],
+            valid='processingTime="5 seconds", or availableNow=True',
+        ) from error

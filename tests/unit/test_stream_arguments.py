@@ -1,0 +1,118 @@
+"""The arguments of `write_stream` are checked before Spark sees them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace
+from headrace.errors import OptionError
+from headrace.spark.option_checks import SPARKS_OWN, check_options, checked_by_spark, option_texts, options_for
+from headrace.spark.options import BATCH_READ, OPTIONS_OF, SINK, SOURCE
+from headrace.spark.sources import HeadraceDataSource
+from headrace.spark.stream_arguments import checked_trigger
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"mode": "replace"}, "unknown value of mode; received: 'replace'; valid: append, update, complete"),
+        ({"mode": None}, "valid: append, update, complete"),
+        ({"format": "delta"}, "valid: headrace, tablestore, yt"),
+        ({"format": 5}, "valid: headrace, tablestore, yt"),
+        ({"checkpoint": "https://host/a"}, "yt+https://host/path"),
+        ({"checkpoint": None}, "a text or a path"),
+        ({"options": {"rowChanges": "put"}}, "did you mean rowChange?"),
+        ({"options": {"tunnel": "all"}}, "option tunnel has no effect in write_stream with format headrace"),
+        ({"options": {"checkpointLocation": "/a"}}, "unknown option of write_stream"),
+        ({"options": {"Table": "other"}}, "given twice"),
+        ({"options": {5: "x"}}, "is a text; received: 5"),
+        ({"options": {"rowChange": b"put"}}, "received: bytes"),
+        ({"options": [("rowChange", "put")]}, "are a dict of names and values"),
+        ({"options": {"rowChange": "replace_all"}, "outputs": None}, "valid: put, update, delete"),
+        ({"row_change": "replace_all"}, "valid: put, update, delete"),
+        ({"options": {"keyColumns": ","}}, "option keyColumns cannot be read"),
+        ({"row_change": 5}, "valid: put, update, delete"),
+        ({"key": 5}, "key spreads rows over the partitions of a queue"),
+        ({"format": "yt"}, "unknown option of write_stream with format yt; received: 'table'"),
+        ({"trigger": {"availableNow": True, "once": True}}, "a trigger has one entry"),
+    ],
+)
+def test_a_wrong_argument_is_refused_with_what_is_valid(arguments: dict[str, Any], says: str, tmp_path: Path) -> None:
+    store = headrace.open(tmp_path / "shop", create=True, synchronous="off")
+    store.create_table("t", {"id": "long"}, "id")
+
+    class Frame:
+        isStreaming = True
+
+    given: dict[str, Any] = {"store": tmp_path / "shop", "table": "t", "checkpoint": tmp_path / "cp"} | arguments
+    frame: Any = Frame()
+    with pytest.raises(OptionError, match=re.escape(says)):
+        headrace.write_stream(frame, **given)
+
+
+@pytest.mark.parametrize(
+    "trigger", [{}, {"availablenow": True}, {"processing_time": "1 s"}, {"once": True, "availableNow": True}, 5, "once"]
+)
+def test_a_trigger_is_one_of_sparks(trigger: Any) -> None:
+    with pytest.raises(OptionError, match="trigger"):
+        checked_trigger(trigger)
+    assert checked_trigger({"processingTime": "5 seconds", "once": None}) == {"processingTime": "5 seconds"}
+
+
+def test_options_in_python_are_the_texts_that_spark_makes_of_them() -> None:
+    given = {"a": True, "b": 5, "c": 0.5, "d": "x", "e": None, "f": Path("/p")}
+    assert option_texts(given, "x") == {"a": "true", "b": "5", "c": "0.5", "d": "x", "f": "/p"}
+    assert option_texts(None, "x") == {}
+
+
+@pytest.mark.parametrize("provider", OPTIONS_OF)
+def test_all_options_of_a_format_and_sparks_own_pass_in_any_case(provider: str) -> None:
+    names = {option.name for option in OPTIONS_OF[provider]} | set(SPARKS_OWN)
+    for given in (names, {name.upper() for name in names}):
+        assert checked_by_spark(provider, dict.fromkeys(given, "1")).keys() == {name.lower() for name in names}
+    for name in ("foo", "mergeschema", "paths", "readas", "tunnels"):
+        with pytest.raises(OptionError, match=f"unknown option of format {provider}; received: '{name}'; valid: "):
+            checked_by_spark(provider, {name: "1"})
+
+
+def test_names_are_near_whatever_their_case_and_punctuation() -> None:
+    for name, near in (
+        ("max_rows_per_trigger", "maxRowsPerTrigger"),
+        ("maxrowspertriger", "maxRowsPerTrigger"),
+        ("row-change", "rowChange"),
+        ("tabel", "table"),
+    ):
+        with pytest.raises(OptionError, match=rf"did you mean {near}\?"):
+            check_options("headrace", [name])
+    with pytest.raises(OptionError) as caught:
+        check_options("headrace", ["x" * 100_000])
+    assert "did you mean" not in str(caught.value)
+    assert len(str(caught.value)) < 1500
+
+
+def test_the_properties_of_sparks_own_tables_are_no_options() -> None:
+    table = {"provider": "headrace", "owner": "me", "tp": "5", "store": "s", "option.store": "s", "location": "file:/x"}
+    assert checked_by_spark("headrace", table) == {"store": "s"}
+    with pytest.raises(OptionError, match="received: 'stor'"):
+        checked_by_spark("headrace", {"provider": "headrace", "stor": "s", "option.stor": "s"})
+
+
+def test_an_option_of_another_use_is_named_as_such_and_can_be_left_out() -> None:
+    with pytest.raises(OptionError, match=r"option rowChange has no effect in a scan.*stream write, batch write"):
+        check_options("headrace", ["ROWCHANGE"], use=SOURCE, place="a scan")
+    given = {"Store": "s", "ROWCHANGE": "put", "maxRowsPerTrigger": "5", "splits": "2", "queryName": "q"}
+    assert options_for("headrace", given, SOURCE).keys() == {"Store", "maxRowsPerTrigger", "queryName"}
+    assert options_for("headrace", given, BATCH_READ).keys() == {"Store", "splits", "queryName"}
+    assert options_for("Headrace", given, SINK).keys() == {"Store", "ROWCHANGE", "queryName"}
+
+
+def test_every_value_that_spark_hands_to_a_format_is_checked(tmp_path: Path) -> None:
+    given = {"store": str(tmp_path), "table": "t"}
+    HeadraceDataSource(dict(given))
+    for name, value in (("rowChange", "replace_all"), ("splits", "nan"), ("preImages", "yes"), ("foo", "bar")):
+        with pytest.raises(OptionError, match=f"{name}.*valid: "):
+            HeadraceDataSource(given | {name: value})
