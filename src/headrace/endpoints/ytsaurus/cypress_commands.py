@@ -220,8 +220,7 @@ def unlock(context: Context, parameters: Parameters, body: bytes) -> Answer:
     node = context.cypress.need(chain, parameters.path())
     own = [held for held in context.cypress.locks.of_node(node.id) if held.transaction == chain[0]]
     snapshot = any(held.mode == SNAPSHOT for held in own)
-    changed = any(entry[0] == node.id for entry in context.cypress.tree.own_entries(chain[0]))
-    if changed and not snapshot:
+    if not snapshot and context.cypress.tree.is_changed(chain[0], node.id):
         raise refused("Node is modified by transaction and cannot be unlocked", received=node.path)
     if snapshot:
         context.cypress.tree.forget(chain[0], node.id)

@@ -69,6 +69,7 @@ class Locks:
         held = self._select("node = ? AND state = 'acquired'", node)
         if not any(lock.transaction == chain[0] and _covers(lock, mode, key) for lock in held):
             self._insert(chain[0], node, mode, key, ACQUIRED, explicit=0, now=0)
+            self._acquired(chain, node, mode)
 
     def take(
         self, chain: tuple[str, ...], node: str, path: str, mode: str, key: str, *, waitable: bool, now: int
@@ -83,13 +84,15 @@ class Locks:
             raise lock_conflict(path, mode, first.mode, first.transaction, own=first.transaction in chain)
         if conflicts:
             state = PENDING
-        elif mode == SNAPSHOT and self._tree.chain_for(chain, node) != chain[:1]:
-            self._tree.take_snapshot(chain, node)
+        else:
+            self._acquired(chain, node, mode)
         return self._insert(chain[0], node, mode, key, state, explicit=1, now=now)
 
     def release(self, tx: str, node: str) -> None:
-        """Give back what a client asked for on a node."""
+        """Give back what a client asked for on a node, which the transaction has not changed."""
         self._database.query("DELETE FROM yt_lock WHERE tx = ? AND node = ? AND explicit = 1", (tx, node))
+        if not any(lock.node == node for lock in self.of_transaction(tx)):
+            self._tree.forget(tx, node)
 
     def pass_on(self, tx: str, parent: str) -> None:
         """Give the locks of a transaction that is committed to its parent; snapshots and pending ones end."""
@@ -114,6 +117,14 @@ class Locks:
             chain = chains[lock.transaction]
             if not any(_conflict(other, chain, lock.mode, lock.key) for other in held):
                 self._database.query("UPDATE yt_lock SET state = 'acquired' WHERE id = ?", (lock.id,))
+                self._acquired(chain, lock.node, lock.mode)
+
+    def _acquired(self, chain: tuple[str, ...], node: str, mode: str) -> None:
+        """Let a transaction keep what it sees of a node that it locks, so far as the lock promises it."""
+        if mode != SNAPSHOT:
+            self._tree.branch(chain, node, anew=mode == EXCLUSIVE)
+        elif self._tree.chain_for(chain, node) != chain[:1]:
+            self._tree.take_snapshot(chain, node)
 
     def _insert(self, tx: str, node: str, mode: str, key: str, state: str, *, explicit: int, now: int) -> Lock:
         lock = Lock(new_id(ObjectType.LOCK), tx, node, mode, key, state, explicit, now)

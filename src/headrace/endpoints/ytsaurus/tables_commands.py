@@ -10,7 +10,13 @@ from headrace.endpoints.ytsaurus import table_state
 from headrace.endpoints.ytsaurus.clock import timestamp_of
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.errors import refused
-from headrace.endpoints.ytsaurus.table_nodes import check_role, find_table, make_dynamic
+from headrace.endpoints.ytsaurus.table_nodes import (
+    check_role,
+    find_table,
+    make_dynamic,
+    refuse_in_transaction,
+    set_schema,
+)
 from headrace.endpoints.ytsaurus.table_objects import queue_schema
 from headrace.endpoints.ytsaurus.table_state import FROZEN, MOUNTED, UNMOUNTED, Kind, Schema, Table, new_tablets
 from headrace.endpoints.ytsaurus.tablets import STARTS, pivots_of, starts_of, uniform_pivots
@@ -189,9 +195,13 @@ def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer
         table = dataclasses.replace(table, schema=schema)
         if parameters.flag("dynamic"):
             make_dynamic(context, table)
-        else:
-            _save(context, table)
+        elif given is not None:
+            node = table.node
+            context.cypress.locks.need(node.chain, node.id, node.path)
+            set_schema(context, table)
+            context.cypress.touch(context, node)
         return Answer.structured({})
+    refuse_in_transaction(table.node, "altered")
     if not parameters.flag("dynamic", True):
         raise refused("A dynamic table does not become a static one", received=table.name)
     if given is None:

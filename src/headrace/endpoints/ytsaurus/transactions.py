@@ -136,7 +136,7 @@ class Transactions:
         ]
         for node in gone:
             self.on_gone(parents, node)
-        self._tree.merge(transaction_id, transaction.parent, snapshots)
+        self._tree.merge(transaction_id, parents, snapshots, time.time_ns() // 1000)
         for node in gone:
             self._tree.forget(transaction.parent, node)
         self._end(transaction_id)
@@ -172,7 +172,7 @@ class Transactions:
     def _abort(self, transaction: Transaction) -> None:
         for nested in self.nested(transaction.id):
             self._abort(nested)
-        parents = self._chain_of(transaction.parent)
+        parents = self.chain_of(transaction.parent)
         snapshots = {lock.node for lock in self._locks.of_transaction(transaction.id) if lock.mode == SNAPSHOT}
         made = [
             node
@@ -188,8 +188,8 @@ class Transactions:
         self._locks.drop(transaction.id)
         self._end(transaction.id)
 
-    def _chain_of(self, transaction_id: str) -> tuple[str, ...]:
-        """Return the chain of a transaction, whether its time is over or not."""
+    def chain_of(self, transaction_id: str) -> tuple[str, ...]:
+        """Return the chain of a transaction as `chain` does, whether its time is over or not."""
         chain = []
         while transaction_id != TRUNK:
             chain.append(transaction_id)
@@ -198,7 +198,7 @@ class Transactions:
         return (*chain, TRUNK)
 
     def _grant(self) -> None:
-        self._locks.grant({transaction.id: self._chain_of(transaction.id) for transaction in self.all()})
+        self._locks.grant({transaction.id: self.chain_of(transaction.id) for transaction in self.all()})
 
     def _end(self, transaction_id: str) -> None:
         self._database.query("DELETE FROM yt_transaction WHERE id = ?", (transaction_id,))
