@@ -314,7 +314,9 @@ class Cypress:
         name = node_id if name is None else name
         self.tree.put(parent.chain[0], node_id, Facet.TYPE, "", f"{kind.name} {context.now}")
         self._attach(context, parent, name, node_id)
-        return Node(node_id, kind.name, f"{parent.path}/{escape(name)}", parent.chain)
+        node = Node(node_id, kind.name, f"{parent.path}/{escape(name)}", parent.chain)
+        self.locks.need(node.chain, node.id, node.path, EXCLUSIVE)
+        return node
 
     def _attach(self, context: Context, parent: Node, name: str, node_id: str) -> None:
         # A name of bytes that are no text is of another class.
