@@ -101,9 +101,12 @@ def test_an_abort_leaves_the_content_as_it_was(cluster: Cluster, content: Conten
 
 
 def test_a_transaction_whose_time_is_over_leaves_nothing(cluster: Cluster, content: Content) -> None:
-    tx = start(cluster, timeout=30)
+    tx = start(cluster, timeout=1000)
     content.write(3, tx=tx)
-    time.sleep(0.03)
+    deadline = time.monotonic() + 30
+    while call(cluster, "exists", path=f"#{tx}").value["value"]:
+        assert content.read() == [1, 2]
+        assert time.monotonic() < deadline
     content.write(4)
     assert content.read() == [4]
     with pytest.raises(YtError) as gone:
@@ -628,6 +631,20 @@ def test_what_was_aborted_or_replaced_is_swept_also_by_a_later_server(tmp_path: 
     call(cluster, "remove", path=content.path)
     assert pieces(cluster) == 0
     assert cluster.database.query("SELECT * FROM yt_part_list") == []
+    cluster.close()
+
+
+def test_a_copy_does_not_keep_what_is_appended_to_the_original_later(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    write(cluster, "//tmp/t", 1)
+    call(cluster, "copy", source_path="//tmp/t", destination_path="//tmp/copy")
+    call(cluster, "concatenate", source_paths=["//tmp/t", "//tmp/t"], destination_path="<append=%true>//tmp/copy")
+    write(cluster, "<append=%true>//tmp/t", 2)
+    assert pieces(cluster) == 2
+    call(cluster, "remove", path="//tmp/t")
+    assert pieces(cluster) == 1
+    write(cluster, "<append=%true>//tmp/copy", 3)
+    assert numbers(cluster, "//tmp/copy") == [1, 1, 1, 3]
     cluster.close()
 
 

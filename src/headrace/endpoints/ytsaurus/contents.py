@@ -6,6 +6,8 @@ import uuid
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
+import apsw
+
 from headrace.endpoints.ytsaurus import static_tables
 from headrace.endpoints.ytsaurus.part_lists import Part, Version
 from headrace.endpoints.ytsaurus.tree import Tree
@@ -83,22 +85,28 @@ class Contents:
     def sweep(self, now: int) -> None:
         """Remove parts that no version of a node has had for a while: replaced, removed or aborted."""
         before = now - GRACE_MICROSECONDS
-        lists = self._tree.lists
-        released = lists.released(before)
+        released = set(self._tree.lists.released(before))
         if not released:
             return
         # A list that no version has in one state of the store gets into none later, as versions only come of others.
-        used = self._tree.used_lists()
-        for name in released:
+        used = released & self._tree.used_lists().keys()
+        for name in released - used:
             with self._tree.database.write() as connection:
-                if name in used:
-                    lists.keep(name, before)
-                    continue
-                for part in lists.drop(name):
-                    if isinstance(part.name, str):
-                        self._files.remove(f"{DIRECTORY}/{part.name}")
-                    else:
-                        static_tables.drop(connection, part.name)
+                self._cut(connection, name, 0, before)
+        if used:
+            with self._tree.database.write() as connection:
+                ends = self._tree.used_lists()
+                for name in used:
+                    # Of a list that a copy or a snapshot shares, what was appended later may be in use no longer.
+                    self._cut(connection, name, ends.get(name, 0), before)
+
+    def _cut(self, connection: apsw.Connection, name: str, end: int, before: int) -> None:
+        for part in self._tree.lists.cut(name, end):
+            if isinstance(part.name, str):
+                self._files.remove(f"{DIRECTORY}/{part.name}")
+            else:
+                static_tables.drop(connection, part.name)
+        self._tree.lists.keep(name, before)
 
     def _version(self, chain: tuple[str, ...], node: str) -> Version:
         return self._tree.version(chain, node) or Version()

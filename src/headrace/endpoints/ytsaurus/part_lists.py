@@ -166,18 +166,17 @@ class PartLists:
         return [name for (name,) in rows]
 
     def keep(self, name: str, before: int) -> None:
-        """Note that a list is used after all."""
+        """Note that nothing is to be removed of a list any more."""
         self._database.query("DELETE FROM yt_list_garbage WHERE list = ? AND since < ?", (name, before))
 
-    def drop(self, name: str) -> list[Part]:
-        """Remove a list; return those of its parts that no other list has."""
+    def cut(self, name: str, end: int) -> list[Part]:
+        """Remove a list from a part on; return the removed parts that are nowhere else."""
         gone = self._database.query(
-            "SELECT part, n, bytes FROM yt_part_list a WHERE list = ?1 AND NOT EXISTS"
-            " (SELECT 1 FROM yt_part_list b WHERE b.part = a.part AND b.list != ?1)",
-            (name,),
+            "SELECT DISTINCT part, n, bytes FROM yt_part_list a WHERE list = ?1 AND number >= ?2 AND NOT EXISTS"
+            " (SELECT 1 FROM yt_part_list b WHERE b.part = a.part AND (b.list != ?1 OR b.number < ?2))",
+            (name, end),
         )
-        self._database.query("DELETE FROM yt_part_list WHERE list = ?", (name,))
-        self._database.query("DELETE FROM yt_list_garbage WHERE list = ?", (name,))
+        self._database.query("DELETE FROM yt_part_list WHERE list = ? AND number >= ?", (name, end))
         return [Part(*row) for row in gone]
 
 

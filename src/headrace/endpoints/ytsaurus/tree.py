@@ -141,10 +141,14 @@ class Tree:
         rows = self.database.query("SELECT facet, value FROM yt_entry WHERE node = ? AND tx = ?", (node, tx))
         return any(facet != Facet.PARTS or Version.parse(value).mode is not Mode.SAME for facet, value in rows)
 
-    def used_lists(self) -> set[str]:
-        """Return all lists of parts that a version of a node has, in whichever transaction."""
+    def used_lists(self) -> dict[str, int]:
+        """Return all lists of parts that versions have, in whichever transaction, and how much of each is used."""
         rows = self.database.query("SELECT value FROM yt_entry WHERE facet = 8 AND value IS NOT NULL")
-        return {segment.list for (value,) in rows for segment in Version.parse(value).whole}
+        found: dict[str, int] = {}
+        for (value,) in rows:
+            for segment in Version.parse(value).whole:
+                found[segment.list] = max(segment.end, found.get(segment.list, 0))
+        return found
 
     def _own_version(self, tx: str, node: str) -> Version | None:
         rows = self.database.query(
