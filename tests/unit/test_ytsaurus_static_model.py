@@ -211,6 +211,7 @@ STEPS = st.one_of(
 def test_transactions_see_what_the_model_says(
     served: Served, steps: list[tuple[int, tuple[str, ...]]], restarts: set[int]
 ) -> None:
+    clear(served.cluster)
     home, model = f"//home/{next(_homes)}", Model()
     call(served.cluster, "create", type="map_node", path=home)
     for name in "ab":
@@ -243,6 +244,15 @@ def test_transactions_see_what_the_model_says(
     served.cluster.contents.sweep(1 << 60)
     for table in ("yt_static_piece", "yt_part_list", "yt_list_garbage", "yt_lock", "yt_transaction"):
         assert served.cluster.database.query(f"SELECT count(*) FROM {table}") == [(0,)], table
+
+
+def clear(cluster: Cluster) -> None:
+    """Remove what an example that failed has left."""
+    for transaction in cluster.transactions.all():
+        if not transaction.parent:
+            abort(cluster, transaction.id)
+    call(cluster, "remove", path="//home/*")
+    cluster.contents.sweep(1 << 60)
 
 
 def begin(cluster: Cluster, model: Model, parent: Tx) -> None:

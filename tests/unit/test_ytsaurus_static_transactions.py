@@ -243,6 +243,9 @@ def conflicts(change: Callable[[Content, str | None], None], content: Content, t
 def test_a_failed_write_takes_no_lock(cluster: Cluster, content: Content) -> None:
     first, second = start(cluster), start(cluster)
     content.append(3, tx=first)
+    node = value_of(cluster, f"{content.path}/@id")
+    for name in ("locked_node_ids", "branched_node_ids"):
+        assert value_of(cluster, f"#{first}/@{name}") == [node]
     with pytest.raises(YtError):
         content.write(4, tx=second)
     assert [lock["transaction_id"] for lock in value_of(cluster, f"{content.path}/@locks")] == [first]
@@ -428,7 +431,9 @@ def test_a_schema_is_altered_in_a_transaction(cluster: Cluster) -> None:
 
 
 def test_what_cannot_be_undone_with_a_transaction_is_refused_in_one(cluster: Cluster) -> None:
-    static, dynamic = path_of(cluster), path_of(cluster)
+    static, dynamic, queue = (path_of(cluster) for _ in range(3))
+    config = {"schema": [{"name": "a", "type": "int64"}], "dynamic": True, "auto_trim_config": {"enable": True}}
+    call(cluster, "create", type="table", path=queue, attributes=config)
     call(cluster, "create", type="table", path=static, attributes={"schema": SORTED})
     call(cluster, "create", type="table", path=dynamic, attributes={"schema": SORTED, "dynamic": True})
     tx = start(cluster)
@@ -436,10 +441,14 @@ def test_what_cannot_be_undone_with_a_transaction_is_refused_in_one(cluster: Clu
         ("alter_table", {"path": static, "dynamic": True}),
         ("alter_table", {"path": dynamic, "schema": [*SORTED, {"name": "c", "type": "int64"}]}),
         ("move", {"source_path": dynamic, "destination_path": f"{dynamic}_moved"}),
+        ("remove", {"path": f"{queue}/@auto_trim_config"}),
     ]
     for name, parameters in refused:
         with pytest.raises(YtError, match="in a master transaction"):
             call(cluster, name, **parameters, transaction_id=tx)
+    with pytest.raises(YtError, match="in a master transaction"):
+        call(cluster, "set", {"enable": False}, path=f"{queue}/@auto_trim_config", transaction_id=tx)
+    assert value_of(cluster, f"{queue}/@auto_trim_config") == {"enable": True}
     write(cluster, static, 1, tx=tx)
     with pytest.raises(YtError) as conflict:
         call(cluster, "alter_table", path=static, dynamic=True)

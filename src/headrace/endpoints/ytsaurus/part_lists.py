@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from headrace.stores.embedded.database import Database
 
@@ -87,7 +88,7 @@ class Version:
     def parse(cls, text: str) -> Version:
         """Read a version that is kept."""
         mode, base, added, own = json.loads(text)
-        return cls(Mode(mode), *(tuple(Segment(*each) for each in segments) for segments in (base, added)), own)
+        return cls(Mode(mode), _segments(base), _segments(added), own)
 
     def on(self, other: Version) -> Version:
         """Return the version with all of another one as what the transaction has found."""
@@ -97,6 +98,10 @@ class Version:
         """Return the version with more segments at its end."""
         mode = Mode.REPLACED if self.mode is Mode.REPLACED else Mode.APPENDED
         return replace(self, mode=mode, added=(*self.added, *more), own=own)
+
+
+def _segments(kept: list[list[Any]]) -> tuple[Segment, ...]:
+    return tuple(Segment(name, end) for name, end in kept)
 
 
 def kept(segments: Sequence[Segment]) -> Version:

@@ -264,6 +264,7 @@ class TableNode(NodeType):
         with context.cluster.database.write() as connection:
             table = table_state.load(connection, node)
             if name == "auto_trim_config":
+                refuse_in_transaction(node, "given an auto_trim_config")
                 _set_auto_trim(context, table, value)
                 return True
             for role in _ROLES:
@@ -274,6 +275,7 @@ class TableNode(NodeType):
     def remove_attribute(self, context: Context, node: Node, name: str) -> bool:
         if name != "auto_trim_config":
             return False
+        refuse_in_transaction(node, "made to lose its auto_trim_config")
         with context.cluster.database.write() as connection:
             _set_auto_trim(context, table_state.load(connection, node), None)
         return True

@@ -140,12 +140,14 @@ class Transactions:
         for node in gone:
             self._tree.forget(transaction.parent, node)
         self._end(transaction_id)
+        self._stop_counting(transaction_id)
         self._locks.pass_on(transaction_id, transaction.parent)
         self._grant()
 
     def abort(self, transaction_id: str) -> None:
         """Forget all changes, and those of nested transactions."""
         self._abort(self.get(transaction_id))
+        self._stop_counting(transaction_id)
         self._grant()
 
     def nested(self, transaction_id: str) -> list[Transaction]:
@@ -153,7 +155,7 @@ class Transactions:
         return self._select("WHERE parent = ?", (transaction_id,))
 
     def abort_expired(self) -> None:
-        """Abort all transactions whose time is over."""
+        """Abort all transactions whose time is over; afterwards nobody finds a lock of theirs."""
         with self._guard:
             now = time.monotonic()
             may_be = any(expiry <= now for expiry in self._expiry.values())
@@ -166,7 +168,8 @@ class Transactions:
             self._grant()
             there = {transaction.id for transaction in self.all()}
         with self._guard:
-            # What was begun in a transaction of the store that was undone is forgotten, too.
+            # Only now, after the commit: until then another thread that looks has to wait for it. What was begun in a
+            # transaction of the store that was undone is forgotten, too.
             self._expiry = {key: expiry for key, expiry in self._expiry.items() if key in there or expiry > now}
 
     def _abort(self, transaction: Transaction) -> None:
@@ -202,6 +205,8 @@ class Transactions:
 
     def _end(self, transaction_id: str) -> None:
         self._database.query("DELETE FROM yt_transaction WHERE id = ?", (transaction_id,))
+
+    def _stop_counting(self, transaction_id: str) -> None:
         with self._guard:
             self._expiry.pop(transaction_id, None)
 
