@@ -117,7 +117,7 @@ class Model:
         if held.tx in tx.chain:
             return held.mode == SNAPSHOT and mode != SNAPSHOT
         if SNAPSHOT in (held.mode, mode):
-            return False
+            return held.mode != SNAPSHOT and tx in held.tx.chain and tx is not self.trunk
         return EXCLUSIVE in (held.mode, mode) or (key != "" and key == held.key)
 
     def need(self, tx: Tx, name: str) -> Table:

@@ -266,13 +266,46 @@ def test_a_snapshot_is_what_was_there_whatever_happens_to_the_node(cluster: Clus
     for inner in (tx, start(cluster, tx)):
         with pytest.raises(YtError) as conflict:
             content.append(5, tx=inner)
-        assert conflict.value.code == Code.CYPRESS_LOCK_CONFLICT
+        assert conflict.value.code == Code.SAME_TRANSACTION_LOCK_CONFLICT
     call(cluster, "remove", path=content.path)
     cluster.contents.sweep(1 << 60)
     assert by_id.read(tx) == [1, 2]
     abort(cluster, tx)
     with pytest.raises(YtError):
         by_id.read()
+
+
+def test_there_is_no_snapshot_of_what_a_nested_transaction_changes(cluster: Cluster, content: Content) -> None:
+    outer = start(cluster)
+    inner = start(cluster, start(cluster, outer))
+    content.append(3, tx=inner)
+    with pytest.raises(YtError) as conflict:
+        call(cluster, "lock", path=content.path, mode="snapshot", transaction_id=outer, waitable=False)
+    assert conflict.value.code == Code.DESCENDANT_TRANSACTION_LOCK_CONFLICT
+    _lock(content, "snapshot", start(cluster, inner))
+    abort(cluster, outer)
+
+
+def test_a_lock_that_waits_goes_to_the_outer_transaction_or_ends_with_its_node(
+    cluster: Cluster, content: Content
+) -> None:
+    holder, outer, other = start(cluster), start(cluster), start(cluster)
+    inner = start(cluster, outer)
+    content.write(3, tx=holder)
+    waiting, lost = (
+        call(cluster, "lock", path=content.path, waitable=True, transaction_id=tx).value for tx in (inner, other)
+    )
+    assert waiting["revision"] == 0
+    commit(cluster, inner)
+    assert value_of(cluster, f"#{waiting['lock_id']}/@transaction_id") == outer
+    commit(cluster, holder)
+    assert value_of(cluster, f"#{waiting['lock_id']}/@state") == "acquired"
+    assert value_of(cluster, f"#{lost['lock_id']}/@state") == "pending"
+    call(cluster, "remove", path=content.path, transaction_id=outer)
+    commit(cluster, outer)
+    assert not call(cluster, "exists", path=f"#{lost['lock_id']}").value["value"]
+    call(cluster, "create", type=content.kind, path=content.path)
+    abort(cluster, other)
 
 
 def test_a_lock_that_waited_keeps_what_is_there_when_it_is_given(cluster: Cluster, content: Content) -> None:
@@ -295,6 +328,9 @@ def test_an_unlocked_node_is_no_longer_kept(cluster: Cluster, content: Content) 
     call(cluster, "unlock", path=content.path, transaction_id=tx)
     assert content.read(tx) == [1, 2, 3]
     content.append(4, tx=tx)
+    call(cluster, "unlock", path=content.path, transaction_id=tx)
+    assert content.read(tx) == [1, 2, 3, 4]
+    _lock(content, "exclusive", tx)
     with pytest.raises(YtError, match="modified"):
         call(cluster, "unlock", path=content.path, transaction_id=tx)
     abort(cluster, tx)

@@ -139,6 +139,7 @@ class Transactions:
         self._tree.merge(transaction_id, parents, snapshots, time.time_ns() // 1000)
         for node in gone:
             self._tree.forget(transaction.parent, node)
+            self._locks.orphan(node)
         self._end(transaction_id)
         self._stop_counting(transaction_id)
         self._locks.pass_on(transaction_id, transaction.parent)
