@@ -548,6 +548,30 @@ def test_rows_of_a_sorted_table_come_in_its_order(
     assert numbers(cluster, path) == done
 
 
+@pytest.mark.parametrize(
+    ("kind", "ascending"),
+    [
+        ("any", [None, -70, 3, 2.5, True, "x"]),
+        ("uint64", [None, 0, 5, 1 << 63]),
+        ("double", [-1.5, 0.0, float("inf")]),
+        ("boolean", [False, True]),
+        ("string", [b"", b"a", b"a\x00", b"\xc3\xbf", b"\xff"]),
+        ("utf8", ["", "a", "\u00ff", "\U0001f600"]),
+        ("date", [0, 1, 40_000]),
+    ],
+)
+def test_every_type_of_keys_has_its_order(cluster: Cluster, kind: str, ascending: list[Any]) -> None:
+    path = path_of(cluster)
+    write(cluster, f"<schema=<unique_keys=%true>[{{name=a;type={kind};sort_order=ascending}}]>{path}")
+    write(cluster, path, *ascending)
+    for first, second in itertools.pairwise(ascending):
+        for rows, code in (((second, first), Code.SORT_ORDER_VIOLATION), ((first, first), Code.UNIQUE_KEY_VIOLATION)):
+            with pytest.raises(YtError) as wrong:
+                write(cluster, path, *rows)
+            assert wrong.value.code == code
+    assert value_of(cluster, f"{path}/@row_count") == len(ascending)
+
+
 def test_appends_to_sorted_tables_exclude_each_other(cluster: Cluster) -> None:
     for schema in ("[{name=a;type=int64;sort_order=ascending}]", None):
         path = path_of(cluster)

@@ -15,14 +15,17 @@ from yt import yson
 
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.values import type_of
+from headrace.wire.yson import documents
 from headrace.wire.ytsaurus.errors import Code, YtError
+from headrace.wire.ytsaurus.types import YtColumn
 
 Key: TypeAlias = tuple[tuple[int, Any], ...]
+_ANY = "yson"
 _RANKS = {"entity": 0, "int64_node": 1, "uint64_node": 2, "double_node": 3, "boolean_node": 4, "string_node": 5}
 
 
-def check_batches(batches: Sequence[pa.RecordBatch], names: Sequence[str], *, unique: bool) -> None:
-    """Raise unless rows are sorted by some of their columns.
+def check_batches(batches: Sequence[pa.RecordBatch], keys: Sequence[YtColumn], *, unique: bool) -> None:
+    """Raise unless rows are sorted by their key columns.
 
     Args:
         batches: the rows, one batch after the other.
@@ -32,16 +35,29 @@ def check_batches(batches: Sequence[pa.RecordBatch], names: Sequence[str], *, un
         YtError: 301, a row is before the one that it follows; 306, it has the same key.
     """
     rows = pa.Table.from_batches(batches)
-    columns = [rows.column(rows.schema.get_field_index(name)).combine_chunks() for name in names]
+    columns = [rows.column(rows.schema.get_field_index(key.name)).combine_chunks() for key in keys]
+    if any(key.yt == _ANY for key in keys):
+        _check_values(
+            zip(*(_values(key, column) for key, column in zip(keys, columns, strict=True)), strict=True), unique
+        )
+        return
     before, same = pa.scalar(False), pa.scalar(True)
-    for name, column in zip(names, columns, strict=True):
-        less, equal = _compared(column.slice(0, max(0, len(column) - 1)), column.slice(1), name)
+    for key, column in zip(keys, columns, strict=True):
+        less, equal = _compared(column.slice(0, max(0, len(column) - 1)), column.slice(1), key.name)
         before = pc.or_(before, pc.and_(same, less))
         same = pc.and_(same, equal)
     wrong = pc.index(before if unique else pc.or_(before, same), pa.scalar(False)).as_py()
     if wrong >= 0:
         first, second = (tuple(column[row].as_py() for column in columns) for row in (wrong, wrong + 1))
         raise _violation(first, second, same=bool(same[wrong].as_py()))
+
+
+def _values(key: YtColumn, column: pa.Array) -> Iterable[tuple[int, Any]]:
+    """Return the values of a key column, each with the rank of its type."""
+    values = column.to_pylist()
+    if key.yt == _ANY:
+        values = [None if value is None else documents.loads(value) for value in values]
+    return (_placed(value, key.name) for value in values)
 
 
 def _compared(left: pa.Array, right: pa.Array, name: str) -> tuple[Any, Any]:
@@ -56,10 +72,14 @@ def _compared(left: pa.Array, right: pa.Array, name: str) -> tuple[Any, Any]:
 
 def check_keys(keys: Iterable[Key]) -> Key | None:
     """Raise unless keys of rows without a schema rise, or stay the same; return the last one."""
+    return _check_values(keys, unique=False)
+
+
+def _check_values(keys: Iterable[Key], *, unique: bool) -> Key | None:
     last: Key | None = None
     for key in keys:
-        if last is not None and key < last:
-            raise _violation(*(tuple(value for _, value in each) for each in (last, key)), same=False)
+        if last is not None and (key < last or (unique and key == last)):
+            raise _violation(*(tuple(value for _, value in each) for each in (last, key)), same=key == last)
         last = key
     return last
 

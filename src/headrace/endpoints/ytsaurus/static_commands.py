@@ -120,7 +120,7 @@ def _check_order(schema: Schema, last: bytes, row: int, first: bytes) -> None:
     """Raise unless the first row of a piece can follow a row, the last one of another piece."""
     if schema.columns:
         pair = [decode_rows(last, schema.columns).slice(row, 1), decode_rows(first, schema.columns).slice(0, 1)]
-        sort_order.check_batches(pair, schema.key_names, unique=schema.unique_keys)
+        sort_order.check_batches(pair, schema.keys, unique=schema.unique_keys)
     else:
         rows = (_listed(last)[row], _listed(first)[0])
         sort_order.check_keys(sort_order.key_of(each, schema.key_names) for each in rows)
@@ -142,7 +142,7 @@ def _with_schema(context: Context, body: bytes, table: Table) -> Iterator[tuple[
     columns = table.schema.columns
     rows = read_body(context, body, columns, table).rows
     if table.schema.keys and rows.num_rows:
-        sort_order.check_batches([rows], table.schema.key_names, unique=table.schema.unique_keys)
+        sort_order.check_batches([rows], table.schema.keys, unique=table.schema.unique_keys)
     step = max(1, _PIECE_BYTES * rows.num_rows // max(1, rows.nbytes))
     for begin in range(0, rows.num_rows, step):
         piece = rows.slice(begin, step)
