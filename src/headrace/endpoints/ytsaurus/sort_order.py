@@ -37,9 +37,8 @@ def check_batches(batches: Sequence[pa.RecordBatch], keys: Sequence[YtColumn], *
     rows = pa.Table.from_batches(batches)
     columns = [rows.column(rows.schema.get_field_index(key.name)).combine_chunks() for key in keys]
     if any(key.yt == _ANY for key in keys):
-        _check_values(
-            zip(*(_values(key, column) for key, column in zip(keys, columns, strict=True)), strict=True), unique
-        )
+        values = [_values(key, column) for key, column in zip(keys, columns, strict=True)]
+        _check_values(zip(*values, strict=True), unique=unique)
         return
     before, same = pa.scalar(False), pa.scalar(True)
     for key, column in zip(keys, columns, strict=True):
