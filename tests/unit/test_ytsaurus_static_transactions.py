@@ -424,6 +424,40 @@ def test_a_concatenation_is_a_write(cluster: Cluster, content: Content) -> None:
     assert not call(cluster, "exists", path=content_after.path).value["value"]
 
 
+def test_concatenated_tables_fit_the_schema_and_the_order(cluster: Cluster) -> None:
+    paths = [path_of(cluster) for _ in range(3)]
+    schema = "<unique_keys={}>[{{name=a;type=int64;sort_order=ascending}}]"
+    for path, unique, rows in zip(paths, ("%true", "%true", "%false"), ([1, 2], [3], [3, 3]), strict=True):
+        write(cluster, f"<schema={schema.format(unique)}>{path}", *rows)
+    first, second, third = paths
+    weak = path_of(cluster)
+    write(cluster, weak, "text")
+
+    def joined(destination: str, *sources: str) -> list[Any]:
+        tx = start(cluster)
+        call(cluster, "concatenate", source_paths=list(sources), destination_path=destination, transaction_id=tx)
+        found = numbers(cluster, destination.rpartition(">")[2], tx)
+        abort(cluster, tx)
+        return found
+
+    for destination, sources in ((first, [second, first]), (f"<append=%true>{second}", [first])):
+        with pytest.raises(YtError) as order:
+            joined(destination, *sources)
+        assert order.value.code == Code.SORT_ORDER_VIOLATION
+    for destination, sources in ((first, [third]), (first, [weak]), (weak, ["//tmp"])):
+        with pytest.raises(YtError):
+            joined(destination, *sources)
+    assert joined(f"<append=%true>{first}", second) == joined(first, first, second) == [1, 2, 3]
+    assert joined(weak, second, first) == [3, 1, 2]
+    assert joined(f"<append=%true>{weak}", first) == ["text", 1, 2]
+    tx = start(cluster)
+    call(cluster, "concatenate", source_paths=[second, first], destination_path=weak, transaction_id=tx)
+    assert [column["name"] for column in value_of(cluster, f"{weak}/@schema", tx)] == ["a"]
+    assert not value_of(cluster, f"{weak}/@sorted", tx)
+    assert value_of(cluster, f"{weak}/@schema_mode") == "weak"
+    abort(cluster, tx)
+
+
 # -- schemas and order ----------------------------------------------------------------------------------------------
 
 SORTED = [{"name": "a", "type": "int64", "sort_order": "ascending"}, {"name": "b", "type": "string"}]
@@ -710,6 +744,11 @@ def test_a_copy_does_not_keep_what_is_appended_to_the_original_later(tmp_path: P
     call(cluster, "concatenate", source_paths=["//tmp/t", "//tmp/t"], destination_path="<append=%true>//tmp/copy")
     write(cluster, "<append=%true>//tmp/t", 2)
     assert pieces(cluster) == 2
+    for _ in range(5):
+        call(cluster, "concatenate", source_paths=[], destination_path="<append=%true>//tmp/copy")
+    version = cluster.cypress.tree.version(("",), value_of(cluster, "//tmp/copy/@id"))
+    assert version is not None
+    assert len(version.whole) == 2
     call(cluster, "remove", path="//tmp/t")
     assert pieces(cluster) == 1
     write(cluster, "<append=%true>//tmp/copy", 3)

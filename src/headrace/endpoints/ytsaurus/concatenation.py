@@ -85,3 +85,5 @@ def _check_columns(source: Table, schema: Schema, path: str) -> None:
         raise refused(
             f"{source.name} is not sorted as {path} is", received=", ".join(names), valid=", ".join(schema.key_names)
         )
+    if schema.unique_keys and not (source.schema.unique_keys and len(source.schema.key_names) == len(names)):
+        raise refused(f"Keys of {source.name} may not be unique, and those of {path} are")

@@ -63,12 +63,10 @@ class Contents:
         self, chain: tuple[str, ...], node: str, sources: Iterable[tuple[tuple[str, ...], str]], *, append: bool
     ) -> None:
         """Give a node the parts of other ones (each a chain and an id), which then share them, or put these behind."""
-        segments = [each for source in sources for each in self._version(*source).whole]
+        found = Version(added=tuple(each for source in sources for each in self._version(*source).whole))
         self._tree.branch(chain, node)
         version = self._version(chain, node) if append else Version()
-        if segments:
-            version = version.appended(tuple(segments), own=False)
-        self._tree.set_version(chain, node, version)
+        self._tree.set_version(chain, node, self._tree.lists.joined(version, found))
 
     def read(self, parts: list[Part], offset: int, length: int) -> Iterator[bytes]:
         """Yield ``length`` bytes of a file from an offset on, which must be there, in pieces."""

@@ -129,18 +129,20 @@ class PartLists:
         return _grown(version, last, len(given))
 
     def joined(self, version: Version, child: Version) -> Version:
-        """Return a version with what a nested transaction has added, which must not be used by that any more."""
-        if not version.own:
-            return version.appended(child.added, own=child.own)
+        """Return a version with what another one has added, whose own list goes over to it, or is not used any more."""
+        if child.own and not version.own:
+            return version.appended(child.added, own=True)
+        # Into a list of its own, or a version would get longer with each commit.
+        last = version.added[-1] if version.own else Segment(uuid.uuid4().hex, 0)
         for segment in child.added:
-            last = version.added[-1]
             self._database.query(
                 "INSERT INTO yt_part_list SELECT ?, number + ?, part, n, bytes FROM yt_part_list"
                 " WHERE list = ? AND number < ?",
                 (last.list, last.end, segment.list, segment.end),
             )
             version = _grown(version, last, segment.end)
-        return version.appended((), own=True)
+            last = version.added[-1]
+        return version.appended((), own=version.own)
 
     def parts(self, segments: Iterable[Segment]) -> list[Part]:
         """Return all parts of segments, in order."""
