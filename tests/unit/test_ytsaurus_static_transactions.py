@@ -500,6 +500,26 @@ def test_a_schema_is_altered_in_a_transaction(cluster: Cluster) -> None:
     abort(cluster, tx)
 
 
+def test_a_schema_promises_no_order_that_the_rows_need_not_have(cluster: Cluster) -> None:
+    path = path_of(cluster)
+    write(cluster, path, 2, 1)
+    columns = {name: {"name": name, "type": "int64", "sort_order": "ascending"} for name in "ab"}
+    with pytest.raises(YtError, match="not sorted so"):
+        call(cluster, "alter_table", path=path, schema=[columns["a"]])
+    write(cluster, f"<sorted_by=[a;b]>{path}", 1, 2)
+    call(cluster, "alter_table", path=path, schema=[*columns.values()])
+    for schema in ([columns["b"]], [*columns.values(), {**columns["a"], "name": "c"}]):
+        with pytest.raises(YtError, match="not sorted so"):
+            call(cluster, "alter_table", path=path, schema=schema)
+    call(cluster, "alter_table", path=path, schema=[columns["a"], {"name": "b", "type": "int64"}])
+    assert value_of(cluster, f"{path}/@sorted_by") == ["a"]
+    tx = start(cluster)
+    write(cluster, path, tx=tx)
+    call(cluster, "alter_table", path=path, schema=[columns["b"]], transaction_id=tx)
+    commit(cluster, tx)
+    assert value_of(cluster, f"{path}/@sorted_by") == ["b"]
+
+
 def test_what_cannot_be_undone_with_a_transaction_is_refused_in_one(cluster: Cluster) -> None:
     static, dynamic, queue = (path_of(cluster) for _ in range(3))
     config = {"schema": [{"name": "a", "type": "int64"}], "dynamic": True, "auto_trim_config": {"enable": True}}

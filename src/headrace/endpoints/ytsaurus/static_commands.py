@@ -29,7 +29,7 @@ from headrace.wire.yson import documents
 from headrace.wire.yson.rows_decoding import decode_rows
 from headrace.wire.ytsaurus.paths import YPath
 
-_NO_SCHEMA = Schema((), strict=False)
+_NO_SCHEMA = Schema((), strict=False).of_bytes
 _BINARY = Format("yson", {"format": "binary"})
 _PIECE_BYTES = 1 << 20
 _STEP_ROWS = 1000
