@@ -164,6 +164,7 @@ def test_locks_are_given_back(yt_server: YtServer, home: str) -> None:
         holder.lock(home)
         holder.unlock(home)
         other.set(f"{home}/@x", 1)
+        holder.lock(home)
         holder.set(f"{home}/@y", 1)
         with pytest.raises(YtResponseError, match="modified"):
             holder.unlock(home)

@@ -9,10 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.endpoints.ytsaurus import table_state
 from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.endpoints.ytsaurus.commands import COMMANDS, Answer
 from headrace.endpoints.ytsaurus.mutations import execute
 from headrace.endpoints.ytsaurus.parameters import Parameters
+from headrace.endpoints.ytsaurus.tree import TRUNK, Facet
 from headrace.errors import SchemaError
 from tests.unit.ytsaurus_cluster import call, value_of
 
@@ -39,11 +41,15 @@ def table(cluster: Cluster, path: str, *schema: dict[str, Any], old: bool, **att
     call(cluster, "create", type="table", path=path, attributes={"schema": columns, **attributes})
     if old:
         with cluster.database.write() as connection:
-            node = cluster.cypress.find(path).id
-            ((text,),) = connection.execute("SELECT schema FROM yt_table WHERE node = ?", (node,))
+            node = cluster.cypress.find(path)
+            kept = table_state.load(connection, node)
+            text = kept.schema.to_json()
             assert MARK in text
             before = text.replace(MARK, "").replace("utf8", "string")
-            connection.execute("UPDATE yt_table SET schema = ? WHERE node = ?", (before, node))
+            if kept.dynamic:
+                connection.execute("UPDATE yt_table SET schema = ? WHERE node = ?", (before, node.id))
+            else:
+                cluster.cypress.tree.put(TRUNK, node.id, Facet.CONTENT, "", before.encode())
 
 
 def rows_in(cluster: Cluster, path: str) -> list[dict[str, Any]]:

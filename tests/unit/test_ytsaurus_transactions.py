@@ -285,7 +285,7 @@ def test_nothing_is_changed_of_which_there_is_a_snapshot(cluster: Cluster) -> No
     for transaction in (outer, inner):
         with pytest.raises(YtError) as conflict:
             call(cluster, "set", 2, path="//tmp/value", transaction_id=transaction)
-        assert conflict.value.code == Code.CYPRESS_LOCK_CONFLICT
+        assert conflict.value.code == Code.SAME_TRANSACTION_LOCK_CONFLICT
     call(cluster, "set", 3, path="//tmp/value")
     assert value_of(cluster, "//tmp/value", inner) == 1
     call(cluster, "abort_transaction", transaction_id=outer)
@@ -293,7 +293,7 @@ def test_nothing_is_changed_of_which_there_is_a_snapshot(cluster: Cluster) -> No
     call(cluster, "set", 4, path="//tmp/value", transaction_id=changing)
     with pytest.raises(YtError) as conflict:
         call(cluster, "lock", path="//tmp/value", mode="snapshot", transaction_id=changing)
-    assert conflict.value.code == Code.CYPRESS_LOCK_CONFLICT
+    assert conflict.value.code == Code.SAME_TRANSACTION_LOCK_CONFLICT
     reading = call(cluster, "start_transaction", transaction_id=changing).value["transaction_id"]
     call(cluster, "lock", path="//tmp/value", mode="snapshot", transaction_id=reading)
     call(cluster, "commit_transaction", transaction_id=reading)

@@ -15,12 +15,14 @@ NO_INPUT: Any = object()
 
 
 def call(cluster: Cluster, name: str, value: Any = NO_INPUT, /, **parameters: Any) -> Answer:
-    """Run a command; the input is bytes of a binary command, and a structured value of others."""
+    """Run a command; the input is bytes of a binary command, rows of a tabular one, a structured value of others."""
     command = COMMANDS[name]
     context = cluster.context()
     body = b""
     if command.input == "binary":
         context.upload = io.BytesIO(value)
+    elif command.input == "tabular" and value is not NO_INPUT:
+        body = b"".join(documents.dumps(row, text=False) + b";" for row in value)
     elif value is not NO_INPUT:
         body = documents.dumps(value, text=False)
     return execute(context, command, Parameters(parameters, name), body)
@@ -29,3 +31,30 @@ def call(cluster: Cluster, name: str, value: Any = NO_INPUT, /, **parameters: An
 def value_of(cluster: Cluster, path: str, transaction: str | None = None) -> Any:
     """Return what ``get`` answers."""
     return call(cluster, "get", path=path, transaction_id=transaction).value["value"]
+
+
+def rows_of(cluster: Cluster, path: str, transaction: str | None = None) -> Any:
+    """Return what ``read_table`` answers."""
+    answer = call(cluster, "read_table", path=path, transaction_id=transaction)
+    assert answer.stream is not None
+    return documents.loads(b"[" + b"".join(answer.stream) + b"]")
+
+
+def bytes_of(cluster: Cluster, path: str, transaction: str | None = None) -> bytes:
+    """Return what ``read_file`` answers."""
+    answer = call(cluster, "read_file", path=path, transaction_id=transaction)
+    return answer.content if answer.stream is None else b"".join(answer.stream)  # type: ignore[return-value]
+
+
+def start(cluster: Cluster, parent: str | None = None, **parameters: Any) -> str:
+    """Begin a master transaction, and return its id."""
+    given = {"timeout": 600_000, **parameters}
+    return str(call(cluster, "start_transaction", transaction_id=parent, **given).value["transaction_id"])
+
+
+def commit(cluster: Cluster, transaction: str) -> None:
+    call(cluster, "commit_transaction", transaction_id=transaction)
+
+
+def abort(cluster: Cluster, transaction: str) -> None:
+    call(cluster, "abort_transaction", transaction_id=transaction)

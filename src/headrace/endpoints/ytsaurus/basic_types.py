@@ -122,6 +122,10 @@ class File(NodeType):
         "uncompressed_data_size",
     )
 
+    def create(self, context: Context, node: Node, attributes: Mapping[str, Any], alias: str) -> Mapping[str, Any]:
+        context.cluster.contents.replace(node.chain, node.id, ())
+        return attributes
+
     def attribute(self, context: Context, node: Node, name: str) -> Any:
         if name == "replication_factor":
             return 1
@@ -129,8 +133,8 @@ class File(NodeType):
             return "none"
         if name not in self.virtual:
             return NOTHING
-        parts = context.cluster.contents.parts(node.chain, node.id)
-        return len(parts) if name == "chunk_count" else sum(part.size for part in parts)
+        parts, _, size = context.cluster.contents.totals(node.chain, node.id)
+        return parts if name == "chunk_count" else size
 
     def set_attribute(self, context: Context, node: Node, name: str, value: Any) -> bool:
         # How often and how small bytes are kept is the store's business; clients may say what they like.

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headrace.endpoints.ytsaurus.basic_types import MAP_NODE, TABLET_CELL, TRANSACTION_MAP
 from headrace.endpoints.ytsaurus.commands import Context
+from headrace.endpoints.ytsaurus.content_upgrade import upgrade
 from headrace.endpoints.ytsaurus.contents import Contents
 from headrace.endpoints.ytsaurus.cypress import Cypress
 from headrace.endpoints.ytsaurus.formats import YSON
@@ -36,6 +37,7 @@ _TICK_SECONDS = 0.05
 # Modules that make commands, types of nodes and work in the background known by being imported.
 _MODULES = (
     "batch_commands",
+    "concatenation",
     "cypress_commands",
     "expiration",
     "file_commands",
@@ -77,6 +79,7 @@ class Cluster:
         tree = Tree(self.database)
         locks = Locks(tree)
         self.transactions = Transactions(tree, locks)
+        upgrade(tree, self.transactions)
         self.cypress = Cypress(tree, locks, self.transactions)
         self.contents = Contents(tree, self.store.files())
         self.mutations = Mutations(self.database)

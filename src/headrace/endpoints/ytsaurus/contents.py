@@ -1,42 +1,27 @@
-"""The content of Cypress' files: parts that never change, each a file of the store, shared by copies and snapshots."""
+"""The bytes of Cypress' files: parts that never change, each a file of the store, shared by copies and snapshots."""
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from headrace.endpoints.ytsaurus.tree import Facet, Tree
+import apsw
+
+from headrace.endpoints.ytsaurus import static_tables
+from headrace.endpoints.ytsaurus.part_lists import Part, Version
+from headrace.endpoints.ytsaurus.tree import Tree
 from headrace.ports.files import Files, Upload
 
 DIRECTORY = "/.cypress"
 """Where the parts are among the files of the store."""
 PIECE_BYTES = 4 << 20
 GRACE_MICROSECONDS = 60_000_000
-"""A part that nobody uses any more stays for so long, for those who are reading it."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """One part of a file's content: the name of the store's file that holds it, and how many bytes it has."""
-
-    name: str
-    size: int
-
-    @classmethod
-    def parse(cls, text: str) -> Part:
-        name, size = json.loads(text)
-        return cls(name, size)
-
-    @property
-    def text(self) -> str:
-        return json.dumps([self.name, self.size])
+"""A list of parts that no node has any more stays this long, for clients that are reading a file of it."""
 
 
 class Contents:
-    """The contents of all file nodes."""
+    """What all files and static tables hold."""
 
     def __init__(self, tree: Tree, files: Files) -> None:
         self._tree = tree
@@ -54,23 +39,37 @@ class Contents:
         except BaseException:
             upload.abort()
             raise
-        return upload, Part(name, size)
+        return upload, Part(name, size, size)
 
     def parts(self, chain: tuple[str, ...], node: str) -> list[Part]:
-        """Return the parts of a node, in order."""
-        return [Part.parse(text) for text in self._tree.items(chain, node, Facet.PART).values()]
+        """Return the parts of a file or static table, in order."""
+        return self._tree.lists.parts(self._version(chain, node).whole)
 
-    def set_parts(self, chain: tuple[str, ...], node: str, parts: list[Part], *, append: bool = False) -> None:
-        """Replace the parts of a node, or put more of them at the end."""
-        old = self._tree.items(chain, node, Facet.PART)
-        first = len(old) if append else 0
-        for number, part in enumerate(parts, start=first):
-            self._tree.put(chain[0], node, Facet.PART, _key(number), part.text)
-        for number in range(first + len(parts), len(old)):
-            self._tree.put(chain[0], node, Facet.PART, _key(number), None)
+    def totals(self, chain: tuple[str, ...], node: str) -> tuple[int, int, int]:
+        """Return how many parts, rows of a table, and bytes a node holds."""
+        return self._tree.lists.totals(self._version(chain, node).whole)
+
+    def append(self, chain: tuple[str, ...], node: str, parts: Iterable[Part]) -> None:
+        """Put parts behind those of a node, of which the transaction has at least a shared lock."""
+        self._tree.branch(chain, node)
+        version = self._version(chain, node)
+        self._tree.set_version(chain, node, self._tree.lists.appended(version, parts))
+
+    def replace(self, chain: tuple[str, ...], node: str, parts: Iterable[Part]) -> None:
+        """Give a node other parts, under an exclusive lock."""
+        self._tree.set_version(chain, node, self._tree.lists.appended(Version(), parts))
+
+    def concatenate(
+        self, chain: tuple[str, ...], node: str, sources: Iterable[tuple[tuple[str, ...], str]], *, append: bool
+    ) -> None:
+        """Give a node the parts of other ones (each a chain and an id), which then share them, or put these behind."""
+        found = Version(added=tuple(each for source in sources for each in self._version(*source).whole))
+        self._tree.branch(chain, node)
+        version = self._version(chain, node) if append else Version()
+        self._tree.set_version(chain, node, self._tree.lists.joined(version, found))
 
     def read(self, parts: list[Part], offset: int, length: int) -> Iterator[bytes]:
-        """Yield ``length`` bytes from an offset on, which must be there, in pieces."""
+        """Yield ``length`` bytes of a file from an offset on, which must be there, in pieces."""
         for part in parts:
             skipped = min(offset, part.size)
             wanted = min(part.size - skipped, length)
@@ -82,14 +81,30 @@ class Contents:
                 yield b"".join(self._files.open_read(f"{DIRECTORY}/{part.name}", begin, size).parts)
 
     def sweep(self, now: int) -> None:
-        """Remove parts that have not been used for a while."""
+        """Remove parts that no version of a node has had for a while: replaced, removed or aborted."""
         before = now - GRACE_MICROSECONDS
-        orphans = self._tree.orphans(before)
-        with self._tree.database.write():
-            for text in orphans:
-                self._files.remove(f"{DIRECTORY}/{Part.parse(text).name}")
-            self._tree.forget_garbage(before)
+        released = set(self._tree.lists.released(before))
+        if not released:
+            return
+        # A list that no version has in one state of the store gets into none later, as versions only come of others.
+        used = released & self._tree.used_lists().keys()
+        for name in released - used:
+            with self._tree.database.write() as connection:
+                self._cut(connection, name, 0, before)
+        if used:
+            with self._tree.database.write() as connection:
+                ends = self._tree.used_lists()
+                for name in used:
+                    # Of a list that a copy or a snapshot shares, what was appended later may be in use no longer.
+                    self._cut(connection, name, ends.get(name, 0), before)
 
+    def _cut(self, connection: apsw.Connection, name: str, end: int, before: int) -> None:
+        for part in self._tree.lists.cut(name, end):
+            if isinstance(part.name, str):
+                self._files.remove(f"{DIRECTORY}/{part.name}")
+            else:
+                static_tables.drop(connection, part.name)
+        self._tree.lists.keep(name, before)
 
-def _key(number: int) -> str:
-    return f"{number:08d}"
+    def _version(self, chain: tuple[str, ...], node: str) -> Version:
+        return self._tree.version(chain, node) or Version()

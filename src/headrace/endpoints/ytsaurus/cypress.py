@@ -12,6 +12,7 @@ from headrace.endpoints.ytsaurus.expiration import checked
 from headrace.endpoints.ytsaurus.ids import new_id
 from headrace.endpoints.ytsaurus.locks import EXCLUSIVE, SHARED, Locks
 from headrace.endpoints.ytsaurus.node_types import Node, NodeType
+from headrace.endpoints.ytsaurus.part_lists import Version
 from headrace.endpoints.ytsaurus.transactions import Transactions
 from headrace.endpoints.ytsaurus.tree import TRUNK, Facet, Tree
 from headrace.wire.yson import documents
@@ -255,9 +256,12 @@ class Cypress:
         node = self._insert(context, parent, name, source.kind)
         if as_old:
             self.tree.put(node.chain[0], node.id, Facet.TYPE, "", f"{source.type} {self.created(source)}")
-        for facet in (Facet.ATTRIBUTE, Facet.PART, Facet.CONTENT):
+        for facet in (Facet.ATTRIBUTE, Facet.CONTENT):
             for key, value in self.tree.items(source.chain, source.id, facet).items():
                 self.tree.put(node.chain[0], node.id, facet, key, value)
+        version = self.tree.version(source.chain, source.id)
+        if version is not None:
+            self.tree.set_version(node.chain, node.id, Version(added=version.whole))
         source.kind.copy(context, node, source)
         return node
 
@@ -310,7 +314,9 @@ class Cypress:
         name = node_id if name is None else name
         self.tree.put(parent.chain[0], node_id, Facet.TYPE, "", f"{kind.name} {context.now}")
         self._attach(context, parent, name, node_id)
-        return Node(node_id, kind.name, f"{parent.path}/{escape(name)}", parent.chain)
+        node = Node(node_id, kind.name, f"{parent.path}/{escape(name)}", parent.chain)
+        self.locks.need(node.chain, node.id, node.path, EXCLUSIVE)
+        return node
 
     def _attach(self, context: Context, parent: Node, name: str, node_id: str) -> None:
         # A name of bytes that are no text is of another class.

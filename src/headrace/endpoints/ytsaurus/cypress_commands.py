@@ -16,7 +16,7 @@ from headrace.endpoints.ytsaurus.attributes import (
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.errors import no_attribute, refused, unresolved
 from headrace.endpoints.ytsaurus.formats import read_value
-from headrace.endpoints.ytsaurus.locks import EXCLUSIVE, MODES, SHARED, SNAPSHOT
+from headrace.endpoints.ytsaurus.locks import EXCLUSIVE, MODES, PENDING, SHARED, SNAPSHOT
 from headrace.endpoints.ytsaurus.node_values import is_there, remove_at, set_at, value_at
 from headrace.endpoints.ytsaurus.objects import by_id, find_object
 from headrace.endpoints.ytsaurus.tree import TRUNK
@@ -197,7 +197,7 @@ def lock(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Lock a node for a transaction."""
     chain = chain_of(context, parameters)
     if chain[0] == TRUNK:
-        raise refused("Cannot take a lock outside of a transaction", remedy="pass transaction_id")
+        raise _outside()
     mode = parameters.text("mode", EXCLUSIVE, valid=MODES)
     kinds = [kind for kind in ("child", "attribute") if f"{kind}_key" in parameters]
     keys = [f"{kind}:{parameters.text(f'{kind}_key')}" for kind in kinds]
@@ -210,18 +210,30 @@ def lock(context: Context, parameters: Parameters, body: bytes) -> Answer:
     taken = context.cypress.locks.take(
         chain, node.id, node.path, mode, "".join(keys), waitable=waitable, now=context.now
     )
-    return Answer.structured({"lock_id": taken.id, "node_id": node.id, "revision": context.cypress.changed(node)})
+    revision = 0 if taken.state == PENDING else context.cypress.changed(node)
+    return Answer.structured({"lock_id": taken.id, "node_id": node.id, "revision": revision})
+
+
+def _outside() -> YtError:
+    return refused(
+        "A valid master transaction is required",
+        received="a lock outside of a transaction",
+        remedy="pass transaction_id",
+    )
 
 
 @command("unlock", volatile=True)
 def unlock(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Give the locks back that were asked for on a node."""
     chain = chain_of(context, parameters)
+    if chain[0] == TRUNK:
+        raise _outside()
     node = context.cypress.need(chain, parameters.path())
     own = [held for held in context.cypress.locks.of_node(node.id) if held.transaction == chain[0]]
     snapshot = any(held.mode == SNAPSHOT for held in own)
-    changed = any(entry[0] == node.id for entry in context.cypress.tree.own_entries(chain[0]))
-    if changed and not snapshot:
+    if not any(held.explicit for held in own):
+        return Answer.structured({})
+    if not snapshot and context.cypress.tree.is_changed(chain[0], node.id):
         raise refused("Node is modified by transaction and cannot be unlocked", received=node.path)
     if snapshot:
         context.cypress.tree.forget(chain[0], node.id)

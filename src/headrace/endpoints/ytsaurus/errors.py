@@ -35,13 +35,40 @@ def already_exists(path: str) -> YtError:
     return YtError(Code.ALREADY_EXISTS, f"Node {path} already exists", attributes={"path": path})
 
 
-def lock_conflict(path: str, wanted: str, held: str, holder: str, *, own: bool) -> YtError:
-    """Return the error for a lock that another transaction, or a snapshot of the same one, stands against."""
-    who = "the same or an outer" if own else "concurrent"
+def lock_conflict(path: str, wanted: str, held: str, holder: str, key: str = "") -> YtError:
+    """Return the error for a lock that a lock of another transaction excludes.
+
+    Args:
+        key: what the lock is about, if not about all of the node: ``child:name`` or ``attribute:name``.
+    """
+    kind, _, name = key.partition(":")
+    if kind:
+        what = f'Cannot take lock for {kind} "{name}" of node {path} since this {kind} is locked'
+    else:
+        what = f'Cannot take "{wanted}" lock for node {path} since "{held}" lock is taken'
     return YtError(
         Code.CYPRESS_LOCK_CONFLICT,
-        f'Cannot take "{wanted}" lock for node {path} since "{held}" lock is taken by {who} transaction {holder}',
+        f"{what} by concurrent transaction {holder}",
         attributes={"winner_transaction": {"id": holder}, "path": path},
+    )
+
+
+def own_lock_conflict(path: str, wanted: str, held: str, holder: str, *, same: bool) -> YtError:
+    """Return the error for a lock that one of the same transaction excludes, or one of an outer transaction."""
+    return YtError(
+        Code.SAME_TRANSACTION_LOCK_CONFLICT,
+        f'Cannot take "{wanted}" lock for node {path} since "{held}" lock is already taken by'
+        f" {'same' if same else 'parent'} transaction {holder}",
+        attributes={"path": path},
+    )
+
+
+def nested_lock_conflict(path: str, wanted: str, held: str) -> YtError:
+    """Return the error for a snapshot of a node that a nested transaction has locked for a change."""
+    return YtError(
+        Code.DESCENDANT_TRANSACTION_LOCK_CONFLICT,
+        f'Cannot take "{wanted}" lock for node {path} since "{held}" lock is already taken by a descendant transaction',
+        attributes={"path": path},
     )
 
 

@@ -8,12 +8,14 @@ from typing import BinaryIO
 
 from headrace.endpoints.ytsaurus.basic_types import FILE
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
-from headrace.endpoints.ytsaurus.contents import PIECE_BYTES, Part
+from headrace.endpoints.ytsaurus.contents import PIECE_BYTES
 from headrace.endpoints.ytsaurus.cypress_commands import chain_of
 from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.locks import EXCLUSIVE, SHARED
 from headrace.endpoints.ytsaurus.node_types import Node
-from headrace.endpoints.ytsaurus.parameters import is_boolean
-from headrace.wire.ytsaurus.paths import YPath, parse_path
+from headrace.endpoints.ytsaurus.tree import Facet
+from headrace.endpoints.ytsaurus.uploads import appends
+from headrace.wire.ytsaurus.paths import YPath
 
 MD5 = "md5"
 
@@ -25,17 +27,21 @@ def write_file(context: Context, parameters: Parameters, body: bytes) -> Answer:
     source = context.upload
     assert source is not None
     digest = _md5(source) if parameters.flag("compute_md5") else None
-    append = _appends(path)
+    append = appends(path)
+    mode = SHARED if append else EXCLUSIVE
     with context.cluster.database.read():
         # A file that cannot be written is refused before its bytes are moved.
         node = _file(context, chain_of(context, parameters), path)
-        context.cypress.locks.check(node.chain, node.id, node.path)
+        context.cypress.locks.check(node.chain, node.id, node.path, mode)
     upload, part = context.cluster.contents.upload(source)
     with upload, context.cluster.database.write():
         node = _file(context, chain_of(context, parameters), path)
-        context.cypress.locks.need(node.chain, node.id, node.path)
+        context.cypress.locks.need(node.chain, node.id, node.path, mode)
         upload.commit()
-        _set_parts(context, node, [part] if part.size else [], append=append)
+        write = context.cluster.contents.append if append else context.cluster.contents.replace
+        write(node.chain, node.id, [part] if part.size else [])
+        forget_digest(context, node)
+        context.cypress.touch(context, node)
         if digest is not None and not append:
             context.cypress.keep_attribute(context, node, MD5, digest)
     return Answer.structured({})
@@ -56,26 +62,10 @@ def read_file(context: Context, parameters: Parameters, body: bytes) -> Answer:
     return Answer.streamed(pieces, length)
 
 
-@command("concatenate", volatile=True)
-def concatenate(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Let a file have the contents of other ones, one after the other."""
-    chain = chain_of(context, parameters)
-    destination: YPath = parameters.path("destination_path")
-    node = _file(context, chain, destination)
-    parts: list[Part] = []
-    for source in parameters.sequence("source_paths"):
-        found = _file(context, chain, parse_path(source))
-        parts += context.cluster.contents.parts(found.chain, found.id)
-    context.cypress.locks.need(node.chain, node.id, node.path)
-    _set_parts(context, node, parts, append=_appends(destination))
-    return Answer.structured({})
-
-
-def _set_parts(context: Context, node: Node, parts: list[Part], *, append: bool) -> None:
-    context.cluster.contents.set_parts(node.chain, node.id, parts, append=append)
+def forget_digest(context: Context, node: Node) -> None:
+    """Remove the digest of the former bytes of a file, for which the lock on its bytes is enough."""
     if context.cypress.kept_attribute(node, MD5) is not None:
-        context.cypress.drop_attribute(context, node, MD5)
-    context.cypress.touch(context, node)
+        context.cypress.tree.put(node.chain[0], node.id, Facet.ATTRIBUTE, MD5, None)
 
 
 def _file(context: Context, chain: tuple[str, ...], path: YPath) -> Node:
@@ -83,13 +73,6 @@ def _file(context: Context, chain: tuple[str, ...], path: YPath) -> Node:
     if node.kind is not FILE:
         raise refused(f'{node.path} is no file, but of type "{node.type}"', valid="a path of a file")
     return node
-
-
-def _appends(path: YPath) -> bool:
-    value = path.attributes.get("append", False)
-    if not is_boolean(value):
-        raise refused('The attribute "append" of a path is a boolean', received=repr(value)[:100])
-    return bool(value)
 
 
 def _md5(source: BinaryIO) -> str:

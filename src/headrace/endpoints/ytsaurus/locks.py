@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.endpoints.ytsaurus.errors import lock_conflict
+from headrace.endpoints.ytsaurus.errors import lock_conflict, nested_lock_conflict, own_lock_conflict
 from headrace.endpoints.ytsaurus.ids import ObjectType, new_id
 from headrace.endpoints.ytsaurus.tree import TRUNK, Tree
+from headrace.wire.ytsaurus.errors import Code, YtError
 
 SNAPSHOT, SHARED, EXCLUSIVE = "snapshot", "shared", "exclusive"
 MODES = (EXCLUSIVE, SHARED, SNAPSHOT)
@@ -56,10 +57,10 @@ class Locks:
         return self._select("tx = ?", tx)
 
     def check(self, chain: tuple[str, ...], node: str, path: str, mode: str = EXCLUSIVE, key: str = "") -> None:
-        """Raise the error of a conflict if another transaction has a lock that does not let this one have its own."""
-        for lock in self._select("node = ? AND state = 'acquired'", node):
-            if _conflict(lock, chain, mode, key):
-                raise lock_conflict(path, mode, lock.mode, lock.transaction, own=lock.transaction in chain)
+        """Raise the error of a conflict if another lock does not let a transaction have its own."""
+        conflict = self._conflict(chain, node, path, mode, key)
+        if conflict is not None:
+            raise conflict
 
     def need(self, chain: tuple[str, ...], node: str, path: str, mode: str = EXCLUSIVE, key: str = "") -> None:
         """Take the lock that a change needs; outside of transactions, see only that nobody has another."""
@@ -69,35 +70,40 @@ class Locks:
         held = self._select("node = ? AND state = 'acquired'", node)
         if not any(lock.transaction == chain[0] and _covers(lock, mode, key) for lock in held):
             self._insert(chain[0], node, mode, key, ACQUIRED, explicit=0, now=0)
+            self._acquired(chain, node, mode)
 
     def take(
         self, chain: tuple[str, ...], node: str, path: str, mode: str, key: str, *, waitable: bool, now: int
     ) -> Lock:
         """Take a lock that a client asks for; one that has to wait is pending, if it may."""
         state = ACQUIRED
-        conflicts = [
-            lock for lock in self._select("node = ? AND state = 'acquired'", node) if _conflict(lock, chain, mode, key)
-        ]
-        if conflicts and not waitable:
-            first = conflicts[0]
-            raise lock_conflict(path, mode, first.mode, first.transaction, own=first.transaction in chain)
-        if conflicts:
+        conflict = self._conflict(chain, node, path, mode, key)
+        if conflict is not None:
+            # No other transaction ends a conflict with a lock of the transaction itself, so it does not wait for that.
+            if not waitable or conflict.code != Code.CYPRESS_LOCK_CONFLICT:
+                raise conflict
             state = PENDING
-        elif mode == SNAPSHOT and self._tree.chain_for(chain, node) != chain[:1]:
-            self._tree.take_snapshot(chain, node)
+        else:
+            self._acquired(chain, node, mode)
         return self._insert(chain[0], node, mode, key, state, explicit=1, now=now)
 
     def release(self, tx: str, node: str) -> None:
-        """Give back what a client asked for on a node."""
+        """Give back what a client asked for on a node, which the transaction has not changed."""
         self._database.query("DELETE FROM yt_lock WHERE tx = ? AND node = ? AND explicit = 1", (tx, node))
+        if not any(lock.node == node for lock in self.of_transaction(tx)):
+            self._tree.forget(tx, node)
 
     def pass_on(self, tx: str, parent: str) -> None:
-        """Give the locks of a transaction that is committed to its parent; snapshots and pending ones end."""
+        """Give the locks of a transaction that is committed to its parent, also those that wait; snapshots end."""
         if parent == TRUNK:
             self.drop(tx)
             return
-        self._database.query("DELETE FROM yt_lock WHERE tx = ? AND (mode = 'snapshot' OR state = 'pending')", (tx,))
+        self._database.query("DELETE FROM yt_lock WHERE tx = ? AND mode = 'snapshot'", (tx,))
         self._database.query("UPDATE yt_lock SET tx = ? WHERE tx = ?", (parent, tx))
+
+    def orphan(self, node: str) -> None:
+        """Remove the locks that wait for a node which is gone for good."""
+        self._database.query("DELETE FROM yt_lock WHERE node = ? AND state = 'pending'", (node,))
 
     def drop(self, tx: str) -> None:
         """Remove all locks of a transaction."""
@@ -110,10 +116,37 @@ class Locks:
             chains: transaction → its chain, of all that are there.
         """
         for lock in sorted(self._select("state = ?", PENDING), key=lambda lock: (lock.created, lock.id)):
-            held = self._select("node = ? AND state = 'acquired'", lock.node)
             chain = chains[lock.transaction]
-            if not any(_conflict(other, chain, lock.mode, lock.key) for other in held):
+            if self._conflict(chain, lock.node, "", lock.mode, lock.key) is None:
                 self._database.query("UPDATE yt_lock SET state = 'acquired' WHERE id = ?", (lock.id,))
+                self._acquired(chain, lock.node, lock.mode)
+
+    def _acquired(self, chain: tuple[str, ...], node: str, mode: str) -> None:
+        """Let a transaction keep what it sees of a node that it locks, so far as the lock promises it."""
+        if mode != SNAPSHOT:
+            self._tree.branch(chain, node, anew=mode == EXCLUSIVE)
+        elif self._tree.chain_for(chain, node) != chain[:1]:
+            self._tree.take_snapshot(chain, node)
+
+    def _conflict(self, chain: tuple[str, ...], node: str, path: str, mode: str, key: str) -> YtError | None:
+        """Return the error for a lock that a transaction wants; None if it can have it."""
+        found = None
+        for lock in self._select("node = ? AND state = 'acquired'", node):
+            if lock.transaction in chain:
+                if _excludes_own(lock, chain, mode):
+                    return own_lock_conflict(path, mode, lock.mode, lock.transaction, same=lock.transaction == chain[0])
+            elif mode == SNAPSHOT:
+                if lock.mode != SNAPSHOT and self._is_nested(lock.transaction, chain[0]):
+                    return nested_lock_conflict(path, mode, lock.mode)
+            elif _excludes(lock, mode, key):
+                found = found or lock_conflict(path, mode, lock.mode, lock.transaction, key)
+        return found
+
+    def _is_nested(self, tx: str, outer: str) -> bool:
+        while tx not in (TRUNK, outer):
+            rows = self._database.query("SELECT parent FROM yt_transaction WHERE id = ?", (tx,))
+            tx = rows[0][0] if rows else TRUNK
+        return tx == outer and outer != TRUNK
 
     def _insert(self, tx: str, node: str, mode: str, key: str, state: str, *, explicit: int, now: int) -> Lock:
         lock = Lock(new_id(ObjectType.LOCK), tx, node, mode, key, state, explicit, now)
@@ -128,18 +161,21 @@ class Locks:
         return [Lock(*row) for row in rows]
 
 
-def _conflict(lock: Lock, chain: tuple[str, ...], mode: str, key: str) -> bool:
-    """Tell whether a lock that somebody has stands against one that a transaction wants."""
-    if lock.transaction == chain[0]:
-        # A transaction changes nothing of which it has a snapshot, and has no snapshot of what it changes.
-        return (lock.mode == SNAPSHOT) != (mode == SNAPSHOT)
-    if lock.transaction in chain:
-        return lock.mode == SNAPSHOT and mode != SNAPSHOT
-    if SNAPSHOT in (mode, lock.mode):
+def _excludes_own(lock: Lock, chain: tuple[str, ...], mode: str) -> bool:
+    """Tell whether a lock of a transaction, or of an outer one, excludes one that it wants.
+
+    A transaction changes nothing of which it has a snapshot, and has no snapshot of what it changes.
+    """
+    if mode == SNAPSHOT:
+        return lock.mode != SNAPSHOT and lock.transaction == chain[0]
+    return lock.mode == SNAPSHOT
+
+
+def _excludes(lock: Lock, mode: str, key: str) -> bool:
+    """Tell whether a lock of another transaction excludes one that is no snapshot."""
+    if lock.mode == SNAPSHOT:
         return False
-    if EXCLUSIVE in (mode, lock.mode):
-        return True
-    return key != "" and key == lock.key
+    return EXCLUSIVE in (mode, lock.mode) or (key != "" and key == lock.key)
 
 
 def _covers(lock: Lock, mode: str, key: str) -> bool:

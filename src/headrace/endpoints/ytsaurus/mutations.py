@@ -39,6 +39,9 @@ def execute(context: Context, known: Command, parameters: Parameters, body: byte
     for transaction_id in parameters.sequence("prerequisite_transaction_ids", []):
         context.transactions.get(str(transaction_id))
     database = context.cluster.database
+    if known.volatile and (known.atomic or known.heavy):
+        # What has ended must not stand in the way, however long ago the work in the background looked.
+        context.transactions.abort_expired()
     if known.atomic:
         mutation_id = parameters.text("mutation_id", None)
         mutation_id = None if mutation_id == NULL_ID else mutation_id
@@ -46,8 +49,6 @@ def execute(context: Context, known: Command, parameters: Parameters, body: byte
             done = None if mutation_id is None else context.cluster.mutations.find(mutation_id)
             if done is not None:
                 return done
-            # What has ended must not stand in the way, however long ago the work in the background looked.
-            context.transactions.abort_expired()
             answer = known.run(context, parameters, body)
             if mutation_id is not None:
                 context.cluster.mutations.keep(mutation_id, answer, context.now)

@@ -48,6 +48,7 @@ def _transaction(context: Context, transaction_id: str) -> Mapping[str, Any] | N
     if found is None:
         return None
     nested = found.parent != ""
+    locks = context.cypress.locks.of_transaction(found.id)
     return {
         **found.attributes,
         "id": found.id,
@@ -58,5 +59,7 @@ def _transaction(context: Context, transaction_id: str) -> Mapping[str, Any] | N
         "parent_id": found.parent or NULL_ID,
         "owner": found.user,
         "nested_transaction_ids": [other.id for other in context.transactions.nested(found.id)],
-        "lock_ids": [lock.id for lock in context.cypress.locks.of_transaction(found.id)],
+        "lock_ids": [lock.id for lock in locks],
+        "locked_node_ids": sorted({lock.node for lock in locks}),
+        "branched_node_ids": sorted({entry[0] for entry in context.cypress.tree.own_entries(found.id)}),
     }

@@ -9,21 +9,27 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from headrace.endpoints.ytsaurus import static_tables, table_state
+import apsw
+
+from headrace.endpoints.ytsaurus import sort_order, static_tables, table_state
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.cypress_commands import chain_of
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.formats import Format, read_json_values, write_rows, write_value
+from headrace.endpoints.ytsaurus.node_types import Node
 from headrace.endpoints.ytsaurus.outgoing import kept_on_disk
+from headrace.endpoints.ytsaurus.part_lists import Part
 from headrace.endpoints.ytsaurus.row_bodies import read_body
 from headrace.endpoints.ytsaurus.row_sources import source_of
-from headrace.endpoints.ytsaurus.table_nodes import TABLE, find_table
+from headrace.endpoints.ytsaurus.table_nodes import TABLE, find_table, set_schema
 from headrace.endpoints.ytsaurus.table_state import Kind, Schema, Table
+from headrace.endpoints.ytsaurus.uploads import Upload, check_keys, upload_of
 from headrace.endpoints.ytsaurus.values import names_of
 from headrace.wire.yson import documents
 from headrace.wire.yson.rows_decoding import decode_rows
 from headrace.wire.ytsaurus.paths import YPath
 
+_NO_SCHEMA = Schema((), strict=False).of_bytes
 _BINARY = Format("yson", {"format": "binary"})
 _PIECE_BYTES = 1 << 20
 _STEP_ROWS = 1000
@@ -38,50 +44,114 @@ def _transaction(parameters: Parameters) -> str | None:
 def write_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Replace the rows of a static table, which is made if it is not there, or put more behind them (``append``)."""
     path: YPath = parameters.path()
-    append = bool(path.attributes.get("append", False))
-    table = _static(context, parameters, path)
-    pieces = list(_with_schema(context, body, table) if table.schema.columns else _without_schema(context, body))
+    with context.cluster.database.read() as connection:
+        node = _found(context, parameters, path)
+        table = Table(Node("", TABLE.name, path.text), Kind.STATIC, _NO_SCHEMA, ())
+        if node is not None:
+            table = static_table(connection, node)
+        upload = upload_of(path, table.schema)
+        if node is not None:
+            context.cypress.locks.check(node.chain, node.id, node.path, upload.lock)
+    expected, pieces = upload.schema, _pieces(context, body, table, upload.schema)
     with context.cluster.database.write() as connection:
-        context.cypress.locks.need(table.node.chain, table.node.id, table.node.path)
-        if not append:
-            static_tables.drop(connection, table.node.id)
-        static_tables.append(connection, table.node.id, pieces)
-        context.cypress.touch(context, table.node)
+        table = static_table(connection, _found(context, parameters, path) or _made(context, parameters, path))
+        upload = upload_of(path, table.schema)
+        if upload.schema != expected:
+            # Somebody has altered the table meanwhile.
+            pieces = _pieces(context, body, table, upload.schema)
+        context.cypress.locks.need(table.node.chain, table.node.id, table.node.path, upload.lock)
+        _put(context, connection, table, upload, pieces)
     return Answer.structured({})
 
 
-def _static(context: Context, parameters: Parameters, path: YPath) -> Table:
-    chain = chain_of(context, parameters)
-    with context.cluster.database.write() as connection:
-        found = context.cypress.look(chain, path.node)
-        node = found.node
-        if len(found.rest) == 1 and node.kind.has_children:
-            attributes = {} if "schema" not in path.attributes else {"schema": path.attributes["schema"]}
-            node = context.cypress.make(context, node, found.rest[0], TABLE, attributes)
-        elif found.rest:
-            raise context.cypress.not_found(path.node, found)
-        table = table_state.load(connection, node)
-        if table.kind is not Kind.STATIC:
-            raise refused(f"{table.name} is dynamic", remedy="write it with insert_rows")
-        given = path.attributes.get("schema")
-        if given is not None and not path.attributes.get("append"):
-            table = dataclasses.replace(table, schema=Schema.parse(given).of_bytes)
-            table_state.save(connection, table)
-        return table
+def _found(context: Context, parameters: Parameters, path: YPath) -> Node | None:
+    """Return the node to write to, None if there is a place for one."""
+    found = context.cypress.look(chain_of(context, parameters), path.node)
+    if not found.rest:
+        return found.node
+    if len(found.rest) == 1 and found.node.kind.has_children:
+        return None
+    raise context.cypress.not_found(path.node, found)
+
+
+def _made(context: Context, parameters: Parameters, path: YPath) -> Node:
+    found = context.cypress.look(chain_of(context, parameters), path.node)
+    attributes = {} if "schema" not in path.attributes else {"schema": path.attributes["schema"]}
+    return context.cypress.make(context, found.node, found.rest[0], TABLE, attributes)
+
+
+def static_table(connection: apsw.Connection, node: Node) -> Table:
+    """Return the static table of a node, or raise."""
+    table = table_state.load(connection, node)
+    if table.kind is not Kind.STATIC:
+        raise refused(f"{table.name} is dynamic", remedy="write it with insert_rows")
+    return table
+
+
+def _put(
+    context: Context, connection: apsw.Connection, table: Table, upload: Upload, pieces: Sequence[tuple[int, bytes]]
+) -> None:
+    """Give pieces of rows to a table that is locked, for the transaction that has locked it."""
+    contents, node = context.cluster.contents, table.node
+    parts = contents.parts(node.chain, node.id) if upload.append and upload.schema.key_names else []
+    if parts:
+        check_keys(upload, table.schema)
+        if pieces:
+            last = static_tables.piece(connection, parts[-1])
+            _check_order(upload.schema, last, parts[-1].count - 1, pieces[0][1])
+    if upload.schema != table.schema:
+        set_schema(context, dataclasses.replace(table, schema=upload.schema))
+    write = contents.append if upload.append else contents.replace
+    write(node.chain, node.id, static_tables.store(connection, pieces))
+    context.cypress.touch(context, node)
+
+
+def check_following(context: Context, schema: Schema, tables: Sequence[Table]) -> None:
+    """Raise unless the rows of sorted tables are sorted as a schema says if one table follows the other."""
+    contents = context.cluster.contents
+    found = [contents.parts(table.node.chain, table.node.id) for table in tables]
+    with context.cluster.database.read() as connection:
+        for before, after in itertools.pairwise(parts for parts in found if parts):
+            last, first = (static_tables.piece(connection, part) for part in (before[-1], after[0]))
+            _check_order(schema, last, before[-1].count - 1, first)
+
+
+def _check_order(schema: Schema, last: bytes, row: int, first: bytes) -> None:
+    """Raise unless the first row of a piece can follow a row, the last one of another piece."""
+    if schema.columns:
+        pair = [decode_rows(last, schema.columns).slice(row, 1), decode_rows(first, schema.columns).slice(0, 1)]
+        sort_order.check_batches(pair, schema.keys, unique=schema.unique_keys)
+    else:
+        rows = (_listed(last)[row], _listed(first)[0])
+        sort_order.check_keys(sort_order.key_of(each, schema.key_names) for each in rows)
+
+
+def _pieces(context: Context, body: bytes, table: Table, schema: Schema) -> list[tuple[int, bytes]]:
+    """Return the rows of a body as pieces for a table, in the order of its key columns.
+
+    Raises:
+        YtError: 301 and 306, they are not in that order.
+    """
+    if schema.columns:
+        return list(_with_schema(context, body, dataclasses.replace(table, schema=schema)))
+    return list(_without_schema(context, body, schema.sorted_by))
 
 
 def _with_schema(context: Context, body: bytes, table: Table) -> Iterator[tuple[int, bytes]]:
     """Return the rows of a body as pieces of the table."""
     columns = table.schema.columns
     rows = read_body(context, body, columns, table).rows
+    if table.schema.keys and rows.num_rows:
+        sort_order.check_batches([rows], table.schema.keys, unique=table.schema.unique_keys)
     step = max(1, _PIECE_BYTES * rows.num_rows // max(1, rows.nbytes))
     for begin in range(0, rows.num_rows, step):
         piece = rows.slice(begin, step)
         yield piece.num_rows, write_rows([piece], columns, _BINARY)
 
 
-def _without_schema(context: Context, body: bytes) -> Iterator[tuple[int, bytes]]:
+def _without_schema(context: Context, body: bytes, sorted_by: Sequence[str]) -> Iterator[tuple[int, bytes]]:
     """Return rows of any columns as pieces of a table."""
+    last: list[sort_order.Key] = []
     if context.input_format.name == "yson":
         steps = _listed_in_steps(body)
     else:
@@ -91,6 +161,9 @@ def _without_schema(context: Context, body: bytes) -> Iterator[tuple[int, bytes]
         for row in rows:
             if not isinstance(row, Mapping):
                 raise refused("A row is not a map", received=repr(row)[:100])
+        if sorted_by and rows:
+            key = sort_order.check_keys(itertools.chain(last, (sort_order.key_of(row, sorted_by) for row in rows)))
+            last = [] if key is None else [key]
         if rows:
             yield len(rows), b"".join(documents.dumps(row, text=False) + b";" for row in rows)
 
@@ -150,30 +223,30 @@ def read_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
 def _read_static(context: Context, table: Table, path: YPath, names: set[str] | None) -> Answer:
     ranges = None if path.attributes.get("ranges") is None else _listed_in(path, "ranges")
     with context.cluster.database.read() as connection:
-        sizes = static_tables.sizes(connection, table.node.id)
-        spans = list(_spans(ranges, sum(rows for _, rows in sizes)))
+        parts = context.cluster.contents.parts(table.node.chain, table.node.id)
+        spans = list(_spans(ranges, sum(part.count for part in parts)))
 
         @functools.lru_cache(maxsize=1)
-        def piece(number: int) -> bytes:
-            return static_tables.piece(connection, table.node.id, number)
+        def piece(part: Part) -> bytes:
+            return static_tables.piece(connection, part)
 
         pieces, size = kept_on_disk(
-            _written(context.output_format, piece(number), first, end, table, names)
-            for number, first, end in _parts(sizes, spans)
+            _written(context.output_format, piece(part), first, end, table, names)
+            for part, first, end in _parts(parts, spans)
         )
     first, count = spans[0][0] if spans else 0, sum(end - begin for begin, end in spans)
     return Answer.streamed(pieces, size, on_disk=True, start_row_index=first, approximate_row_count=count)
 
 
-def _parts(sizes: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+def _parts(parts: Sequence[Part], spans: Sequence[tuple[int, int]]) -> Iterator[tuple[Part, int, int]]:
     """Return which pieces, from which row of them on, and up to which, have the rows of spans."""
-    begins = [0, *itertools.accumulate(rows for _, rows in sizes)]
+    begins = [0, *itertools.accumulate(part.count for part in parts)]
     for begin, end in spans:
-        for place in range(bisect.bisect_right(begins, begin) - 1, len(sizes)):
+        for place in range(bisect.bisect_right(begins, begin) - 1, len(parts)):
             if begins[place] >= end:
                 break
-            number, rows = sizes[place]
-            yield number, max(0, begin - begins[place]), min(rows, end - begins[place])
+            part = parts[place]
+            yield part, max(0, begin - begins[place]), min(part.count, end - begins[place])
 
 
 def _written(form: Format, piece: bytes, first: int, end: int, table: Table, names: set[str] | None) -> bytes:

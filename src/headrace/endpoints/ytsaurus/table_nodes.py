@@ -13,6 +13,7 @@ from headrace.endpoints.ytsaurus.ids import ObjectType
 from headrace.endpoints.ytsaurus.node_types import NOTHING, Node, NodeType, register
 from headrace.endpoints.ytsaurus.table_state import MOUNTED, UNMOUNTED, Kind, Schema, Table, new_tablets
 from headrace.endpoints.ytsaurus.tablets import STARTS, cell_of, pivots_of, starts_of, tablet_value
+from headrace.endpoints.ytsaurus.tree import Facet
 from headrace.endpoints.ytsaurus.trimming import look_again
 from headrace.endpoints.ytsaurus.values import with_attributes
 from headrace.stores.embedded import queues
@@ -147,7 +148,7 @@ def find_table(context: Context, path: YPath | str, transaction: str | None = No
 class TableNode(NodeType):
     """Tables of all kinds."""
 
-    name = "table"
+    name = table_state.TABLE_TYPE
     object_type = ObjectType.TABLE
     aliases = (CONSUMER_ALIAS, PRODUCER_ALIAS)
 
@@ -156,6 +157,11 @@ class TableNode(NodeType):
         rows, weights = (kept.pop(name, None) for name in STARTS)
         table = self._new(node, kept, alias)
         begins = starts_of(rows, weights, len(table.tablets), len(table.tablets))
+        if table.kind is Kind.STATIC:
+            set_schema(context, table)
+            context.cluster.contents.replace(node.chain, node.id, ())
+            _refuse_export(kept)
+            return kept
         with context.cluster.database.write() as connection:
             table_state.save(connection, table)
             table_objects.create(connection, table, context.cluster.name)
@@ -211,7 +217,6 @@ class TableNode(NodeType):
             if table.kind is Kind.REGISTRATIONS:
                 raise refused(f"{node.path} cannot be removed")
             table_objects.drop(connection, table, context.cluster.name)
-            static_tables.drop(connection, node.id)
             table_state.forget(connection, node)
             if table.kind in _READ:
                 look_again(context, table.name)
@@ -219,6 +224,8 @@ class TableNode(NodeType):
     def move(self, context: Context, node: Node, source: str) -> None:
         with context.cluster.database.write() as connection:
             table = table_state.load(connection, node)
+            if table.dynamic:
+                refuse_in_transaction(node, "moved")
             table_objects.rename(connection, table, source, context.cluster.name)
             if table.kind in _READ:
                 look_again(context, source, node.path)
@@ -228,14 +235,13 @@ class TableNode(NodeType):
             table = table_state.load(connection, source)
             made = dataclasses.replace(table, node=node)
             if table.kind is Kind.STATIC:
-                static_tables.copy(connection, source.id, node.id)
-            elif any(tablet.state == MOUNTED for tablet in table.tablets):
+                return
+            if any(tablet.state == MOUNTED for tablet in table.tablets):
                 raise refused(f"Cannot copy {source.path}: it is mounted", remedy="unmount or freeze it")
-            else:
-                pivots = [tablet.pivot for tablet in table.tablets]
-                made = dataclasses.replace(made, tablets=new_tablets(len(pivots), pivots=pivots))
-                table_objects.create(connection, made, context.cluster.name)
-                table_objects.copy(connection, table, made, context.cluster.database)
+            pivots = [tablet.pivot for tablet in table.tablets]
+            made = dataclasses.replace(made, tablets=new_tablets(len(pivots), pivots=pivots))
+            table_objects.create(connection, made, context.cluster.name)
+            table_objects.copy(connection, table, made, context.cluster.database)
             table_state.save(connection, made)
             if "auto_trim_config" in made.options:
                 look_again(context, made.name)
@@ -258,6 +264,7 @@ class TableNode(NodeType):
         with context.cluster.database.write() as connection:
             table = table_state.load(connection, node)
             if name == "auto_trim_config":
+                refuse_in_transaction(node, "given an auto_trim_config")
                 _set_auto_trim(context, table, value)
                 return True
             for role in _ROLES:
@@ -268,6 +275,7 @@ class TableNode(NodeType):
     def remove_attribute(self, context: Context, node: Node, name: str) -> bool:
         if name != "auto_trim_config":
             return False
+        refuse_in_transaction(node, "made to lose its auto_trim_config")
         with context.cluster.database.write() as connection:
             _set_auto_trim(context, table_state.load(connection, node), None)
         return True
@@ -280,24 +288,44 @@ def check_role(table: Table) -> None:
             role.check(table.schema)
 
 
+def set_schema(context: Context, table: Table) -> None:
+    """Keep the schema of a static table, for the transaction that sees it and has locked it."""
+    node = table.node
+    context.cypress.tree.put(node.chain[0], node.id, Facet.CONTENT, "", table.schema.to_json().encode())
+
+
+def refuse_in_transaction(node: Node, what: str) -> None:
+    """Raise for what is done to a dynamic table at once, and so cannot be a part of a master transaction."""
+    if node.transaction is not None:
+        raise refused(
+            f"A dynamic table cannot be {what} in a master transaction",
+            received=f"{node.path} in transaction {node.transaction}",
+            remedy="do it outside of transactions",
+        )
+
+
 def make_dynamic(context: Context, table: Table) -> None:
     """Turn a static table into a dynamic one with the same rows, which is not mounted."""
+    refuse_in_transaction(table.node, "made")
     schema = table.schema.with_unique_keys
     if not schema.columns or not schema.strict:
         raise refused(f"{table.name} needs a strict schema to become dynamic")
     database = context.cluster.database
+    node, tree = table.node, context.cypress.tree
     with database.write() as connection:
-        made = Table(table.node, Kind.SORTED if schema.keys else Kind.QUEUE, schema, new_tablets(1))
-        pieces = static_tables.pieces(connection, table.node.id)
+        context.cypress.locks.check(node.chain, node.id, node.path)
+        made = Table(node, Kind.SORTED if schema.keys else Kind.QUEUE, schema, new_tablets(1))
         table_objects.create(connection, made, context.cluster.name)
         table_state.save(connection, made)
-        for piece in pieces:
-            rows = rows_decoding.decode_rows(piece, schema.columns)
+        for part in context.cluster.contents.parts(node.chain, node.id):
+            rows = rows_decoding.decode_rows(static_tables.piece(connection, part), schema.columns)
             if made.kind is Kind.QUEUE:
                 EmbeddedQueue(database, made.name).append(rows)
             else:
                 EmbeddedTable(database, made.name).put(schema.layout.to_stored(rows))
-        static_tables.drop(connection, table.node.id)
+        for facet in (Facet.CONTENT, Facet.PARTS):
+            tree.put(node.chain[0], node.id, facet, "", None)
+        context.cypress.touch(context, node)
 
 
 def _set_auto_trim(context: Context, table: Table, config: Any) -> None:
@@ -321,7 +349,7 @@ def _refuse_export(attributes: Mapping[str, Any]) -> None:
 def _row_count(context: Context, table: Table) -> int:
     with context.cluster.database.read() as connection:
         if table.kind is Kind.STATIC:
-            return static_tables.row_count(connection, table.node.id)
+            return context.cluster.contents.totals(table.node.chain, table.node.id)[1]
         if table.kind is Kind.QUEUE:
             state = queues.load(connection, table.name)
             return sum(each.bounds.rows for each in queues.partitions(connection, state))
@@ -341,13 +369,20 @@ def _size(context: Context, table: Table) -> int:
             state = queues.load(connection, table.name)
             return sum(each.bounds.bytes for each in queues.partitions(connection, state))
         if table.kind is Kind.STATIC:
-            return static_tables.size(connection, table.node.id)
+            return context.cluster.contents.totals(table.node.chain, table.node.id)[2]
     return 0
+
+
+def _chunk_count(context: Context, table: Table) -> int:
+    if table.kind is Kind.STATIC:
+        return context.cluster.contents.totals(table.node.chain, table.node.id)[0]
+    return 1
 
 
 def _schema_value(context: Context, table: Table) -> Any:
     attributes = {"strict": table.schema.strict, "unique_keys": table.schema.unique_keys}
-    return with_attributes(schema_of(table.schema.columns), attributes)
+    by = [{"name": name, "type": "any", "sort_order": "ascending"} for name in table.schema.sorted_by]
+    return with_attributes(schema_of((*columns_of(by), *table.schema.columns)), attributes)
 
 
 def _tablets(context: Context, table: Table) -> Any:
@@ -368,13 +403,13 @@ _OF_TABLES: Mapping[str, Callable[[Context, Table], Any]] = {
     "schema": _schema_value,
     "schema_mode": lambda context, table: "strong" if table.schema.columns else "weak",
     "dynamic": lambda context, table: table.dynamic,
-    "sorted": lambda context, table: bool(table.schema.keys),
-    "key_columns": lambda context, table: [column.name for column in table.schema.keys],
-    "sorted_by": lambda context, table: [column.name for column in table.schema.keys] or NOTHING,
+    "sorted": lambda context, table: bool(table.schema.key_names),
+    "key_columns": lambda context, table: list(table.schema.key_names),
+    "sorted_by": lambda context, table: list(table.schema.key_names) or NOTHING,
     # A cluster does not count the rows of dynamic tables, only those of their chunks.
     "row_count": lambda context, table: NOTHING if table.dynamic else _row_count(context, table),
     "chunk_row_count": _row_count,
-    "chunk_count": lambda context, table: 1,
+    "chunk_count": _chunk_count,
     "uncompressed_data_size": _size,
     "compressed_data_size": _size,
     "data_weight": _size,

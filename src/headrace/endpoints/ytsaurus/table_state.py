@@ -2,7 +2,7 @@
 
 The rows of a dynamic table stand in an object of the embedded store of the same name as the node's path: a sorted
 table in a table, an ordered one in a queue, a queue consumer in a consumer, a queue producer in a producer. Static
-tables have no such object.
+tables have no such object: their schema is the content of their node, so each master transaction sees its own.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.ids import ObjectType, new_id
 from headrace.endpoints.ytsaurus.node_types import Node
 from headrace.endpoints.ytsaurus.table_layout import SortedLayout
+from headrace.endpoints.ytsaurus.tree import Facet, seen
 from headrace.endpoints.ytsaurus.values import attributes_of
 from headrace.wire.ytsaurus.errors import Code, YtError
 from headrace.wire.ytsaurus.types import YtColumn, columns_of, schema_of
@@ -30,6 +31,7 @@ DDL = """
 CREATE TABLE IF NOT EXISTS yt_table (node TEXT PRIMARY KEY, kind TEXT NOT NULL, schema TEXT NOT NULL,
     tablets TEXT NOT NULL, options TEXT NOT NULL) WITHOUT ROWID;
 """
+TABLE_TYPE = "table"
 MOUNTED, UNMOUNTED, FROZEN = "mounted", "unmounted", "frozen"
 ROW_LIMIT = 100_000
 """Rows of one tablet that a transaction may change."""
@@ -66,17 +68,24 @@ class Schema:
         unique_keys: keys are unique, as in every sorted dynamic table.
         binary_strings: columns of type ``string`` hold any bytes. Otherwise they are texts: in tables that the endpoint
             itself looks into, and in dynamic ones that were made when it had only texts.
+        sorted_by: the columns by which rows without columns of a schema are sorted, as they were written.
     """
 
     columns: tuple[YtColumn, ...]
     strict: bool = True
     unique_keys: bool = False
     binary_strings: bool = False
+    sorted_by: tuple[str, ...] = ()
 
     @property
     def keys(self) -> tuple[YtColumn, ...]:
         """The key columns."""
         return tuple(column for column in self.columns if column.sort_order is not None)
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The names of the columns by which rows are sorted."""
+        return tuple(column.name for column in self.keys) or self.sorted_by
 
     @property
     def with_unique_keys(self) -> Schema:
@@ -97,6 +106,7 @@ class Schema:
     def to_json(self) -> str:
         """Return the schema as it is kept."""
         kept = {name: getattr(self, name) for name in ("strict", "unique_keys", "binary_strings")}
+        kept["sorted_by"] = list(self.sorted_by)
         return json.dumps({**kept, "columns": schema_of(self.columns)}, default=_plain)
 
     @classmethod
@@ -185,7 +195,7 @@ def new_tablets(count: int, state: str = UNMOUNTED, pivots: Sequence[tuple[Any, 
 
 
 def save(connection: apsw.Connection, table: Table) -> None:
-    """Keep a table as it is now, inside the caller's write transaction."""
+    """Keep a dynamic table as it is now, inside the caller's write transaction."""
     tablets = json.dumps([dataclasses.astuple(tablet) for tablet in table.tablets], default=_plain)
     connection.execute(
         "INSERT OR REPLACE INTO yt_table VALUES (?, ?, ?, ?, ?)",
@@ -194,11 +204,15 @@ def save(connection: apsw.Connection, table: Table) -> None:
 
 
 def load(connection: apsw.Connection, node: Node) -> Table:
-    """Return the table of a node.
+    """Return the table of a node, as the master transaction of the node sees it.
 
     Raises:
         YtError: the node is no table.
     """
+    if node.type == TABLE_TYPE:
+        static = seen(lambda sql, bindings: list(connection.execute(sql, bindings)), node.chain, node.id, Facet.CONTENT)
+        if static is not None:
+            return Table(node, Kind.STATIC, _schema(bytes(static).decode(), Kind.STATIC), ())
     found = connection.execute(
         "SELECT kind, schema, tablets, options FROM yt_table WHERE node = ?", (node.id,)
     ).fetchone()
@@ -216,7 +230,8 @@ def forget(connection: apsw.Connection, node: Node) -> None:
 @functools.lru_cache(maxsize=256)
 def _schema(text: str, kind: str) -> Schema:
     kept = json.loads(text)
-    schema = Schema(columns_of(kept["columns"]), kept["strict"], kept["unique_keys"])
+    sorted_by = tuple(kept.get("sorted_by", ()))
+    schema = Schema(columns_of(kept["columns"]), kept["strict"], kept["unique_keys"], sorted_by=sorted_by)
     # Earlier versions kept no such mark. Rows of static tables are YSON, which was never but bytes.
     return schema.of_bytes if kept.get("binary_strings", kind == Kind.STATIC) else schema
 

@@ -10,7 +10,14 @@ from headrace.endpoints.ytsaurus import table_state
 from headrace.endpoints.ytsaurus.clock import timestamp_of
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.errors import refused
-from headrace.endpoints.ytsaurus.table_nodes import check_role, find_table, make_dynamic
+from headrace.endpoints.ytsaurus.node_types import Node
+from headrace.endpoints.ytsaurus.table_nodes import (
+    check_role,
+    find_table,
+    make_dynamic,
+    refuse_in_transaction,
+    set_schema,
+)
 from headrace.endpoints.ytsaurus.table_objects import queue_schema
 from headrace.endpoints.ytsaurus.table_state import FROZEN, MOUNTED, UNMOUNTED, Kind, Schema, Table, new_tablets
 from headrace.endpoints.ytsaurus.tablets import STARTS, pivots_of, starts_of, uniform_pivots
@@ -186,12 +193,17 @@ def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer
     if table.schema.binary_strings:
         schema = schema.of_bytes
     if table.kind is Kind.STATIC:
-        table = dataclasses.replace(table, schema=schema)
+        known, table = table.schema, dataclasses.replace(table, schema=schema)
         if parameters.flag("dynamic"):
             make_dynamic(context, table)
-        else:
-            _save(context, table)
+        elif given is not None:
+            node = table.node
+            context.cypress.locks.need(node.chain, node.id, node.path)
+            _check_order_kept(context, node, known, schema)
+            set_schema(context, table)
+            context.cypress.touch(context, node)
         return Answer.structured({})
+    refuse_in_transaction(table.node, "altered")
     if not parameters.flag("dynamic", True):
         raise refused("A dynamic table does not become a static one", received=table.name)
     if given is None:
@@ -210,6 +222,19 @@ def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer
         check_role(new)
         table_state.save(connection, new)
     return Answer.structured({})
+
+
+def _check_order_kept(context: Context, node: Node, known: Schema, schema: Schema) -> None:
+    """Raise for a schema that promises an order, or unique keys, which the rows of a static table need not have."""
+    sorted_so = known.key_names[: len(schema.key_names)] == schema.key_names
+    unique = not schema.unique_keys or (known.unique_keys and schema.key_names == known.key_names)
+    if not (sorted_so and unique) and context.cluster.contents.totals(node.chain, node.id)[1]:
+        raise refused(
+            f"Cannot change schema of {node.path}: its rows are not sorted so, or their keys may not be unique",
+            received=", ".join(schema.key_names),
+            valid=", ".join(known.key_names) or "no key columns",
+            remedy="write the rows into a table that has the schema",
+        )
 
 
 def _added_columns(table: Table, schema: Schema) -> tuple[Any, ...]:

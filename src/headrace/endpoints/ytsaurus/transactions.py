@@ -136,16 +136,19 @@ class Transactions:
         ]
         for node in gone:
             self.on_gone(parents, node)
-        self._tree.merge(transaction_id, transaction.parent, snapshots)
+        self._tree.merge(transaction_id, parents, snapshots, time.time_ns() // 1000)
         for node in gone:
             self._tree.forget(transaction.parent, node)
+            self._locks.orphan(node)
         self._end(transaction_id)
+        self._stop_counting(transaction_id)
         self._locks.pass_on(transaction_id, transaction.parent)
         self._grant()
 
     def abort(self, transaction_id: str) -> None:
         """Forget all changes, and those of nested transactions."""
         self._abort(self.get(transaction_id))
+        self._stop_counting(transaction_id)
         self._grant()
 
     def nested(self, transaction_id: str) -> list[Transaction]:
@@ -153,7 +156,7 @@ class Transactions:
         return self._select("WHERE parent = ?", (transaction_id,))
 
     def abort_expired(self) -> None:
-        """Abort all transactions whose time is over."""
+        """Abort all transactions whose time is over; afterwards nobody finds a lock of theirs."""
         with self._guard:
             now = time.monotonic()
             may_be = any(expiry <= now for expiry in self._expiry.values())
@@ -166,13 +169,14 @@ class Transactions:
             self._grant()
             there = {transaction.id for transaction in self.all()}
         with self._guard:
-            # What was begun in a transaction of the store that was undone is forgotten, too.
+            # Only now, after the commit: until then another thread that looks has to wait for it. What was begun in a
+            # transaction of the store that was undone is forgotten, too.
             self._expiry = {key: expiry for key, expiry in self._expiry.items() if key in there or expiry > now}
 
     def _abort(self, transaction: Transaction) -> None:
         for nested in self.nested(transaction.id):
             self._abort(nested)
-        parents = self._chain_of(transaction.parent)
+        parents = self.chain_of(transaction.parent)
         snapshots = {lock.node for lock in self._locks.of_transaction(transaction.id) if lock.mode == SNAPSHOT}
         made = [
             node
@@ -188,8 +192,8 @@ class Transactions:
         self._locks.drop(transaction.id)
         self._end(transaction.id)
 
-    def _chain_of(self, transaction_id: str) -> tuple[str, ...]:
-        """Return the chain of a transaction, whether its time is over or not."""
+    def chain_of(self, transaction_id: str) -> tuple[str, ...]:
+        """Return the chain of a transaction as `chain` does, whether its time is over or not."""
         chain = []
         while transaction_id != TRUNK:
             chain.append(transaction_id)
@@ -198,10 +202,12 @@ class Transactions:
         return (*chain, TRUNK)
 
     def _grant(self) -> None:
-        self._locks.grant({transaction.id: self._chain_of(transaction.id) for transaction in self.all()})
+        self._locks.grant({transaction.id: self.chain_of(transaction.id) for transaction in self.all()})
 
     def _end(self, transaction_id: str) -> None:
         self._database.query("DELETE FROM yt_transaction WHERE id = ?", (transaction_id,))
+
+    def _stop_counting(self, transaction_id: str) -> None:
         with self._guard:
             self._expiry.pop(transaction_id, None)
 
