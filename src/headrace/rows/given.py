@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import SchemaError
+from headrace.errors import SchemaError, shown
 from headrace.model import Column, RowSchema
 from headrace.ports import Rows
 from headrace.rows.arrow_values import from_arrow
@@ -207,8 +207,7 @@ def _shown(value: Any) -> str | None:
         except (ValueError, OverflowError):
             # Python has no such value: a text that is not UTF-8, a date out of its calendar.
             return None
-    text = ascii(value)
-    return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__})"
+    return shown(value)
 
 
 def _nulls(length: int, data_type: pa.DataType) -> pa.ChunkedArray:
