@@ -86,9 +86,6 @@ def parse_columns(columns: Mapping[str, str | pa.DataType] | pa.Schema) -> tuple
 def _parse_column(name: str, kind: str | pa.DataType) -> Column:
     if isinstance(kind, str) and (found := _NOT_NULL.fullmatch(kind)):
         return Column(name, parse_type(found[1]), nullable=False)
-    if not isinstance(kind, str | pa.DataType):
-        valid = 'the name of a type, such as "long", or an Arrow type'
-        raise SchemaError(f"column {name!r} has no type", received=shown(kind), valid=valid)
     return Column(name, parse_type(kind))
 
 

@@ -118,9 +118,13 @@ def _directory(url: str | os.PathLike[str], scheme: str | None) -> Path:
 
 
 def _file_path(url: str) -> Path:
-    parts = urlsplit(url)
-    if parts.netloc not in ("", "localhost") or parts.query or parts.fragment or not parts.path:
-        raise OptionError(
-            "a file URL names a directory of this machine and nothing else", received="file://…", valid=VALID_URLS
-        )
+    wrong = OptionError(
+        "a file URL names a directory of this machine and nothing else", received="file://…", valid=VALID_URLS
+    )
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise wrong from None
+    if parts.netloc not in ("", "localhost") or parts.query or parts.fragment or not parts.path or "%00" in parts.path:
+        raise wrong
     return Path(unquote(parts.path))

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from headrace.errors import SchemaError
+from headrace.errors import SchemaError, shown
 
 _DAY_TIME_UNITS = ("day", "hour", "minute", "second")
 _NAMED: dict[str, pa.DataType] = {
@@ -70,6 +70,8 @@ def parse_type(text: str | pa.DataType) -> pa.DataType:
     """
     if isinstance(text, pa.DataType):
         return parse_type(type_name(text))
+    if not isinstance(text, str):
+        raise SchemaError("a type is a name or an Arrow type", received=shown(text), valid=VALID_TYPE_NAMES)
     return _Parser(text).parse()
 
 

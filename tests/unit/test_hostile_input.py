@@ -37,8 +37,8 @@ CALLS = [
 ]
 # They are optional, and tests need them.
 FILLED = {"exist_ok", "overwrite", "sequence_number"}
-# A client has begun to read one tunnel, and is none of the other.
-REFUSED = {("base", "check_reader"), ("stream", "client")}
+# Partitions have other numbers; a client has begun to read one tunnel, and is none of the other.
+REFUSED = {("table", "merge"), ("base", "check_reader"), ("stream", "client")}
 EXAMPLES = int(os.environ.get("HEADRACE_CHAOS_INPUTS", "0")) or 150
 
 
@@ -92,7 +92,6 @@ def valid_arguments(found: dict[str, Any], receiver: str, method: str) -> dict[s
         named |= {"rows": 1, "start": Start(StartKind.LATEST)}
     if receiver == "table":
         named |= {"columns": {}}
-        named |= dict(zip(("left", "right"), found["table"].split(), strict=True)) if method == "merge" else {}
     if receiver == "publisher":
         named |= {"batch": 1, "rows": batches, "writes": [Write("t", RowChange.PUT, ())]}
         named |= {"advances": [Advance("c", "q", {0: 0})]}
