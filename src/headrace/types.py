@@ -170,7 +170,8 @@ class _Parser:
 
     def _number(self) -> int:
         word = self._next()
-        if not (word.isascii() and word.isdigit()):
+        # No more digits than a decimal can have anywhere: Python refuses to read very long numbers.
+        if not re.fullmatch("[0-9]{1,9}", word):
             raise self._error(word)
         return int(word)
 

@@ -108,8 +108,8 @@ def test_streaming_sql(spark: SparkSession, store: Store, tmp_path: Path) -> Non
     place = f"store = '{store.url}'"
     session.run(
         f"""
-        CREATE TABLE `the source` USING headrace OPTIONS ({place}, table.name = '{TABLE}');
-        CREATE TABLE `the sink` USING headrace OPTIONS ({place}, table.name = '{SINK}');
+        CREATE TABLE `the source` USING headrace OPTIONS ({place}, table = '{TABLE}');
+        CREATE TABLE `the sink` USING headrace OPTIONS ({place}, table = '{SINK}');
         CREATE SCAN changes ON `the source` USING STREAM OPTIONS (tunnel = 'my.tunnel');
         CREATE STREAM job OPTIONS (checkpointLocation = '{tmp_path / "checkpoint"}')
             INSERT INTO `the sink` SELECT {", ".join(map(quoted, COLUMNS))} FROM changes;

@@ -62,7 +62,7 @@ def test_every_argument_of_a_port_is_what_its_annotation_says_or_refused(port: t
         for value in VALUES:
             try:
                 checked = checks[parameter.name](value, parameter.name)
-            except OptionError as error:
+            except HeadraceError as error:
                 message = str(error).encode()
             else:
                 message = parameter.name.encode()

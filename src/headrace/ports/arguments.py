@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from headrace.errors import OptionError, shown
+from headrace.errors import OptionError, SchemaError, shown
 from headrace.model import KeyValue, parse_columns
 
 Check: TypeAlias = Callable[[Any, str], Any]
@@ -105,9 +105,10 @@ def whole(value: Any, name: str) -> int:
     """Check a whole number: partitions, row indexes, counts."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise OptionError(f"{name} is a whole number", received=shown(value), valid="an int")
-    if not -_LARGEST - 1 <= value <= _LARGEST:
+    number = int(value)
+    if not -_LARGEST - 1 <= number <= _LARGEST:
         raise OptionError(f"{name} is out of range", received=shown(value), valid=f"{-_LARGEST - 1} to {_LARGEST}")
-    return int(value)
+    return number
 
 
 def moment(value: Any, name: str) -> float:
@@ -253,6 +254,11 @@ def columns(value: Any, name: str) -> Any:
     """Check that columns are given as a mapping or schema; their names and types are checked where they are parsed."""
     if not isinstance(value, Mapping | pa.Schema):
         parse_columns(value)
+    if isinstance(value, pa.Schema):
+        try:
+            value.names  # noqa: B018 (names are decoded when they are asked for)
+        except UnicodeDecodeError as error:
+            raise SchemaError("the name of a column is not UTF-8", received=repr(error.object)) from None
     return value
 
 
