@@ -16,8 +16,8 @@ from headrace.cli.main import main
 
 # What arguments that are not UTF-8 look like, numbers that no store has, JSON that is no key, paths that no file has.
 HOSTILE = ["", "\udcff", "\ud800=\ud800", "9" * 25, "9" * 5_000, "nan", '{"id": "\\ud800"}', "0=nan", "/" + "y" * 5_000]
-# They begin services and sessions, or look at the machine.
-LEFT_OUT = {"demo", "serve", "bench", "run", "sql", "doctor", "stream"}
+# They begin services and sessions, look at the machine, or follow what comes.
+LEFT_OUT = {"demo", "serve", "bench", "run", "sql", "doctor", "stream", "tail"}
 NAMES = {"table": "t", "queue": "q", "consumer": "c", "tunnel": "tn"}
 
 

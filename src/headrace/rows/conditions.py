@@ -96,7 +96,11 @@ def operands(column: Column, predicate: Predicate) -> pa.Array:
         )
     values = [value]
     if operator == "in":
-        if isinstance(value, str | bytes) or not isinstance(value, Iterable) or not getattr(value, "ndim", 1):
+        if (
+            isinstance(value, str | bytes | memoryview)
+            or not isinstance(value, Iterable)
+            or not getattr(value, "ndim", 1)
+        ):
             raise OptionError("the operator 'in' needs a list of values", received=shown(value))
         values = list(value)
         if len(values) > MAX_VALUES:
