@@ -55,13 +55,14 @@ class HeadraceError(Exception):
         valid: str | Iterable[object] | None = None,
         remedy: str | None = None,
     ) -> None:
+        problem = printable(problem)
         self.problem = problem
-        self.received = None if received is None else str(received)
+        self.received = None if received is None else _cut(printable(received), _LONGEST_RECEIVED)
         if valid is None or isinstance(valid, str):
-            self.valid = valid
+            self.valid = None if valid is None else printable(valid)
         else:
-            self.valid = ", ".join(str(value) for value in valid) or "nothing here yet"
-        self.remedy = remedy
+            self.valid = ", ".join(printable(value) for value in valid) or "nothing here yet"
+        self.remedy = remedy = None if remedy is None else printable(remedy)
         parts = [problem]
         if self.received is not None:
             parts.append(f"received: {self.received}")
@@ -74,6 +75,33 @@ class HeadraceError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors cross process borders (Spark workers, multiprocessing): rebuild from the state.
         return (_rebuild, (type(self), self.args, self.__dict__.copy()))
+
+
+_LONGEST_RECEIVED = 1000
+_LONGEST_SHOWN = 100
+
+
+def shown(value: object) -> str:
+    """Return a value as messages show it: short, with its type, whatever it is."""
+    try:
+        text = ascii(value)
+    except Exception:
+        # A number of more digits than Python writes, or a class whose representation fails.
+        text = f"{value.bit_length()} bits" if isinstance(value, int) else "not printable"
+    return f"{_cut(text, _LONGEST_SHOWN)} ({type(value).__name__})"
+
+
+def printable(value: object) -> str:
+    """Return the text of a value so that it can be encoded: surrogates become escapes."""
+    try:
+        text = str(value)
+    except Exception:
+        return shown(value)
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _rebuild(kind: type[HeadraceError], args: tuple[Any, ...], state: dict[str, Any]) -> Any:
@@ -127,10 +155,10 @@ class SqlError(HeadraceError):
             before = text[:offset]
             self.line = before.count("\n") + 1
             self.column = offset - (before.rfind("\n") + 1) + 1
-            shown = text.split("\n")[self.line - 1]
-            caret = "".join("\t" if char == "\t" else " " for char in shown[: self.column - 1]) + "^"
+            line = text.split("\n")[self.line - 1]
+            caret = "".join("\t" if char == "\t" else " " for char in line[: self.column - 1]) + "^"
             where = f"line {self.line}, column {self.column}"
-            self.args = (f"{where}: {self.args[0]}\n  {shown}\n  {caret}",)
+            self.args = (f"{where}: {self.args[0]}\n  {printable(line)}\n  {caret}",)
 
 
 class NotFoundError(HeadraceError, LookupError):

@@ -6,14 +6,14 @@ import datetime
 import enum
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import OptionError, SchemaError
+from headrace.errors import OptionError, SchemaError, shown
 from headrace.types import KEY_TYPES, parse_type, type_name
 
 KeyValue: TypeAlias = str | int | bytes
@@ -34,7 +34,7 @@ class Column:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise SchemaError("a column name must be a text that is not empty", received=repr(self.name))
+            raise SchemaError("a column name must be a text that is not empty", received=shown(self.name))
         try:
             self.name.encode()
         except UnicodeEncodeError:
@@ -185,8 +185,8 @@ def parse_where(where: Where | None) -> tuple[Predicate, ...]:
         return ()
     if isinstance(where, Mapping):
         return tuple(_equality(column, value) for column, value in where.items())
-    if isinstance(where, str):
-        raise OptionError("where takes a mapping or a list of conditions", received=repr(where))
+    if isinstance(where, str | bytes) or not isinstance(where, Iterable):
+        raise OptionError("where takes a mapping or a list of conditions", received=shown(where))
     conditions: list[Predicate] = []
     for item in where:
         if isinstance(item, Predicate):
@@ -196,7 +196,7 @@ def parse_where(where: Where | None) -> tuple[Predicate, ...]:
             conditions.append(Predicate(item[0], operator, item[2] if len(item) == 3 else None))
         else:
             raise OptionError(
-                "a condition is (column, operator, value)", received=repr(item), valid=f"operators {OPERATORS}"
+                "a condition is (column, operator, value)", received=shown(item), valid=f"operators {OPERATORS}"
             )
     return tuple(conditions)
 

@@ -42,9 +42,9 @@ def open(url: str | os.PathLike[str], *, create: bool | None = None, **options: 
     """Open a store.
 
     Args:
-        url: a path (``~/`` is the home directory) or a ``file:`` URL of an embedded store's directory, or ``tablestore+https://host[:port]/instance``
-            (``+http`` without encryption) of a Tablestore instance, or ``yt://proxy[:port][//directory]`` of a
-            YTsaurus cluster.
+        url: a path (``~/`` is the home directory) or a ``file:`` URL of an embedded store's directory, or
+            ``tablestore+https://host[:port]/instance`` (``+http`` without encryption) of a Tablestore instance, or
+            ``yt://proxy[:port][//directory]`` of a YTsaurus cluster.
         create: make an embedded store if it is not there; not done unless asked for. An instance is made elsewhere.
         options: of an embedded store: ``synchronous``, which is ``full`` (the default), ``normal`` or ``off``. Of a
             Tablestore instance: ``access_key_id``, ``access_key_secret``, ``sts_token`` and others, see
@@ -161,11 +161,15 @@ def _directory(url: str | os.PathLike[str], scheme: str | None) -> Path:
 
 
 def _file_path(url: str) -> Path:
-    parts = urlsplit(url)
-    if parts.netloc not in ("", "localhost") or parts.query or parts.fragment or not parts.path:
-        raise OptionError(
-            "a file URL names a directory of this machine and nothing else", received="file://…", valid=VALID_URLS
-        )
+    wrong = OptionError(
+        "a file URL names a directory of this machine and nothing else", received="file://…", valid=VALID_URLS
+    )
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise wrong from None
+    if parts.netloc not in ("", "localhost") or parts.query or parts.fragment or not parts.path or "%00" in parts.path:
+        raise wrong
     return _expanded(Path(unquote(parts.path)))
 
 

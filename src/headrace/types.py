@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from headrace.errors import SchemaError
+from headrace.errors import SchemaError, shown
 
 _DAY_TIME_UNITS = ("day", "hour", "minute", "second")
 _NAMED: dict[str, pa.DataType] = {
@@ -70,6 +70,8 @@ def parse_type(text: str | pa.DataType) -> pa.DataType:
     """
     if isinstance(text, pa.DataType):
         return parse_type(type_name(text))
+    if not isinstance(text, str):
+        raise SchemaError("a type is a name or an Arrow type", received=shown(text), valid=VALID_TYPE_NAMES)
     return _Parser(text).parse()
 
 
@@ -168,7 +170,8 @@ class _Parser:
 
     def _number(self) -> int:
         word = self._next()
-        if not (word.isascii() and word.isdigit()):
+        # No more digits than a decimal can have anywhere: Python refuses to read very long numbers.
+        if not re.fullmatch("[0-9]{1,9}", word):
             raise self._error(word)
         return int(word)
 

@@ -101,6 +101,8 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
         ("redis://user:password@host", {}),
         ("file://elsewhere/path", {}),
         ("file:///path?password=x", {}),
+        ("file://[", {}),
+        ("file:///a%00b", {}),
         ("store", {"sync": "full"}),
         ("store", {"synchronous": "sometimes"}),
     ],

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from headrace.errors import HeadraceError, own_message
+from headrace.errors import HeadraceError, own_message, printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,7 +137,7 @@ class ConsoleOutput(Output):
     def note(self, text: str) -> None:
         from rich.text import Text
 
-        self._err.print(Text(text, style="dim"), soft_wrap=True)
+        self._err.print(Text(printable(text), style="dim"), soft_wrap=True)
 
     @contextlib.contextmanager
     def status(self, text: str) -> Iterator[None]:
@@ -164,7 +164,7 @@ class ConsoleOutput(Output):
     def _print_text(self, text: str) -> None:
         from rich.text import Text
 
-        self._out.print(Text(text), soft_wrap=True)
+        self._out.print(Text(printable(text)), soft_wrap=True)
 
     def _print_table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         self._out.print(console_table(columns, rows))
@@ -287,7 +287,7 @@ def to_json(value: object) -> str:
     Instants and dates are ISO 8601 texts, intervals seconds, decimals texts, binary base64; NaN and infinities, for
     which JSON has no numbers, are the texts ``NaN``, ``Infinity`` and ``-Infinity``.
     """
-    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+    return printable(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False))
 
 
 def _plain(value: Any) -> Any:
@@ -345,4 +345,4 @@ def _message(problem: BaseException) -> str:
     else:
         said = _SPARK_DETAILS.split(str(problem), maxsplit=1)[0].strip()
         text = own_message(said) or (f"{type(problem).__name__}: {said}" if said else type(problem).__name__)
-    return "\n".join((text, *getattr(problem, "__notes__", ())))
+    return printable("\n".join((text, *getattr(problem, "__notes__", ()))))

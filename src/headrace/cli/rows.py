@@ -165,7 +165,7 @@ def first_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator
         if limit is None:
             yield batch
             continue
-        yield batch.slice(0, limit)
+        yield batch.slice(0, min(limit, batch.num_rows))
         limit -= min(limit, batch.num_rows)
         if limit == 0:
             return

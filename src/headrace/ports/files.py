@@ -7,13 +7,14 @@ where several processes write to one place.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from headrace.errors import OptionError
+from headrace.ports.arguments import Port
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Content:
     parts: Iterator[bytes]
 
 
-class Upload(ABC):
+class Upload(Port):
     """A file on its way into the store, invisible until `commit`. Used as a context, it is given up if not committed.
 
     What a process that died had written is removed by the store in time.
@@ -80,7 +81,7 @@ class Upload(ABC):
         self.abort()
 
 
-class Files(ABC):
+class Files(Port):
     """The files of a store. Each call is one step: it happens as a whole, and once, whoever else calls."""
 
     @abstractmethod

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from headrace.model import RowChange
+from headrace.ports.arguments import Port
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Advance:
     expected: Mapping[int, int] = field(default_factory=dict)
 
 
-class Publisher(ABC):
+class Publisher(Port):
     """Makes a job's batches visible in a store, each at once and once.
 
     ``job`` is the identity of the job (Spark's query id), ``sink`` tells several sinks of one job apart.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.ports.arguments import Port
 from headrace.ports.tables import Rows
 from headrace.queues import Bounds, ConsumerPartition, ProducerSession, Pushed, QueuePage, QueueSchema, RowRange
 
@@ -59,7 +60,7 @@ class QueueDescription:
     registrations: tuple[Registration, ...]
 
 
-class Queue(ABC):
+class Queue(Port):
     """An append-only table; a row's address is (partition number, row index), given at commit and never reused."""
 
     name: str
@@ -137,7 +138,7 @@ class Queue(ABC):
     def describe(self) -> QueueDescription: ...
 
 
-class Consumer(ABC):
+class Consumer(Port):
     """Named read offsets over the partitions of queues: the index of the first unread row of each."""
 
     name: str
@@ -176,7 +177,7 @@ class Consumer(ABC):
         """Return how far the consumer is in each partition of a queue."""
 
 
-class Producer(ABC):
+class Producer(Port):
     """Sessions of writers outside Spark: each row is taken once, however often it is pushed."""
 
     name: str

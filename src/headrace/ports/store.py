@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from headrace.errors import UnsupportedError
 from headrace.model import Start, TunnelKind
+from headrace.ports.arguments import Port
 from headrace.ports.files import Files
 from headrace.ports.publication import Publisher
 from headrace.ports.queues import Consumer, Producer, Queue, Registration
@@ -79,7 +80,7 @@ class Capabilities:
         return f"exactly once; up to {self.rows_at_once} rows of a batch visible at once, more of them in parts"
 
 
-class Store(ABC):
+class Store(Port):
     """Where tables live."""
 
     url: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from headrace.model import KeyRange, KeyValue, TableSchema, Where
+from headrace.ports.arguments import Port
 
 if TYPE_CHECKING:
     import pandas
@@ -78,7 +79,7 @@ class TrimReport:
     cut_from: tuple[str, ...] = ()
 
 
-class Table(ABC):
+class Table(Port):
     """Rows with a primary key."""
 
     name: str

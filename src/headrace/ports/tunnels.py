@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from headrace.model import (
     Start,
     TunnelKind,
 )
+from headrace.ports.arguments import Port
 from headrace.ports.tables import Table
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class TunnelDescription:
         return None if None in counts else sum(count or 0 for count in counts)
 
 
-class TunnelClient(ABC):
+class TunnelClient(Port):
     """One of several readers that share a tunnel's channels, each channel with one of them at a time.
 
     A client that lets its time-out pass without a heartbeat loses its channels.
@@ -96,7 +97,7 @@ class TunnelClient(ABC):
         """Give all channels back and end; nothing happens if the client has ended."""
 
 
-class Tunnel(ABC):
+class Tunnel(Port):
     """A durable subscription to a table's changes, and the place where its readers' batches are recorded."""
 
     id: str

@@ -18,7 +18,10 @@ def from_arrow(array: pa.Array, target: pa.DataType) -> pa.Array:
         DoesNotFit: a value cannot be held.
     """
     if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+        try:
+            array = array.dictionary_decode()
+        except pa.ArrowException:
+            raise DoesNotFit("not in its dictionary") from None
     if not _goes_into(array.type, target):
         if array.null_count == len(array):
             return pa.nulls(len(array), target)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import OptionError, SchemaError
+from headrace.errors import OptionError, SchemaError, shown
 from headrace.model import Column, Key, KeyRange, KeyValue, Predicate, TableSchema
 from headrace.rows.given import to_column
 from headrace.types import type_name
@@ -68,7 +68,7 @@ def typed_key(schema: TableSchema, key: Sequence[Any]) -> Key:
     if len(key) > len(schema.primary_key):
         raise SchemaError("a key has more values than the table has key columns", received=len(key))
     if None in key:
-        raise SchemaError("a key has a null in it", received=repr(tuple(key)))
+        raise SchemaError("a key has a null in it", received=shown(tuple(key)))
     columns = [schema.column(name) for name in schema.primary_key]
     return tuple(to_column([value], column)[0].as_py() for value, column in zip(key, columns, strict=False))
 
@@ -96,8 +96,12 @@ def operands(column: Column, predicate: Predicate) -> pa.Array:
         )
     values = [value]
     if operator == "in":
-        if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-            raise OptionError("the operator 'in' needs a list of values", received=repr(value))
+        if (
+            isinstance(value, str | bytes | memoryview)
+            or not isinstance(value, Iterable)
+            or not getattr(value, "ndim", 1)
+        ):
+            raise OptionError("the operator 'in' needs a list of values", received=shown(value))
         values = list(value)
         if len(values) > MAX_VALUES:
             raise OptionError("too many values in a condition", received=len(values), valid=f"at most {MAX_VALUES}")

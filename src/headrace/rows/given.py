@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import SchemaError
+from headrace.errors import SchemaError, shown
 from headrace.model import Column, RowSchema
 from headrace.ports import Rows
 from headrace.rows.arrow_values import from_arrow
@@ -44,7 +44,7 @@ def to_arrow(rows: Rows, schema: RowSchema, *, columns: ColumnSet) -> pa.Table:
     if unknown and columns != "keys":
         raise SchemaError(
             f"the rows have a column that the {'table' if primary_key else 'queue'} has not",
-            received=repr(unknown[0]),
+            received=repr(unknown[0]) if isinstance(unknown[0], str) else shown(unknown[0]),
             valid=schema.names,
         )
     for name in primary_key:
@@ -126,13 +126,17 @@ def _check_column_not_null(column: Column, values: pa.ChunkedArray, *, given: bo
 def _by_name(rows: Rows, schema: RowSchema, columns: ColumnSet) -> tuple[_Given, int]:
     """Return the rows as columns, and how many rows there are."""
     if isinstance(rows, pa.Table | pa.RecordBatch):
-        repeated = sorted(name for name, count in Counter(rows.column_names).items() if count > 1)
+        try:
+            names = rows.column_names
+        except UnicodeDecodeError as error:
+            raise SchemaError("the rows have a column whose name is not UTF-8", received=repr(error.object)) from None
+        repeated = sorted(name for name, count in Counter(names).items() if count > 1)
         if repeated:
             raise SchemaError("the rows have a column twice", received=", ".join(repeated))
-        return dict(zip(rows.column_names, rows.columns, strict=True)), rows.num_rows
+        return dict(zip(names, rows.columns, strict=True)), rows.num_rows
     if isinstance(rows, Mapping):
         rows = [rows]
-    if isinstance(rows, Sequence) and not isinstance(rows, str | bytes):
+    if isinstance(rows, Sequence) and not isinstance(rows, str | bytes | memoryview):
         return _from_dicts(rows, _primary_key(schema), columns), len(rows)
     if type(rows).__module__.partition(".")[0] == "pandas" and hasattr(rows, "columns"):
         return _from_pandas(rows, schema), len(rows)
@@ -173,7 +177,14 @@ def _from_pandas(frame: Any, schema: RowSchema) -> Mapping[str, pa.Array | Seque
             # Python objects keep what an inferred Arrow type would have lost, such as the time of a datetime.
             result[name] = series.astype(object).where(series.notna(), None).tolist()
         elif name in schema.names:
-            array = pa.array(series, from_pandas=True)
+            try:
+                array = pa.array(series, from_pandas=True)
+            except (pa.ArrowException, TypeError, ValueError):
+                raise SchemaError(
+                    f"column {name!r} cannot hold values of this type of pandas",
+                    received=str(series.dtype),
+                    valid=type_name(schema.column(name).type),
+                ) from None
             result[name] = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
         else:
             result[name] = ()
@@ -204,11 +215,10 @@ def _shown(value: Any) -> str | None:
     if isinstance(value, pa.Scalar):
         try:
             value = value.as_py()
-        except (ValueError, OverflowError):
-            # Python has no such value: a text that is not UTF-8, a date out of its calendar.
+        except (ValueError, OverflowError, LookupError):
+            # Python has no such value: a text that is not UTF-8, a date out of its calendar, an unknown time zone.
             return None
-    text = ascii(value)
-    return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__})"
+    return shown(value)
 
 
 def _nulls(length: int, data_type: pa.DataType) -> pa.ChunkedArray:

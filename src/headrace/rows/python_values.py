@@ -59,8 +59,7 @@ def _nested(target: pa.DataType) -> Callable[[Sequence[Any], set[type], pa.DataT
 
 def _to_list(values: Sequence[Any], kinds: set[type], target: pa.DataType) -> pa.Array:
     _only(kinds, *_SEQUENCES)
-    if any(isinstance(value, np.ndarray) and not value.ndim for value in values):
-        raise DoesNotFit(WRONG_TYPE)
+    _check_dimensions(values)
     flat = list(chain.from_iterable(value for value in values if value is not None))
     inner = _inside(flat, target.value_field, "[]")
     return build_lists(target, _sizes(values), _valid(values), [inner])
@@ -68,6 +67,7 @@ def _to_list(values: Sequence[Any], kinds: set[type], target: pa.DataType) -> pa
 
 def _to_map(values: Sequence[Any], kinds: set[type], target: pa.DataType) -> pa.Array:
     _only(kinds, Mapping, *_SEQUENCES)
+    _check_dimensions(values)
     pairs = list(
         chain.from_iterable(
             value.items() if isinstance(value, Mapping) else value for value in values if value is not None
@@ -78,6 +78,12 @@ def _to_map(values: Sequence[Any], kinds: set[type], target: pa.DataType) -> pa.
     keys = _inside([pair[0] for pair in pairs], target.key_field, ".key")
     items = _inside([pair[1] for pair in pairs], target.item_field, ".value")
     return build_lists(target, _sizes(values), _valid(values), [keys, items])
+
+
+def _check_dimensions(values: Sequence[Any]) -> None:
+    """Raise `DoesNotFit` for an array of numpy that has no elements to iterate over."""
+    if any(isinstance(value, np.ndarray) and not value.ndim for value in values):
+        raise DoesNotFit(WRONG_TYPE)
 
 
 def _to_struct(values: Sequence[Any], kinds: set[type], target: pa.DataType) -> pa.Array:

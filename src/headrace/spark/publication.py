@@ -99,9 +99,12 @@ class StreamWriter:
             spark = batch_df.sparkSession
 
             def staged(rows: DataFrame, target: Target) -> list[Staged]:
-                def stage_rows(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+                names = rows.columns
+
+                def stage_rows(numbered: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                     import pyarrow as pa
 
+                    given = (pa.RecordBatch.from_arrays(part.columns, names=names) for part in numbered)
                     with open_store(url, **options) as store:
                         receipts = stage(store, target, store.publisher(current, sink), batch, given, most_rows)
                     settle()
@@ -110,7 +113,9 @@ class StreamWriter:
                         [pa.array(ids, pa.int64()), pa.array(counts, pa.int64())], ["id", "rows"]
                     )
 
-                receipts = rows.mapInArrow(stage_rows, _RECEIPT).collect()
+                # PySpark reads the names of the columns here as paths, with dots and back-ticks.
+                numbered = rows.toDF(*(f"c{place}" for place in range(len(names))))
+                receipts = numbered.mapInArrow(stage_rows, _RECEIPT).collect()
                 return [Staged(receipt.id, receipt.rows) for receipt in receipts]
 
             with open_store(url, **options) as store:

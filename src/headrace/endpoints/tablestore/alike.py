@@ -30,6 +30,7 @@ from headrace.endpoints.tablestore.schema import (
 )
 from headrace.endpoints.tablestore.writing import add_columns
 from headrace.model import Column, RowChange, TableSchema
+from headrace.rows.by_position import repeats
 from headrace.stores.embedded.tables import Decided, EmbeddedTable, Found
 from headrace.wire.plainbuffer.decoding import decode_records
 from headrace.wire.plainbuffer.encoding import encode_puts
@@ -96,10 +97,10 @@ class _Update:
     def decide(self, found: Found) -> list[Decided]:
         layout = layout_of(found.schema)
         now = time.time_ns() // 1_000_000
-        columns = [layout.place(*cell).column for cell in self._cells]
-        if any(len(layout.of_name[name]) > 1 for name, _ in self._cells) or self._repeats_a_key(found.schema):
-            return []
         rows = self._rows
+        columns = [layout.place(*cell).column for cell in self._cells]
+        if any(len(layout.of_name[name]) > 1 for name, _ in self._cells) or repeats(rows, found.schema.primary_key):
+            return []
         if layout.timed:
             written = {name: _numpy(rows.column(name).is_valid()) for name in columns}
             timestamps = cell_timestamps(found.rows, layout, now)
@@ -116,11 +117,6 @@ class _Update:
             rows = rows.append_column(TIMESTAMPS, pack_timestamps_of(kept, now, rows.num_rows))
         self.done = True
         return [Decided(RowChange.UPDATE, rows)]
-
-    def _repeats_a_key(self, schema: TableSchema) -> bool:
-        key = list(schema.primary_key)
-        keys = pa.table(self._rows.select(key).columns, names=key)
-        return bool(keys.group_by(key, use_threads=False).aggregate([]).num_rows < keys.num_rows)
 
 
 def _read(schema: TableSchema, records: Sequence[bytes]) -> tuple[pa.RecordBatch, list[tuple[str, CellType]]] | None:

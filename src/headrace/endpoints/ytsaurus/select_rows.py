@@ -15,6 +15,7 @@ from headrace.endpoints.ytsaurus.select_grammar import FUNCTION_PREFIX, Item, No
 from headrace.endpoints.ytsaurus.select_types import Value, check_bytes, check_time, elements, kind, native, shown
 from headrace.endpoints.ytsaurus.select_values import Expressions
 from headrace.model import Predicate
+from headrace.rows.by_position import aggregated
 from headrace.rows.conditions import MAX_VALUES
 from headrace.wire.ytsaurus.types import YtColumn, columns_of, type_parts, untagged
 
@@ -27,7 +28,6 @@ _AGGREGATES = {
     "count": "count",
     "cardinality": "count_distinct",
 }
-_EVERYTHING = "count_all"
 _OPERATORS: dict[type[Node], tuple[str, str]] = {
     exp.EQ: ("=", "="),
     exp.LT: ("<", ">"),
@@ -195,37 +195,29 @@ class _Run:
             keys.append(before.column(item.node, self._alias_of(item)))
             size += keys[-1].nbytes
             check_bytes(size)
-        names = [f"g{index}" for index in range(len(keys))]
-        calls: dict[str, tuple[str, pa.Array]] = {}
+        calls: dict[str, tuple[str, pa.Array | None]] = {}
         for part in self._parts:
             for node in part.find_all(exp.Anonymous):
                 function = _aggregate(node)
                 if function and node.sql() not in calls:
                     calls[node.sql()] = call = self._argument(before, node, function)
-                    size += call[1].nbytes
+                    size += 0 if call[1] is None else call[1].nbytes
                     check_bytes(size)
-        arrays = {f"a{index}": array for index, (_, array) in enumerate(calls.values())}
-        table = pa.table(dict(zip(names, keys, strict=True)) | arrays)
-        wanted = [
-            ([] if function == _EVERYTHING else f"a{index}", function)
-            for index, (function, _) in enumerate(calls.values())
-        ]
         try:
-            found = table.group_by(names, use_threads=False).aggregate(wanted).combine_chunks()
+            groups, results = aggregated(keys, list(calls.values()))
         except pa.ArrowNotImplementedError:
             raise wrong("Rows cannot be grouped by this, or this cannot be aggregated") from None
-        groups = {name: _one(found.column(name)) for name in names}
-        computed = {item.node.sql(): Value(groups[name]) for item, name in zip(self._query.group, names, strict=True)}
-        for item, name in zip(self._query.group, names, strict=True):
+        groups = [_one(column) for column in groups]
+        computed = {item.node.sql(): Value(group) for item, group in zip(self._query.group, groups, strict=True)}
+        for item, group in zip(self._query.group, groups, strict=True):
             if isinstance(item.node, exp.Column) and _renames(item.node, self._query):
                 # What is grouped by its alias is known by itself too.
-                computed[self._query.aliases[item.node.name].sql()] = Value(groups[name])
-        for index, (sql, (function, _)) in enumerate(calls.items()):
-            name = _EVERYTHING if function == _EVERYTHING else f"a{index}_{function}"
-            array = _one(found.column(name))
+                computed[self._query.aliases[item.node.name].sql()] = Value(group)
+        for (sql, (function, _)), result in zip(calls.items(), results, strict=True):
+            array = _one(result)
             computed[sql] = Value(array.cast(pa.uint64()) if function == "count_distinct" else array)
-        columns = {item.name: groups[name] for item, name in zip(self._query.group, names, strict=True)}
-        after = self._over(columns, found.num_rows, computed)
+        columns = {item.name: group for item, group in zip(self._query.group, groups, strict=True)}
+        after = self._over(columns, len(groups[0]), computed)
         if self._query.having is None:
             return after
         mask = after.mask(self._query.having)
@@ -235,10 +227,9 @@ class _Run:
             {sql: Value(_filtered(value.data, mask)) for sql, value in computed.items()},
         )
 
-    def _argument(self, before: Expressions, node: Node, function: str) -> tuple[str, pa.Array]:
+    def _argument(self, before: Expressions, node: Node, function: str) -> tuple[str, pa.Array | None]:
         if function == "count" and [type(each) for each in node.expressions] in ([], [exp.Star]):
-            # Rows are counted; the column is never looked at.
-            return _EVERYTHING, pa.nulls(before.rows)
+            return "count_all", None
         (value,) = before.arguments(node.expressions, 1)
         column = before.column(node.expressions[0])
         if function in ("sum", "mean") and kind(value.type) not in ("int64", "uint64", "double"):

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model import ChangeOp, TableSchema
+from headrace.rows.by_position import sort_indices
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -58,7 +59,7 @@ class Resolved:
 
 def sorted_by_key(rows: pa.Table, schema: TableSchema) -> pa.Table:
     """Return the rows in key order, those of one key in their given order."""
-    return rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in schema.primary_key]))
+    return rows.take(sort_indices(rows, schema.primary_key))
 
 
 def groups_of(rows: pa.RecordBatch | pa.Table, schema: TableSchema) -> Groups:
@@ -177,7 +178,7 @@ def replace_all(
     )
     found = np.concatenate([deleted, replaced, np.zeros(len(inserted), dtype=np.int64)])
     before = old.take(pa.array(found, mask=ops == ChangeOp.INSERT)) if keep_old else None
-    order = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in schema.primary_key])
+    order = sort_indices(rows, schema.primary_key)
     return Resolved(rows.take(order), ops[order.to_numpy()], None if before is None else before.take(order))
 
 
@@ -188,7 +189,7 @@ def match(left: pa.RecordBatch, right: pa.RecordBatch, schema: TableSchema) -> N
     """
     keys = list(schema.primary_key)
     both = pa.Table.from_batches([left.select(keys), right.select(keys)])
-    order = pc.sort_indices(both, sort_keys=[(name, "ascending") for name in keys]).to_numpy().astype(np.int64)
+    order = sort_indices(both, keys).to_numpy().astype(np.int64)
     first = groups_of(both.take(pa.array(order)), schema).first
     second = np.flatnonzero(~first)
     result = np.full(left.num_rows, -1, dtype=np.int64)

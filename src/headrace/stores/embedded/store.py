@@ -13,6 +13,7 @@ import pyarrow as pa
 from headrace.errors import NotFoundError, SchemaError
 from headrace.model import OPERATORS, Start, TableSchema, TunnelKind
 from headrace.ports import Capabilities, Files, Publisher, Table, TableOptions, Tunnel
+from headrace.ports.arguments import flag, text
 from headrace.stores.embedded import objects, tables, tunnels
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.files import EmbeddedFiles
@@ -44,6 +45,7 @@ class EmbeddedStore(QueueStore):
     )
 
     def __init__(self, directory: str | os.PathLike[str], *, create: bool = False, synchronous: str = "full") -> None:
+        create, synchronous = flag(create, "create"), text(synchronous, "option synchronous")
         self._database = Database(Path(directory), create=create, synchronous=synchronous)
         self._seen = threading.local()
         self.url = self._database.directory.as_uri()

@@ -10,9 +10,11 @@ import base64
 import json
 
 from headrace.errors import OptionError
-from headrace.model import FINISHED, Key, Position
+from headrace.model import FINISHED, Key, Position, TableSchema
+from headrace.rows.conditions import typed_key
 from headrace.stores.embedded.keys import key_from_json, key_to_json
 
+_LAST_ROW = (1 << 63) - 1
 BASE_START = Position(base64.b64encode(b'{"k":null}').decode())
 """The position before the first row of a base channel."""
 
@@ -29,13 +31,28 @@ def key_position(key: Key | None) -> Position:
 
 def row_of(position: Position) -> int:
     """Return the log row index that a position of a stream channel stands before."""
-    return int(str(_parsed(position, "r"))) + position.skip
+    row = _parsed(position, "r")
+    if not isinstance(row, int) or not 0 <= row + position.skip <= _LAST_ROW:
+        raise _not_ours(position)
+    return row + position.skip
 
 
 def key_of(position: Position) -> Key | None:
     """Return the key behind which a position of a base channel stands, its ``skip`` aside."""
     value = _parsed(position, "k")
-    return None if value is None else key_from_json(str(value))
+    if value is None:
+        return None
+    try:
+        return key_from_json(str(value))
+    except (LookupError, TypeError, ValueError):
+        raise _not_ours(position) from None
+
+
+def check_key_position(position: Position, schema: TableSchema) -> None:
+    """Raise an error unless a position can be one of a base channel of a table with this key."""
+    key = key_of(position)
+    if position.skip < 0 or (key is not None and len(typed_key(schema, key)) < len(schema.primary_key)):
+        raise _not_ours(position)
 
 
 def is_behind(position: Position, other: Position) -> bool:
@@ -55,11 +72,15 @@ def _position(content: dict[str, object]) -> Position:
 def _decoded(position: Position) -> dict[str, object]:
     try:
         content = json.loads(base64.b64decode(position.token, validate=True))
-    except ValueError:
+    except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        raise OptionError("a position is not one of this store's", received=repr(position.token))
+        raise _not_ours(position)
     return content
+
+
+def _not_ours(position: Position) -> OptionError:
+    return OptionError("a position is not one of this store's", received=repr(position))
 
 
 def _parsed(position: Position, kind: str) -> object:

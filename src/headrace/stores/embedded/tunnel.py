@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import apsw
@@ -33,7 +34,7 @@ from headrace.stores.embedded import basedata, chunks, log, tunnel_clients, tunn
 from headrace.stores.embedded.batches import BatchRecords
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.keys import key_from_json
-from headrace.stores.embedded.tokens import is_behind, key_of, row_of, row_position
+from headrace.stores.embedded.tokens import check_key_position, is_behind, key_of, row_of, row_position
 from headrace.tunnel_requests import microseconds
 
 # How many finished channels are looked at, at once, to be forgotten.
@@ -234,6 +235,7 @@ class EmbeddedTunnel(Tunnel):
                     last = key_of(self._advance(connection, row, until, 0))
                 snapshot = self._snapshot(connection, row)
                 table = tunnels.physical_table(connection, self._object_id)
+                check_key_position(position, table.schema)
                 return basedata.read(connection, table, row.keys, snapshot, position, max_rows, last)
             end = None if until is None or until == FINISHED else row_of(until)
             changes, behind = log.read(connection, row.partition, row_of(position), max_rows, end)
@@ -260,10 +262,11 @@ class EmbeddedTunnel(Tunnel):
         if position == FINISHED:
             return FINISHED
         if row.kind is ChannelKind.STREAM:
-            return row_position(row_of(position) + rows)
+            return row_position(row_of(replace(position, skip=position.skip + rows)))
+        table = tunnels.physical_table(connection, self._object_id)
+        check_key_position(position, table.schema)
         if position.skip + rows == 0:
             return position
-        table = tunnels.physical_table(connection, self._object_id)
         return basedata.advance(connection, table, row.keys, self._snapshot(connection, row), position, rows)
 
     def commit(self, positions: Mapping[str, Position]) -> None:

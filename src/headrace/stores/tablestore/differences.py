@@ -7,9 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model import RowChange, TableSchema
+from headrace.rows.by_position import compared
 from headrace.stores.tablestore.writing import turns
-
-_HERE, _WANTED = "here ", "wanted "
 
 
 def differences(
@@ -29,25 +28,17 @@ def differences(
         (batch,) = wanted.to_batches()
         (last,) = turns(batch, schema, RowChange.PUT, np.arange(wanted.num_rows))
         wanted = wanted.take(pa.array(last))
-    # Names that no column of a key has: they end in a space.
-    both = _numbered(here, key, _HERE).join(_numbered(wanted, key, _WANTED), key, join_type="full outer")
-    gone = both.filter(pc.is_null(both.column(_WANTED))).column(_HERE)
-    new = both.filter(pc.is_null(both.column(_HERE))).column(_WANTED)
-    kept = both.filter(pc.and_(pc.is_valid(both.column(_HERE)), pc.is_valid(both.column(_WANTED))))
-    old_rows, new_rows = here.take(kept.column(_HERE)), wanted.take(kept.column(_WANTED))
-    changed: np.ndarray = others.take(kept.column(_HERE)).to_numpy()
+    keys = compared(here, wanted, key)
+    old_rows, new_rows = here.take(keys.left), wanted.take(keys.right)
+    changed: np.ndarray = others.take(keys.left).to_numpy()
     for column in schema.attributes:
         changed = changed | ~_same(old_rows.column(column.name), new_rows.column(column.name))
-    put = pa.concat_tables([wanted.take(new), new_rows.filter(pa.array(changed))])
-    return put, here.select(key).take(gone)
+    put = pa.concat_tables([wanted.take(keys.only_right), new_rows.filter(pa.array(changed))])
+    return put, here.select(key).take(keys.only_left)
 
 
 def _one_chunk(rows: pa.Table) -> pa.Table:
     return rows.combine_chunks()
-
-
-def _numbered(rows: pa.Table, key: list[str], name: str) -> pa.Table:
-    return rows.select(key).append_column(name, pa.array(np.arange(rows.num_rows)))
 
 
 def _same(left: pa.ChunkedArray, right: pa.ChunkedArray) -> np.ndarray:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import NotFoundError, OptionError, RowsNotWrittenError, StoreError
 from headrace.model import Key, RowChange, TableSchema
+from headrace.rows.by_position import last_places, sort_indices
 from headrace.stores.tablestore.connection import Connection
 from headrace.stores.tablestore.failures import failure_of
 from headrace.stores.tablestore.write_options import WriteOptions
@@ -210,23 +211,20 @@ def turns(rows: pa.RecordBatch, schema: TableSchema, change: RowChange, places: 
     """
     if not len(places):
         return
-    keys = pa.table(
-        [rows.column(name).take(pa.array(places)) for name in schema.primary_key],
-        names=[f"key{index}" for index in range(len(schema.primary_key))],
-    ).append_column("place", pa.array(places))
-    grouped = keys.group_by(keys.column_names[:-1], use_threads=False).aggregate([("place", "max")])
-    if grouped.num_rows == len(places):
+    keys = rows.select(list(schema.primary_key)).take(pa.array(places))
+    last = last_places(keys, schema.primary_key)
+    if len(last) == len(places):
         yield places
         return
     if change is not RowChange.UPDATE:
         # The last row of a key is what remains of all.
-        yield np.sort(grouped.column("place_max").to_numpy())
+        yield places[last]
         return
-    order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names]).to_numpy()
-    ordered = keys.select(keys.column_names[:-1]).take(order)
+    order = sort_indices(keys, schema.primary_key).to_numpy()
+    ordered = keys.take(pa.array(order))
     same = np.ones(len(order) - 1, np.bool_)
     for name in ordered.column_names:
-        values = ordered.column(name).combine_chunks()
+        values = ordered.column(name)
         same &= pc.equal(values[1:], values[:-1]).to_numpy(zero_copy_only=False)
     first = np.concatenate([[True], ~same])
     starts = np.flatnonzero(first)

@@ -12,6 +12,7 @@ from yt.wrapper import YtClient
 
 from headrace.model import RowChange
 from headrace.rows import check_not_null
+from headrace.rows.by_position import compared, last_places, repeats
 from headrace.stores.ytsaurus.connection import ROWS_PER_TABLET, Connection, parts
 from headrace.stores.ytsaurus.schemas import TableLayout
 
@@ -99,7 +100,7 @@ def _runs(keys: pa.Table, patterns: np.ndarray) -> Iterator[np.ndarray]:
 
     Rows of different keys may change places. Where a key stands twice, the rows stay as they are, in runs.
     """
-    if keys.group_by(keys.column_names).aggregate([]).num_rows == keys.num_rows:
+    if not repeats(keys, keys.column_names):
         for pattern in range(int(patterns.max()) + 1):
             yield np.flatnonzero(patterns == pattern)
         return
@@ -109,11 +110,9 @@ def _runs(keys: pa.Table, patterns: np.ndarray) -> Iterator[np.ndarray]:
 
 def last_of_each_key(rows: pa.Table, key: list[str]) -> pa.Table:
     """Return the last row of each key, in the order of the rows."""
-    numbered = rows.select(key).append_column("\0number", pa.array(np.arange(rows.num_rows)))
-    last = numbered.group_by(key).aggregate([("\0number", "max")]).column("\0number_max")
-    return rows.take(pa.array(np.sort(last.to_numpy())))
+    return rows.take(pa.array(last_places(rows, key)))
 
 
 def keys_gone(here: pa.Table, wanted: pa.Table) -> pa.Table:
     """Return the keys of ``here`` that are not in ``wanted``; both have the key columns only."""
-    return here.combine_chunks().join(wanted.combine_chunks(), here.column_names, join_type="left anti")
+    return here.take(compared(here, wanted, here.column_names).only_left)
