@@ -74,7 +74,7 @@ def _object(number: int, line: bytes, schema: RowSchema) -> dict[str, Any]:
         raise JsonRowError(f"line {number} is no JSON object")
     converted: dict[str, Any] = {}
     for name, value in row.items():
-        if name not in schema.names:
+        if name not in schema:
             raise JsonRowError(f"line {number}: no column {name!r}")
         try:
             converted[name] = _value(value, schema.column(name).type)

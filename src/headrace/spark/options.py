@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from headrace.errors import NotFoundError, OptionError
+from headrace.feeds.limits import Limits
 from headrace.feeds.queue_positions import parse_position
-from headrace.model import Limits, RowChange, Start
+from headrace.model import RowChange, Start
 from headrace.spark.option_values import boolean, duration, limit, names, natural, positive, size, ypath
 from headrace.spark.store_options import configured_proxy, proxy_url, store_options, with_access_key
 

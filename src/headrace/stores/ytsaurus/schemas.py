@@ -136,8 +136,8 @@ class QueueLayout:
     @property
     def written(self) -> list[YtColumn]:
         """The columns that a writer gives, and the partition behind them."""
-        names = self.schema.written.names
-        return [*(column for column in self.columns if column.name in names), _TABLET_INDEX]
+        written = self.schema.written
+        return [*(column for column in self.columns if column.name in written), _TABLET_INDEX]
 
     def read(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return pulled rows in headrace's types, without the row index."""
@@ -192,8 +192,8 @@ def queue_schema(schema: QueueSchema, *, binary_strings: bool = False) -> Any:
     system = {TIMESTAMP: "uint64", CUMULATIVE_DATA_WEIGHT: "int64"}
     columns = yt_columns(schema.written.columns, strings_as=_text_type(binary_strings))
     by_name = {column.name: column for column in columns}
-    filled = {name: YtColumn.of(name, yt, required=False) for name, yt in system.items()}
-    return _schema_value([{**by_name, **filled}[name] for name in schema.names], unique_keys=False)
+    by_name |= {name: YtColumn.of(name, yt, required=False) for name, yt in system.items()}
+    return _schema_value([by_name[name] for name in schema.names], unique_keys=False)
 
 
 def _text_type(binary_strings: bool) -> str:
