@@ -94,6 +94,11 @@ def parse_columns(columns: Mapping[str, str | pa.DataType] | pa.Schema) -> tuple
     return tuple(_parse_column(name, kind) for name, kind in columns.items())
 
 
+def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
+    """Return the columns of an Arrow schema whose types are headrace's own already."""
+    return tuple(Column(field.name, field.type, field.nullable) for field in schema)
+
+
 def _parse_column(name: str, kind: str | pa.DataType) -> Column:
     if isinstance(kind, str) and (found := _NOT_NULL.fullmatch(kind)):
         return Column(name, parse_type(found[1]), nullable=False)

@@ -15,6 +15,7 @@ GROUND = {
     "types",
     "model",
     "channels",
+    "column_limits",
     "leases",
     "plans",
     "tunnel_requests",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,7 +163,10 @@ def string_value(token: Token) -> str:
             return quote if match[0][0] == quote else match[0]
         if len(escape) == 1:
             return _ESCAPES.get(escape, escape)
-        return chr(int(escape, 8) if escape.isdigit() else int(escape[1:], 16))
+        code = int(escape, 8) if escape.isdigit() else int(escape[1:], 16)
+        if code > sys.maxunicode:
+            raise ValueError(f"\\{escape} is no character of Unicode")
+        return chr(code)
 
     value = _ESCAPE.sub(replace, quoted[1:-1])
     try:
