@@ -26,6 +26,8 @@ PAGE_BYTES = 32 << 20
 # Above this a concatenated column is cut off by SQLite, and the page is read again with fewer rows.
 _CUT_BYTES = 64 << 20
 
+_TERMS = 100
+
 _SQL_TYPES: dict[pa.DataType, str] = {pa.string(): "TEXT", pa.int64(): "INTEGER", pa.binary(): "BLOB"}
 
 
@@ -251,7 +253,7 @@ class PhysicalTable:
     ) -> int:
         """Return how many rows make a page of the right size, but at least one."""
         # SQLite knows a value's length without reading it.
-        size = " + ".join(["octet_length(f)", *(f"ifnull(octet_length({name}), 0)" for name in blobs)])
+        size = _sum(["octet_length(f)", *(f"ifnull(octet_length({name}), 0)" for name in blobs)])
         sizes = np.fromiter(
             (row[0] for row in connection.execute(f"SELECT {size} FROM ({source})", bindings)), np.int64
         )
@@ -301,6 +303,12 @@ class PhysicalTable:
         connection.execute(
             f"DELETE FROM {self._undo} WHERE snapshot = ? AND {condition.text}", (snapshot, *condition.bindings)
         )
+
+
+def _sum(terms: Sequence[str]) -> str:
+    """Return a sum in parts: SQLite allows no expression of more than 1,000 terms one behind the other."""
+    parts = [" + ".join(terms[start : start + _TERMS]) for start in range(0, len(terms), _TERMS)]
+    return " + ".join(f"({part})" for part in parts)
 
 
 def drop(connection: apsw.Connection, object_id: int) -> None:
