@@ -103,10 +103,14 @@ class FilteringTableReader(TableReader):
 
 
 def _can_evaluate(schema: TableSchema, predicate: Predicate) -> bool:
-    """Tell whether the table has the column, and values of it can be compared; composite ones cannot."""
+    """Tell whether the table has the column, and can be asked for these values; composite ones cannot be compared."""
     import pyarrow as pa
 
+    from headrace.rows.conditions import MAX_VALUES
+
     if predicate.column not in schema:
+        return False
+    if predicate.operator == "in" and len(predicate.value) > MAX_VALUES:
         return False
     only_null = predicate.operator in ("is null", "is not null")
     return only_null or not pa.types.is_nested(schema.column(predicate.column).type)

@@ -80,8 +80,13 @@ def tokenize(text: str) -> Lexed:
     """Cut a text into tokens, leaving out space and comments.
 
     Raises:
-        SqlError: a string, a quoted name or a comment has no end.
+        SqlError: a string, a quoted name or a comment has no end, or a character is half of a surrogate pair.
     """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        shown = text.encode(errors="replace").decode()
+        raise error_at("half of a surrogate pair is no character", shown, error.start) from None
     tokens, comments, endless = _cut(text)
     if endless is not None:
         raise error_at(f"what begins with {text[endless]} here has no end", text, endless)
