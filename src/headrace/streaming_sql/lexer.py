@@ -70,6 +70,7 @@ _PATTERN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_MOST_PARTS = 64
 _BARE_VALUE = re.compile(r"[^\s,;]+")
 _BLOCK_EDGE = re.compile(r"/\*|\*/")
 # Spark takes the rest of these statements as it stands; addresses such as hdfs://host/dir stand there unquoted.
@@ -242,6 +243,12 @@ def _key_ending_at(tokens: list[Token], index: int) -> str:
     if tokens[index].kind is Kind.STRING:
         return tokens[index].text[1:-1]
     first = index
-    while first > 0 and tokens[first - 1].end == tokens[first].start and tokens[first - 1].kind is not Kind.STRING:
+    # A key has few parts; a text without any space must not be looked through once for each of its tokens.
+    earliest = max(0, index - _MOST_PARTS)
+    while (
+        first > earliest
+        and tokens[first - 1].end == tokens[first].start
+        and tokens[first - 1].kind is not Kind.STRING
+    ):
         first -= 1
     return "".join(token.name for token in tokens[first : index + 1])
