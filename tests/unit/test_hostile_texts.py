@@ -25,7 +25,7 @@ from headrace.wire.yson.rows_decoding import decode_rows
 from headrace.wire.ytsaurus.paths import parse_path
 from headrace.wire.ytsaurus.types import YtColumn
 
-DEEP = 3000
+DEEP = 1500
 DIGITS = "9" * 5000
 HOSTILE: Sequence[str] = (
     *(opening * DEEP for opening in ("(", "[", "{", "<", "array<", "/*", "{a=", "f(", "not ", "case when ", "-", "'")),

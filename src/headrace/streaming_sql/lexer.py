@@ -246,9 +246,7 @@ def _key_ending_at(tokens: list[Token], index: int) -> str:
     # A key has few parts; a text without any space must not be looked through once for each of its tokens.
     earliest = max(0, index - _MOST_PARTS)
     while (
-        first > earliest
-        and tokens[first - 1].end == tokens[first].start
-        and tokens[first - 1].kind is not Kind.STRING
+        first > earliest and tokens[first - 1].end == tokens[first].start and tokens[first - 1].kind is not Kind.STRING
     ):
         first -= 1
     return "".join(token.name for token in tokens[first : index + 1])
