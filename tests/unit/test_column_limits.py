@@ -1,4 +1,4 @@
-"""How many columns there are and how deep their types are nested is checked when they are declared, everywhere alike."""
+"""The number of columns and the nesting of their types are checked when they are declared, everywhere alike."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_what_an_earlier_version_created_too_deep_can_be_dropped(shop: EmbeddedS
     shop.create_table("t", {"id": "long", "x": "array<long>"}, "id")
     shop.create_queue("q", {"x": "array<long>"})
     shop.create_tunnel("t", "changes")
-    name, value = nested(kind, levels)
+    _, value = nested(kind, levels)
     deep: Any = pa.int64()
     for _ in range(levels):
         deep = pa.list_(deep) if kind == "array" else pa.map_(pa.string(), deep)
@@ -184,7 +184,7 @@ def test_what_an_earlier_version_created_too_deep_can_be_dropped(shop: EmbeddedS
 
 def test_a_table_and_a_queue_of_the_most_columns_work(shop: EmbeddedStore) -> None:
     columns = wide(MAX_COLUMNS)
-    row = {name: "x" for name in columns} | {"id": 1}
+    row: dict[str, Any] = dict.fromkeys(columns, "x") | {"id": 1}
     table = shop.create_table("t", columns, "id", pre_images=True)
     tunnel = shop.create_tunnel("t", "base", "BaseAndStream")
     table.put(row)

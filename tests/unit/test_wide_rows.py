@@ -26,7 +26,7 @@ from headrace.wire.yson.rows_decoding import decode_rows
 from headrace.wire.yson.rows_encoding import encode_rows
 from headrace.wire.ytsaurus.types import yt_columns
 
-NARROW, WIDE = 40, 160
+NARROW, WIDE = 30, 120
 KINDS = ("double", "string", "array<long>", "boolean")
 CELLS = (1.5, "x", [1, 2], True)
 # Four times the columns are four times the work, less what does not depend on them; sixteen times if it is squared.

@@ -124,7 +124,7 @@ def _scalar(value: Any, data_type: pa.DataType) -> Any:
 
 
 def _bounded(number: decimal.Decimal) -> decimal.Decimal:
-    """Return a number that is not too large for any type: its digits would fill the memory when they are written out."""
+    """Return a number, or raise `ValueError` if its digits would fill the memory."""
     if number.is_finite() and abs(number.adjusted()) > _LARGEST_EXPONENT:
         raise ValueError(f"a number with an exponent above {_LARGEST_EXPONENT}")
     return number

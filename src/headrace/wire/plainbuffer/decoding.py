@@ -230,6 +230,7 @@ def _take(message: Message, cells: Cells, by_name: Mapping[bytes, _Attribute], o
         else:
             others[slice(None) if cells.rows is None else cells.rows] = True
         return
+    assert cells.names is not None
     # By the names of these cells, not those of all columns: a table may have very many columns.
     found = cells.names.dictionary_encode()
     places = found.indices.to_numpy(zero_copy_only=False)
