@@ -131,6 +131,9 @@ class SchemaError(HeadraceError, ValueError):
     """Columns, keys or rows do not fit the table."""
 
 
+_LONGEST_LINE = 500
+
+
 class SqlError(HeadraceError):
     """A statement cannot be parsed or run.
 
@@ -155,10 +158,19 @@ class SqlError(HeadraceError):
             before = text[:offset]
             self.line = before.count("\n") + 1
             self.column = offset - (before.rfind("\n") + 1) + 1
-            line = text.split("\n")[self.line - 1]
-            caret = "".join("\t" if char == "\t" else " " for char in line[: self.column - 1]) + "^"
+            shown, place = _excerpt(text.split("\n")[self.line - 1], self.column - 1)
+            caret = "".join("\t" if char == "\t" else " " for char in shown[:place]) + "^"
             where = f"line {self.line}, column {self.column}"
-            self.args = (f"{where}: {self.args[0]}\n  {printable(line)}\n  {caret}",)
+            self.args = (f"{where}: {self.args[0]}\n  {printable(shown)}\n  {caret}",)
+
+
+def _excerpt(line: str, place: int) -> tuple[str, int]:
+    """Return a line, or the part of a long one around a place, and where the place is in it."""
+    if len(line) <= _LONGEST_LINE:
+        return line, place
+    first = max(0, min(place - _LONGEST_LINE // 2, len(line) - _LONGEST_LINE))
+    before, after = "…" if first else "", "…" if first + _LONGEST_LINE < len(line) else ""
+    return f"{before}{line[first : first + _LONGEST_LINE]}{after}", place - first + len(before)
 
 
 class NotFoundError(HeadraceError, LookupError):

@@ -1,4 +1,4 @@
-"""Pure values: columns, keys, changes, positions, channels, batches, limits. No I/O here."""
+"""Pure values: columns, keys, changes, positions, channels, batches. No I/O here."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.cached import cached_property
 from headrace.errors import OptionError, SchemaError, shown
 from headrace.types import KEY_TYPES, parse_type, type_name
 
@@ -54,19 +55,29 @@ class RowSchema:
 
     def column(self, name: str) -> Column:
         """Return the column of that name, or raise `SchemaError`."""
-        for column in self.columns:
-            if column.name == name:
-                return column
-        raise SchemaError("no such column", received=repr(name), valid=self.names)
+        found = self._by_name.get(name)
+        if found is None:
+            raise SchemaError("no such column", received=repr(name), valid=self.names)
+        return found
 
-    @property
+    def __contains__(self, name: object) -> bool:
+        """Tell whether a column has that name."""
+        return name in self._by_name
+
+    # Computed once: code asks for them column by column, and a wide table would pay for the square of its width.
+
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
 
-    @property
+    @cached_property
     def arrow(self) -> pa.Schema:
         """The Arrow schema of the rows."""
         return pa.schema([pa.field(column.name, column.type, nullable=column.nullable) for column in self.columns])
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Column]:
+        return {column.name: column for column in self.columns}
 
 
 def parse_columns(columns: Mapping[str, str | pa.DataType] | pa.Schema) -> tuple[Column, ...]:
@@ -81,6 +92,11 @@ def parse_columns(columns: Mapping[str, str | pa.DataType] | pa.Schema) -> tuple
         valid = 'a mapping of names to types, {"user": "string", "ms": "long not null"}, or an Arrow schema'
         raise SchemaError("columns are given in another form", received=f"a {type(columns).__name__}", valid=valid)
     return tuple(_parse_column(name, kind) for name, kind in columns.items())
+
+
+def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
+    """Return the columns of an Arrow schema whose types are headrace's own already."""
+    return tuple(Column(field.name, field.type, field.nullable) for field in schema)
 
 
 def _parse_column(name: str, kind: str | pa.DataType) -> Column:
@@ -101,13 +117,14 @@ class TableSchema(RowSchema):
             raise SchemaError(
                 "a table needs a primary key of 1 to 4 different columns", received=list(self.primary_key)
             )
+        types = {column.name: column.type for column in self.columns}
         for name in self.primary_key:
-            if name not in self.names:
-                raise SchemaError("the primary key names a column that is not there", received=name, valid=self.names)
-            if self.column(name).type not in KEY_TYPES:
+            if name not in types:
+                raise SchemaError("the primary key names a column that is not there", received=name, valid=types)
+            if types[name] not in KEY_TYPES:
                 raise SchemaError(
                     f"primary key column {name!r} has a type that a key cannot have",
-                    received=type_name(self.column(name).type),
+                    received=type_name(types[name]),
                     valid=[type_name(key_type) for key_type in KEY_TYPES],
                 )
         # A key column is never null, whether its definition says so or not: equal schemas have equal columns.
@@ -123,12 +140,12 @@ class TableSchema(RowSchema):
         key = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key)
         return cls(parse_columns(columns), key)
 
-    @property
+    @cached_property
     def attributes(self) -> tuple[Column, ...]:
         """The columns outside the primary key, in order."""
         return tuple(column for column in self.columns if column.name not in self.primary_key)
 
-    @property
+    @cached_property
     def changes(self) -> pa.Schema:
         """The Arrow schema of `Changes.rows`: every attribute is nullable, for a delete may have none."""
         return pa.schema([pa.field(c.name, c.type, nullable=c.name not in self.primary_key) for c in self.columns])
@@ -412,25 +429,6 @@ class Start:
         if instant.tzinfo is None:
             instant = instant.replace(tzinfo=datetime.UTC)
         return cls(StartKind.TIMESTAMP, instant)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much one batch may hold; None is no limit.
-
-    Attributes:
-        rows_per_channel: at most so many rows from each channel.
-        rows_per_batch: at most so many rows in all, shared over the channels by what they have to give.
-        bytes_per_batch: a soft maximum, in estimated bytes; at least one row per batch is read.
-        min_rows: wait until so many rows are there …
-        max_delay: … or until the oldest waiting row has waited so many seconds.
-    """
-
-    rows_per_channel: int | None = None
-    rows_per_batch: int | None = None
-    bytes_per_batch: int | None = None
-    min_rows: int = 0
-    max_delay: float = 900.0
 
 
 @dataclass(frozen=True)

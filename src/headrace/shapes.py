@@ -75,8 +75,9 @@ class ChangeShape(Shape):
                 remedy="rename the column, or read the table through format tablestore",
             )
         every = pa.schema([pa.field(c.name, c.type) for c in table.columns] + list(CHANGE_COLUMNS))
+        known = set(every.names)
         for name in wanted or ():
-            if name not in every.names:
+            if name not in known:
                 raise SchemaError("no such column in the stream", received=repr(name), valid=every.names)
         self.schema = every if wanted is None else pa.schema([every.field(name) for name in wanted])
         self.pre_images = pre_images
@@ -132,7 +133,7 @@ class TablestoreShape(Shape):
             values, is_key = self._cells(changes, field), field.name in self._table.primary_key
             put = _constant("PUT", count)
             nothing = pa.nulls(count, pa.string())
-            if is_key or field.name not in self._table.names:
+            if is_key or field.name not in self._table:
                 columns += [values, nothing]
                 continue
             present = pc.is_valid(changes.rows.column(field.name))
@@ -152,7 +153,7 @@ class TablestoreShape(Shape):
 
     def _cells(self, changes: Changes, field: pa.Field) -> pa.Array:
         """Return a column's values in the catalog's type; what does not fit becomes null, as in the connector."""
-        if field.name not in self._table.names:
+        if field.name not in self._table:
             return pa.nulls(changes.num_rows, field.type)
         values = changes.rows.column(field.name)
         if values.type == field.type:

@@ -1,9 +1,9 @@
 """Column types: their names, and the Arrow and Spark types they stand for.
 
 A type is written as Spark SQL writes it (``long`` or ``bigint``, ``decimal(10,2)``, ``array<string>``,
-``map<string,long>``, ``struct<id:long not null,note:string>``, nested to any depth) and held as the Arrow type that
-Spark itself has for it, down to names and nullability of inner fields. Elements of arrays and values of maps may be
-declared ``not null`` too, which Spark can have but not write; keys of maps never are null.
+``map<string,long>``, ``struct<id:long not null,note:string>``, nested up to `MAX_NESTING` levels deep) and held as the
+Arrow type that Spark itself has for it, down to names and nullability of inner fields. Elements of arrays and values of
+maps may be declared ``not null`` too, which Spark can have but not write; keys of maps never are null.
 
 A ``timestamp`` is an instant: microseconds since 1970 in UTC. A ``timestamp_ntz`` is a date and time without a place.
 An ``interval day to second``, or a part of one, is a number of microseconds.
@@ -54,10 +54,16 @@ VALID_TYPE_NAMES = (
     "map<type,type>",
     "struct<name:type,…>",
 )
+MAX_NESTING = 30
+"""How many arrays, maps and structs may be inside each other.
+
+Arrow writes and reads 64 levels. A map is two of them, and Spark puts a struct around all columns.
+"""
 KEY_TYPES: tuple[pa.DataType, ...] = (pa.string(), pa.int64(), pa.binary())
 
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|[<>(),:]|\S)")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SHOWN = 200
 # What Spark hides in structs: their fields alone would be another type.
 _SPARK_OWN = (b"variant", b"geometry", b"geography")
 
@@ -66,13 +72,44 @@ def parse_type(text: str | pa.DataType) -> pa.DataType:
     """Return the Arrow type for a type name such as ``"long"``, in any case, or check an Arrow type.
 
     Raises:
-        SchemaError: the name is unknown, or the Arrow type has no place in a table.
+        SchemaError: the name is unknown, the Arrow type has no place in a table, or the type is nested too deep.
     """
     if isinstance(text, pa.DataType):
+        check_nesting(text)
         return parse_type(type_name(text))
     if not isinstance(text, str):
         raise SchemaError("a type is a name or an Arrow type", received=shown(text), valid=VALID_TYPE_NAMES)
     return _Parser(text).parse()
+
+
+def check_nesting(data_type: pa.DataType, column: str = "") -> None:
+    """Raise `SchemaError` if more than `MAX_NESTING` arrays, maps and structs are inside each other in a type."""
+    # Level by level, not by recursion: the type may be deeper than Python's calls can be.
+    level = [data_type]
+    for _ in range(MAX_NESTING + 1):
+        level = [inner for outer in level for inner in _inner_types(outer)]
+        if not level:
+            return
+    raise _too_deep(column)
+
+
+def _inner_types(data_type: pa.DataType) -> list[pa.DataType]:
+    if pa.types.is_map(data_type):
+        return [data_type.key_type, data_type.item_type]
+    return [data_type.field(index).type for index in range(data_type.num_fields)]
+
+
+def _too_deep(column: str = "", at: str = "") -> SchemaError:
+    return SchemaError(
+        f"the type{f' of column {column!r}' if column else ''} is nested too deep{at}",
+        valid=f"at most {MAX_NESTING} arrays, maps and structs inside each other",
+        remedy="keep the inner values as a string, such as JSON, or as binary",
+    )
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
 
 
 class _Parser:
@@ -80,8 +117,11 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = _TOKEN.findall(text)
+        found = list(_TOKEN.finditer(text))
+        self._tokens = [match[1] for match in found]
+        self._starts = [match.start(1) for match in found]
         self._at = 0
+        self._depth = 0
 
     def parse(self) -> pa.DataType:
         found = self._type()
@@ -99,16 +139,23 @@ class _Parser:
                 return self._decimal()
             case "interval":
                 return self._interval()
-            case "array":
-                self._expect("<")
-                element = self._field("element")
-                self._expect(">")
-                return pa.list_(element)
-            case "map":
-                return self._map()
-            case "struct":
-                return self._struct()
+            case "array" | "map" | "struct":
+                return self._composite(name)
         raise self._error(word)
+
+    def _composite(self, name: str) -> pa.DataType:
+        if self._depth == MAX_NESTING:
+            raise _too_deep(at=f" from character {self._starts[self._at - 1] + 1} on")
+        self._depth += 1
+        found = {"array": self._array, "map": self._map, "struct": self._struct}[name]()
+        self._depth -= 1
+        return found
+
+    def _array(self) -> pa.DataType:
+        self._expect("<")
+        element = self._field("element")
+        self._expect(">")
+        return pa.list_(element)
 
     def _field(self, name: str) -> pa.Field:
         """Return a field of the type that follows, with or without ``not null``."""
@@ -143,7 +190,7 @@ class _Parser:
         self._expect("<")
         key = self._type()
         if _has_map(key):
-            raise SchemaError("the key of a map cannot have a map in it", received=repr(self._text))
+            raise SchemaError("the key of a map cannot have a map in it", received=_shown(self._text))
         if self._take("not"):
             self._expect("null")
         self._expect(",")
@@ -160,12 +207,16 @@ class _Parser:
                 name = name[1:-1].replace("``", "`")
             elif not re.fullmatch(r"\w+", name):
                 raise self._error(name)
+            try:
+                name.encode()
+            except UnicodeEncodeError:
+                raise SchemaError("the name of a field must be valid Unicode", received=_shown(name)) from None
             self._take(":")
             fields.append(self._field(name))
         self._expect(">")
         names = [field.name for field in fields]
         if len(set(names)) < len(names):
-            raise SchemaError("a struct has two fields of one name", received=repr(self._text))
+            raise SchemaError("a struct has two fields of one name", received=_shown(self._text))
         return pa.struct(fields)
 
     def _number(self) -> int:
@@ -191,8 +242,8 @@ class _Parser:
             raise self._error(self._tokens[self._at] if self._at < len(self._tokens) else "", f"; expected {word!r}")
 
     def _error(self, found: str, expected: str = "") -> SchemaError:
-        where = f" at {found!r}" if found and found != self._text.strip() else ""
-        return SchemaError(f"unknown column type{where}{expected}", received=repr(self._text), valid=VALID_TYPE_NAMES)
+        where = f" at {_shown(found)}" if found and found != self._text.strip() else ""
+        return SchemaError(f"unknown column type{where}{expected}", received=_shown(self._text), valid=VALID_TYPE_NAMES)
 
 
 def type_name(data_type: pa.DataType) -> str:
@@ -335,7 +386,7 @@ def _has_map(data_type: pa.DataType) -> bool:
 def _year_month(received: str) -> SchemaError:
     return SchemaError(
         "a column cannot have a type that counts months: Arrow carries none between Spark and Python",
-        received=repr(received),
+        received=_shown(received),
         valid=_INTERVAL_NAME,
         remedy="write the number of months as an int",
     )

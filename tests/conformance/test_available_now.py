@@ -10,8 +10,9 @@ import pytest
 
 from headrace.errors import StoreBusyError
 from headrace.feeds import tunnel_feed
+from headrace.feeds.limits import Limits
 from headrace.feeds.tunnel_feed import TunnelFeed
-from headrace.model import INITIAL_BATCH, Channel, ChannelKind, ChannelState, Limits, Position
+from headrace.model import INITIAL_BATCH, Channel, ChannelKind, ChannelState, Position
 from headrace.ports import Store, Table, Tunnel
 from tests.conformance.reading import keys_of, next_batch, replay, run_to_the_end, state_of
 from tests.conformance.stores import require

@@ -20,8 +20,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from headrace.errors import LostRaceError, OptionError
 from headrace.feeds import reading
+from headrace.feeds.limits import Limits
 from headrace.feeds.tunnel_feed import TunnelFeed
-from headrace.model import INITIAL_BATCH, BatchPlan, ChangeOp, Changes, ChannelKind, ChannelPlan, Limits
+from headrace.model import INITIAL_BATCH, BatchPlan, ChangeOp, Changes, ChannelKind, ChannelPlan
 from headrace.ports import Store, Table, Tunnel
 from tests.conformance.reading import Change, State, replay, run_to_the_end, state_of, unpack
 from tests.conformance.stores import Place, require

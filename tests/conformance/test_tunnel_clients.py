@@ -11,9 +11,10 @@ from contextlib import ExitStack
 import pytest
 
 from headrace.errors import ClientGoneError, NotFoundError, SequenceNumberError, TunnelTakenError
+from headrace.feeds.limits import Limits
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.leases import Lease, LeaseStatus, Saved
-from headrace.model import FINISHED, INITIAL_BATCH, ChangeOp, Channel, ChannelState, Limits
+from headrace.model import FINISHED, INITIAL_BATCH, ChangeOp, Channel, ChannelState
 from headrace.ports import Store, Table, Tunnel, TunnelClient
 from headrace.tunnel import ChangeBatch, TunnelWorker
 from tests.conformance.reading import Change, read_batch, state_of, unpack

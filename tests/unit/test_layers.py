@@ -17,6 +17,7 @@ GROUND = {
     "types",
     "model",
     "channels",
+    "column_limits",
     "leases",
     "plans",
     "tunnel_requests",

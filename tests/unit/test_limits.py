@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.feeds.limits import enough_rows, row_budget, share_rows
-from headrace.model import Backlog, Limits
+from headrace.feeds.limits import Limits, enough_rows, row_budget, share_rows
+from headrace.model import Backlog
 
 backlogs = st.dictionaries(
     st.text("abcdef", min_size=1, max_size=2),

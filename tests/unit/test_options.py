@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from headrace.errors import NotFoundError, OptionError
+from headrace.feeds.limits import Limits
 from headrace.feeds.queue_positions import RowStart, check_positions
-from headrace.model import Limits, Start, StartKind
+from headrace.model import Start, StartKind
 from headrace.opening import open as open_store
 from headrace.spark.option_checks import check_options
 from headrace.spark.option_values import names

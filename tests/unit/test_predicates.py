@@ -214,3 +214,15 @@ def test_a_page_goes_straight_to_its_first_key() -> None:
 def test_keys_of_another_shape_are_an_error(key: tuple[Any, ...]) -> None:
     with pytest.raises(SchemaError):
         typed_key(KEY_SCHEMA, key)
+
+
+def test_thousands_of_conditions_are_one_condition_of_sqlite() -> None:
+    codec = RowCodec(SCHEMA)
+    with pytest.raises(OptionError, match="too many values in the conditions; received: 16001"):
+        where(codec, KeyRange(), [Predicate("string", "!=", str(number)) for number in range(16_001)])
+    connection = apsw.Connection(":memory:")
+    table = PhysicalTable(1, SCHEMA, 1)
+    table.create(connection)
+    texts = [Predicate("string", "!=", str(number)) for number in range(1500)]
+    assert table.count(connection, KeyRange(), texts) == 0
+    assert where(codec, KeyRange(), texts).bindings == tuple(str(number) for number in range(1500))

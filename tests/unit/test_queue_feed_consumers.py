@@ -11,9 +11,10 @@ from headrace.errors import (
     NotFoundError,
     OffsetConflictError,
 )
+from headrace.feeds.limits import Limits
 from headrace.feeds.queue_feed import QueueOffset
 from headrace.feeds.queue_reading import QueueRange
-from headrace.model import Limits, Start, StartKind
+from headrace.model import Start, StartKind
 from tests.unit.memory_queues import (
     MemoryConsumer,
     MemoryQueue,

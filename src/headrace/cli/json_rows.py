@@ -18,6 +18,8 @@ import pyarrow as pa
 
 from headrace.model import Column, RowSchema
 
+# That of a double is 308.
+_LARGEST_EXPONENT = 400
 _LINES_PER_BATCH = 10_000
 
 
@@ -50,7 +52,7 @@ def read_nested_json_lines(file: BinaryIO, schema: RowSchema, *, first_line: int
 def _array(column: Column, values: list[Any], lines: list[int]) -> pa.Array:
     try:
         return pa.array(values, column.type)
-    except (pa.ArrowException, ValueError, TypeError) as error:
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         at, reason = next(_unfit(values, column.type), (0, error))
         value = json.dumps(values[at], default=str, ensure_ascii=False)
         raise JsonRowError(f"line {lines[at]}, column {column.name!r}, value {value}: {reason}") from None
@@ -61,20 +63,20 @@ def _unfit(values: list[Any], data_type: pa.DataType) -> Iterator[tuple[int, Exc
     for place, value in enumerate(values):
         try:
             pa.array([value], data_type)
-        except (pa.ArrowException, ValueError, TypeError) as error:
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             yield place, error
 
 
 def _object(number: int, line: bytes, schema: RowSchema) -> dict[str, Any]:
     try:
         row = json.loads(line, parse_float=decimal.Decimal)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, ArithmeticError, RecursionError) as error:
         raise JsonRowError(f"line {number} is no JSON: {error}") from None
     if not isinstance(row, dict):
         raise JsonRowError(f"line {number} is no JSON object")
     converted: dict[str, Any] = {}
     for name, value in row.items():
-        if name not in schema.names:
+        if name not in schema:
             raise JsonRowError(f"line {number}: no column {name!r}")
         try:
             converted[name] = _value(value, schema.column(name).type)
@@ -103,13 +105,15 @@ def _value(value: Any, data_type: pa.DataType) -> Any:
 
 
 def _scalar(value: Any, data_type: pa.DataType) -> Any:
+    if isinstance(value, decimal.Decimal):
+        value = _bounded(value)
     if pa.types.is_floating(data_type):
         # The texts NaN, Infinity and -Infinity, too.
         return float(value)
     if pa.types.is_decimal(data_type):
-        return decimal.Decimal(str(value))
+        return _bounded(decimal.Decimal(str(value)))
     if pa.types.is_duration(data_type):
-        return int(decimal.Decimal(value) * 1_000_000)
+        return int(_bounded(decimal.Decimal(value)) * 1_000_000)
     if pa.types.is_binary(data_type):
         return base64.b64decode(_checked(value, str), validate=True)
     if pa.types.is_date(data_type):
@@ -117,6 +121,13 @@ def _scalar(value: Any, data_type: pa.DataType) -> Any:
     if pa.types.is_timestamp(data_type):
         return datetime.datetime.fromisoformat(_checked(value, str))
     return value
+
+
+def _bounded(number: decimal.Decimal) -> decimal.Decimal:
+    """Return a number, or raise `ValueError` if its digits would fill the memory."""
+    if number.is_finite() and abs(number.adjusted()) > _LARGEST_EXPONENT:
+        raise ValueError(f"a number with an exponent above {_LARGEST_EXPONENT}")
+    return number
 
 
 def _key(text: str, data_type: pa.DataType) -> Any:

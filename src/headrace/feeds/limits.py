@@ -1,13 +1,33 @@
-"""Sharing a batch's limits over its channels, or over the partitions of its queues. Pure functions."""
+"""Limits of a batch, shared over its channels or over the partitions of its queues. Pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
-from headrace.model import Backlog, Limits
+from headrace.model import Backlog
 
 Channel = TypeVar("Channel", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one batch may hold; None is no limit.
+
+    Attributes:
+        rows_per_channel: at most so many rows from each channel.
+        rows_per_batch: at most so many rows in all, shared over the channels by what they have to give.
+        bytes_per_batch: a soft maximum, in estimated bytes; at least one row per batch is read.
+        min_rows: wait until so many rows are there …
+        max_delay: … or until the oldest waiting row has waited so many seconds.
+    """
+
+    rows_per_channel: int | None = None
+    rows_per_batch: int | None = None
+    bytes_per_batch: int | None = None
+    min_rows: int = 0
+    max_delay: float = 900.0
 
 
 def row_budget(backlogs: Mapping[Channel, Backlog], limits: Limits) -> int | None:

@@ -63,8 +63,9 @@ class QueueShape:
             )
         own = [pa.field(field.name, opaque_type(field.type) if opaque else field.type) for field in rows]
         every = pa.schema([*_address_fields(address.front), *own, *_address_fields(address.back)])
+        known = set(every.names)
         for name in () if wanted is None else wanted.names:
-            if name not in every.names:
+            if name not in known:
                 raise SchemaError("no such column in the queue", received=repr(name), valid=every.names)
         self.schema = every if wanted is None else wanted
 

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from headrace.channels import channel_states
 from headrace.errors import DataLossError, StoreBusyError
-from headrace.feeds.limits import enough_rows, share_rows
+from headrace.feeds.limits import Limits, enough_rows, share_rows
 from headrace.model import (
     FINISHED,
     INITIAL_BATCH,
@@ -29,7 +29,6 @@ from headrace.model import (
     Channel,
     ChannelPlan,
     ChannelState,
-    Limits,
     Position,
     Start,
     StartKind,

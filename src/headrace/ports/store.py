@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from headrace.column_limits import MAX_COLUMNS
 from headrace.errors import UnsupportedError
 from headrace.model import Start, TunnelKind
 from headrace.ports.arguments import Port
@@ -46,6 +47,7 @@ class Capabilities:
         tunnels: tables keep their changes, and tunnels read them.
         row_times: queues tell when each row was committed, also without a column `$timestamp`.
         partition_sizes: queues tell the bytes of each partition; otherwise they are estimated from those of the queue.
+        max_columns: the most columns that a new table or queue can have.
         rows_at_once: of how many rows for one partition of its targets a publication may make sure that all become
             visible at one moment; larger ones are exactly once too, but become visible in parts. None is any number.
     """
@@ -68,6 +70,7 @@ class Capabilities:
     tunnels: bool = True
     row_times: bool = True
     partition_sizes: bool = True
+    max_columns: int = MAX_COLUMNS
     rows_at_once: int | None = None
 
     @property

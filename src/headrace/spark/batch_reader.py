@@ -70,11 +70,12 @@ class TableReader(DataSourceReader):
         arrow = to_arrow_schema(self._schema, timezone="UTC")
         with self._source.open_store() as store:
             table = self._source.open_table(store)
-            there = [name for name in arrow.names if name in table.schema.names]
+            schema = table.schema
+            there = [name for name in arrow.names if name in schema]
             for batch in table.scan(there, self._predicates, keys=partition.keys):
                 columns = [
                     fitted(batch.column(field.name), field)
-                    if field.name in there
+                    if field.name in schema
                     else pa.nulls(batch.num_rows, field.type)
                     for field in arrow
                 ]
@@ -82,7 +83,7 @@ class TableReader(DataSourceReader):
 
     def _check(self, schema: TableSchema) -> None:
         for name in self._schema.fieldNames():
-            if name not in schema.names and self._source.name() != "tablestore":
+            if name not in schema and self._source.name() != "tablestore":
                 raise SchemaError("no such column in the table", received=repr(name), valid=schema.names)
 
 
@@ -102,10 +103,14 @@ class FilteringTableReader(TableReader):
 
 
 def _can_evaluate(schema: TableSchema, predicate: Predicate) -> bool:
-    """Tell whether the table has the column, and values of it can be compared; composite ones cannot."""
+    """Tell whether the table has the column, and can be asked for these values; composite ones cannot be compared."""
     import pyarrow as pa
 
-    if predicate.column not in schema.names:
+    from headrace.rows.conditions import MAX_VALUES
+
+    if predicate.column not in schema:
+        return False
+    if predicate.operator == "in" and len(predicate.value) > MAX_VALUES:
         return False
     only_null = predicate.operator in ("is null", "is not null")
     return only_null or not pa.types.is_nested(schema.column(predicate.column).type)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from headrace.errors import NotFoundError, OptionError
-from headrace.model import Limits
+from headrace.feeds.limits import Limits
 from headrace.spark.option_values import (
     Kind,
     boolean,

@@ -255,7 +255,7 @@ def check_columns(columns: pa.Schema, schema: RowSchema, where: str) -> None:
         where: names the table or queue in messages.
     """
     for field in columns:
-        if field.name not in schema.names:
+        if field.name not in schema:
             raise SchemaError(
                 f"the query has a column that {where} lacks",
                 received=repr(field.name),
@@ -274,8 +274,9 @@ def check_columns(columns: pa.Schema, schema: RowSchema, where: str) -> None:
 
 def check_complete(columns: pa.Schema, schema: RowSchema, where: str) -> None:
     """Raise `SchemaError` if a column that must not be null is not there; others become null."""
+    given = set(columns.names)
     for column in schema.columns:
-        if not column.nullable and column.name not in columns.names:
+        if not column.nullable and column.name not in given:
             raise SchemaError(
                 f"the query has no column {column.name!r}, which is NOT NULL in {where}",
                 received=columns.names,

@@ -7,6 +7,7 @@ from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.lexer import Kind, Token, error_at, hide_secrets, option_key, string_value
 
 QUERY_STARTS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
+_SHOWN = 200
 
 
 class Cursor:
@@ -225,13 +226,18 @@ class Cursor:
 
     def error(self, problem: str, token: Token, *, received: str | None = None, valid: str | None = None) -> SqlError:
         """Return the error for a token."""
-        return error_at(problem, self._original, token.start, received=received, valid=valid)
+        shown = None if received is None else _short(received)
+        return error_at(problem, self._original, token.start, received=shown, valid=valid)
 
     def expected(self, what: str) -> SqlError:
         """Return the error for what should stand here."""
         token = self.peek()
         offset = self._tokens[-1].end if token is None else token.start
-        received = "the end of the statement" if token is None else token.text
+        received = "the end of the statement" if token is None else _short(token.text)
         if token is not None and hide_secrets(self._original)[token.start : token.end] != token.text:
             received = "a text that may be secret"
         return error_at(f"expected {what}", self._original, offset, received=received)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"

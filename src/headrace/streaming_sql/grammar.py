@@ -74,12 +74,16 @@ def _create_table(cursor: Cursor) -> st.Statement:
     if not cursor.at_name():
         return _spark(cursor)
     name = cursor.need_name("the table")
+    behind_name = cursor.left()
     columns = cursor.parenthesised() if cursor.at_symbol("(") else None
+    definitions = behind_name[: len(behind_name) - len(cursor.left())]
     if not cursor.take_words("USING"):
         return _spark(cursor)
     provider = str(cursor.need_name("the provider"))
     if _has_spark_clauses(cursor, provider):
         return _spark(cursor)
+    if is_headrace(provider):
+        _check_nesting(cursor, definitions)
     options: dict[str, str] = {}
     while True:
         if cursor.at_words("OPTIONS"):
@@ -117,6 +121,18 @@ def _has_spark_clauses(cursor: Cursor, provider: str) -> bool:
         if depth == 0 and token.is_word(*_SPARK_TABLE_CLAUSES):
             return True
     return False
+
+
+def _check_nesting(cursor: Cursor, definitions: tuple[Token, ...]) -> None:
+    """Raise `SqlError` if types in definitions of columns are deeper than a table can have; Spark reads the rest."""
+    from headrace.types import MAX_NESTING
+
+    depth = 0
+    for token in definitions:
+        depth += token.is_symbol("<") - token.is_symbol(">")
+        if depth > MAX_NESTING:
+            valid = f"at most {MAX_NESTING} arrays, maps and structs inside each other"
+            raise cursor.error("the type of a column is nested too deep", token, valid=valid)
 
 
 def _drop_table(cursor: Cursor) -> st.Statement:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +70,7 @@ _PATTERN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_MOST_PARTS = 64
 _BARE_VALUE = re.compile(r"[^\s,;]+")
 _BLOCK_EDGE = re.compile(r"/\*|\*/")
 # Spark takes the rest of these statements as it stands; addresses such as hdfs://host/dir stand there unquoted.
@@ -79,8 +81,13 @@ def tokenize(text: str) -> Lexed:
     """Cut a text into tokens, leaving out space and comments.
 
     Raises:
-        SqlError: a string, a quoted name or a comment has no end.
+        SqlError: a string, a quoted name or a comment has no end, or a character is half of a surrogate pair.
     """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        shown = text.encode(errors="replace").decode()
+        raise error_at("half of a surrogate pair is no character", shown, error.start) from None
     tokens, comments, endless = _cut(text)
     if endless is not None:
         raise error_at(f"what begins with {text[endless]} here has no end", text, endless)
@@ -162,7 +169,10 @@ def string_value(token: Token) -> str:
             return quote if match[0][0] == quote else match[0]
         if len(escape) == 1:
             return _ESCAPES.get(escape, escape)
-        return chr(int(escape, 8) if escape.isdigit() else int(escape[1:], 16))
+        code = int(escape, 8) if escape.isdigit() else int(escape[1:], 16)
+        if code > sys.maxunicode:
+            raise ValueError(f"\\{escape} is no character of Unicode")
+        return chr(code)
 
     value = _ESCAPE.sub(replace, quoted[1:-1])
     try:
@@ -233,6 +243,10 @@ def _key_ending_at(tokens: list[Token], index: int) -> str:
     if tokens[index].kind is Kind.STRING:
         return tokens[index].text[1:-1]
     first = index
-    while first > 0 and tokens[first - 1].end == tokens[first].start and tokens[first - 1].kind is not Kind.STRING:
+    # A key has few parts; a text without any space must not be looked through once for each of its tokens.
+    earliest = max(0, index - _MOST_PARTS)
+    while (
+        first > earliest and tokens[first - 1].end == tokens[first].start and tokens[first - 1].kind is not Kind.STRING
+    ):
         first -= 1
     return "".join(token.name for token in tokens[first : index + 1])

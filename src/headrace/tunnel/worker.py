@@ -12,7 +12,7 @@ from typing import Self
 import pyarrow as pa
 
 from headrace.errors import OptionError
-from headrace.model import Changes, Position, TableSchema
+from headrace.model import Changes, Position, TableSchema, columns_of
 from headrace.ports import Tunnel
 from headrace.shapes import ChangeShape
 from headrace.tunnel.engine import Engine, Pace
@@ -58,7 +58,7 @@ class ChangeBatch:
         Raises:
             SchemaError: a column of the table has the name of one of these.
         """
-        schema = TableSchema.of(self.changes.rows.schema, self._primary_key)
+        schema = TableSchema(columns_of(self.changes.rows.schema), self._primary_key)
         return ChangeShape(schema).rows(self.changes)
 
     def done(self) -> None:

@@ -24,7 +24,7 @@ from headrace.endpoints.tablestore.tunnel_errors import client_gone, expired, mi
 from headrace.endpoints.tablestore.tunnels_api import is_expired, tunnel_of
 from headrace.errors import ClientGoneError, DataLossError
 from headrace.leases import Lease, LeaseStatus, Saved
-from headrace.model import FINISHED, ChannelKind, Page, Position, TableSchema, TunnelKind
+from headrace.model import FINISHED, ChannelKind, Page, Position, TableSchema, TunnelKind, columns_of
 from headrace.ports import Tunnel
 from headrace.stores.embedded.tokens import row_of, row_position
 from headrace.wire.tablestore import tunnel_pb2 as pb
@@ -156,7 +156,7 @@ def read_records(instance: Instance, request: pb.ReadRecordsRequest) -> pb.ReadR
             may_more_record=_has_more(tunnel, channel, page.next),
         )
     # Columns may have been added since the schema was read.
-    layout = layout_of(TableSchema.of(page.changes.rows.schema, schema.primary_key))
+    layout = layout_of(TableSchema(columns_of(page.changes.rows.schema), schema.primary_key))
     stream = instance.settings.get(tunnel.table.name).stream
     is_stream = kind_of(request.channel_id) is ChannelKind.STREAM
     first = row_of(position) if is_stream else 0

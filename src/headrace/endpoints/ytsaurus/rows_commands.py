@@ -134,8 +134,9 @@ def _insert_few(context: Context, parameters: Parameters, table: Table, decoded:
 
 def _few_changes(context: Context, table: Table, rows: pa.RecordBatch, *, delete: bool = False) -> list[Change]:
     """Return what writes or deletes rows of a consumer or producer; those to be deleted are only keys."""
+    given = set(rows.schema.names)
     for column in table.schema.columns:
-        if column.required and column.name in rows.schema.names and rows.column(column.name).null_count:
+        if column.required and column.name in given and rows.column(column.name).null_count:
             raise refused(f"Required column {column.name!r} cannot have a null value")
     here = context.cluster.name
     if table.kind is Kind.PRODUCER:

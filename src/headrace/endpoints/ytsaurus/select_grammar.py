@@ -24,6 +24,8 @@ FUNCTION_PREFIX = "yt_"
 RANGE = "in_range"
 """What stands in a list of values for a lower and an upper bound, its arguments."""
 _LARGEST_UNSIGNED = (1 << 64) - 1
+# More than any type has; Python refuses to read very long numbers.
+_MOST_DIGITS = 1000
 _MOST_ROWS = 1 << 62
 
 Node: TypeAlias = exp.Expr
@@ -103,6 +105,10 @@ def parse_query(text: str, placeholders: Mapping[str, Any] | None = None) -> Que
     """
     if len(text) > MAX_QUERY_LENGTH:
         raise wrong(f"The query is too long: {len(text)} characters, at most {MAX_QUERY_LENGTH}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise wrong(f"Error while parsing query: half of a surrogate pair at position {error.start}") from None
     lexer = _Lexer(text, placeholders or {})
     sql = lexer.rewritten()
     try:
@@ -205,12 +211,12 @@ class _Lexer:
             case "text":
                 return self._parameter(_text(_unescaped(value[1:-1])))
             case "unsigned":
-                number = int(value[:-1])
+                number = _whole(value[:-1])
                 if number > _LARGEST_UNSIGNED:
                     raise wrong(f"Error while parsing query: {value} is larger than any uint64")
                 return self._parameter(Unsigned(number))
             case "number":
-                return self._parameter(int(value) if value.isdigit() else float(value))
+                return self._parameter(_whole(value) if value.isdigit() else float(value))
             case "placeholder":
                 name = value[1:-1].strip()
                 if name not in self._placeholders:
@@ -232,6 +238,12 @@ class _Lexer:
         name = f"l{len(self.literals)}"
         self.literals[name] = value
         return f":{name}"
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise wrong(f"Error while parsing query: a number of {len(digits)} digits")
+    return int(digits)
 
 
 def _ranges(tokens: Sequence[tuple[str, str]]) -> dict[int, str]:

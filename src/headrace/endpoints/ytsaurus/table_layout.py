@@ -116,8 +116,9 @@ class SortedLayout:
         return [each for each in known if _can_compare(types[each.column], each.value)]
 
     def _check_nulls(self, rows: pa.RecordBatch) -> None:
+        given = set(rows.schema.names)
         for column in self.columns:
-            if column.name not in rows.schema.names:
+            if column.name not in given:
                 continue
             array = rows.column(column.name)
             key = column.sort_order is not None

@@ -17,8 +17,9 @@ import apsw
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import SchemaError
+from headrace.errors import SchemaError, UnsupportedError
 from headrace.stores.embedded.database import ROW_INDEX_BITS
+from headrace.types import MAX_NESTING
 
 MAX_CHUNK_ROWS = 65536
 MAX_CHUNK_BYTES = 8 << 20
@@ -121,7 +122,15 @@ def pieces(rows: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.R
 
 
 def _message(rows: pa.RecordBatch) -> Message:
-    data = rows.serialize()
+    try:
+        data = rows.serialize()
+    except pa.ArrowInvalid as error:
+        raise UnsupportedError(
+            "rows with types that are nested so deep cannot be written",
+            received=str(error),
+            valid=f"at most {MAX_NESTING} arrays, maps and structs inside each other",
+            remedy="drop the table or queue, and create it with other columns",
+        ) from None
     if data.size > _MAX_ROW_BYTES:
         raise SchemaError("a row is too large", received=f"{data.size} bytes", valid=f"at most {_MAX_ROW_BYTES} bytes")
     return Message(rows.num_rows, data.size, data)

@@ -18,6 +18,7 @@ import pyarrow as pa
 from headrace.errors import DataLossError
 from headrace.model import Changes, TableSchema
 from headrace.stores.embedded import chunks
+from headrace.stores.embedded.stored_columns import stored_columns
 
 _LOG_FIELDS = [pa.field("_op", pa.int8(), nullable=False), pa.field("_written", pa.binary())]
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -151,4 +152,4 @@ def stored_schema(connection: apsw.Connection, object_id: int, version: int) -> 
 
 @functools.lru_cache(maxsize=256)
 def _parsed_schema(schema: bytes, keys: str) -> TableSchema:
-    return TableSchema.of(pa.ipc.read_schema(pa.py_buffer(schema)), json.loads(keys))
+    return TableSchema(stored_columns(schema), tuple(json.loads(keys)))

@@ -103,8 +103,9 @@ def update(
     count = rows.num_rows
     start = np.flatnonzero(groups.first)[groups.number]
     arrays: dict[str, pa.Array] = {name: rows.column(name) for name in schema.primary_key}
+    given = set(rows.schema.names)
     for index, column in enumerate(schema.attributes):
-        if column.name not in rows.schema.names:
+        if column.name not in given:
             arrays[column.name] = old.column(column.name).take(pa.array(groups.number))
             continue
         latest = np.maximum.accumulate(np.where(written[:, index], np.arange(count), -1))

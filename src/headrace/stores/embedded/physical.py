@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.errors import SchemaError
 from headrace.model import Key, KeyRange, Predicate, TableSchema
 from headrace.stores.embedded.codec import Encoded, RowCodec
 from headrace.stores.embedded.predicates import Sql, where
@@ -26,8 +25,8 @@ from headrace.stores.embedded.predicates import Sql, where
 PAGE_BYTES = 32 << 20
 # Above this a concatenated column is cut off by SQLite, and the page is read again with fewer rows.
 _CUT_BYTES = 64 << 20
-# Columns that SQLite allows in a table, less those that every table has.
-MAX_VARIABLE_COLUMNS = 1900
+
+_TERMS = 100
 
 _SQL_TYPES: dict[pa.DataType, str] = {pa.string(): "TEXT", pa.int64(): "INTEGER", pa.binary(): "BLOB"}
 
@@ -58,8 +57,7 @@ class PhysicalTable:
         self.schema = schema
         self.schema_version = schema_version
         self.codec = RowCodec(schema)
-        self._rows = f"t{object_id}"
-        self._undo = f"u{object_id}"
+        self._rows, self._undo = _names(object_id)
         self._keys = [f"k{index}" for index in range(len(schema.primary_key))]
         self._values = [f"v{index}" for index in range(len(self.codec.variable_attributes))]
         self._columns = [*self._keys, "f", *self._values]
@@ -80,7 +78,6 @@ class PhysicalTable:
 
     def create(self, connection: apsw.Connection) -> None:
         """Create the tables, empty."""
-        self._check_columns()
         keys = [
             f"{key} {_SQL_TYPES[self.schema.column(name).type]} NOT NULL"
             for key, name in zip(self._keys, self.schema.primary_key, strict=True)
@@ -96,14 +93,8 @@ class PhysicalTable:
             f"CREATE TABLE {self._undo} ({', '.join(undo)}, PRIMARY KEY (snapshot, {key})) WITHOUT ROWID"
         )
 
-    def drop(self, connection: apsw.Connection) -> None:
-        """Remove the tables with all rows."""
-        connection.execute(f"DROP TABLE {self._rows}")
-        connection.execute(f"DROP TABLE {self._undo}")
-
     def add_columns(self, connection: apsw.Connection, before: PhysicalTable) -> None:
         """Turn the tables of an older version of the schema into those of this one; no row is rewritten."""
-        self._check_columns()
         kinds = self._value_types()
         for index in range(len(before._values), len(kinds)):
             for table in (self._rows, self._undo):
@@ -112,14 +103,6 @@ class PhysicalTable:
     def _value_types(self) -> list[str]:
         types = [self.schema.column(name).type for name in self.codec.variable_attributes]
         return [_SQL_TYPES.get(data_type, "BLOB") for data_type in types]
-
-    def _check_columns(self) -> None:
-        if len(self._values) > MAX_VARIABLE_COLUMNS:
-            raise SchemaError(
-                "the table has too many string, binary and composite columns",
-                received=len(self._values),
-                valid=f"at most {MAX_VARIABLE_COLUMNS} besides the key",
-            )
 
     # -- rows by key ------------------------------------------------------------------------------------
 
@@ -270,7 +253,7 @@ class PhysicalTable:
     ) -> int:
         """Return how many rows make a page of the right size, but at least one."""
         # SQLite knows a value's length without reading it.
-        size = " + ".join(["octet_length(f)", *(f"ifnull(octet_length({name}), 0)" for name in blobs)])
+        size = _sum(["octet_length(f)", *(f"ifnull(octet_length({name}), 0)" for name in blobs)])
         sizes = np.fromiter(
             (row[0] for row in connection.execute(f"SELECT {size} FROM ({source})", bindings)), np.int64
         )
@@ -320,6 +303,23 @@ class PhysicalTable:
         connection.execute(
             f"DELETE FROM {self._undo} WHERE snapshot = ? AND {condition.text}", (snapshot, *condition.bindings)
         )
+
+
+def _sum(terms: Sequence[str]) -> str:
+    """Return a sum in parts: SQLite allows no expression of more than 1,000 terms one behind the other."""
+    parts = [" + ".join(terms[start : start + _TERMS]) for start in range(0, len(terms), _TERMS)]
+    return " + ".join(f"({part})" for part in parts)
+
+
+def drop(connection: apsw.Connection, object_id: int) -> None:
+    """Remove the SQLite tables of a table with all rows."""
+    for name in _names(object_id):
+        connection.execute(f"DROP TABLE {name}")
+
+
+def _names(object_id: int) -> tuple[str, str]:
+    """Return the names of a table's rows and undo rows in SQLite."""
+    return f"t{object_id}", f"u{object_id}"
 
 
 def _joined(values: Sequence[bytes | None]) -> bytes:

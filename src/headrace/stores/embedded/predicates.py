@@ -33,6 +33,9 @@ class Sql:
     bindings: tuple[Any, ...] = ()
 
 
+_TERMS = 100
+# SQLite numbers up to 32,766 question marks; a snapshot is read with the condition twice.
+_MAX_BINDINGS = 16_000
 EVERYTHING = Sql("1")
 NOTHING = Sql("0")
 
@@ -42,6 +45,9 @@ def where(codec: RowCodec, keys: KeyRange, predicates: Sequence[Predicate], afte
 
     What the predicates say about the beginning of the key becomes part of the range, so that SQLite
     only visits that part of the table.
+
+    Raises:
+        OptionError: more values than a statement of SQLite can have.
     """
     low, high, remaining = bounds(codec, keys, predicates)
     if after is not None:
@@ -52,7 +58,18 @@ def where(codec: RowCodec, keys: KeyRange, predicates: Sequence[Predicate], afte
     pieces = [piece for piece in pieces if piece != EVERYTHING]
     if not pieces:
         return EVERYTHING
-    return Sql(" AND ".join(piece.text for piece in pieces), tuple(v for piece in pieces for v in piece.bindings))
+    bindings = tuple(value for piece in pieces for value in piece.bindings)
+    if len(bindings) > _MAX_BINDINGS:
+        raise OptionError(
+            "too many values in the conditions", received=len(bindings), valid=f"at most {_MAX_BINDINGS} in all"
+        )
+    return Sql(_all_of([piece.text for piece in pieces]), bindings)
+
+
+def _all_of(conditions: Sequence[str]) -> str:
+    """Join conditions in parts: SQLite allows no more than 1,000 one behind the other."""
+    parts = [" AND ".join(conditions[start : start + _TERMS]) for start in range(0, len(conditions), _TERMS)]
+    return parts[0] if len(parts) == 1 else " AND ".join(f"({part})" for part in parts)
 
 
 def bounds(

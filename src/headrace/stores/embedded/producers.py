@@ -172,5 +172,5 @@ def _meta_to_json(meta: Any) -> str | None:
         return None
     try:
         return json.dumps(meta, allow_nan=False)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise OptionError("user_meta is not what JSON can hold", received=str(error)) from None

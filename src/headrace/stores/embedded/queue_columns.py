@@ -6,6 +6,7 @@ import apsw
 import numpy as np
 import pyarrow as pa
 
+from headrace.column_limits import check_columns
 from headrace.errors import OptionError
 from headrace.queues import CUMULATIVE_DATA_WEIGHT, QueueSchema, data_weights
 from headrace.stores.embedded import chunks, queues
@@ -25,7 +26,9 @@ def add(connection: apsw.Connection, queue: str, schema: QueueSchema) -> None:
 
     Raises:
         OptionError: the queue is too large, or a job is about to append to it.
+        SchemaError: too many columns, or a type is nested too deep.
     """
+    check_columns(schema)
     state = queues.load(connection, queue)
     if connection.execute("SELECT 1 FROM stage WHERE queue = ? LIMIT 1", (state.id,)).fetchone():
         problem = f"queue {queue!r} gets no columns now, for a job is about to append to it"

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import apsw
 import pyarrow as pa
 
+from headrace.column_limits import check_columns
 from headrace.errors import OptionError
 from headrace.ports import QueueOptions, QueuePartition, Registration, Rows
 from headrace.queue_requests import Route, no_partition
@@ -22,6 +23,7 @@ from headrace.queues import Bounds, QueueSchema, RowRange, trim_target
 from headrace.stores.embedded import chunks, objects
 from headrace.stores.embedded.database import ROW_INDEX_BITS
 from headrace.stores.embedded.queue_rows import Layout, Part, split, typed
+from headrace.stores.embedded.stored_columns import stored_columns
 
 _SCHEMA_VERSION = 1
 _CHUNKS_PER_APPEND = 256
@@ -66,7 +68,9 @@ def create(connection: apsw.Connection, name: str, schema: QueueSchema, options:
 
     Raises:
         OptionError: fewer than one partition, or more than `MOST_PARTITIONS`.
+        SchemaError: too many columns, or a type is nested too deep.
     """
+    check_columns(schema)
     connection.execute(
         "INSERT INTO object (name, kind, options, schema_version) VALUES (?, 'queue', ?, ?)",
         (name, options_to_json(options), _SCHEMA_VERSION),
@@ -120,7 +124,7 @@ def load(connection: apsw.Connection, name: str) -> State:
 
 @functools.lru_cache(maxsize=256)
 def _layout(schema: bytes) -> Layout:
-    return Layout(QueueSchema.of(pa.ipc.read_schema(pa.py_buffer(schema))))
+    return Layout(QueueSchema(stored_columns(schema)))
 
 
 def _options(text: str) -> QueueOptions:

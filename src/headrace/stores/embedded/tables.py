@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.column_limits import check_columns
 from headrace.errors import NotFoundError, OptionError, SchemaError
 from headrace.model import KeyRange, KeyValue, RowChange, TableSchema, Where, parse_where
 from headrace.option_names import check_names
 from headrace.ports import Rows, Table, TableDescription, TableOptions, TrimReport
 from headrace.rows import check_not_null, to_arrow
 from headrace.rows.conditions import typed_key, typed_range
-from headrace.stores.embedded import chunks, log, partitions, retention
+from headrace.stores.embedded import chunks, log, partitions, physical, retention
 from headrace.stores.embedded.database import Database, stamp
 from headrace.stores.embedded.physical import PhysicalTable
 from headrace.stores.embedded.physical import Rows as TableRows
@@ -257,6 +258,7 @@ class EmbeddedTable(Table):
         with self._database.write() as connection:
             before = self._load(connection).table
             schema = before.schema.with_columns(columns)
+            check_columns(schema)
             after = PhysicalTable(before.object_id, schema, before.schema_version + 1)
             after.add_columns(connection, before)
             _save_schema(connection, after)
@@ -323,7 +325,12 @@ def _prepared(table: PhysicalTable, change: RowChange, rows: Rows, *, keep_nulls
 
 
 def create(connection: apsw.Connection, name: str, schema: TableSchema, options: TableOptions) -> int:
-    """Create a table inside the caller's write transaction and return its object id; the name must be free."""
+    """Create a table inside the caller's write transaction and return its object id; the name must be free.
+
+    Raises:
+        SchemaError: too many columns, or a type is nested too deep.
+    """
+    check_columns(schema)
     connection.execute(
         "INSERT INTO object (name, kind, options, schema_version) VALUES (?, 'table', ?, 1)",
         (name, _options_to_json(options)),
@@ -337,8 +344,8 @@ def create(connection: apsw.Connection, name: str, schema: TableSchema, options:
 
 def drop(connection: apsw.Connection, object_id: int) -> None:
     """Remove a table with its rows and change log inside the caller's write transaction; its tunnels must be gone."""
-    ((version,),) = connection.execute("SELECT schema_version FROM object WHERE id = ?", (object_id,))
-    PhysicalTable(object_id, log.stored_schema(connection, object_id, version), version).drop(connection)
+    # Without a look at the schema: the columns of an earlier version's table may be nested deeper than Arrow reads.
+    physical.drop(connection, object_id)
     for partition in partitions.all_partitions(connection, object_id):
         chunks.delete(connection, *chunks.chunk_ids(partition.id))
     connection.execute("DELETE FROM partition WHERE object = ?", (object_id,))

@@ -155,8 +155,9 @@ class Writer:
         old, existed = self._table.fetch(self._connection, part.keys)
         attributes = self._table.schema.attributes
         written = np.zeros((part.rows.num_rows, len(attributes)), dtype=np.bool_)
+        given = set(part.rows.schema.names)
         for index, column in enumerate(attributes):
-            if column.name in part.rows.schema.names:
+            if column.name in given:
                 cells = part.rows.column(column.name)
                 written[:, index] = keep_nulls or cells.is_valid().to_numpy(zero_copy_only=False)
         changes = merge.update(part.rows, part.groups, written, existed, old, self._table.schema)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.column_limits import check_columns
 from headrace.errors import AlreadyExistsError, NotFoundError, SchemaError
 from headrace.model import OPERATORS, Start, TableSchema, TunnelKind, parse_columns
 from headrace.ports import Capabilities, Publisher, Table, Tunnel
@@ -101,6 +102,7 @@ class TablestoreStore(StoreWithoutQueues):
         **options: Any,
     ) -> Table:
         schema = TableSchema.of(columns, primary_key)
+        check_columns(schema, self.capabilities.max_columns)
         try:
             tables.create(self.connection, name, schema, options)
         except AlreadyExistsError:

@@ -184,7 +184,7 @@ def _numbered(rows: Rows, accepted: RowSchema, first: int | None) -> tuple[pa.Ta
 def _checked_meta(meta: Any) -> Any:
     try:
         return None if meta is None else json.loads(json.dumps(meta, allow_nan=False))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise OptionError("user_meta is not what JSON can hold", received=str(error)) from None
 
 

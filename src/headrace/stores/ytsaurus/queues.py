@@ -129,12 +129,13 @@ class YtQueue(Queue):
         return RowRange(number, first, first + mine.num_rows)
 
     def _position(self, number: int, mine: pa.Table, first: int, end: int) -> int:
-        names = self.schema.written.names
-        columns = [column for column in self.layout.columns if column.name in names]
-        wanted = encode_rows(as_batch(mine.select(list(names))), columns)
+        written = self.schema.written
+        names = list(written.names)
+        columns = [column for column in self.layout.columns if column.name in written]
+        wanted = encode_rows(as_batch(mine.select(names)), columns)
         pages, position = [], first
         while position < end and (page := self.read(number, position, end - position, until=end)).rows.num_rows:
-            pages.append(page.rows.select(list(names)))
+            pages.append(page.rows.select(names))
             position = page.next
         found = as_batch(pa.Table.from_batches(pages)) if pages else None
         for start in range(position - first - mine.num_rows + 1):

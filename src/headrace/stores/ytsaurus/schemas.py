@@ -8,7 +8,7 @@ an expression are left out, as nobody can write them; and the commit time in ``$
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from headrace.model import Column, RowSchema, TableSchema
 from headrace.queues import CUMULATIVE_DATA_WEIGHT, ROW_INDEX, TABLET_INDEX, TIMESTAMP, QueueSchema
 from headrace.rows import to_column
 from headrace.stores.ytsaurus.connection import as_batch
+from headrace.types import check_nesting
 from headrace.wire.ytsaurus.types import YtColumn, schema_of, yt_columns
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -51,8 +52,10 @@ class TableLayout:
 
         Raises:
             UnsupportedError: its key is none that a table of headrace can have.
+            SchemaError: a type is nested too deep.
         """
         given = [column for column in columns if column.expression is None]
+        _check_nesting(given)
         key = [column.name for column in given if column.sort_order is not None]
         try:
             schema = TableSchema(tuple(_key_column(column) for column in given), tuple(key))
@@ -100,6 +103,12 @@ class TableLayout:
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
+def _check_nesting(columns: Iterable[YtColumn]) -> None:
+    """Raise `SchemaError` if a column of a table that others made cannot be carried in Arrow."""
+    for column in columns:
+        check_nesting(column.type, column.name)
+
+
 def _key_column(column: YtColumn) -> Column:
     if column.sort_order is not None and pa.types.is_integer(column.type):
         return Column(column.name, pa.int64(), nullable=False)
@@ -119,8 +128,13 @@ class QueueLayout:
 
     @classmethod
     def of(cls, columns: Sequence[YtColumn], time_type: pa.DataType = _TIME) -> QueueLayout:
-        """Return the layout of a queue; ``time_type`` is that of the commit time, `timestamp` or `long`."""
+        """Return the layout of a queue; ``time_type`` is that of the commit time, `timestamp` or `long`.
+
+        Raises:
+            SchemaError: a type is nested too deep.
+        """
         given = tuple(column for column in columns if column.expression is None)
+        _check_nesting(given)
         return cls(QueueSchema(tuple(_queue_column(column, time_type) for column in given)), given)
 
     @property
@@ -136,8 +150,8 @@ class QueueLayout:
     @property
     def written(self) -> list[YtColumn]:
         """The columns that a writer gives, and the partition behind them."""
-        names = self.schema.written.names
-        return [*(column for column in self.columns if column.name in names), _TABLET_INDEX]
+        written = self.schema.written
+        return [*(column for column in self.columns if column.name in written), _TABLET_INDEX]
 
     def read(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return pulled rows in headrace's types, without the row index."""
@@ -192,8 +206,8 @@ def queue_schema(schema: QueueSchema, *, binary_strings: bool = False) -> Any:
     system = {TIMESTAMP: "uint64", CUMULATIVE_DATA_WEIGHT: "int64"}
     columns = yt_columns(schema.written.columns, strings_as=_text_type(binary_strings))
     by_name = {column.name: column for column in columns}
-    filled = {name: YtColumn.of(name, yt, required=False) for name, yt in system.items()}
-    return _schema_value([{**by_name, **filled}[name] for name in schema.names], unique_keys=False)
+    by_name |= {name: YtColumn.of(name, yt, required=False) for name, yt in system.items()}
+    return _schema_value([by_name[name] for name in schema.names], unique_keys=False)
 
 
 def _text_type(binary_strings: bool) -> str:

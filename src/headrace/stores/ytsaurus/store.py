@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.cached import cached_property
+from headrace.column_limits import check_columns
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError, UnsupportedError
 from headrace.model import OPERATORS, TableSchema
 from headrace.ports import Capabilities, Files, Publisher, QueueOptions, Registration
@@ -31,6 +32,8 @@ from headrace.types import type_name
 
 _MOMENT = 0.2
 _MOST_PARTITIONS = 1000
+# The service takes 1,024 values in a row of a dynamic table, those that headrace adds among them.
+_MAX_COLUMNS = 1000
 
 
 class YtStore(StoreWithoutTunnels):
@@ -66,6 +69,7 @@ class YtStore(StoreWithoutTunnels):
         tunnels=False,
         row_times=False,
         partition_sizes=False,
+        max_columns=_MAX_COLUMNS,
         rows_at_once=100_000,
     )
 
@@ -97,6 +101,7 @@ class YtStore(StoreWithoutTunnels):
         **options: Any,
     ) -> YtTable:
         schema = TableSchema.of(columns, primary_key)
+        check_columns(schema, self.capabilities.max_columns)
         tables.check_options(options)
         if not schema.attributes:
             raise UnsupportedError(
@@ -128,6 +133,7 @@ class YtStore(StoreWithoutTunnels):
         **options: Any,
     ) -> YtQueue:
         schema = QueueSchema.of(columns)
+        check_columns(schema, self.capabilities.max_columns)
         if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= _MOST_PARTITIONS:
             raise OptionError(f"a queue has 1 to {_MOST_PARTITIONS} partitions", received=repr(partitions))
         _, config = config_of(QueueOptions(), options)

@@ -14,7 +14,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.model import Column, TableSchema
 from headrace.wire.plainbuffer.cells import Cells, Mask, Message, Offsets, every_cell, read_cells
@@ -231,13 +230,16 @@ def _take(message: Message, cells: Cells, by_name: Mapping[bytes, _Attribute], o
         else:
             others[slice(None) if cells.rows is None else cells.rows] = True
         return
-    names = list(by_name)
-    places = pc.index_in(cells.names, value_set=pa.array(names, type=pa.binary()))
-    places = places.fill_null(-1).to_numpy(zero_copy_only=False)
-    unknown = np.flatnonzero(places < 0)
-    others[unknown if cells.rows is None else cells.rows[unknown]] = True
-    for place in np.unique(places[places >= 0]).tolist():
-        by_name[names[place]].add(cells, np.flatnonzero(places == place))
+    assert cells.names is not None
+    # By the names of these cells, not those of all columns: a table may have very many columns.
+    found = cells.names.dictionary_encode()
+    places = found.indices.to_numpy(zero_copy_only=False)
+    for place, name in enumerate(found.dictionary.to_pylist()):
+        members = np.flatnonzero(places == place)
+        if name in by_name:
+            by_name[name].add(cells, members)
+        else:
+            others[members if cells.rows is None else cells.rows[members]] = True
 
 
 def _continue_in_runs(checksums: Bytes, rows: Offsets, of_cells: Bytes) -> None:

@@ -1,0 +1,26 @@
+"""The columns of a table or queue as the store keeps them: an Arrow schema in Arrow's own form."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from headrace.errors import UnsupportedError
+from headrace.model import Column, columns_of
+from headrace.types import MAX_NESTING
+
+
+def stored_columns(schema: bytes) -> tuple[Column, ...]:
+    """Return the columns of a stored schema; their types were checked when it was stored.
+
+    Raises:
+        UnsupportedError: an earlier version stored types that are nested deeper than Arrow reads.
+    """
+    try:
+        return columns_of(pa.ipc.read_schema(pa.py_buffer(schema)))
+    except (pa.ArrowException, OSError) as error:
+        raise UnsupportedError(
+            "the columns cannot be read: their types are nested too deep, or the store is damaged",
+            received=str(error),
+            valid=f"at most {MAX_NESTING} arrays, maps and structs inside each other",
+            remedy="drop the table or queue, and create it with other columns",
+        ) from None
