@@ -18,16 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
-from headrace.endpoints.tablestore.errors import invalid
+from headrace.endpoints.tablestore.errors import invalid, refused
 from headrace.endpoints.tablestore.messages import read_message
 from headrace.endpoints.tablestore.schema import ARROW_TYPES, CellType, Mask, cell_type, type_of_column
 from headrace.model import Predicate
 from headrace.wire.plainbuffer.rows import decode_value
 from headrace.wire.plainbuffer.values import Value
 from headrace.wire.tablestore import table_pb2 as pb
-from headrace.wire.tablestore.limits import MAX_FILTERS
+from headrace.wire.tablestore.errors import ServiceError
+from headrace.wire.tablestore.limits import SERVED_FILTERS
 
-_MAX_DEPTH = 10
 Columns: TypeAlias = Mapping[str, Sequence[pa.Array]]
 """Name on the wire → the columns of the different types of its cells; at most one is not null in a row."""
 
@@ -150,16 +150,16 @@ def parse_filter(data: bytes) -> Filter:
         ServiceError: OTSParameterInvalid: the message is broken, or has too many filters in it.
     """
     parsed = _parse(data, 0)
-    if sum(1 for _ in _comparisons(parsed)) > MAX_FILTERS:
-        raise invalid("a filter has too many conditions", valid=f"at most {MAX_FILTERS}")
+    if _count(parsed) > SERVED_FILTERS:
+        raise _too_many()
     if isinstance(parsed, Combination) and _has_pagination(parsed):
         raise invalid("a column pagination filter cannot be part of another filter")
     return parsed
 
 
 def _parse(data: bytes, depth: int) -> Filter:
-    if depth > _MAX_DEPTH:
-        raise invalid("a filter is nested too deeply", valid=f"at most {_MAX_DEPTH} levels")
+    if depth >= SERVED_FILTERS:
+        raise _too_many()
     try:
         message = read_message(pb.Filter, data)
         match message.type:
@@ -167,8 +167,8 @@ def _parse(data: bytes, depth: int) -> Filter:
                 return _comparison(read_message(pb.SingleColumnValueFilter, message.filter))
             case pb.FT_COMPOSITE_COLUMN_VALUE:
                 composite = read_message(pb.CompositeColumnValueFilter, message.filter)
-                if len(composite.sub_filters) > 2 * MAX_FILTERS:
-                    raise invalid("a filter has too many conditions", valid=f"at most {MAX_FILTERS}")
+                if len(composite.sub_filters) >= SERVED_FILTERS:
+                    raise _too_many()
                 parts = tuple(_parse(part.SerializeToString(), depth + 1) for part in composite.sub_filters)
                 return _combination(Combinator(composite.combinator), parts)
             case _:
@@ -181,8 +181,11 @@ def _parse(data: bytes, depth: int) -> Filter:
 
 
 def _combination(combinator: Combinator, parts: tuple[Filter, ...]) -> Combination:
-    if not parts or (combinator is Combinator.NOT and len(parts) != 1):
-        raise invalid("NOT takes one filter, AND and OR take at least one", received=len(parts))
+    if combinator is Combinator.NOT:
+        if len(parts) != 1:
+            raise refused("Invalid NOT operator: the number of sub-filters must be 1.")
+    elif len(parts) < 2:
+        raise refused("Invalid AND/OR operator: the number of sub-filters must be more than 1.")
     return Combination(combinator, parts)
 
 
@@ -209,12 +212,21 @@ def _comparison(message: pb.SingleColumnValueFilter) -> Comparison:
     return Comparison(message.column_name, comparator, value, not message.filter_if_missing, rule)
 
 
-def _comparisons(parsed: Filter) -> Iterator[Comparison]:
+def column_names(parsed: Filter) -> Iterator[str]:
+    """Yield the names of the columns that a filter looks at."""
     if isinstance(parsed, Comparison):
-        yield parsed
+        yield parsed.column
     elif isinstance(parsed, Combination):
         for part in parsed.parts:
-            yield from _comparisons(part)
+            yield from column_names(part)
+
+
+def _count(parsed: Filter) -> int:
+    return 1 + sum(map(_count, parsed.parts)) if isinstance(parsed, Combination) else 1
+
+
+def _too_many() -> ServiceError:
+    return refused(f"The count of filter exceeds the max: {SERVED_FILTERS}.")
 
 
 def _has_pagination(parsed: Filter) -> bool:

@@ -105,6 +105,7 @@ class Layout:
         placed: all attributes that can be sent, in the order of their names on the wire.
         of_name: name on the wire → its columns.
         of_cell: (name, type) → its column.
+        names: names on the wire of all columns, those of the key too.
         timed: cells have timestamps of their own.
     """
 
@@ -126,6 +127,7 @@ class Layout:
         for each in self.placed:
             self.of_name[each.name] = (*self.of_name.get(each.name, ()), each)
         self.of_cell = {(each.name, each.type): each for each in self.placed}
+        self.names = frozenset((*schema.primary_key, *self.of_name))
 
     def place(self, name: str, kind: CellType) -> Placed:
         """Return where the cells of a name and type are.

@@ -26,6 +26,10 @@ MAX_COLUMNS_PER_WRITE = 1024
 # Requests
 MAX_COLUMNS_TO_GET = 128
 MAX_FILTERS = 10
+SERVED_COLUMNS_TO_GET = 1024
+"""How many the service takes, as tests of its SDKs in Java, C# and PHP show. Its manual promises fewer."""
+SERVED_FILTERS = 32
+"""How many the service takes, as tests of its SDK in Java show; those that combine others count. See above."""
 MAX_BATCH_GET_ROWS = 100
 MAX_BATCH_WRITE_ROWS = 200
 MAX_BATCH_WRITE_BYTES = 4 * 1024 * 1024
