@@ -65,6 +65,7 @@ def create_table(instance: Instance, request: pb.CreateTableRequest) -> pb.Creat
         created=time.time_ns() // 1000,
     )
     settings = _with_options(settings, request.table_options)
+    settings = replace(settings, update_full_row=request.table_options.update_full_row)
     settings = _with_throughput(settings, request.reserved_throughput)
     if request.HasField("stream_spec"):
         settings = _with_stream(settings, request.stream_spec)
@@ -117,6 +118,8 @@ def update_table(instance: Instance, request: pb.UpdateTableRequest) -> pb.Updat
     given = [field for field in ("reserved_throughput", "table_options", "stream_spec") if request.HasField(field)]
     if not given:
         raise invalid("an update of a table changes something", valid="throughput, options or stream")
+    if request.table_options.HasField("update_full_row"):
+        raise refused("The table options of an update cannot contain updateFullRow.")
 
     def updated(settings: TableSettings) -> TableSettings:
         if "table_options" in given:
@@ -331,6 +334,7 @@ def _options(settings: TableSettings) -> pb.TableOptions:
         max_versions=1,
         deviation_cell_version_in_sec=settings.deviation,
         allow_update=settings.allow_update,
+        update_full_row=settings.update_full_row,
     )
 
 
