@@ -251,7 +251,7 @@ def test_keys_and_cells_that_do_not_fit_are_refused(client: Any, table: str) -> 
     wrong = [("pk", 1), ("n", 1)]
     assert code_of(client.put_row, table, sdk.Row(wrong, []), IGNORE) == (400, "OTSInvalidPK")
     assert code_of(client.get_row, table, wrong[:1], max_version=1) == (400, "OTSInvalidPK")
-    for cells in ([("c", "x" * (2 * 1024 * 1024 + 1))], [("bad name", 1)], [("pk", 1)], [("c", 1, 1000)]):
+    for cells in ([("c", "x" * (2 * 1024 * 1024 + 1))], [("#name", 1)], [("pk", 1)], [("c", 1, 1000)]):
         assert code_of(client.put_row, table, sdk.Row(key("a", 1), cells), IGNORE) == (400, "OTSParameterInvalid")
     assert code_of(put, client, table, "x" * 1025, 1) == (400, "OTSParameterInvalid")
     many = [(f"c{number}", 1) for number in range(1025)]

@@ -135,7 +135,7 @@ def test_writes_cost_units_of_4_kb(instance: Instance) -> None:
         (Cell("a", 1.5, CellOp.INCREMENT),),
         (Cell("a", None, CellOp.DELETE_ONE),),
         (Cell("k", 1),),
-        (Cell("a b", 1),),
+        (Cell("#a", 1),),
         (Cell(":timestamp", 1),),
         (Cell("a", 1, None, 5),),
     ],

@@ -16,7 +16,7 @@ from headrace.endpoints.tablestore.errors import service_error
 from headrace.endpoints.tablestore.instances import Instance
 from headrace.endpoints.tablestore.operations import OPERATIONS
 from headrace.errors import HeadraceError
-from headrace.wire.plainbuffer.rows import encode_row, encode_value
+from headrace.wire.plainbuffer.rows import decode_row, encode_row, encode_value
 from headrace.wire.plainbuffer.values import Cell, Marker, Row
 from headrace.wire.tablestore import table_pb2 as pb
 from headrace.wire.tablestore.errors import ServiceError
@@ -180,11 +180,11 @@ def filtered(*parts: bytes, combinator: pb.LogicalOperator) -> bytes:
     return pb.Filter(type=pb.FT_COMPOSITE_COLUMN_VALUE, filter=composite.SerializeToString()).SerializeToString()
 
 
-def compared(column: str) -> bytes:
+def compared(column: str, value: int | str = 1) -> bytes:
     single = pb.SingleColumnValueFilter(
         comparator=pb.CT_EQUAL,
         column_name=column,
-        column_value=encode_value(1),
+        column_value=encode_value(value),
         filter_if_missing=True,
         latest_version_only=True,
     )
@@ -225,6 +225,7 @@ COLUMNS = [f"c{number}" for number in range(1025)]
 TOO_MANY_COLUMNS = "The number of columns from the request exceeds the limit, limit count: 1024, column count: 1025."
 FORWARD = "Begin key must less than end key in FORWARD"
 BACKWARD = "Begin key must more than end key in BACKWARD"
+TOO_MANY_FILTERS = "The count of filter exceeds the max: 32."
 PAIRS = "Invalid AND/OR operator: the number of sub-filters must be more than 1."
 REFUSED: list[tuple[str, Any, str]] = [
     *[(operation, request, "Invalid table name: ''.") for operation, request in table("").items()],
@@ -251,6 +252,12 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("GetRow", read(max_versions=1, columns_to_get=["#"]), "Invalid column name: '#'."),
     ("GetRow", read(max_versions=1, columns_to_get=COLUMNS), TOO_MANY_COLUMNS),
     ("GetRow", read(max_versions=1, filter=compared("#")), "Invalid column name: '#'."),
+    ("GetRow", read(filter=filtered(*[compared("a")] * 32, combinator=pb.LO_NOT)), TOO_MANY_FILTERS),
+    (
+        "GetRow",
+        read(max_versions=1, filter=filtered(compared("a"), compared("b", "x" * 2097153), combinator=pb.LO_OR)),
+        "The length of attribute column: 'b' exceeds the MaxLength:2097152 with CurrentLength:2097153.",
+    ),
     ("GetRow", read(max_versions=1, filter=filtered(compared("a"), combinator=pb.LO_AND)), PAIRS),
     ("GetRow", read(max_versions=1, filter=filtered(compared("a"), combinator=pb.LO_OR)), PAIRS),
     (
@@ -258,11 +265,7 @@ REFUSED: list[tuple[str, Any, str]] = [
         read(max_versions=1, filter=filtered(*[compared("a")] * 2, combinator=pb.LO_NOT)),
         "Invalid NOT operator: the number of sub-filters must be 1.",
     ),
-    (
-        "GetRow",
-        read(max_versions=1, filter=filtered(*[compared("a")] * 32, combinator=pb.LO_AND)),
-        "The count of filter exceeds the max: 32.",
-    ),
+    ("GetRow", read(max_versions=1, filter=filtered(*[compared("a")] * 32, combinator=pb.LO_AND)), TOO_MANY_FILTERS),
     ("GetRange", scan(KEY, KEY), FORWARD),
     ("GetRange", scan([("p", "b"), ("n", 1)], KEY), FORWARD),
     ("GetRange", scan(KEY, KEY, direction=pb.BACKWARD), BACKWARD),
@@ -319,6 +322,22 @@ def test_a_batch_whose_last_table_is_wrong_writes_nothing(instance: Instance) ->
 def test_tables_of_a_batch_get_may_have_no_rows(instance: Instance) -> None:
     (answer,) = call(instance, "BatchGetRow", keys_of(0, max_versions=1)).tables
     assert (answer.table_name, len(answer.rows)) == ("t", 0)
+
+
+def test_columns_have_the_names_that_the_service_takes(instance: Instance) -> None:
+    signs = ".'\"$&*()/\\\n\r "
+    names = ["公司", "a" * 255, *(name for sign in signs for name in (sign, f"{sign}a", f"a{sign}", f"a{sign}b"))]
+    for number in range(2):
+        cells = [Cell(name, number) for name in names]
+        for kind in ("put", "update", "batch write", "bulk import"):
+            operation, request = requests_with([("p", "names"), ("n", number)], "t", *cells)[kind]
+            call(instance, operation, request)
+    key = row([("p", "names"), ("n", 1)])
+    wanted = pb.GetRowRequest(table_name="t", primary_key=key, max_versions=1, columns_to_get=names)
+    found = decode_row(call(instance, "GetRow", wanted).row).cells
+    assert {cell.name: cell.value for cell in found} == dict.fromkeys(names, 1)
+    operation, request = requests_with(KEY, "t", Cell("a:b", 1))["put"]
+    assert "colon" in error_of(instance, operation, request)[1]
 
 
 @pytest.mark.parametrize("operation", ["ListSearchIndex", "ListTimeseriesTable"])

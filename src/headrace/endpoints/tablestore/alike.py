@@ -25,6 +25,7 @@ from headrace.endpoints.tablestore.schema import (
     Mask,
     cell_timestamps,
     cell_type,
+    is_holdable,
     layout_of,
     pack_timestamps_of,
     type_of_column,
@@ -40,7 +41,6 @@ from headrace.wire.tablestore.limits import (
     MAX_COLUMNS_PER_WRITE,
     MAX_KEY_VALUE_BYTES,
     MAX_VALUE_BYTES,
-    is_name,
 )
 
 
@@ -148,7 +148,7 @@ def _cells_of(record: bytes, schema: TableSchema) -> list[tuple[str, CellType]] 
         kind = cell_type(cell.value)
         if kind is None or cell.op is not None or cell.timestamp is not None or cell.name in cells:
             return None
-        if not is_name(cell.name) or cell.name in schema.primary_key:
+        if not is_holdable(cell.name) or cell.name in schema.primary_key:
             return None
         cells[cell.name] = kind
     return list(cells.items()) if len(cells) <= MAX_COLUMNS_PER_WRITE else None

@@ -20,12 +20,18 @@ from google.protobuf.message import DecodeError
 
 from headrace.endpoints.tablestore.errors import invalid, refused
 from headrace.endpoints.tablestore.messages import read_message
-from headrace.endpoints.tablestore.schema import ARROW_TYPES, CellType, Mask, cell_type, type_of_column
+from headrace.endpoints.tablestore.schema import (
+    ARROW_TYPES,
+    CellType,
+    Mask,
+    cell_type,
+    check_value_size,
+    type_of_column,
+)
 from headrace.model import Predicate
 from headrace.wire.plainbuffer.rows import decode_value
 from headrace.wire.plainbuffer.values import Value
 from headrace.wire.tablestore import table_pb2 as pb
-from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.limits import SERVED_FILTERS
 
 Columns: TypeAlias = Mapping[str, Sequence[pa.Array]]
@@ -149,17 +155,30 @@ def parse_filter(data: bytes) -> Filter:
     Raises:
         ServiceError: OTSParameterInvalid: the message is broken, or has too many filters in it.
     """
-    parsed = _parse(data, 0)
-    if _count(parsed) > SERVED_FILTERS:
-        raise _too_many()
+    _check_count(data)
+    parsed = _parse(data)
     if isinstance(parsed, Combination) and _has_pagination(parsed):
         raise invalid("a column pagination filter cannot be part of another filter")
     return parsed
 
 
-def _parse(data: bytes, depth: int) -> Filter:
-    if depth >= SERVED_FILTERS:
-        raise _too_many()
+def _check_count(data: bytes) -> None:
+    """Refuse a filter that has too many in it, before anything else is looked at: it may be nested deeply."""
+    waiting, count = [data], 0
+    while waiting:
+        count += 1
+        if count > SERVED_FILTERS:
+            raise refused(f"The count of filter exceeds the max: {SERVED_FILTERS}.")
+        try:
+            message = read_message(pb.Filter, waiting.pop())
+            if message.type == pb.FT_COMPOSITE_COLUMN_VALUE:
+                parts = read_message(pb.CompositeColumnValueFilter, message.filter).sub_filters
+                waiting += [part.SerializeToString() for part in parts[: SERVED_FILTERS + 1]]
+        except DecodeError:
+            raise invalid("a filter is no Filter message") from None
+
+
+def _parse(data: bytes) -> Filter:
     try:
         message = read_message(pb.Filter, data)
         match message.type:
@@ -167,9 +186,7 @@ def _parse(data: bytes, depth: int) -> Filter:
                 return _comparison(read_message(pb.SingleColumnValueFilter, message.filter))
             case pb.FT_COMPOSITE_COLUMN_VALUE:
                 composite = read_message(pb.CompositeColumnValueFilter, message.filter)
-                if len(composite.sub_filters) >= SERVED_FILTERS:
-                    raise _too_many()
-                parts = tuple(_parse(part.SerializeToString(), depth + 1) for part in composite.sub_filters)
+                parts = tuple(_parse(part.SerializeToString()) for part in composite.sub_filters)
                 return _combination(Combinator(composite.combinator), parts)
             case _:
                 page = read_message(pb.ColumnPaginationFilter, message.filter)
@@ -207,6 +224,7 @@ def _comparison(message: pb.SingleColumnValueFilter) -> Comparison:
     value: Value = None
     if comparator not in (Comparator.EXIST, Comparator.NOT_EXIST):
         value = decode_value(message.column_value)
+        check_value_size(message.column_name, value)
         if cell_type(value) is None:
             raise invalid(f"a filter compares column {message.column_name!r} with no value", received=repr(value))
     return Comparison(message.column_name, comparator, value, not message.filter_if_missing, rule)
@@ -219,14 +237,6 @@ def column_names(parsed: Filter) -> Iterator[str]:
     elif isinstance(parsed, Combination):
         for part in parsed.parts:
             yield from column_names(part)
-
-
-def _count(parsed: Filter) -> int:
-    return 1 + sum(map(_count, parsed.parts)) if isinstance(parsed, Combination) else 1
-
-
-def _too_many() -> ServiceError:
-    return refused(f"The count of filter exceeds the max: {SERVED_FILTERS}.")
 
 
 def _has_pagination(parsed: Filter) -> bool:

@@ -31,13 +31,14 @@ from headrace.endpoints.tablestore.schema import (
     Numbers,
     Placed,
     cell_timestamps,
+    is_holdable,
 )
 from headrace.model import Column, Predicate, TableSchema
 from headrace.wire.plainbuffer.encoding import check_schema, encode_block, encode_puts
 from headrace.wire.plainbuffer.rows import encode_row, encode_rows
 from headrace.wire.plainbuffer.values import Cell, Row
 from headrace.wire.tablestore import table_pb2 as pb
-from headrace.wire.tablestore.limits import SERVED_COLUMNS_TO_GET, is_name
+from headrace.wire.tablestore.limits import SERVED_COLUMNS_TO_GET, is_attribute_name
 
 _END_OF_TIME = 1 << 62
 # So few rows are encoded quicker one by one.
@@ -94,7 +95,10 @@ class Selection:
         Raises:
             ServiceError: OTSParameterInvalid.
         """
+        filter = parse_filter(request.filter) if request.filter else None
         columns = frozenset(request.columns_to_get)
+        for name in (*columns, *(() if filter is None else column_names(filter))):
+            check_column_name(name, known)
         if len(columns) > SERVED_COLUMNS_TO_GET:
             raise refused(
                 "The number of columns from the request exceeds the limit, "
@@ -109,10 +113,8 @@ class Selection:
             columns=columns or None,
             first=request.start_column or None,
             behind=request.end_column or None,
-            filter=parse_filter(request.filter) if request.filter else None,
+            filter=filter,
         )
-        for name in (*columns, *(() if selection.filter is None else column_names(selection.filter))):
-            check_column_name(name, known)
         if request.HasField("time_range"):
             selection = _with_times(selection, request.time_range)
         return replace(selection, oldest=max(selection.oldest, expired_before), expired_before=expired_before)
@@ -171,9 +173,12 @@ def _with_times(selection: Selection, times: pb.TimeRange) -> Selection:
 
 
 def check_column_name(name: str, known: Collection[str]) -> None:
-    """Refuse a name that Tablestore does not allow; ``known`` are those of the table's columns."""
-    if not is_name(name) and name not in known:
-        raise refused(f"Invalid column name: '{name}'.")
+    """Refuse a name that no column of a cell can have; ``known`` are those of the table's columns."""
+    if name in known or is_holdable(name):
+        return
+    if is_attribute_name(name):
+        raise invalid("this endpoint has no columns whose names contain a colon", received=repr(name))
+    raise refused(f"Invalid column name: '{name}'.")
 
 
 @dataclass(frozen=True)

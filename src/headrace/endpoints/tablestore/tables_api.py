@@ -10,7 +10,6 @@ from typing import Any
 
 from headrace.endpoints.tablestore.errors import invalid, refused
 from headrace.endpoints.tablestore.instances import Instance, staying
-from headrace.endpoints.tablestore.reading import check_column_name
 from headrace.endpoints.tablestore.rows_api import consumed
 from headrace.endpoints.tablestore.schema import (
     ARROW_TYPES,
@@ -244,7 +243,7 @@ def _check_meta(meta: pb.TableMeta) -> None:
         raise refused(f"The number of primary key columns must be in range: [1, {MAX_KEY_COLUMNS}].")
     key = [column.name for column in meta.primary_key]
     for name in key:
-        check_column_name(name, ())
+        _check_column(name)
         if key.count(name) > 1:
             raise refused(f"Duplicated primary key name: '{name}'.")
     _check_defined(key, [column.name for column in meta.defined_column])
@@ -258,9 +257,14 @@ def _check_defined(key: Sequence[str], defined: Sequence[str]) -> None:
     if len(defined) > MAX_DEFINED_COLUMNS:
         raise refused(f"The number of defined columns must be in range: [0, {MAX_DEFINED_COLUMNS}].")
     for name in defined:
-        check_column_name(name, ())
+        _check_column(name)
         if name in key or defined.count(name) > 1:
             raise invalid("a column name stands twice", received=repr(name))
+
+
+def _check_column(name: str) -> None:
+    if not is_name(name):
+        raise refused(f"Invalid column name: '{name}'.")
 
 
 def _refuse(asked: bool, what: str) -> None:

@@ -24,6 +24,7 @@ from headrace.endpoints.tablestore.schema import (
     Layout,
     RowState,
     cell_type,
+    check_value_size,
     layout_of,
     states_of,
     whole_row,
@@ -36,7 +37,7 @@ from headrace.wire.plainbuffer.rows import encode_row
 from headrace.wire.plainbuffer.values import Cell, CellOp, Row, Value
 from headrace.wire.tablestore import table_pb2 as pb
 from headrace.wire.tablestore.errors import ServiceError
-from headrace.wire.tablestore.limits import MAX_COLUMNS_PER_WRITE, MAX_VALUE_BYTES
+from headrace.wire.tablestore.limits import MAX_COLUMNS_PER_WRITE
 
 _UNIT_BYTES = 4096
 _LARGEST = (1 << 63) - 1
@@ -220,13 +221,7 @@ def _check_cell(cell: Cell, known: Collection[str]) -> None:
             return
     if cell_type(cell.value) is None:
         raise invalid(f"column {cell.name!r} has no value")
-    if isinstance(cell.value, str | bytes) and len(cell.value) * 4 > MAX_VALUE_BYTES:
-        size = len(cell.value.encode() if isinstance(cell.value, str) else cell.value)
-        if size > MAX_VALUE_BYTES:
-            raise refused(
-                f"The length of attribute column: '{cell.name}' exceeds the MaxLength:{MAX_VALUE_BYTES} "
-                f"with CurrentLength:{size}."
-            )
+    check_value_size(cell.name, cell.value)
 
 
 def _check_fits(write: RowWrite, schema: TableSchema, settings: TableSettings) -> None:

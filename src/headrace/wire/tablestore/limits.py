@@ -53,6 +53,14 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
+def is_attribute_name(text: str) -> bool:
+    """Tell whether a cell's column may be called so: 1 to 255 bytes, the first of which is not ``#``.
+
+    The service takes more than its manual promises, as tests of its SDK in Java show.
+    """
+    return 1 <= len(text.encode()) <= 255 and not text.startswith("#")
+
+
 def is_instance_name(text: str) -> bool:
     """Tell whether an instance may be called so: a letter, then letters, digits and ``-``, 3 to 16 characters."""
     return _INSTANCE_NAME.fullmatch(text) is not None
