@@ -39,7 +39,7 @@ def create(name: str, *key: tuple[str, int], defined: int = 0, **options: Any) -
     request = pb.CreateTableRequest(table_options=pb.TableOptions(**options))
     request.table_meta.table_name = name
     for column, kind in key or [("p", pb.STRING), ("n", pb.INTEGER)]:
-        request.table_meta.primary_key.add(name=column, type=kind)  # type: ignore[arg-type]
+        request.table_meta.primary_key.add(name=column, type=kind)
     for number in range(defined):
         request.table_meta.defined_column.add(name=f"d{number}", type=pb.DCT_INTEGER)
     request.reserved_throughput.capacity_unit.read = 0
@@ -85,7 +85,7 @@ def requests_with(key: Any, table: str = "t", *cells: Cell) -> dict[str, tuple[s
 
 
 def scan(start: Any, end: Any, table: str = "t", direction: pb.Direction = pb.FORWARD, **more: Any) -> Any:
-    bounds = {"inclusive_start_primary_key": row(start), "exclusive_end_primary_key": row(end)}
+    bounds: Any = {"inclusive_start_primary_key": row(start), "exclusive_end_primary_key": row(end)}
     return pb.GetRangeRequest(table_name=table, direction=direction, max_versions=1, **bounds, **more)
 
 

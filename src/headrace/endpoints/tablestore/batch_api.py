@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence, Sized
+from typing import TypeAlias
 
 from headrace.endpoints.tablestore.alike import AlikeRows
 from headrace.endpoints.tablestore.errors import invalid, refused, service_error
@@ -20,6 +21,7 @@ from headrace.wire.tablestore import table_pb2 as pb
 from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.limits import MAX_BATCH_GET_ROWS, MAX_BATCH_WRITE_BYTES, MAX_BATCH_WRITE_ROWS
 
+_RowRequest: TypeAlias = pb.RowInBatchWriteRowRequest | pb.RowInBulkImportRequest
 _NO_CONDITION = pb.Condition(row_existence=pb.IGNORE)
 _NO_CONTENT = pb.ReturnContent()
 # Fewer rows are as quick one by one.
@@ -142,7 +144,7 @@ class _Writes:
         self,
         instance: Instance,
         name: str,
-        rows: Sequence[pb.RowInBatchWriteRowRequest] | Sequence[pb.RowInBulkImportRequest],
+        rows: Sequence[_RowRequest],
         *,
         atomic: bool = False,
     ) -> None:
@@ -195,14 +197,14 @@ class _Writes:
         ]
 
 
-def _terms(row: pb.RowInBatchWriteRowRequest | pb.RowInBulkImportRequest) -> tuple[pb.Condition, pb.ReturnContent]:
+def _terms(row: _RowRequest) -> tuple[pb.Condition, pb.ReturnContent]:
     """Return the condition of a write, and what it is to return."""
     if isinstance(row, pb.RowInBulkImportRequest):
         return _NO_CONDITION, _NO_CONTENT
     return row.condition, row.return_content
 
 
-def _asks_more(row: pb.RowInBatchWriteRowRequest | pb.RowInBulkImportRequest) -> bool:
+def _asks_more(row: _RowRequest) -> bool:
     """Tell whether a write has a condition, or wants its row returned."""
     condition, content = _terms(row)
     if condition.row_existence != pb.IGNORE or condition.column_condition:

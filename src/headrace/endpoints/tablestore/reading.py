@@ -327,7 +327,7 @@ def _unexpired(
         there = rows.column(name).is_valid().to_numpy(zero_copy_only=False)
         has_cells |= there
         unexpired |= there & (times >= expired_before)
-    written = rows.column(TIMESTAMP).fill_null(now).to_numpy()
+    written: Numbers = rows.column(TIMESTAMP).fill_null(now).to_numpy()
     return unexpired | (~has_cells & (written >= expired_before))
 
 
