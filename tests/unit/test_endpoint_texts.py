@@ -123,6 +123,7 @@ def test_a_key_of_another_table_is_refused_in_the_services_words(
     ("key", "message"),
     [
         ([], "Cell data broken, empty PK."),
+        ([(f"k{n}", "a") for n in range(5)], "The number of primary key columns must be in range: [1, 4]."),
         ([("p", Marker.INF_MIN), ("n", 1)], "VT_INF_MIN is an invalid type for the primary key."),
         ([("p", "a"), ("n", Marker.INF_MAX)], "VT_INF_MAX is an invalid type for the primary key."),
         ([("p", "a"), ("n", 0.5)], "VT_DOUBLE is an invalid type for the primary key."),
@@ -282,7 +283,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("BatchWriteRow", batch_of(201), "Rows count exceeds the upper limit: 200."),
     (
         "BatchWriteRow",
-        batch_of(2, 2097152 - 69),
+        batch_of(2, 2097152 - 11),
         "The total data size of BatchWriteRow request exceeds the limit, limit size: 4194304, data size: 4194306.",
     ),
     ("BulkImport", pb.BulkImportRequest(table_name="t"), "No operation is specified for table: 't'."),
@@ -304,6 +305,12 @@ def test_a_wrong_parameter_is_refused_in_the_services_words(
     instance: Instance, operation: str, request_: Any, message: str
 ) -> None:
     assert error_of(instance, operation, request_) == (INVALID, message)
+
+
+def test_a_batch_may_have_4_mb_of_names_values_and_timestamps(instance: Instance) -> None:
+    request = batch_of(2, 2097152 - 12)
+    assert len(request.SerializeToString()) > 4194304
+    assert all(result.is_ok for result in call(instance, "BatchWriteRow", request).tables[0].rows)
 
 
 def test_a_batch_whose_last_table_is_wrong_writes_nothing(instance: Instance) -> None:

@@ -16,7 +16,7 @@ from headrace.endpoints.tablestore.writing import Outcome, RowWrite, write_rows,
 from headrace.errors import HeadraceError, NotFoundError
 from headrace.model import Key
 from headrace.wire.plainbuffer.rows import decode_row
-from headrace.wire.plainbuffer.values import Row
+from headrace.wire.plainbuffer.values import Row, Value
 from headrace.wire.tablestore import table_pb2 as pb
 from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.limits import MAX_BATCH_GET_ROWS, MAX_BATCH_WRITE_BYTES, MAX_BATCH_WRITE_ROWS
@@ -102,12 +102,7 @@ def batch_write_row(instance: Instance, request: pb.BatchWriteRowRequest) -> pb.
     for part in request.tables:
         _check_some(part.table_name, part.rows)
     _check_count(sum(len(table.rows) for table in request.tables), MAX_BATCH_WRITE_ROWS)
-    size = sum(len(row.row_change) for table in request.tables for row in table.rows)
-    if size > MAX_BATCH_WRITE_BYTES:
-        raise refused(
-            "The total data size of BatchWriteRow request exceeds the limit, "
-            f"limit size: {MAX_BATCH_WRITE_BYTES}, data size: {size}."
-        )
+    _check_size([row.row_change for table in request.tables for row in table.rows])
     # All rows are checked before any is written.
     tables = [_Writes(instance, part.table_name, part.rows, atomic=request.is_atomic) for part in request.tables]
     response = pb.BatchWriteRowResponse()
@@ -235,6 +230,38 @@ def _check_some(table_name: str, rows: Sized) -> None:
 def _check_count(count: int, most: int) -> None:
     if count > most:
         raise refused(f"Rows count exceeds the upper limit: {most}.")
+
+
+def _check_size(changes: Sequence[bytes]) -> None:
+    """Refuse too much data: names, values and timestamps count, as tests of the SDK in Java show."""
+    if sum(map(len, changes)) <= MAX_BATCH_WRITE_BYTES:
+        # What they are wrapped in makes them larger.
+        return
+    size = 0
+    for change in changes:
+        row = decode_row(change)
+        size += sum(_bytes_of(name) + _bytes_of(value) for name, value in row.key)
+        size += sum(
+            _bytes_of(cell.name) + _bytes_of(cell.value) + (0 if cell.timestamp is None else 8) for cell in row.cells
+        )
+    if size > MAX_BATCH_WRITE_BYTES:
+        raise refused(
+            "The total data size of BatchWriteRow request exceeds the limit, "
+            f"limit size: {MAX_BATCH_WRITE_BYTES}, data size: {size}."
+        )
+
+
+def _bytes_of(value: Value) -> int:
+    match value:
+        case str():
+            return len(value.encode())
+        case bytes():
+            return len(value)
+        case bool():
+            return 1
+        case int() | float():
+            return 8
+    return 0
 
 
 def _message(error: ServiceError) -> pb.Error:

@@ -14,7 +14,7 @@ from headrace.wire.plainbuffer.rows import decode_row
 from headrace.wire.plainbuffer.values import Marker, Row, Value
 from headrace.wire.tablestore import table_pb2 as pb
 from headrace.wire.tablestore.errors import ServiceError
-from headrace.wire.tablestore.limits import MAX_KEY_VALUE_BYTES
+from headrace.wire.tablestore.limits import MAX_KEY_COLUMNS, MAX_KEY_VALUE_BYTES
 
 _LARGEST = (1 << 63) - 1
 _BOUNDS = frozenset({Marker.INF_MIN, Marker.INF_MAX})
@@ -42,6 +42,8 @@ def check_key(key: Sequence[tuple[str, Value]], allowed: frozenset[Marker] = fro
     """
     if not key:
         raise refused("Cell data broken, empty PK.")
+    if len(key) > MAX_KEY_COLUMNS:
+        raise wrong_key_count()
     for name, value in key:
         if value not in allowed if isinstance(value, Marker) else cell_type(value) not in _KEY_TYPES:
             raise refused(f"{_type_name(value)} is an invalid type for the primary key.")
@@ -52,6 +54,10 @@ def check_key(key: Sequence[tuple[str, Value]], allowed: frozenset[Marker] = fro
                     f"The length of primary key column: '{name}' exceeds the MaxLength:{MAX_KEY_VALUE_BYTES} "
                     f"with CurrentLength:{size}."
                 )
+
+
+def wrong_key_count() -> ServiceError:
+    return refused(f"The number of primary key columns must be in range: [1, {MAX_KEY_COLUMNS}].")
 
 
 def check_written_key(kind: int, key: Sequence[tuple[str, Value]]) -> None:
