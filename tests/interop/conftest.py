@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import uuid
@@ -14,11 +13,11 @@ from pathlib import Path
 import pytest
 from yt.wrapper import YtClient
 
+from tests.interop.programs import ACCESS_KEY_ID as ACCESS_KEY_ID
+from tests.interop.programs import ACCESS_KEY_SECRET as ACCESS_KEY_SECRET
+from tests.interop.programs import environment
 from tests.interop.ytsaurus_server import YtServer, serving
 from tests.interop.ytsaurus_tables import AT_ONCE
-
-ACCESS_KEY_ID = "LTAIinterop"
-ACCESS_KEY_SECRET = "only for tests"
 
 
 @dataclass(frozen=True)
@@ -34,14 +33,9 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     """`headrace serve` on a free port; it must end by itself when it is asked to."""
     root = tmp_path_factory.mktemp("instances")
     command = [sys.executable, "-m", "headrace.cli.main", "serve", "--tablestore", "0", "--root", str(root), "--json"]
-    environment = {
-        **os.environ,
-        "HEADRACE_ACCESS_KEY_ID": ACCESS_KEY_ID,
-        "HEADRACE_ACCESS_KEY_SECRET": ACCESS_KEY_SECRET,
-    }
     log = root / "log"
     with log.open("w") as errors:
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
+        process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=errors, text=True)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()

@@ -2,81 +2,36 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import headrace
-from tests.interop.conftest import ACCESS_KEY_ID, ACCESS_KEY_SECRET, Endpoint
+from tests.interop.conftest import Endpoint
+from tests.interop.programs import LineProcess, built_with_go
 
-SOURCE = Path(__file__).parent / "go_worker"
 ROWS = 300
 PATIENCE = 120.0
 
 
 @pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The worker, built. Tests do not download: `go mod download` in its directory does, once."""
-    if shutil.which("go") is None:
-        pytest.skip("Go is not installed")
-    target = tmp_path_factory.mktemp("go") / "worker"
-    built = subprocess.run(
-        ["go", "build", "-mod=readonly", "-o", str(target), "."],
-        cwd=SOURCE,
-        env={**os.environ, "GOPROXY": "off"},
-        capture_output=True,
-        text=True,
-    )
-    if "GOPROXY=off" in built.stderr:
-        pytest.skip("the Go client's modules are not here")
-    assert built.returncode == 0, built.stderr
-    return target
+def program(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return built_with_go("go_worker", tmp_path_factory.mktemp("go"))
 
 
-class Worker:
-    """A process that reads a tunnel, and what it has printed."""
-
-    def __init__(self, command: list[str], directory: Path) -> None:
-        directory.mkdir()
-        environment = {
-            **os.environ,
-            "HEADRACE_ACCESS_KEY_ID": ACCESS_KEY_ID,
-            "HEADRACE_ACCESS_KEY_SECRET": ACCESS_KEY_SECRET,
-        }
-        self._output = directory / "output"
-        with self._output.open("w") as output:
-            # The client writes its log where it runs.
-            self.process = subprocess.Popen(
-                command, cwd=directory, env=environment, stdout=output, stderr=subprocess.STDOUT
-            )
-
-    def lines(self) -> list[dict[str, Any]]:
-        """Return all whole lines."""
-        return [json.loads(line) for line in self._output.read_text().splitlines(keepends=True) if line.endswith("\n")]
+class Worker(LineProcess):
+    """A process that reads a tunnel."""
 
     def records(self) -> list[dict[str, Any]]:
         return [line for line in self.lines() if "key" in line]
 
-    @contextmanager
-    def running(self) -> Iterator[Worker]:
-        try:
-            yield self
-        finally:
-            self.process.kill()
-            self.process.wait()
-
 
 def test_workers_in_go_read_everything_while_the_table_splits_and_one_is_killed(
-    worker: Path, endpoint: Endpoint, tmp_path: Path
+    program: list[str], endpoint: Endpoint, tmp_path: Path
 ) -> None:
     with headrace.open(str(endpoint.root / "golang"), create=True) as store, ExitStack() as stack:
         columns = {"id": "long", "n": "long", "text": "string", "x": "double", "b": "boolean", "raw": "binary"}
@@ -84,8 +39,11 @@ def test_workers_in_go_read_everything_while_the_table_splits_and_one_is_killed(
         others = {"text": "é", "x": 0.5, "b": True, "raw": b"\0\1"}
         table.put([{"id": number, "n": 0, **others} for number in range(ROWS)])
         tunnel = store.create_tunnel("T", "go")
-        command = [str(worker), endpoint.url, "golang", "T", "go"]
-        workers = [stack.enter_context(Worker(command, tmp_path / str(place)).running()) for place in range(2)]
+        command = [*program, endpoint.url, "golang", "T", "go"]
+        workers: list[Worker] = []
+        for place in range(2):
+            workers.append(Worker(command, tmp_path / str(place)))
+            stack.enter_context(workers[-1].running())
         written: dict[int, list[int]] = defaultdict(list)
 
         def write(n: int) -> None:

@@ -123,11 +123,17 @@ def test_rows_without_a_column_to_get_are_left_out_unless_the_key_is_wanted() ->
     assert selected(rows, behind="b") == {0: ["a"]}
 
 
-def test_only_cells_of_the_time_range_are_given() -> None:
+def test_only_cells_of_the_time_range_are_given_and_of_other_rows_the_key() -> None:
     rows = [{"a": Held(1, NOW), "b": Held(2, NOW - 5)}, {"b": Held(1, NOW - 5)}, {}]
-    assert selected(rows, oldest=NOW, by_time=True) == {0: ["a"], 2: []}
-    assert selected(rows, newest=NOW, by_time=True) == {0: ["b"], 1: ["b"]}
-    assert selected(rows, oldest=NOW - 4) == {0: ["a"], 2: []}
+    assert selected(rows, oldest=NOW) == {0: ["a"], 1: [], 2: []}
+    assert selected(rows, newest=NOW) == {0: ["b"], 1: ["b"], 2: []}
+    assert selected(rows, oldest=NOW + 1) == {0: [], 1: [], 2: []}
+    assert selected(rows, oldest=NOW, columns=frozenset({"b"})) == {}
+
+
+def test_a_row_whose_cells_have_expired_is_not_given() -> None:
+    rows = [{"a": Held(1, NOW), "b": Held(2, NOW - 5)}, {"b": Held(1, NOW - 5)}, {}]
+    assert selected(rows, oldest=NOW - 4, expired_before=NOW - 4) == {0: ["a"], 2: []}
 
 
 def key(*values: Any) -> bytes:
@@ -145,7 +151,6 @@ LOW, HIGH = Marker.INF_MIN, Marker.INF_MAX
         (key("x", 1), key("x", 5), False, KeyRange(("x", 1), ("x", 5))),
         (key("x", LOW), key("x", HIGH), False, KeyRange(("x",), ("x\0",))),
         (key("x", HIGH), key("y", LOW), False, KeyRange(("x\0",), ("y",))),
-        (key("x", 1), key("x", 1), False, None),
         (key(HIGH, LOW), key(HIGH, HIGH), False, None),
         (key(HIGH, HIGH), key(LOW, LOW), True, KeyRange(None, None)),
         (key("x", 5), key("x", 1), True, KeyRange(("x", 2), ("x", 6))),
@@ -162,6 +167,11 @@ def test_bounds_become_ranges_of_keys(start: bytes, end: bytes, backward: bool, 
     [
         (key("y", 1), key("x", 5), False, "OTSParameterInvalid"),
         (key("x", 1), key("y", 5), True, "OTSParameterInvalid"),
+        (key("x", 1), key("x", 1), False, "OTSParameterInvalid"),
+        (key("x", 1), key("x", 1), True, "OTSParameterInvalid"),
+        (key("x", LOW), key("x", LOW), False, "OTSParameterInvalid"),
+        (key(HIGH, HIGH), key(HIGH, HIGH), True, "OTSParameterInvalid"),
+        (key("x", HIGH), key("x", LOW), False, "OTSParameterInvalid"),
         (key("x", "1"), key("y", 5), False, "OTSInvalidPK"),
         (encode_row(Row((("a", "x"),))), key("y", 5), False, "OTSInvalidPK"),
         (key("x" * 1025, 1), key("y", 5), False, "OTSParameterInvalid"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,7 @@ from headrace.endpoints.tablestore.schema import (
     Mask,
     cell_timestamps,
     cell_type,
+    is_holdable,
     layout_of,
     pack_timestamps_of,
     type_of_column,
@@ -40,50 +42,61 @@ from headrace.wire.tablestore.limits import (
     MAX_COLUMNS_PER_WRITE,
     MAX_KEY_VALUE_BYTES,
     MAX_VALUE_BYTES,
-    is_name,
 )
 
 
-def put_alike(table: EmbeddedTable, records: Sequence[bytes]) -> bool:
-    """Put rows that are alike, each a message of its own; do nothing and return False if they are not.
+@dataclass(frozen=True)
+class AlikeRows:
+    """Rows of one table that are alike, read from messages of their own.
 
-    Raises:
-        PlainBufferError: a row is broken.
+    Attributes:
+        schema: the table's, by which they were read.
+        rows: key columns, then attributes by their names on the wire.
+        cells: names and types of the attributes.
     """
-    schema = table.schema
-    found = _read(schema, records)
-    if found is None:
-        return False
-    rows, cells = found
-    layout = add_columns(table, cells)
-    rows = _renamed(rows, layout, cells)
-    if layout.timed:
-        now = pa.repeat(pa.scalar(time.time_ns() // 1_000_000), rows.num_rows)
-        rows = rows.append_column(TIMESTAMP, now)
-    with staying(table, schema, layout.schema):
-        table.put(rows)
-    return True
 
+    schema: TableSchema
+    rows: pa.RecordBatch
+    cells: Sequence[tuple[str, CellType]]
 
-def update_alike(table: EmbeddedTable, records: Sequence[bytes]) -> bool:
-    """Set cells of rows that are alike, each a message of its own; do nothing and return False if they are not.
+    @classmethod
+    def of(cls, schema: TableSchema, records: Sequence[bytes]) -> AlikeRows | None:
+        """Read rows; None if they are not alike, or something about them has to be looked at one by one."""
+        # The longest row most likely has all columns.
+        cells = _cells_of(max(records, key=len), schema)
+        if cells is None:
+            return None
+        key = tuple(schema.column(name) for name in schema.primary_key)
+        wire = TableSchema((*key, *(Column(name, ARROW_TYPES[kind]) for name, kind in cells)), schema.primary_key)
+        try:
+            rows = decode_records(records, wire).rows.select(list(wire.names))
+        except PlainBufferError:
+            # Some row is of another kind: one by one, each is told on its own.
+            return None
+        if encode_puts(rows, wire) != list(records) or not _within_limits(rows, wire):
+            return None
+        return cls(schema, rows, cells)
 
-    Raises:
-        PlainBufferError: a row is broken.
-    """
-    schema = table.schema
-    found = _read(schema, records)
-    if found is None:
-        return False
-    rows, cells = found
-    if not _any_valid(rows, [name for name, _ in cells]).all():
-        return False
-    layout = add_columns(table, cells)
-    rows = _renamed(rows, layout, cells)
-    update = _Update(rows, cells)
-    with staying(table, schema, layout.schema):
-        table.transact(rows, update.decide)
-    return update.done
+    def put(self, table: EmbeddedTable) -> None:
+        """Put the rows."""
+        layout = add_columns(table, self.cells)
+        rows = _renamed(self.rows, layout, self.cells)
+        if layout.timed:
+            now = pa.repeat(pa.scalar(time.time_ns() // 1_000_000), rows.num_rows)
+            rows = rows.append_column(TIMESTAMP, now)
+        with staying(table, self.schema, layout.schema):
+            table.put(rows)
+
+    def update(self, table: EmbeddedTable) -> bool:
+        """Set the rows' cells; do nothing and return False if that has to be done one by one."""
+        if not _any_valid(self.rows, [name for name, _ in self.cells]).all():
+            return False
+        layout = add_columns(table, self.cells)
+        rows = _renamed(self.rows, layout, self.cells)
+        update = _Update(rows, self.cells)
+        with staying(table, self.schema, layout.schema):
+            table.transact(rows, update.decide)
+        return update.done
 
 
 class _Update:
@@ -119,24 +132,6 @@ class _Update:
         return [Decided(RowChange.UPDATE, rows)]
 
 
-def _read(schema: TableSchema, records: Sequence[bytes]) -> tuple[pa.RecordBatch, list[tuple[str, CellType]]] | None:
-    """Return rows that are alike, and the names and types of their cells; None if they are not."""
-    # The longest row most likely has all columns.
-    cells = _cells_of(max(records, key=len), schema)
-    if cells is None:
-        return None
-    key = tuple(schema.column(name) for name in schema.primary_key)
-    wire = TableSchema((*key, *(Column(name, ARROW_TYPES[kind]) for name, kind in cells)), schema.primary_key)
-    try:
-        rows = decode_records(records, wire).rows.select(list(wire.names))
-    except PlainBufferError:
-        # Some row is of another kind: one by one, each is told on its own.
-        return None
-    if encode_puts(rows, wire) != list(records) or not _within_limits(rows, wire):
-        return None
-    return rows, cells
-
-
 def _cells_of(record: bytes, schema: TableSchema) -> list[tuple[str, CellType]] | None:
     """Return the names and types of a row's cells, None if there is more to it than values."""
     row = decode_row(record)
@@ -149,7 +144,7 @@ def _cells_of(record: bytes, schema: TableSchema) -> list[tuple[str, CellType]] 
         kind = cell_type(cell.value)
         if kind is None or cell.op is not None or cell.timestamp is not None or cell.name in cells:
             return None
-        if not is_name(cell.name) or cell.name in schema.primary_key:
+        if not is_holdable(cell.name) or cell.name in schema.primary_key:
             return None
         cells[cell.name] = kind
     return list(cells.items()) if len(cells) <= MAX_COLUMNS_PER_WRITE else None

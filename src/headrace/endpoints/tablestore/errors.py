@@ -22,6 +22,11 @@ def invalid(problem: str, *, received: object = None, valid: str | Iterable[obje
     return ServiceError("OTSParameterInvalid", str(OptionError(problem, received=received, valid=valid)))
 
 
+def refused(message: str) -> ServiceError:
+    """Return the error for a wrong parameter, in the service's own words: tests of its clients compare them."""
+    return ServiceError("OTSParameterInvalid", message)
+
+
 def no_such_table() -> ServiceError:
     return ServiceError("OTSObjectNotExist", "Requested table does not exist.")
 

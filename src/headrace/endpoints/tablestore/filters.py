@@ -18,16 +18,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
-from headrace.endpoints.tablestore.errors import invalid
+from headrace.endpoints.tablestore.errors import invalid, refused
 from headrace.endpoints.tablestore.messages import read_message
-from headrace.endpoints.tablestore.schema import ARROW_TYPES, CellType, Mask, cell_type, type_of_column
+from headrace.endpoints.tablestore.schema import (
+    ARROW_TYPES,
+    CellType,
+    Mask,
+    cell_type,
+    check_value_size,
+    type_of_column,
+)
 from headrace.model import Predicate
 from headrace.wire.plainbuffer.rows import decode_value
 from headrace.wire.plainbuffer.values import Value
 from headrace.wire.tablestore import table_pb2 as pb
-from headrace.wire.tablestore.limits import MAX_FILTERS
+from headrace.wire.tablestore.limits import SERVED_FILTERS
 
-_MAX_DEPTH = 10
 Columns: TypeAlias = Mapping[str, Sequence[pa.Array]]
 """Name on the wire → the columns of the different types of its cells; at most one is not null in a row."""
 
@@ -149,17 +155,30 @@ def parse_filter(data: bytes) -> Filter:
     Raises:
         ServiceError: OTSParameterInvalid: the message is broken, or has too many filters in it.
     """
-    parsed = _parse(data, 0)
-    if sum(1 for _ in _comparisons(parsed)) > MAX_FILTERS:
-        raise invalid("a filter has too many conditions", valid=f"at most {MAX_FILTERS}")
+    _check_count(data)
+    parsed = _parse(data)
     if isinstance(parsed, Combination) and _has_pagination(parsed):
         raise invalid("a column pagination filter cannot be part of another filter")
     return parsed
 
 
-def _parse(data: bytes, depth: int) -> Filter:
-    if depth > _MAX_DEPTH:
-        raise invalid("a filter is nested too deeply", valid=f"at most {_MAX_DEPTH} levels")
+def _check_count(data: bytes) -> None:
+    """Refuse a filter that has too many in it, before anything else is looked at: it may be nested deeply."""
+    waiting, count = [data], 0
+    while waiting:
+        count += 1
+        if count > SERVED_FILTERS:
+            raise refused(f"The count of filter exceeds the max: {SERVED_FILTERS}.")
+        try:
+            message = read_message(pb.Filter, waiting.pop())
+            if message.type == pb.FT_COMPOSITE_COLUMN_VALUE:
+                parts = read_message(pb.CompositeColumnValueFilter, message.filter).sub_filters
+                waiting += [part.SerializeToString() for part in parts[: SERVED_FILTERS + 1]]
+        except DecodeError:
+            raise invalid("a filter is no Filter message") from None
+
+
+def _parse(data: bytes) -> Filter:
     try:
         message = read_message(pb.Filter, data)
         match message.type:
@@ -167,9 +186,7 @@ def _parse(data: bytes, depth: int) -> Filter:
                 return _comparison(read_message(pb.SingleColumnValueFilter, message.filter))
             case pb.FT_COMPOSITE_COLUMN_VALUE:
                 composite = read_message(pb.CompositeColumnValueFilter, message.filter)
-                if len(composite.sub_filters) > 2 * MAX_FILTERS:
-                    raise invalid("a filter has too many conditions", valid=f"at most {MAX_FILTERS}")
-                parts = tuple(_parse(part.SerializeToString(), depth + 1) for part in composite.sub_filters)
+                parts = tuple(_parse(part.SerializeToString()) for part in composite.sub_filters)
                 return _combination(Combinator(composite.combinator), parts)
             case _:
                 page = read_message(pb.ColumnPaginationFilter, message.filter)
@@ -181,8 +198,11 @@ def _parse(data: bytes, depth: int) -> Filter:
 
 
 def _combination(combinator: Combinator, parts: tuple[Filter, ...]) -> Combination:
-    if not parts or (combinator is Combinator.NOT and len(parts) != 1):
-        raise invalid("NOT takes one filter, AND and OR take at least one", received=len(parts))
+    if combinator is Combinator.NOT:
+        if len(parts) != 1:
+            raise refused("Invalid NOT operator: the number of sub-filters must be 1.")
+    elif len(parts) < 2:
+        raise refused("Invalid AND/OR operator: the number of sub-filters must be more than 1.")
     return Combination(combinator, parts)
 
 
@@ -204,17 +224,19 @@ def _comparison(message: pb.SingleColumnValueFilter) -> Comparison:
     value: Value = None
     if comparator not in (Comparator.EXIST, Comparator.NOT_EXIST):
         value = decode_value(message.column_value)
+        check_value_size(message.column_name, value)
         if cell_type(value) is None:
             raise invalid(f"a filter compares column {message.column_name!r} with no value", received=repr(value))
     return Comparison(message.column_name, comparator, value, not message.filter_if_missing, rule)
 
 
-def _comparisons(parsed: Filter) -> Iterator[Comparison]:
+def column_names(parsed: Filter) -> Iterator[str]:
+    """Yield the names of the columns that a filter looks at."""
     if isinstance(parsed, Comparison):
-        yield parsed
+        yield parsed.column
     elif isinstance(parsed, Combination):
         for part in parsed.parts:
-            yield from _comparisons(part)
+            yield from column_names(part)
 
 
 def _has_pagination(parsed: Filter) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from headrace.endpoints.tablestore.errors import refused
+from headrace.endpoints.tablestore.schema import layout_of
 from headrace.endpoints.tablestore.settings import SettingsTable
 from headrace.endpoints.tablestore.spans import SpanTable
 from headrace.errors import NotFoundError, SchemaError
@@ -15,6 +17,7 @@ from headrace.model import TableSchema
 from headrace.stores.embedded.store import EmbeddedStore
 from headrace.stores.embedded.tables import EmbeddedTable
 from headrace.wire.tablestore.errors import ServiceError
+from headrace.wire.tablestore.limits import is_name
 
 MAX_OPEN = 32
 
@@ -46,16 +49,33 @@ class Instance:
         """Return a table, which may have been dropped since this was last asked.
 
         Raises:
-            NotFoundError: there is no such table, or it is one of the endpoint's own.
+            NotFoundError: there is no such table.
+            ServiceError: OTSParameterInvalid: there is none, and Tablestore does not allow the name.
         """
         known = self._tables.get(name)
         if known is None:
-            if name.startswith(":"):
-                raise NotFoundError("no such table", received=repr(name))
-            found = self.store.table(name)
+            try:
+                if name.startswith(":"):
+                    raise NotFoundError("the table is the endpoint's own", received=repr(name))
+                found = self.store.table(name)
+            except NotFoundError:
+                if is_name(name):
+                    raise
+                raise refused(f"Invalid table name: '{name}'.") from None
             assert isinstance(found, EmbeddedTable)
             known = self._tables[name] = found
         return known
+
+    def column_names(self, table: str) -> Collection[str]:
+        """Return the names on the wire of a table's columns; none if there is no such table.
+
+        Raises:
+            ServiceError: see `table`.
+        """
+        try:
+            return layout_of(self.table(table).schema).names
+        except NotFoundError:
+            return ()
 
     def forget(self, name: str) -> None:
         """Forget what is remembered of a table that was dropped."""

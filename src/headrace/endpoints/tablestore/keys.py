@@ -3,40 +3,98 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from headrace.endpoints.tablestore.errors import invalid
-from headrace.endpoints.tablestore.schema import cell_type, type_of_column
+from headrace.endpoints.tablestore.errors import refused
+from headrace.endpoints.tablestore.schema import CellType, cell_type, type_of_column
 from headrace.model import Key, KeyRange, KeyValue, TableSchema
 from headrace.wire.plainbuffer.rows import decode_row
 from headrace.wire.plainbuffer.values import Marker, Row, Value
+from headrace.wire.tablestore import table_pb2 as pb
 from headrace.wire.tablestore.errors import ServiceError
-from headrace.wire.tablestore.limits import MAX_KEY_VALUE_BYTES
+from headrace.wire.tablestore.limits import MAX_KEY_COLUMNS, MAX_KEY_VALUE_BYTES
 
 _LARGEST = (1 << 63) - 1
+_BOUNDS = frozenset({Marker.INF_MIN, Marker.INF_MAX})
+_NUMBERED = frozenset({Marker.AUTO_INCREMENT})
+_KEY_TYPES = frozenset({CellType.INTEGER, CellType.STRING, CellType.BINARY})
+_TYPE_NAMES = {
+    CellType.INTEGER: "VT_INTEGER",
+    CellType.DOUBLE: "VT_DOUBLE",
+    CellType.BOOLEAN: "VT_BOOLEAN",
+    CellType.STRING: "VT_STRING",
+    CellType.BINARY: "VT_BLOB",
+}
+_MARKER_NAMES = {
+    Marker.INF_MIN: "VT_INF_MIN",
+    Marker.INF_MAX: "VT_INF_MAX",
+    Marker.AUTO_INCREMENT: "VT_AUTO_INCREMENT",
+}
+
+
+def check_key(key: Sequence[tuple[str, Value]], allowed: frozenset[Marker] = frozenset()) -> None:
+    """Refuse a key that no table can have. In a batch this fails the whole request, not one row.
+
+    Raises:
+        ServiceError: OTSParameterInvalid.
+    """
+    if not key:
+        raise refused("Cell data broken, empty PK.")
+    if len(key) > MAX_KEY_COLUMNS:
+        raise wrong_key_count()
+    for name, value in key:
+        if value not in allowed if isinstance(value, Marker) else cell_type(value) not in _KEY_TYPES:
+            raise refused(f"{_type_name(value)} is an invalid type for the primary key.")
+        if isinstance(value, str | bytes):
+            size = len(value.encode() if isinstance(value, str) else value)
+            if size > MAX_KEY_VALUE_BYTES:
+                raise refused(
+                    f"The length of primary key column: '{name}' exceeds the MaxLength:{MAX_KEY_VALUE_BYTES} "
+                    f"with CurrentLength:{size}."
+                )
+
+
+def wrong_key_count() -> ServiceError:
+    return refused(f"The number of primary key columns must be in range: [1, {MAX_KEY_COLUMNS}].")
+
+
+def check_written_key(kind: int, key: Sequence[tuple[str, Value]]) -> None:
+    """Refuse the key of a write as `check_key` does. A put or an update may leave a number to the server."""
+    check_key(key, frozenset() if kind == pb.DELETE else _NUMBERED)
 
 
 def whole_key(row: Row, schema: TableSchema, numbered: str | None = None) -> tuple[KeyValue | None, ...]:
-    """Return the values of a row's key.
+    """Return the values of a row's key, which `check_written_key` has let pass.
 
     Args:
         numbered: the key column that the server numbers; its value is None where the row asks for a number.
 
     Raises:
-        ServiceError: OTSInvalidPK, if it is not a key of the table; OTSParameterInvalid.
+        ServiceError: OTSInvalidPK, if it is not a key of the table.
     """
-    values = _values(row.key, schema)
-    for name, value in row.key:
-        if isinstance(value, Marker) and not (value is Marker.AUTO_INCREMENT and name == numbered):
-            raise invalid(f"the value of key column {name!r} must be one", received=value.value)
-    return tuple(None if isinstance(value, Marker) else value for value in values)
+    return tuple(None if isinstance(value, Marker) else value for value in _values(row.key, schema, numbered))
 
 
 def key_of(data: bytes, schema: TableSchema) -> Key:
-    """Read a message that holds one whole key."""
-    values = whole_key(decode_row(data), schema)
-    return tuple(value for value in values if value is not None)
+    """Read a message that holds one whole key.
+
+    Raises:
+        ServiceError: OTSParameterInvalid or OTSInvalidPK.
+    """
+    row = decode_row(data)
+    check_key(row.key)
+    return key_in(row, schema)
+
+
+def key_in(row: Row, schema: TableSchema) -> Key:
+    """Return the key of a row that `check_key` has let pass.
+
+    Raises:
+        ServiceError: OTSInvalidPK.
+    """
+    return tuple(value for value in whole_key(row, schema) if value is not None)
 
 
 def key_table(keys: Sequence[Key], schema: TableSchema) -> pa.Table:
@@ -48,35 +106,38 @@ def key_table(keys: Sequence[Key], schema: TableSchema) -> pa.Table:
     return pa.table(columns)
 
 
-def _values(key: Sequence[tuple[str, Value]], schema: TableSchema) -> list[KeyValue | Marker]:
-    if tuple(name for name, _ in key) != schema.primary_key:
-        raise _mismatch(key, schema)
+def _values(
+    key: Sequence[tuple[str, Value]], schema: TableSchema, numbered: str | None = None
+) -> list[KeyValue | Marker]:
+    """Return the values of a key, or of a bound, of a table.
+
+    Args:
+        numbered: see `whole_key`.
+    """
+    if len(key) != len(schema.primary_key):
+        raise _mismatch("size", str(len(key)), str(len(schema.primary_key)))
     values: list[KeyValue | Marker] = []
-    for name, value in key:
-        if isinstance(value, Marker):
-            values.append(value)
-        elif isinstance(value, str | int | bytes) and cell_type(value) is type_of_column(schema.column(name).type):
-            size = 0 if isinstance(value, int) else len(value.encode() if isinstance(value, str) else value)
-            if size > MAX_KEY_VALUE_BYTES:
-                raise invalid(
-                    f"the value of key column {name!r} is too long",
-                    received=f"{size} bytes",
-                    valid=f"at most {MAX_KEY_VALUE_BYTES} bytes",
-                )
-            values.append(value)
-        else:
-            raise _mismatch(key, schema)
+    for (name, value), own in zip(key, schema.primary_key, strict=True):
+        if name != own:
+            raise _mismatch("name", name, own)
+        wanted = type_of_column(schema.column(own).type)
+        fits = value in _BOUNDS or own == numbered if isinstance(value, Marker) else cell_type(value) is wanted
+        if not fits or not isinstance(value, Marker | str | int | bytes):
+            raise _mismatch("type", _type_name(value), _TYPE_NAMES[wanted] if wanted else "VT_NULL")
+        values.append(value)
     return values
 
 
-def _mismatch(key: Sequence[tuple[str, Value]], schema: TableSchema) -> ServiceError:
-    given = ", ".join(f"{name} {_type_name(value)}" for name, value in key)
-    wanted = ", ".join(f"{name} {type_of_column(schema.column(name).type)}" for name in schema.primary_key)
-    return ServiceError("OTSInvalidPK", f"Primary key schema mismatch. received: {given}; valid: {wanted}")
+def _mismatch(what: str, given: str, wanted: str) -> ServiceError:
+    return ServiceError("OTSInvalidPK", f"Validate PK {what} fail. Input: {given}, Meta: {wanted}.")
 
 
 def _type_name(value: Value) -> str:
-    return value.value if isinstance(value, Marker) else str(cell_type(value))
+    """Return the service's name of a value's type."""
+    if isinstance(value, Marker):
+        return _MARKER_NAMES[value]
+    kind = cell_type(value)
+    return "VT_NULL" if kind is None else _TYPE_NAMES[kind]
 
 
 def range_of(start: bytes, end: bytes, schema: TableSchema, *, backward: bool) -> KeyRange | None:
@@ -89,34 +150,46 @@ def range_of(start: bytes, end: bytes, schema: TableSchema, *, backward: bool) -
     Raises:
         ServiceError: a bound is no key of the table, or the range goes the other way.
     """
-    first = _place(start, schema, behind=backward)
-    last = _place(end, schema, behind=backward)
+    begins, ends = _bound(start, schema), _bound(end, schema)
+    if (_rank(begins) <= _rank(ends)) if backward else (_rank(begins) >= _rank(ends)):
+        direction = "more than end key in BACKWARD" if backward else "less than end key in FORWARD"
+        raise refused(f"Begin key must {direction}")
+    first, last = _place(begins, behind=backward), _place(ends, behind=backward)
     low, high = (last, first) if backward else (first, last)
-    if _order(low) > _order(high):
-        raise invalid(
-            "Begin key must be greater than end key in BACKWARD"
-            if backward
-            else "Begin key must less than end key in FORWARD"
-        )
     if low == high or low is None:
         return None
     return KeyRange(low or None, high)
 
 
-def _place(data: bytes, schema: TableSchema, *, behind: bool) -> Key | None:
+def _bound(data: bytes, schema: TableSchema) -> list[KeyValue | Marker]:
+    """Read a message that holds a bound of a range."""
+    key = decode_row(data).key
+    check_key(key, _BOUNDS)
+    return _values(key, schema)
+
+
+def _rank(bound: Sequence[KeyValue | Marker]) -> list[tuple[int, Any]]:
+    """Return what orders bounds as the service does: value by value, an infinity below or above all of its column."""
+    ranks = {Marker.INF_MIN: 0, Marker.INF_MAX: 2}
+    return [
+        (ranks[value], 0) if isinstance(value, Marker) else (1, value.encode() if isinstance(value, str) else value)
+        for value in bound
+    ]
+
+
+def _place(bound: Sequence[KeyValue | Marker], *, behind: bool) -> Key | None:
     """Return the beginning of the keys that come at or after a bound; None if it is behind all keys.
 
     Args:
         behind: a whole key stands for the place behind it, not the one before.
     """
     prefix: list[KeyValue] = []
-    for value in _values(decode_row(data).key, schema):
+    for value in bound:
         if value is Marker.INF_MIN:
             return tuple(prefix)
         if value is Marker.INF_MAX:
             return _following(prefix)
-        if isinstance(value, Marker):
-            raise invalid("a bound of a range holds no number that is still to be given")
+        assert not isinstance(value, Marker)
         prefix.append(value)
     return _following(prefix) if behind else tuple(prefix)
 
@@ -134,10 +207,6 @@ def _following(prefix: Sequence[KeyValue]) -> Key | None:
         case int() if last < _LARGEST:
             return (*before, last + 1)
     return _following(before)
-
-
-def _order(place: Key | None) -> tuple[bool, Key]:
-    return (place is None, place or ())
 
 
 def range_from(key: Key, keys: KeyRange, *, backward: bool) -> KeyRange:

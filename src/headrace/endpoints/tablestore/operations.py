@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 
 from headrace.endpoints.tablestore import (
     batch_api,
+    indexes_api,
     range_api,
     rows_api,
     tables_api,
@@ -41,6 +42,10 @@ OPERATIONS: Mapping[str, Operation] = {
     "/DescribeTable": Operation(pb.DescribeTableRequest, tables_api.describe_table),
     "/UpdateTable": Operation(pb.UpdateTableRequest, tables_api.update_table),
     "/DeleteTable": Operation(pb.DeleteTableRequest, tables_api.delete_table),
+    "/AddDefinedColumn": Operation(pb.AddDefinedColumnRequest, tables_api.add_defined_columns),
+    "/DeleteDefinedColumn": Operation(pb.DeleteDefinedColumnRequest, tables_api.delete_defined_columns),
+    "/ListSearchIndex": Operation(pb.ListSearchIndexRequest, indexes_api.list_search_index),
+    "/ListTimeseriesTable": Operation(pb.ListTimeseriesTableRequest, indexes_api.list_timeseries_table),
     "/ComputeSplitPointsBySize": Operation(pb.ComputeSplitPointsBySizeRequest, tables_api.compute_split_points_by_size),
     "/GetRow": Operation(pb.GetRowRequest, rows_api.get_row),
     "/PutRow": Operation(pb.PutRowRequest, rows_api.put_row),

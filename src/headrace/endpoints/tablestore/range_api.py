@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from headrace.endpoints.tablestore.errors import invalid
+from headrace.endpoints.tablestore.errors import refused
 from headrace.endpoints.tablestore.instances import Instance, staying
 from headrace.endpoints.tablestore.keys import range_from, range_of
 from headrace.endpoints.tablestore.reading import Selected, Selection, select
@@ -28,11 +28,12 @@ def get_range(instance: Instance, request: pb.GetRangeRequest) -> pb.GetRangeRes
     check_plain(request)
     limit = request.limit if request.HasField("limit") else MAX_PAGE_ROWS
     if limit < 1:
-        raise invalid("the limit of a range must be greater than 0", received=limit)
+        raise refused("The limit must be greater than 0.")
     table = instance.table(request.table_name)
     schema = table.schema
     backward = request.direction == pb.BACKWARD
-    selection = Selection.of(request, instance.settings.get(request.table_name).expired_before())
+    expired_before = instance.settings.get(request.table_name).expired_before()
+    selection = Selection.of(request, expired_before, instance.column_names(request.table_name))
     keys = range_of(request.inclusive_start_primary_key, request.exclusive_end_primary_key, schema, backward=backward)
     if keys is None:
         return pb.GetRangeResponse(consumed=consumed(read=1), rows=b"")
@@ -56,7 +57,7 @@ def _page(
 ) -> tuple[bytes, Key | None]:
     """Return the rows of a page, and the key at which the next one begins; None if there is nothing behind them."""
     # Where hardly a row is left out, no more are read than wanted.
-    leaves_out = selection != Selection(oldest=selection.oldest)
+    leaves_out = selection.by_column or selection.filter is not None
     wanted = MAX_PAGE_ROWS if leaves_out else min(limit, MAX_PAGE_ROWS)
     wanted = min(wanted, instance.page_rows.get(table.name, MAX_PAGE_ROWS))
     # One row more tells where the next page begins.

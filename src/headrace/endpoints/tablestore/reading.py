@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.endpoints.tablestore.errors import invalid
+from headrace.endpoints.tablestore.errors import invalid, refused
 from headrace.endpoints.tablestore.filters import (
     Filter,
     Pagination,
+    column_names,
     mask,
     necessary,
     paginated,
@@ -30,13 +31,14 @@ from headrace.endpoints.tablestore.schema import (
     Numbers,
     Placed,
     cell_timestamps,
+    is_holdable,
 )
 from headrace.model import Column, Predicate, TableSchema
 from headrace.wire.plainbuffer.encoding import check_schema, encode_block, encode_puts
 from headrace.wire.plainbuffer.rows import encode_row, encode_rows
 from headrace.wire.plainbuffer.values import Cell, Row
 from headrace.wire.tablestore import table_pb2 as pb
-from headrace.wire.tablestore.limits import MAX_COLUMNS_TO_GET
+from headrace.wire.tablestore.limits import SERVED_COLUMNS_TO_GET, is_attribute_name
 
 _END_OF_TIME = 1 << 62
 # So few rows are encoded quicker one by one.
@@ -70,7 +72,7 @@ class Selection:
         columns: names of the columns to get; None for all.
         first, behind: names of the first column, and of the first one behind the last; None is open.
         oldest, newest: timestamps (ms) of the cells, from the first up to but without the second.
-        by_time: the request itself says so, not only the table's time to live.
+        expired_before: timestamp (ms) below which cells of the table have expired.
         filter: the condition on rows, or the page of columns.
     """
 
@@ -79,32 +81,48 @@ class Selection:
     behind: str | None = None
     oldest: int = 0
     newest: int = _END_OF_TIME
-    by_time: bool = False
+    expired_before: int = 0
     filter: Filter | None = None
 
     @classmethod
-    def of(cls, request: ReadRequest, expired_before: int) -> Selection:
+    def of(cls, request: ReadRequest, expired_before: int, known: Collection[str]) -> Selection:
         """Read the fields of a request.
 
         Args:
             expired_before: timestamp (ms) below which cells of the table have expired.
+            known: names of the table's columns, which may be other than Tablestore allows.
+
+        Raises:
+            ServiceError: OTSParameterInvalid.
         """
+        filter = parse_filter(request.filter) if request.filter else None
         columns = frozenset(request.columns_to_get)
-        if len(columns) > MAX_COLUMNS_TO_GET:
-            raise invalid("too many columns to get", received=len(columns), valid=f"at most {MAX_COLUMNS_TO_GET}")
+        for name in (*columns, *(() if filter is None else column_names(filter))):
+            check_column_name(name, known)
+        if len(columns) > SERVED_COLUMNS_TO_GET:
+            raise refused(
+                "The number of columns from the request exceeds the limit, "
+                f"limit count: {SERVED_COLUMNS_TO_GET}, column count: {len(columns)}."
+            )
         if request.HasField("max_versions") and request.max_versions < 1:
             raise invalid("max_versions must be at least 1", received=request.max_versions)
         if not request.HasField("max_versions") and not request.HasField("time_range"):
-            raise invalid("a read needs max_versions or time_range")
+            in_batch = " while querying row" if isinstance(request, pb.TableInBatchGetRowRequest) else ""
+            raise refused(f"No version condition is specified{in_batch}.")
         selection = cls(
             columns=columns or None,
             first=request.start_column or None,
             behind=request.end_column or None,
-            filter=parse_filter(request.filter) if request.filter else None,
+            filter=filter,
         )
         if request.HasField("time_range"):
             selection = _with_times(selection, request.time_range)
-        return replace(selection, oldest=max(selection.oldest, expired_before))
+        return replace(selection, oldest=max(selection.oldest, expired_before), expired_before=expired_before)
+
+    @property
+    def by_column(self) -> bool:
+        """Whether only some columns are to be got."""
+        return self.columns is not None or self.first is not None or self.behind is not None
 
     def places(self, layout: Layout) -> list[Placed]:
         """Return the attributes to get, in the order of their names on the wire.
@@ -151,7 +169,16 @@ def _with_times(selection: Selection, times: pb.TimeRange) -> Selection:
         newest = times.end_time if times.HasField("end_time") else _END_OF_TIME
     if oldest < 0 or oldest >= newest:
         raise invalid("a time range ends behind its start, which is not before 1970", received=f"{oldest} to {newest}")
-    return replace(selection, oldest=oldest, newest=newest, by_time=True)
+    return replace(selection, oldest=oldest, newest=newest)
+
+
+def check_column_name(name: str, known: Collection[str]) -> None:
+    """Refuse a name that no column of a cell can have; ``known`` are those of the table's columns."""
+    if name in known or is_holdable(name):
+        return
+    if is_attribute_name(name):
+        raise invalid("this endpoint has no columns whose names contain a colon", received=repr(name))
+    raise refused(f"Invalid column name: '{name}'.")
 
 
 @dataclass(frozen=True)
@@ -239,7 +266,8 @@ def select(
 ) -> Selected:
     """Return what a selection gives of rows.
 
-    A row that has none of the columns to get is left out, unless a key column is among them.
+    A row that has none of the columns to get is left out, unless a key column is among them. One that has no cell of
+    the times to get is its key alone, as long as it has not expired.
 
     Args:
         rows: with the columns of `Selection.needed`.
@@ -250,11 +278,14 @@ def select(
     places = selection.places(layout)
     every = cell_timestamps(rows, layout, now)
     timestamps = {each.column: every[each.column] for each in places}
-    stored = columns = {each.column: rows.column(each.column) for each in places}
+    columns = {each.column: rows.column(each.column) for each in places}
     has_times = selection.oldest > 0 or selection.newest < _END_OF_TIME
     if has_times:
         columns = {name: _in_time(array, timestamps[name], selection) for name, array in columns.items()}
-    kept = _present(stored.values(), columns.values(), rows, layout, selection, now)
+    if selection.by_column and (selection.columns is None or selection.columns.isdisjoint(layout.schema.primary_key)):
+        kept = _any_valid(columns.values(), count)
+    else:
+        kept = _unexpired(rows, timestamps, layout, selection.expired_before, now)
     if present is not None:
         kept &= present
     if isinstance(selection.filter, Pagination):
@@ -284,33 +315,20 @@ def _in_time(array: pa.Array, timestamps: Numbers, selection: Selection) -> pa.A
     return pc.if_else(pa.array(inside), array, pa.scalar(None, array.type))
 
 
-def _present(
-    stored: Iterable[pa.Array],
-    columns: Iterable[pa.Array],
-    rows: pa.RecordBatch,
-    layout: Layout,
-    selection: Selection,
-    now: int,
+def _unexpired(
+    rows: pa.RecordBatch, timestamps: Mapping[str, Numbers], layout: Layout, expired_before: int, now: int
 ) -> Mask:
-    """Tell which rows have something that is selected; filters come later.
-
-    Args:
-        stored: the columns to get.
-        columns: the same without the cells of other times.
-    """
+    """Tell which rows have a cell that has not expired, or no cells and were written late enough."""
     count = rows.num_rows
-    by_column = selection.columns is not None or selection.first is not None or selection.behind is not None
-    names_key = selection.columns is not None and not selection.columns.isdisjoint(layout.schema.primary_key)
-    expires = selection.oldest > 0
-    if not expires and (names_key or not (by_column or selection.by_time)):
+    if not expired_before or not layout.timed:
         return np.ones(count, np.bool_)
-    present = _any_valid(columns, count)
-    if by_column and not names_key:
-        return present
-    # A row without any cells was written at some time, too.
-    written = rows.column(TIMESTAMP).fill_null(now).to_numpy() if layout.timed else np.full(count, now, np.int64)
-    in_time = (written >= selection.oldest) & (written < selection.newest)
-    return present | (~_any_valid(stored, count) & in_time)
+    unexpired, has_cells = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    for name, times in timestamps.items():
+        there = rows.column(name).is_valid().to_numpy(zero_copy_only=False)
+        has_cells |= there
+        unexpired |= there & (times >= expired_before)
+    written: Numbers = rows.column(TIMESTAMP).fill_null(now).to_numpy()
+    return unexpired | (~has_cells & (written >= expired_before))
 
 
 def _any_valid(columns: Iterable[pa.Array], count: int) -> Mask:

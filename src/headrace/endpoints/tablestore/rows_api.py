@@ -22,7 +22,8 @@ def get_row(instance: Instance, request: pb.GetRowRequest) -> pb.GetRowResponse:
     check_plain(request)
     table = instance.table(request.table_name)
     schema = table.schema
-    selection = Selection.of(request, instance.settings.get(request.table_name).expired_before())
+    expired_before = instance.settings.get(request.table_name).expired_before()
+    selection = Selection.of(request, expired_before, instance.column_names(request.table_name))
     selected = find_rows(table, schema, [key_of(request.primary_key, schema)], selection)
     row = selected.each()[0] if selected.num_rows else b""
     return pb.GetRowResponse(consumed=consumed(read=write_units(len(row))), row=row)
@@ -50,7 +51,8 @@ def _write(
     data: bytes,
 ) -> Outcome:
     check_plain(request)
-    write = RowWrite.of(kind, decode_row(data), len(data), request.condition, request.return_content)
+    known = instance.column_names(request.table_name)
+    write = RowWrite.of(kind, decode_row(data), len(data), request.condition, request.return_content, known)
     (outcome,) = write_rows(instance, request.table_name, [write])
     if outcome.error is not None:
         raise outcome.error

@@ -2,7 +2,7 @@
 
 A column of Tablestore has no type, its cells have. So there is one column of the table for each name and type that a
 cell has had: the first type has the plain name, another one the name ``name:TYPE``, and at most one of them is not
-null in a row. A colon cannot occur in a name of Tablestore's.
+null in a row. So names with a colon are refused, although Tablestore takes them.
 
 Cells have timestamps: ``:timestamp`` is when the row was last written (ms), which is the timestamp of all its
 cells but for those that ``:timestamps`` lists. Tables that headrace itself has made have neither column; their cells
@@ -21,10 +21,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.endpoints.tablestore.errors import refused
 from headrace.errors import SchemaError, UnsupportedError
 from headrace.model import TableSchema
 from headrace.types import type_name
 from headrace.wire.plainbuffer.values import Value
+from headrace.wire.tablestore.limits import MAX_VALUE_BYTES, is_attribute_name
 
 TIMESTAMP = ":timestamp"
 TIMESTAMPS = ":timestamps"
@@ -80,6 +82,17 @@ def type_of_column(data_type: pa.DataType) -> CellType | None:
     return CellType.BINARY if types.is_binary(data_type) else None
 
 
+def check_value_size(column: str, value: Value) -> None:
+    """Refuse a value that is too long for a cell."""
+    if isinstance(value, str | bytes) and len(value) * 4 > MAX_VALUE_BYTES:
+        size = len(value.encode() if isinstance(value, str) else value)
+        if size > MAX_VALUE_BYTES:
+            raise refused(
+                f"The length of attribute column: '{column}' exceeds the MaxLength:{MAX_VALUE_BYTES} "
+                f"with CurrentLength:{size}."
+            )
+
+
 @dataclass(frozen=True)
 class Placed:
     """Where the cells of one name and type are.
@@ -105,6 +118,7 @@ class Layout:
         placed: all attributes that can be sent, in the order of their names on the wire.
         of_name: name on the wire → its columns.
         of_cell: (name, type) → its column.
+        names: names on the wire of all columns, those of the key too.
         timed: cells have timestamps of their own.
     """
 
@@ -126,6 +140,7 @@ class Layout:
         for each in self.placed:
             self.of_name[each.name] = (*self.of_name.get(each.name, ()), each)
         self.of_cell = {(each.name, each.type): each for each in self.placed}
+        self.names = frozenset((*schema.primary_key, *self.of_name))
 
     def place(self, name: str, kind: CellType) -> Placed:
         """Return where the cells of a name and type are.
@@ -157,6 +172,11 @@ class Layout:
                 valid="long, int, short, byte, double, float, boolean, string, binary",
                 remedy="name the columns to get",
             )
+
+
+def is_holdable(name: str) -> bool:
+    """Tell whether a table can have columns for the cells of a name; a colon separates a name from a type."""
+    return ":" not in name and is_attribute_name(name)
 
 
 def _wire_name(column: str) -> str:

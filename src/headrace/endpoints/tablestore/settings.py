@@ -47,6 +47,7 @@ class TableSettings:
         time_to_live: seconds after which a cell is no longer given, or `FOR_EVER`.
         deviation: seconds by which a given cell timestamp may be off.
         allow_update: whether cells of rows that are there may be set.
+        update_full_row: what a client said when it made the table; nothing follows from it here.
         read_units, write_units: the throughput that was asked for; nothing follows from it here.
         created: µs since 1970, 0 if unknown.
         throughput_changed: seconds since 1970.
@@ -57,6 +58,7 @@ class TableSettings:
     time_to_live: int = FOR_EVER
     deviation: int = DEFAULT_VERSION_DEVIATION
     allow_update: bool = True
+    update_full_row: bool = False
     read_units: int = 0
     write_units: int = 0
     created: int = 0

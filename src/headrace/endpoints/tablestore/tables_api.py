@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from headrace.endpoints.tablestore.errors import invalid
+from headrace.endpoints.tablestore.errors import invalid, refused
 from headrace.endpoints.tablestore.instances import Instance, staying
+from headrace.endpoints.tablestore.keys import wrong_key_count
 from headrace.endpoints.tablestore.rows_api import consumed
 from headrace.endpoints.tablestore.schema import (
     ARROW_TYPES,
@@ -18,6 +20,7 @@ from headrace.endpoints.tablestore.schema import (
     type_of_column,
 )
 from headrace.endpoints.tablestore.settings import FOR_EVER, Stream, TableSettings
+from headrace.endpoints.tablestore.writing import add_columns
 from headrace.model import Column, Key, KeyRange, TableSchema
 from headrace.wire.plainbuffer.rows import encode_row
 from headrace.wire.plainbuffer.values import Row
@@ -45,6 +48,7 @@ _DEFINED_TYPES = {
 _SHORTEST_LIFE = 86400
 _SAMPLE_ROWS = 1024
 _MOST_SPLITS = 10_000
+_SMALLEST_UNIT = 1 << 20
 
 
 def create_table(instance: Instance, request: pb.CreateTableRequest) -> pb.CreateTableResponse:
@@ -62,6 +66,7 @@ def create_table(instance: Instance, request: pb.CreateTableRequest) -> pb.Creat
         created=time.time_ns() // 1000,
     )
     settings = _with_options(settings, request.table_options)
+    settings = replace(settings, update_full_row=request.table_options.update_full_row)
     settings = _with_throughput(settings, request.reserved_throughput)
     if request.HasField("stream_spec"):
         settings = _with_stream(settings, request.stream_spec)
@@ -73,7 +78,7 @@ def create_table(instance: Instance, request: pb.CreateTableRequest) -> pb.Creat
     key = [column.name for column in meta.primary_key]
     with instance.changing:
         if len(_names(instance)) >= MAX_TABLES:
-            raise ServiceError("OTSQuotaExhausted", f"Number of tables exceeds the limit of {MAX_TABLES}.")
+            raise ServiceError("OTSQuotaExhausted", f"Number of tables exceeds the quota:{MAX_TABLES}.")
         instance.store.create_table(meta.table_name, columns, key, **_log_options(settings))
         instance.forget(meta.table_name)
         instance.settings.save(meta.table_name, settings)
@@ -102,6 +107,7 @@ def describe_table(instance: Instance, request: pb.DescribeTableRequest) -> pb.D
         table_meta=meta,
         reserved_throughput_details=_throughput(settings),
         table_options=_options(settings),
+        table_status=pb.ACTIVE,
         stream_details=_stream_details(settings),
         shard_splits=[_key_bytes(low, description.schema) for low in lows],
         creation_time=settings.created,
@@ -113,6 +119,8 @@ def update_table(instance: Instance, request: pb.UpdateTableRequest) -> pb.Updat
     given = [field for field in ("reserved_throughput", "table_options", "stream_spec") if request.HasField(field)]
     if not given:
         raise invalid("an update of a table changes something", valid="throughput, options or stream")
+    if request.table_options.HasField("update_full_row"):
+        raise refused("The table options of an update cannot contain updateFullRow.")
 
     def updated(settings: TableSettings) -> TableSettings:
         if "table_options" in given:
@@ -151,6 +159,38 @@ def _change(instance: Instance, name: str, updated: Callable[[TableSettings], Ta
     return settings
 
 
+def add_defined_columns(instance: Instance, request: pb.AddDefinedColumnRequest) -> pb.AddDefinedColumnResponse:
+    """Predefine columns. Cells that rows already have stay as they are."""
+    table = instance.table(request.table_name)
+    added = [(column.name, int(column.type)) for column in request.columns]
+
+    def updated(settings: TableSettings) -> TableSettings:
+        defined = (*settings.defined_columns, *added)
+        _check_defined(table.schema.primary_key, [name for name, _ in defined])
+        return replace(settings, defined_columns=defined)
+
+    _change(instance, request.table_name, updated)
+    add_columns(table, [(column.name, _DEFINED_TYPES[column.type]) for column in request.columns])
+    return pb.AddDefinedColumnResponse()
+
+
+def delete_defined_columns(
+    instance: Instance, request: pb.DeleteDefinedColumnRequest
+) -> pb.DeleteDefinedColumnResponse:
+    """Make columns as any other. Their cells stay."""
+
+    def updated(settings: TableSettings) -> TableSettings:
+        names = [name for name, _ in settings.defined_columns]
+        for name in request.columns:
+            if name not in names:
+                raise invalid("the table has no such predefined column", received=repr(name), valid=names)
+        kept = tuple(column for column in settings.defined_columns if column[0] not in request.columns)
+        return replace(settings, defined_columns=kept)
+
+    _change(instance, request.table_name, updated)
+    return pb.DeleteDefinedColumnResponse()
+
+
 def delete_table(instance: Instance, request: pb.DeleteTableRequest) -> pb.DeleteTableResponse:
     """Drop a table, its tunnels too."""
     with instance.changing:
@@ -169,8 +209,11 @@ def compute_split_points_by_size(
 ) -> pb.ComputeSplitPointsBySizeResponse:
     """Return keys that cut a table into splits of about equal numbers of rows and about the size wanted."""
     unit = request.split_size_unit_in_byte if request.HasField("split_size_unit_in_byte") else DEFAULT_SPLIT_UNIT_BYTES
-    if request.split_size < 1 or unit < 1:
-        raise invalid("the size of a split must be greater than 0", received=request.split_size)
+    if request.split_size < 1:
+        raise refused("The split_size should be greater than 0.")
+    if unit < 1:
+        # The service takes none below this; smaller ones split small tables, as tests need it.
+        raise refused(f"The split_size_unit_in_byte should be greater equal than: {_SMALLEST_UNIT}")
     most = request.split_point_limit if request.HasField("split_point_limit") else _MOST_SPLITS
     if most < 1:
         raise invalid("the limit of split points must be greater than 0", received=most)
@@ -188,8 +231,13 @@ def compute_split_points_by_size(
         schema=[_key_column(schema.column(name), settings) for name in schema.primary_key],
         split_points=[_key_bytes(point, schema) for point in points],
     )
-    response.locations.add(location=instance.name, repeat=len(points) + 1)
+    response.locations.add(location=_location(instance), repeat=len(points) + 1)
     return response
+
+
+def _location(instance: Instance) -> str:
+    """Return where all of an instance is: 32 characters, as tests of the SDK in Java want it."""
+    return hashlib.md5(instance.name.encode(), usedforsecurity=False).hexdigest()
 
 
 # -- checks and messages ----------------------------------------------------------------------------------
@@ -197,22 +245,33 @@ def compute_split_points_by_size(
 
 def _check_meta(meta: pb.TableMeta) -> None:
     if not is_name(meta.table_name):
-        raise invalid("a table cannot have this name", received=repr(meta.table_name), valid="letters, digits and _")
+        raise refused(f"Invalid table name: '{meta.table_name}'.")
     if not 1 <= len(meta.primary_key) <= MAX_KEY_COLUMNS:
-        raise invalid("a table has 1 to 4 key columns", received=len(meta.primary_key), valid=f"1 to {MAX_KEY_COLUMNS}")
-    if len(meta.defined_column) > MAX_DEFINED_COLUMNS:
-        raise invalid(
-            "too many predefined columns", received=len(meta.defined_column), valid=f"at most {MAX_DEFINED_COLUMNS}"
-        )
-    names = [column.name for column in meta.primary_key] + [column.name for column in meta.defined_column]
-    for name in names:
-        if not is_name(name):
-            raise invalid("a column cannot have this name", received=repr(name), valid="letters, digits and _")
-        if names.count(name) > 1:
-            raise invalid("a column name stands twice", received=repr(name))
+        raise wrong_key_count()
+    key = [column.name for column in meta.primary_key]
+    for name in key:
+        _check_column(name)
+        if key.count(name) > 1:
+            raise refused(f"Duplicated primary key name: '{name}'.")
+    _check_defined(key, [column.name for column in meta.defined_column])
     numbered = [number for number, column in enumerate(meta.primary_key) if column.HasField("option")]
     if len(numbered) > 1 or 0 in numbered or any(meta.primary_key[number].type != pb.INTEGER for number in numbered):
         raise invalid("one key column may be numbered by the server: an INTEGER, and not the first")
+
+
+def _check_defined(key: Sequence[str], defined: Sequence[str]) -> None:
+    """Refuse predefined columns that a table with this key cannot have."""
+    if len(defined) > MAX_DEFINED_COLUMNS:
+        raise refused(f"The number of defined columns must be in range: [0, {MAX_DEFINED_COLUMNS}].")
+    for name in defined:
+        _check_column(name)
+        if name in key or defined.count(name) > 1:
+            raise invalid("a column name stands twice", received=repr(name))
+
+
+def _check_column(name: str) -> None:
+    if not is_name(name):
+        raise refused(f"Invalid column name: '{name}'.")
 
 
 def _refuse(asked: bool, what: str) -> None:
@@ -286,6 +345,7 @@ def _options(settings: TableSettings) -> pb.TableOptions:
         max_versions=1,
         deviation_cell_version_in_sec=settings.deviation,
         allow_update=settings.allow_update,
+        update_full_row=settings.update_full_row,
     )
 
 

@@ -7,14 +7,15 @@ is what most writers send, go as one Arrow batch from the wire into the table.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.endpoints.tablestore.errors import condition_failed, invalid, service_error
-from headrace.endpoints.tablestore.filters import Filter, Pagination, matches, parse_filter
+from headrace.endpoints.tablestore.errors import condition_failed, invalid, refused, service_error
+from headrace.endpoints.tablestore.filters import Filter, Pagination, column_names, matches, parse_filter
 from headrace.endpoints.tablestore.instances import Instance, staying
-from headrace.endpoints.tablestore.keys import key_table, whole_key
+from headrace.endpoints.tablestore.keys import check_written_key, key_table, whole_key
+from headrace.endpoints.tablestore.reading import check_column_name
 from headrace.endpoints.tablestore.schema import (
     TIMESTAMP,
     TIMESTAMPS,
@@ -23,6 +24,7 @@ from headrace.endpoints.tablestore.schema import (
     Layout,
     RowState,
     cell_type,
+    check_value_size,
     layout_of,
     states_of,
     whole_row,
@@ -35,7 +37,7 @@ from headrace.wire.plainbuffer.rows import encode_row
 from headrace.wire.plainbuffer.values import Cell, CellOp, Row, Value
 from headrace.wire.tablestore import table_pb2 as pb
 from headrace.wire.tablestore.errors import ServiceError
-from headrace.wire.tablestore.limits import MAX_COLUMNS_PER_WRITE, MAX_VALUE_BYTES, is_name
+from headrace.wire.tablestore.limits import MAX_COLUMNS_PER_WRITE
 
 _UNIT_BYTES = 4096
 _LARGEST = (1 << 63) - 1
@@ -67,13 +69,31 @@ class RowWrite:
     columns: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, kind: int, row: Row, size: int, condition: pb.Condition, content: pb.ReturnContent) -> RowWrite:
-        """Return a write with the condition and the answer that a request names."""
+    def of(
+        cls,
+        kind: int,
+        row: Row,
+        size: int,
+        condition: pb.Condition,
+        content: pb.ReturnContent,
+        known: Collection[str],
+    ) -> RowWrite:
+        """Return a write with the condition and the answer that a request names.
+
+        Args:
+            known: names of the table's columns, which may be other than Tablestore allows.
+
+        Raises:
+            ServiceError: OTSParameterInvalid: no table can have the row. In a batch this fails the whole request.
+        """
+        _check(kind, row, known)
         wanted = {pb.IGNORE: None, pb.EXPECT_EXIST: True, pb.EXPECT_NOT_EXIST: False}
         columns = condition.column_condition
         parsed = parse_filter(columns) if columns else None
         if isinstance(parsed, Pagination):
             raise invalid("a condition cannot be a column pagination filter")
+        for name in () if parsed is None else column_names(parsed):
+            check_column_name(name, known)
         exists = wanted[condition.row_existence]
         return cls(kind, row, size, exists, parsed, content.return_type, tuple(content.return_column_names))
 
@@ -103,7 +123,7 @@ def write_rows(
     """Make the writes of one table in one transaction, each seeing what those before it did.
 
     Args:
-        atomic: all or none: the first error is raised.
+        atomic: all or none: the first error is raised. The rows must have the same first key value.
 
     Returns:
         An outcome for each write; one that failed leaves its row as it was.
@@ -118,8 +138,8 @@ def write_rows(
     steps: list[_Step] = []
     for write, outcome in zip(writes, outcomes, strict=True):
         try:
-            key = whole_key(write.row, schema, settings.auto_increment if write.kind == pb.PUT else None)
-            _check(write, layout_of(schema), settings)
+            key = whole_key(write.row, schema, None if write.kind == pb.DELETE else settings.auto_increment)
+            _check_fits(write, schema, settings)
             steps.append(_Step(write, outcome, key))
         except HeadraceError as error:
             outcome.error = service_error(error)
@@ -127,6 +147,8 @@ def write_rows(
                 raise
     if not steps:
         return outcomes
+    if atomic:
+        _check_together([step.key[0] for step in steps])
     layout = add_columns(table, (cell for step in steps for cell in _types(step.write.row)))
     keys = key_table([step.key for step in steps if None not in step.key], schema)
     with staying(table, schema, layout.schema):
@@ -161,39 +183,31 @@ def _types(row: Row) -> Iterable[tuple[str, CellType]]:
 # -- checks ---------------------------------------------------------------------------------------------
 
 
-def _check(write: RowWrite, layout: Layout, settings: TableSettings) -> None:
-    """Raise `ServiceError` if a write can be seen to be wrong without looking at its row."""
-    row = write.row
-    if write.kind == pb.DELETE:
+def _check(kind: int, row: Row, known: Collection[str]) -> None:
+    """Raise `ServiceError` if a write can be seen to be wrong without knowing more of its table than its columns."""
+    check_written_key(kind, row.key)
+    if kind == pb.DELETE:
         return
     if row.delete:
         raise invalid("a put or update cannot have the mark of a deleted row")
     if len(row.cells) > MAX_COLUMNS_PER_WRITE:
-        problem = f"The number of attribute columns exceeds the limit of {MAX_COLUMNS_PER_WRITE}."
-        raise ServiceError("OTSOutOfColumnCountLimit", problem)
-    if write.kind == pb.UPDATE:
+        raise refused(
+            "The number of attribute columns exceeds the limit, "
+            f"limit count: {MAX_COLUMNS_PER_WRITE}, column count: {len(row.cells)}."
+        )
+    if kind == pb.UPDATE:
         if not row.cells:
-            raise invalid("an update needs a column to set")
-        if not settings.allow_update:
-            raise invalid("the table does not allow its rows to be updated")
+            raise refused("Attribute column is missing.")
     elif any(cell.op is not None for cell in row.cells):
         raise invalid("a put has cells with values only")
-    now = time.time_ns() // 1_000_000
     for cell in row.cells:
-        _check_cell(cell, layout)
-        if cell.timestamp is not None and cell.op is None and abs(cell.timestamp - now) > settings.deviation * 1000:
-            raise invalid(
-                f"the timestamp of column {cell.name!r} is too far from now",
-                received=cell.timestamp,
-                valid=f"within {settings.deviation} seconds of {now}",
-            )
+        _check_cell(cell, known)
 
 
-def _check_cell(cell: Cell, layout: Layout) -> None:
-    if cell.name in layout.schema.primary_key:
-        raise invalid("a cell has the name of a key column", received=repr(cell.name))
-    if not is_name(cell.name) and cell.name not in layout.of_name:
-        raise invalid("a column cannot have this name", received=repr(cell.name), valid="letters, digits and _")
+def _check_cell(cell: Cell, known: Collection[str]) -> None:
+    check_column_name(cell.name, known)
+    if cell.timestamp is not None and not 0 <= cell.timestamp < _LARGEST // 1000:
+        raise refused("Timestamp must be in range [0, INT64_MAX/1000).")
     match cell.op:
         case CellOp.DELETE_ALL:
             return
@@ -207,14 +221,34 @@ def _check_cell(cell: Cell, layout: Layout) -> None:
             return
     if cell_type(cell.value) is None:
         raise invalid(f"column {cell.name!r} has no value")
-    if isinstance(cell.value, str | bytes) and len(cell.value) * 4 > MAX_VALUE_BYTES:
-        size = len(cell.value.encode() if isinstance(cell.value, str) else cell.value)
-        if size > MAX_VALUE_BYTES:
+    check_value_size(cell.name, cell.value)
+
+
+def _check_fits(write: RowWrite, schema: TableSchema, settings: TableSettings) -> None:
+    """Raise `ServiceError` if a write does not fit its table, which can be seen without looking at the row."""
+    if write.kind == pb.DELETE:
+        return
+    if write.kind == pb.UPDATE and not settings.allow_update:
+        raise refused("Update operation is not allowed in this table")
+    now = time.time_ns() // 1_000_000
+    for cell in write.row.cells:
+        if cell.name in schema.primary_key:
+            raise invalid("a cell has the name of a key column", received=repr(cell.name))
+        if cell.timestamp is not None and cell.op is None and abs(cell.timestamp - now) > settings.deviation * 1000:
             raise invalid(
-                f"the value of column {cell.name!r} is too long",
-                received=f"{size} bytes",
-                valid=f"at most {MAX_VALUE_BYTES} bytes",
+                f"the timestamp of column {cell.name!r} is too far from now",
+                received=cell.timestamp,
+                valid=f"within {settings.deviation} seconds of {now}",
             )
+
+
+def _check_together(partition_keys: Sequence[Any]) -> None:
+    first = partition_keys[0]
+    for other in partition_keys:
+        if other != first:
+            texts = [key.decode(errors="replace") if isinstance(key, bytes) else key for key in (first, other)]
+            problem = f"Data out of scope of atomic. Atomic PartKey:{texts[0]}. Data PartKey:{texts[1]}"
+            raise ServiceError("OTSDataOutOfRange", problem)
 
 
 # -- one transaction --------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
     {
         "OTSParameterInvalid": 400,
         "OTSInvalidPK": 400,
+        "OTSDataOutOfRange": 400,
         "OTSOutOfRowSizeLimit": 400,
         "OTSOutOfColumnCountLimit": 400,
         "OTSTunnelExpired": 400,

@@ -26,6 +26,10 @@ MAX_COLUMNS_PER_WRITE = 1024
 # Requests
 MAX_COLUMNS_TO_GET = 128
 MAX_FILTERS = 10
+SERVED_COLUMNS_TO_GET = 1024
+"""How many the service takes, as tests of its SDKs in Java, C# and PHP show. Its manual promises fewer."""
+SERVED_FILTERS = 32
+"""How many the service takes, as tests of its SDK in Java show; those that combine others count. See above."""
 MAX_BATCH_GET_ROWS = 100
 MAX_BATCH_WRITE_ROWS = 200
 MAX_BATCH_WRITE_BYTES = 4 * 1024 * 1024
@@ -47,6 +51,14 @@ _INSTANCE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{2,15}", re.ASCII)
 def is_name(text: str) -> bool:
     """Tell whether a table or a column may be called so: letters, digits and ``_``, no digit first, at most 255."""
     return _NAME.fullmatch(text) is not None
+
+
+def is_attribute_name(text: str) -> bool:
+    """Tell whether a cell's column may be called so: 1 to 255 bytes, the first of which is not ``#``.
+
+    The service takes more than its manual promises, as tests of its SDK in Java show.
+    """
+    return 1 <= len(text.encode()) <= 255 and not text.startswith("#")
 
 
 def is_instance_name(text: str) -> bool:

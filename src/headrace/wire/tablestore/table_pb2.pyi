@@ -39,6 +39,14 @@ class IndexType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     IT_GLOBAL_INDEX: _ClassVar[IndexType]
     IT_LOCAL_INDEX: _ClassVar[IndexType]
 
+class TableStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACTIVE: _ClassVar[TableStatus]
+    INACTIVE: _ClassVar[TableStatus]
+    LOADING: _ClassVar[TableStatus]
+    UNLOADING: _ClassVar[TableStatus]
+    UPDATING: _ClassVar[TableStatus]
+
 class RowExistenceExpectation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     IGNORE: _ClassVar[RowExistenceExpectation]
@@ -107,6 +115,11 @@ IUM_ASYNC_INDEX: IndexUpdateMode
 IUM_SYNC_INDEX: IndexUpdateMode
 IT_GLOBAL_INDEX: IndexType
 IT_LOCAL_INDEX: IndexType
+ACTIVE: TableStatus
+INACTIVE: TableStatus
+LOADING: TableStatus
+UNLOADING: TableStatus
+UPDATING: TableStatus
 IGNORE: RowExistenceExpectation
 EXPECT_EXIST: RowExistenceExpectation
 EXPECT_NOT_EXIST: RowExistenceExpectation
@@ -355,10 +368,11 @@ class DescribeTableRequest(_message.Message):
     def __init__(self, table_name: _Optional[str] = ...) -> None: ...
 
 class DescribeTableResponse(_message.Message):
-    __slots__ = ("table_meta", "reserved_throughput_details", "table_options", "stream_details", "shard_splits", "sse_details", "index_metas", "creation_time")
+    __slots__ = ("table_meta", "reserved_throughput_details", "table_options", "table_status", "stream_details", "shard_splits", "sse_details", "index_metas", "creation_time")
     TABLE_META_FIELD_NUMBER: _ClassVar[int]
     RESERVED_THROUGHPUT_DETAILS_FIELD_NUMBER: _ClassVar[int]
     TABLE_OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    TABLE_STATUS_FIELD_NUMBER: _ClassVar[int]
     STREAM_DETAILS_FIELD_NUMBER: _ClassVar[int]
     SHARD_SPLITS_FIELD_NUMBER: _ClassVar[int]
     SSE_DETAILS_FIELD_NUMBER: _ClassVar[int]
@@ -367,12 +381,13 @@ class DescribeTableResponse(_message.Message):
     table_meta: TableMeta
     reserved_throughput_details: ReservedThroughputDetails
     table_options: TableOptions
+    table_status: TableStatus
     stream_details: StreamDetails
     shard_splits: _containers.RepeatedScalarFieldContainer[bytes]
     sse_details: SSEDetails
     index_metas: _containers.RepeatedCompositeFieldContainer[IndexMeta]
     creation_time: int
-    def __init__(self, table_meta: _Optional[_Union[TableMeta, _Mapping]] = ..., reserved_throughput_details: _Optional[_Union[ReservedThroughputDetails, _Mapping]] = ..., table_options: _Optional[_Union[TableOptions, _Mapping]] = ..., stream_details: _Optional[_Union[StreamDetails, _Mapping]] = ..., shard_splits: _Optional[_Iterable[bytes]] = ..., sse_details: _Optional[_Union[SSEDetails, _Mapping]] = ..., index_metas: _Optional[_Iterable[_Union[IndexMeta, _Mapping]]] = ..., creation_time: _Optional[int] = ...) -> None: ...
+    def __init__(self, table_meta: _Optional[_Union[TableMeta, _Mapping]] = ..., reserved_throughput_details: _Optional[_Union[ReservedThroughputDetails, _Mapping]] = ..., table_options: _Optional[_Union[TableOptions, _Mapping]] = ..., table_status: _Optional[_Union[TableStatus, str]] = ..., stream_details: _Optional[_Union[StreamDetails, _Mapping]] = ..., shard_splits: _Optional[_Iterable[bytes]] = ..., sse_details: _Optional[_Union[SSEDetails, _Mapping]] = ..., index_metas: _Optional[_Iterable[_Union[IndexMeta, _Mapping]]] = ..., creation_time: _Optional[int] = ...) -> None: ...
 
 class ListTableRequest(_message.Message):
     __slots__ = ()
@@ -393,6 +408,66 @@ class DeleteTableRequest(_message.Message):
 class DeleteTableResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class AddDefinedColumnRequest(_message.Message):
+    __slots__ = ("table_name", "columns")
+    TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    table_name: str
+    columns: _containers.RepeatedCompositeFieldContainer[DefinedColumnSchema]
+    def __init__(self, table_name: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[DefinedColumnSchema, _Mapping]]] = ...) -> None: ...
+
+class AddDefinedColumnResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DeleteDefinedColumnRequest(_message.Message):
+    __slots__ = ("table_name", "columns")
+    TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    table_name: str
+    columns: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, table_name: _Optional[str] = ..., columns: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DeleteDefinedColumnResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListSearchIndexRequest(_message.Message):
+    __slots__ = ("table_name",)
+    TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
+    table_name: str
+    def __init__(self, table_name: _Optional[str] = ...) -> None: ...
+
+class SearchIndexInfo(_message.Message):
+    __slots__ = ("table_name", "index_name")
+    TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
+    INDEX_NAME_FIELD_NUMBER: _ClassVar[int]
+    table_name: str
+    index_name: str
+    def __init__(self, table_name: _Optional[str] = ..., index_name: _Optional[str] = ...) -> None: ...
+
+class ListSearchIndexResponse(_message.Message):
+    __slots__ = ("indices",)
+    INDICES_FIELD_NUMBER: _ClassVar[int]
+    indices: _containers.RepeatedCompositeFieldContainer[SearchIndexInfo]
+    def __init__(self, indices: _Optional[_Iterable[_Union[SearchIndexInfo, _Mapping]]] = ...) -> None: ...
+
+class ListTimeseriesTableRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class TimeseriesTableMeta(_message.Message):
+    __slots__ = ("table_name",)
+    TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
+    table_name: str
+    def __init__(self, table_name: _Optional[str] = ...) -> None: ...
+
+class ListTimeseriesTableResponse(_message.Message):
+    __slots__ = ("table_metas",)
+    TABLE_METAS_FIELD_NUMBER: _ClassVar[int]
+    table_metas: _containers.RepeatedCompositeFieldContainer[TimeseriesTableMeta]
+    def __init__(self, table_metas: _Optional[_Iterable[_Union[TimeseriesTableMeta, _Mapping]]] = ...) -> None: ...
 
 class Condition(_message.Message):
     __slots__ = ("row_existence", "column_condition")
