@@ -167,7 +167,8 @@ class TransactionMap(NodeType):
 
 MAP_NODE = register(MapNode())
 DOCUMENT = register(ValueNode("document", ObjectType.DOCUMENT, None))
-LIST_NODE = register(ValueNode("list_node", ObjectType.LIST_NODE, []))
+LIST_NODE = ValueNode("list_node", ObjectType.LIST_NODE, [])
+register(LIST_NODE)
 for _name, _type, _empty in (
     ("string_node", ObjectType.STRING_NODE, ""),
     ("int64_node", ObjectType.INT64_NODE, 0),

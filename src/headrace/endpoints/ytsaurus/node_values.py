@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.endpoints.ytsaurus.attributes import all_attributes, write_attribute
+from headrace.endpoints.ytsaurus.attributes import all_attributes, attribute, write_attribute
 from headrace.endpoints.ytsaurus.basic_types import LIST_NODE, MAP_NODE, ValueNode
 from headrace.endpoints.ytsaurus.cypress import Found
 from headrace.endpoints.ytsaurus.errors import refused
@@ -29,7 +29,7 @@ def node_value(context: Context, node: Node, wanted: Sequence[str] = (), *, top:
     """Return a node as a value, with the attributes that are wanted on it and on all that is below."""
     cypress = context.cypress
     value: Any
-    if not top and node.kind.has_children and cypress.kept_attribute(node, "opaque") is not None:
+    if not top and node.kind.has_children and attribute(context, node, "opaque") is True:
         value = None
     elif node.kind.has_children:
         value = {name: node_value(context, child, wanted, top=False) for name, child in cypress.children(node).items()}

@@ -9,6 +9,7 @@ from headrace.endpoints.ytsaurus.basic_types import LINK, MAP_NODE
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.cypress_commands import chain_of
 from headrace.endpoints.ytsaurus.errors import already_exists, refused
+from headrace.endpoints.ytsaurus.inner_nodes import make_inside
 from headrace.endpoints.ytsaurus.node_types import ALIASES, Node, NodeType
 from headrace.endpoints.ytsaurus.tree import EXPIRING, Facet
 from headrace.wire.ytsaurus.errors import Code, YtError
@@ -74,6 +75,9 @@ def create(context: Context, parameters: Parameters, body: bytes) -> Answer:
     if "path" not in parameters:
         return _create_object(context, kind, attributes)
     chain = chain_of(context, parameters)
+    of_list = make_inside(context, chain, parameters.path(), name, attributes)
+    if of_list is not None:
+        return Answer.structured({"node_id": of_list})
     place = _place(context, chain, parameters.path(), recursive=parameters.flag("recursive"))
     ignored, force = _existing(parameters)
     if place.taken is not None and ignored:

@@ -24,6 +24,7 @@ FUNCTION_PREFIX = "yt_"
 RANGE = "in_range"
 """What stands in a list of values for a lower and an upper bound, its arguments."""
 _LARGEST_UNSIGNED = (1 << 64) - 1
+_MOST_DIGITS = 1000
 _MOST_ROWS = 1 << 62
 
 Node: TypeAlias = exp.Expr
@@ -205,12 +206,9 @@ class _Lexer:
             case "text":
                 return self._parameter(_text(_unescaped(value[1:-1])))
             case "unsigned":
-                number = int(value[:-1])
-                if number > _LARGEST_UNSIGNED:
-                    raise wrong(f"Error while parsing query: {value} is larger than any uint64")
-                return self._parameter(Unsigned(number))
+                return self._parameter(Unsigned(_whole(value[:-1])))
             case "number":
-                return self._parameter(int(value) if value.isdigit() else float(value))
+                return self._parameter(_whole(value) if value.isdigit() else float(value))
             case "placeholder":
                 name = value[1:-1].strip()
                 if name not in self._placeholders:
@@ -346,6 +344,15 @@ def _items(nodes: list[Node], texts: Sequence[str]) -> tuple[Item, ...]:
     if repeated := [name for name, count in Counter(item.name for item in items).items() if count > 1]:
         raise wrong(f"Alias {min(repeated)!r} has been already used")
     return tuple(items)
+
+
+def _whole(digits: str) -> int:
+    """Return a number; Python itself refuses to read thousands of digits, with an error of its own."""
+    number = _LARGEST_UNSIGNED + 1 if len(digits) > _MOST_DIGITS else int(digits)
+    if number > _LARGEST_UNSIGNED:
+        shown = digits if len(digits) <= _MOST_DIGITS else digits[:_MOST_DIGITS] + "…"
+        raise wrong(f"Error while parsing query: {shown} is larger than any uint64")
+    return number
 
 
 def _name_of(node: Node, otherwise: str) -> str:

@@ -161,8 +161,10 @@ def _read_static(context: Context, table: Table, path: YPath, names: set[str] | 
             _written(context.output_format, piece(number), first, end, table, names)
             for number, first, end in _parts(sizes, spans)
         )
-    first, count = spans[0][0] if spans else 0, sum(end - begin for begin, end in spans)
-    return Answer.streamed(pieces, size, on_disk=True, start_row_index=first, approximate_row_count=count)
+    count = sum(end - begin for begin, end in spans)
+    # Rows that are not there have no first one.
+    first = {"start_row_index": next(begin for begin, end in spans if end > begin)} if count else {}
+    return Answer.streamed(pieces, size, on_disk=True, approximate_row_count=count, **first)
 
 
 def _parts(sizes: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:

@@ -61,7 +61,7 @@ def pivots_of(given: Any, schema: Schema) -> list[tuple[Any, ...]]:
         if len(pivot) > len(schema.keys):
             raise refused("A pivot key has more values than the table has key columns", received=repr(pivot)[:200])
     for one, other in pairwise(pivots):
-        if not _sortable(one) < _sortable(other):
+        if not sortable(one) < sortable(other):
             raise refused("Pivot keys must be strictly increasing", received=f"{one!r}, then {other!r}"[:200])
     return pivots
 
@@ -124,7 +124,7 @@ def _plain(value: Any) -> Any:
     raise refused("A pivot key holds something that is no key", received=repr(value)[:200])
 
 
-def _sortable(pivot: Sequence[Any]) -> list[tuple[int, Any]]:
+def sortable(pivot: Sequence[Any]) -> list[tuple[int, Any]]:
     """Return a key in a form that sorts across types: null, numbers, booleans, texts."""
     found: list[tuple[int, Any]] = []
     for value in pivot:

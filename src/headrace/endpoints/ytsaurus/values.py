@@ -43,6 +43,22 @@ def attributes_of(value: Any) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
+def without_attributes(value: Any) -> Any:
+    """Return a value without the attributes that are on it; what is inside of it keeps its own."""
+    if not attributes_of(value):
+        return value
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, list):
+        return list(value)
+    if is_boolean(value):
+        return bool(value)
+    for kind in (yson.YsonUint64, int, float, str, bytes):
+        if isinstance(value, kind):
+            return kind(value)
+    return None if is_entity(value) else value
+
+
 def type_of(value: Any) -> str:
     """Return the type of node that holds a value."""
     if is_entity(value):
