@@ -50,7 +50,17 @@ _MODULES = (
     "tables_commands",
     "transaction_commands",
 )
-_DIRECTORIES = ("//home", "//sys", "//tmp", "//sys/queue_agents", "//sys/tablet_cells", "//sys/users", TRANSACTIONS)
+_DIRECTORIES = (
+    "//home",
+    "//sys",
+    "//tmp",
+    "//sys/accounts",
+    "//sys/groups",
+    "//sys/queue_agents",
+    "//sys/tablet_cells",
+    "//sys/users",
+    TRANSACTIONS,
+)
 _log = logging.getLogger("headrace")
 Part = TypeVar("Part")
 

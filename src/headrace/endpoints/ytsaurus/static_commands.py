@@ -17,6 +17,7 @@ from headrace.endpoints.ytsaurus.formats import Format, read_json_values, write_
 from headrace.endpoints.ytsaurus.outgoing import kept_on_disk
 from headrace.endpoints.ytsaurus.row_bodies import read_body
 from headrace.endpoints.ytsaurus.row_sources import source_of
+from headrace.endpoints.ytsaurus.row_weights import check_row_weights
 from headrace.endpoints.ytsaurus.table_nodes import TABLE, find_table
 from headrace.endpoints.ytsaurus.table_state import Kind, Schema, Table
 from headrace.endpoints.ytsaurus.values import names_of
@@ -41,6 +42,7 @@ def write_table(context: Context, parameters: Parameters, body: bytes) -> Answer
     append = bool(path.attributes.get("append", False))
     table = _static(context, parameters, path)
     pieces = list(_with_schema(context, body, table) if table.schema.columns else _without_schema(context, body))
+    check_row_weights(parameters, pieces)
     with context.cluster.database.write() as connection:
         context.cypress.locks.need(table.node.chain, table.node.id, table.node.path)
         if not append:
