@@ -231,7 +231,7 @@ class YtsaurusApp(Application):
         _feed(body, parts)
         upload = body.file() if command.input == "binary" else None
         data = b"" if upload is not None else body.bytes()
-        in_body = takes_parameters_in_body(command)
+        in_body = takes_parameters_in_body(command, exchange.method)
         call = read_call(command, exchange.headers, exchange.query, data if in_body else b"")
         context = Context(
             cluster=self.cluster,

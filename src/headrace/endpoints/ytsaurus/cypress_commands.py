@@ -250,6 +250,7 @@ def unlock(context: Context, parameters: Parameters, body: bytes) -> Answer:
     if snapshot:
         context.cypress.tree.forget(chain[0], node.id)
     context.cypress.locks.release(chain[0], node.id)
+    context.transactions.grant()
     return Answer.structured({})
 
 

@@ -53,9 +53,9 @@ def user_of(headers: Mapping[str, str], configuration: Configuration) -> str:
     return user
 
 
-def takes_parameters_in_body(command: Command) -> bool:
-    """Tell whether the body of a request is parameters, and not data."""
-    return command.input is None and command.volatile
+def takes_parameters_in_body(command: Command, method: str) -> bool:
+    """Tell whether the body of a request is parameters, and not data: clients may also POST to read something."""
+    return command.input is None and method == "POST"
 
 
 def read_call(command: Command, headers: Mapping[str, str], query: bytes, body: bytes) -> Call:
@@ -63,7 +63,7 @@ def read_call(command: Command, headers: Mapping[str, str], query: bytes, body: 
 
     Args:
         headers: names in lower case; values as characters U+0000 to U+00FF, one for each byte.
-        body: the whole body, if the command takes its parameters there.
+        body: the whole body, if it is parameters, else nothing.
     """
     values: dict[str, Any] = {}
     pieces = _gathered(headers)
@@ -80,7 +80,7 @@ def read_call(command: Command, headers: Mapping[str, str], query: bytes, body: 
         raise refused("the query of the request has too many parts", valid=f"at most {_MAX_FIELDS}") from None
     if "x-yt-parameters" in pieces:
         values |= _map(read_value(pieces["x-yt-parameters"], form), "X-YT-Parameters")
-    if takes_parameters_in_body(command) and body:
+    if body:
         values |= _map(read_value(body, body_format), "the body")
     parameters = Parameters(values, command.name)
     formats = [_format(direction, command, parameters, headers) for direction in ("input", "output")]
