@@ -15,9 +15,10 @@ from urllib.parse import quote
 from google.protobuf.message import DecodeError
 
 from headrace.endpoints.application import HEALTH_PATH, Application, DisconnectedError, Receive, Scope, Send
+from headrace.endpoints.unpacking import Budget
 from headrace.endpoints.tablestore.configuration import Configuration
 from headrace.endpoints.tablestore.errors import INTERNAL, invalid, service_error
-from headrace.endpoints.tablestore.gate import Caller, admit, answer_headers, new_request_id, too_large, unpack
+from headrace.endpoints.tablestore.gate import Caller, admit, answer_headers, new_request_id, too_large, unpacked
 from headrace.endpoints.tablestore.instances import Instances
 from headrace.endpoints.tablestore.messages import read_message
 from headrace.endpoints.tablestore.operations import OPERATIONS, Operation
@@ -27,6 +28,8 @@ from headrace.wire.tablestore.limits import MAX_BODY_BYTES
 
 # A client that is sending a body that is too large is let go on for so long, or it would not read the answer.
 _DRAINED_BYTES = 8 * MAX_BODY_BYTES
+# Python reads no number of thousands of digits.
+_MOST_DIGITS = 18
 _log = logging.getLogger("headrace")
 
 
@@ -37,7 +40,7 @@ class Bounds:
     Attributes:
         workers: requests that are worked on at once; each is a thread with its own connections.
         waiting: requests that may wait for that.
-        body_bytes: bytes of all bodies that are held at once.
+        body_bytes: bytes of all bodies that are held at once; and as many again of those that were compressed.
         body_seconds: for how long the body of a request may take to come.
     """
 
@@ -88,6 +91,7 @@ class TablestoreApp(Application):
         self._pool = ThreadPoolExecutor(self._bounds.workers, thread_name_prefix="headrace-tablestore")
         self._requests = 0
         self._body_bytes = 0
+        self._unpacked = Budget(self._bounds.body_bytes)
 
     def close(self) -> None:
         """Wait for what is being worked on, and close all instances."""
@@ -150,10 +154,11 @@ class TablestoreApp(Application):
         self, exchange: _Exchange, operation: Operation, caller: Caller, body: bytes
     ) -> tuple[bytes, dict[str, str]]:
         """Do one operation, in a thread of the pool."""
-        try:
-            request = read_message(operation.request, unpack(body, exchange.headers))
-        except DecodeError:
-            raise invalid("the body of the request is no message of this operation") from None
+        with unpacked(body, exchange.headers, self._unpacked) as content:
+            try:
+                request = read_message(operation.request, content)
+            except DecodeError:
+                raise invalid("the body of the request is no message of this operation") from None
         with self._instances.use(caller.instance) as instance:
             answer = operation.handle(instance, request).SerializeToString()
         # Hashing a large answer here leaves the loop to others.
@@ -170,7 +175,7 @@ class TablestoreApp(Application):
 async def _body(exchange: _Exchange, receive: Receive, most: int) -> AsyncIterator[bytes]:
     """Yield what is left of a body, part by part; raise OTSRequestBodyTooLarge if it has more bytes than allowed."""
     length = exchange.headers.get("content-length", "")
-    if length.isdigit() and int(length) > most:
+    if length.isdecimal() and (len(length) > _MOST_DIGITS or int(length) > most):
         raise too_large()
     size = 0
     while not exchange.complete:

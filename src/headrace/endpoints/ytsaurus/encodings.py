@@ -38,9 +38,8 @@ BLOCK_BYTES = 256 << 10
 """The content of a block that is written."""
 _HEAD = struct.Struct("<HQ")
 _LENGTH = struct.Struct("<Q")
-# Those of a real proxy.
+# That of a real proxy.
 _GZIP_LEVEL = 4
-_BROTLI_LEVEL = 3
 
 
 @dataclass(frozen=True)
@@ -183,9 +182,7 @@ def _pack_block(content: bytes, codec: _Codec) -> bytes:
 
 def _pack_brotli(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
     sink = _Sink()
-    with pa.CompressedOutputStream(
-        pa.PythonFile(sink, mode="w"), pa.Codec("brotli", compression_level=_BROTLI_LEVEL)
-    ) as stream:
+    with pa.CompressedOutputStream(pa.PythonFile(sink, mode="w"), "brotli") as stream:
         for piece in pieces:
             stream.write(piece)
             yield from sink.taken()
