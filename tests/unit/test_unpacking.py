@@ -13,7 +13,7 @@ from headrace.endpoints.unpacking import Budget, ExhaustedError, Parts, Share, T
 MEBIBYTE = 1 << 20
 TOTAL_BYTES = 64 * MEBIBYTE
 # Threads hold a step each, or a block of 16 MiB twice, besides what is counted.
-SLACK_BYTES = 200 * MEBIBYTE
+SLACK_BYTES = 300 * MEBIBYTE
 BOMBS = """
 import json, resource, sys, threading
 from headrace.endpoints.unpacking import Budget
@@ -21,7 +21,7 @@ from headrace.endpoints.ytsaurus.bodies import Body
 from headrace.endpoints.ytsaurus.encodings import packed
 from headrace.wire.ytsaurus.errors import YtError
 
-size, total, threads = 192 << 20, int(sys.argv[1]), int(sys.argv[2])
+size, total, threads = 128 << 20, int(sys.argv[1]), int(sys.argv[2])
 piece = bytes(16 << 20)
 bombs = {}
 for encoding in ("gzip", "br", "z-zstd_3", "z-brotli_1", "z-lz4", "z-snappy", "z-zlib"):

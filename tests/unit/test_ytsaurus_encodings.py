@@ -52,7 +52,7 @@ def test_content_that_is_cut_off_or_damaged_is_refused(encoding: str) -> None:
 
 
 def test_ids_of_codecs_are_those_of_the_official_client() -> None:
-    ids = {name: 54476 for name in ("null",)} | {"snappy": 50986, "zstd_1": 55019, "zstd_3": 23308, "zstd_7": 33533}
+    ids = dict.fromkeys(("null",), 54476) | {"snappy": 50986, "zstd_1": 55019, "zstd_3": 23308, "zstd_7": 33533}
     ids |= {"brotli_1": 48947, "brotli_6": 63219, "brotli_11": 7241, "lz4": 6051, "lz4hc": 62852}
     written = {name: struct.unpack_from("<H", pack(b"x", f"z-{name}"))[0] for name in ids}
     assert written == ids

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from yt import yson
 
 from headrace.cli.main import main
-from headrace.endpoints.ytsaurus.answers import ERROR_HEADER_BYTES, failed
 from headrace.endpoints.unpacking import Budget
+from headrace.endpoints.ytsaurus.answers import ERROR_HEADER_BYTES, failed
 from headrace.endpoints.ytsaurus.bodies import SPOOL_BYTES, Body
 from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.endpoints.ytsaurus.commands import Answer, Command
 from headrace.endpoints.ytsaurus.configuration import Configuration
 from headrace.endpoints.ytsaurus.formats import JSON, YSON, YSON_TEXT, Format, parse_format, read_value, write_value
 from headrace.endpoints.ytsaurus.parameters import Parameters
-from headrace.endpoints.ytsaurus.requests import read_call, user_of
+from headrace.endpoints.ytsaurus.requests import read_call, takes_parameters_in_body, user_of
 from headrace.errors import OptionError
 from headrace.wire.yson import documents
 from headrace.wire.ytsaurus.errors import Code, YtError
@@ -178,6 +178,40 @@ def test_parameters_may_be_spread_over_headers() -> None:
         assert read_call(of_kind(), headers, b"", b"").parameters.path().name == "x" * 100
 
 
+def test_a_header_whose_name_has_thousands_of_digits_is_none_of_the_parameters() -> None:
+    assert dict(read_call(of_kind(), {"x-yt-parameters-" + "1" * 4500: "{"}, b"", b"").parameters) == {}
+
+
+def test_parameters_in_a_body_are_in_the_input_format_of_the_request() -> None:
+    """Go's client names the formats in headers, and Python's client in Content-Type; else it is YSON."""
+    yson_text, json_text = b"{a=1}", b'{"a": 1}'
+    for headers, body in (
+        ({}, yson_text),
+        ({"content-type": "application/x-www-form-urlencoded"}, yson_text),
+        (
+            {"x-yt-header-format": "<format=text>yson", "x-yt-input-format": "<string_keyed_dict_mode=named>yson"},
+            yson_text,
+        ),
+        ({"x-yt-input-format": '"json"'}, json_text),
+        ({"content-type": "application/json"}, json_text),
+        ({"content-type": "application/json", "x-yt-input-format": '"yson"'}, yson_text),
+    ):
+        assert read_call(of_kind(volatile=True), headers, b"", body).parameters.number("a") == 1
+
+
+def test_formats_in_headers_may_be_spread_and_do_not_matter_where_an_answer_has_none() -> None:
+    spread = {"x-yt-output-format0": '"ys', "x-yt-output-format1": 'on"'}
+    assert read_call(of_kind("structured"), spread, b"", b"").output_format == YSON
+    silent = Command("test", None, None, True, False, False, lambda *_: Answer())
+    assert read_call(silent, {"x-yt-output-format": '"skiff"'}, b"", b"").output_format == YSON
+
+
+def test_the_body_of_a_post_is_parameters_even_of_a_command_that_only_reads() -> None:
+    assert takes_parameters_in_body(of_kind(), "POST")
+    assert not takes_parameters_in_body(of_kind(), "GET")
+    assert not takes_parameters_in_body(of_kind("structured"), "POST")
+
+
 def test_the_formats_of_a_request_are_those_of_its_parameters_or_headers() -> None:
     for of_headers, written in (
         ({}, '{"$value": "yson", "$attributes": {"format": "text"}}'),
@@ -200,6 +234,8 @@ def test_the_formats_of_a_request_are_those_of_its_parameters_or_headers() -> No
         {"x-yt-header-format": "<<<", "x-yt-parameters": "{}"},
         {"x-yt-input-format": "skiff"},
         {"x-yt-output-format": "<format=<>>yson"},
+        {"x-yt-parameters": '{"a": %s}' % ("1" * 4500)},
+        {"x-yt-header-format": "yson", "x-yt-parameters": "{a=%s}" % ("1" * 4500)},
     ],
 )
 def test_wrong_headers_are_refused(headers: dict[str, str]) -> None:

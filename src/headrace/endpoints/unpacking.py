@@ -110,24 +110,30 @@ class Parts:
 
     def __init__(self, parts: Iterable[bytes]) -> None:
         self._parts = list(parts)[::-1]
+        self._at = 0
 
     def read(self, size: int, /) -> bytes:
-        while self._parts and not self._parts[-1]:
-            self._parts.pop()
-        if not self._parts:
-            return b""
-        part = self._parts.pop()
-        if len(part) > size:
-            self._parts.append(part[size:])
-        return part[:size]
+        """Return the next bytes, at most ``size`` of them; none at the end."""
+        while self._parts:
+            part = self._parts[-1]
+            found = part[self._at : self._at + size]
+            self._at += len(found)
+            if self._at >= len(part):
+                self._parts.pop()
+                self._at = 0
+            if found:
+                return found
+        return b""
 
 
 def read_all(pieces: Iterable[bytes], take: Take) -> bytes:
     """Return pieces as one, with each reserved before the next is made."""
-    # The value of a BytesIO shares its memory; joining a list of pieces would hold everything twice.
-    content = io.BytesIO()
-    copy_all(pieces, content, take)
-    return content.getvalue()
+    # A buffer that grows would leave holes in the memory of its thread, several times as large as it is.
+    parts = []
+    for piece in pieces:
+        take(len(piece))
+        parts.append(piece)
+    return b"".join(parts)
 
 
 def copy_all(pieces: Iterable[bytes], target: BinaryIO, take: Take) -> None:

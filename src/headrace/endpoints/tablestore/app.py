@@ -15,13 +15,13 @@ from urllib.parse import quote
 from google.protobuf.message import DecodeError
 
 from headrace.endpoints.application import HEALTH_PATH, Application, DisconnectedError, Receive, Scope, Send
-from headrace.endpoints.unpacking import Budget
 from headrace.endpoints.tablestore.configuration import Configuration
 from headrace.endpoints.tablestore.errors import INTERNAL, invalid, service_error
 from headrace.endpoints.tablestore.gate import Caller, admit, answer_headers, new_request_id, too_large, unpacked
 from headrace.endpoints.tablestore.instances import Instances
 from headrace.endpoints.tablestore.messages import read_message
 from headrace.endpoints.tablestore.operations import OPERATIONS, Operation
+from headrace.endpoints.unpacking import Budget
 from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.errors import body as error_body
 from headrace.wire.tablestore.limits import MAX_BODY_BYTES

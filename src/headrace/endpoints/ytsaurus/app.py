@@ -224,9 +224,7 @@ class YtsaurusApp(Application):
     async def _in_thread(self, pool: ThreadPoolExecutor, work: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(pool, work, *arguments)
 
-    def _work(
-        self, exchange: _Exchange, command: Command, body: Body, parts: list[bytes], encoding: str
-    ) -> Response:
+    def _work(self, exchange: _Exchange, command: Command, body: Body, parts: list[bytes], encoding: str) -> Response:
         """Do one command, in a thread of a pool."""
         _feed(body, parts)
         upload = body.file() if command.input == "binary" else None

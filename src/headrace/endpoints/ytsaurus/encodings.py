@@ -306,7 +306,11 @@ _CODECS = {
         _of_arrow("snappy", "snappy", sized=False),
         *(_of_arrow(f"zstd08_{level}", "zstd", level) for level in range(1, 23)),
         *(_brotli(f"brotli_{level}", level) for level in range(1, 12)),
-        *(_lz4(f"lz4-{kind}-{way}") for kind in ("hc", *map("fast{}".format, range(10, 21))) for way in ("safe", "fast")),
+        *(
+            _lz4(f"lz4-{kind}-{way}")
+            for kind in ("hc", *map("fast{}".format, range(10, 21)))
+            for way in ("safe", "fast")
+        ),
         *(_zlib(f"zlib-{level}", level) for level in range(10)),
         *(_bzip2(f"bzip2-{level}", level) for level in range(1, 10)),
     )
