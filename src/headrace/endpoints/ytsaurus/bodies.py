@@ -1,4 +1,4 @@
-"""Bodies of requests: kept packed while they come, then unpacked, into memory for rows and values, to disk for files."""
+"""Bodies of requests: kept packed while they come, then unpacked, in memory for rows and values, on disk for files."""
 
 from __future__ import annotations
 
