@@ -15,6 +15,7 @@ from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.endpoints.ytsaurus.commands import Parameters
 from headrace.endpoints.ytsaurus.past_states import MAX_STATES, PastStates
 from headrace.endpoints.ytsaurus.row_weights import DEFAULT_ROW_BYTES, check_row_weights
+from headrace.wire.yson import documents
 from headrace.wire.ytsaurus.errors import Code, YtError
 from tests.unit.ytsaurus_cluster import call, value_of
 
@@ -37,7 +38,6 @@ def rows(cluster: Cluster, query: str, **parameters: Any) -> list[dict[str, Any]
 def insert(cluster: Cluster, *values: dict[str, Any]) -> None:
     from headrace.endpoints.ytsaurus.commands import COMMANDS
     from headrace.endpoints.ytsaurus.mutations import execute
-    from headrace.wire.yson import documents
 
     body = b"".join(documents.dumps(row, text=False) + b";" for row in values)
     command = COMMANDS["insert_rows"]
@@ -201,3 +201,42 @@ def test_numbers_of_thousands_of_digits_are_no_failure_of_the_server(cluster: Cl
         # Only errors of YTsaurus may come out.
         with contextlib.suppress(YtError):
             rows(cluster, f"k from [//tmp/t] where {query.format(digits)}")
+
+
+def test_names_of_nodes_may_be_any_bytes(cluster: Cluster) -> None:
+    raw = b"\xff\xfe/\x00"
+    path = r"//tmp/\xff\xfe\/" + "\0"
+    name = yson.yson_types.make_byte_key(raw)
+    call(cluster, "create", type="map_node", path=path)
+    call(cluster, "create", type="document", path=f"{path}/d", attributes={"value": {name: 1}})
+    assert [yson.get_bytes(each) for each in call(cluster, "list", path="//tmp").value["value"]] == [raw]
+    assert list(value_of(cluster, "//tmp")) == [name]
+    assert value_of(cluster, f"{path}/d/" + path.removeprefix("//tmp/")) == 1
+    assert value_of(cluster, f"{path}/@path") == path
+    assert yson.get_bytes(value_of(cluster, f"{path}/@key")) == raw
+    assert call(cluster, "exists", path=b"//tmp/\xff\xfe\\/\x00/d").value == {"value": True}
+    listed = call(cluster, "list", path="//tmp", attributes=["type"]).value["value"]
+    assert (yson.get_bytes(listed[0]), listed[0].attributes) == (raw, {"type": "map_node"})
+    call(cluster, "set", {name: {"x": 1}}, path="//tmp/m")
+    assert value_of(cluster, "//tmp/m") == {name: {"x": 1}}
+    call(cluster, "move", source_path=path, destination_path=r"//tmp/\xee")
+    call(cluster, "link", target_path=r"//tmp/\xee", link_path="//tmp/l")
+    assert list(value_of(cluster, "//tmp/l")) == ["d"]
+    transaction = call(cluster, "start_transaction").value["transaction_id"]
+    call(cluster, "create", type="map_node", path=r"//tmp/\xaa", transaction_id=transaction)
+    (lock,) = value_of(cluster, "//tmp/@locks")
+    assert yson.get_bytes(lock["child_key"]) == b"\xaa"
+    call(cluster, "abort_transaction", transaction_id=transaction)
+    call(cluster, "remove", path=r"//tmp/\xee", recursive=True)
+    assert call(cluster, "exists", path=r"//tmp/\xee").value == {"value": False}
+
+
+@pytest.mark.parametrize("path", [r"//tmp/\x99", r"//tmp/@\x99", r"//tmp/d/\x99", r"//\x99/a"])
+def test_errors_about_names_of_any_bytes_are_texts(cluster: Cluster, path: str) -> None:
+    call(cluster, "create", type="document", path="//tmp/d", attributes={"value": {}})
+    with pytest.raises(YtError) as wrong:
+        value_of(cluster, path)
+    assert wrong.value.code == Code.RESOLVE
+    assert rb"\\x99" in documents.dumps(wrong.value.to_json())
+    with pytest.raises(YtError, match="not UTF-8"):
+        call(cluster, "set", 1, path=r"//tmp/@\x99")

@@ -19,6 +19,7 @@ from headrace.endpoints.ytsaurus.errors import no_attribute, refused, unresolved
 from headrace.endpoints.ytsaurus.formats import read_value
 from headrace.endpoints.ytsaurus.inner_nodes import InnerNode, inner_node
 from headrace.endpoints.ytsaurus.locks import EXCLUSIVE, MODES, SHARED, SNAPSHOT
+from headrace.endpoints.ytsaurus.names import value_of as name_value
 from headrace.endpoints.ytsaurus.node_values import is_there, remove_at, set_at, value_at
 from headrace.endpoints.ytsaurus.objects import by_id, find_object
 from headrace.endpoints.ytsaurus.tree import TRUNK
@@ -98,10 +99,10 @@ def list_(context: Context, parameters: Parameters, body: bytes) -> Answer:
     if found.rest or not found.node.kind.has_children:
         return _listed(parameters, _keys(value_at(context, path, found), path), most)
     if not wanted:
-        return _listed(parameters, context.cypress.child_names(found.node), most)
+        return _listed(parameters, list(map(name_value, context.cypress.child_names(found.node))), most)
     children = context.cypress.children(found.node)
     shown = list(children.items())[:most]
-    named = [with_attributes(name, all_attributes(context, child, wanted)) for name, child in shown]
+    named = [with_attributes(name_value(name), all_attributes(context, child, wanted)) for name, child in shown]
     return _listed(parameters, named, most, len(children))
 
 

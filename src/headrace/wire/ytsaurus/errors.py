@@ -85,7 +85,8 @@ class YtError(StoreError):
     ) -> None:
         super().__init__(message, received=received, valid=valid, remedy=remedy)
         self.code = int(code)
-        self.message: str = self.args[0]
+        # Names in a message may have bytes that are no UTF-8, as surrogates, which no format can hold.
+        self.message = str(self.args[0]).encode(errors="backslashreplace").decode()
         self.attributes: dict[str, Any] = dict(attributes or {})
         self.inner = tuple(inner)
         # The whole story in one line: the causes follow what they caused.
