@@ -133,7 +133,8 @@ class Cypress:
     def children(self, node: Node) -> dict[str, Node]:
         """Return name → child of all children of a node, in the order of the names."""
         found = self.tree.items(node.chain, node.id, Facet.CHILD)
-        return {name: self._child(node, name, child) for name, child in zip(map(restored, found), found.values())}
+        named = {restored(name): child for name, child in found.items()}
+        return {name: self._child(node, name, child) for name, child in named.items()}
 
     def child_names(self, node: Node) -> list[str]:
         """Return the names of all children of a node, in order."""
