@@ -38,6 +38,7 @@ _MODULES = (
     "batch_commands",
     "cypress_commands",
     "expiration",
+    "file_cache_commands",
     "file_commands",
     "placing_commands",
     "producers_commands",
