@@ -61,6 +61,9 @@ func staticTables(ctx context.Context, yc yt.Client, home ypath.Path) {
 	must(writer.Commit())
 	rows := all[pair](yc.ReadTable(ctx, typed, nil))
 	check(len(rows) == 1000 && rows[999] == pair{"0999", 999}, "many rows", len(rows))
+	equal("a range of keys", all[pair](yc.ReadTable(ctx, typed+`["0998":]`, nil)), pair{"0998", 998}, pair{"0999", 999})
+	exact := ypath.Rich{Path: typed, Ranges: []ypath.Range{ypath.Exact(ypath.Key("0007"))}}
+	equal("a key", all[pair](yc.ReadTable(ctx, exact, nil)), pair{"0007", 7})
 	var count int
 	must(yc.GetNode(ctx, typed.Attr("row_count"), &count, nil))
 	check(count == 1000, "row_count", count)

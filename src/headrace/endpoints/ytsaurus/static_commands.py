@@ -9,11 +9,14 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from headrace.endpoints.ytsaurus import static_tables, table_state
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.cypress_commands import chain_of
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.formats import Format, read_json_values, write_rows, write_value
+from headrace.endpoints.ytsaurus.key_ranges import KeyRanges
 from headrace.endpoints.ytsaurus.outgoing import kept_on_disk
 from headrace.endpoints.ytsaurus.row_bodies import read_body
 from headrace.endpoints.ytsaurus.row_sources import source_of
@@ -153,12 +156,23 @@ def _read_static(context: Context, table: Table, path: YPath, names: set[str] | 
     ranges = None if path.attributes.get("ranges") is None else _listed_in(path, "ranges")
     with context.cluster.database.read() as connection:
         sizes = static_tables.sizes(connection, table.node.id)
-        spans = list(_spans(ranges, sum(rows for _, rows in sizes)))
+        rows = sum(count for _, count in sizes)
 
         @functools.lru_cache(maxsize=1)
         def piece(number: int) -> bytes:
             return static_tables.piece(connection, table.node.id, number)
 
+        @functools.lru_cache(maxsize=1)
+        def keys(number: int) -> pa.RecordBatch:
+            return decode_rows(piece(number), table.schema.keys)
+
+        def key_of(row: int) -> list[Any]:
+            ((number, place, _),) = _parts(sizes, [(row, row + 1)])
+            return [column[place].as_py() for column in keys(number).columns]
+
+        if ranges is not None:
+            ranges = KeyRanges(len(table.schema.keys), rows, key_of).by_number(ranges)
+        spans = list(_spans(ranges, rows))
         pieces, size = kept_on_disk(
             _written(context.output_format, piece(number), first, end, table, names)
             for number, first, end in _parts(sizes, spans)
@@ -225,6 +239,8 @@ def _row_index(limit: Mapping[str, Any]) -> int:
     index = limit.get("row_index")
     if not isinstance(index, int) or len(limit) != 1:
         raise refused(
-            "This endpoint reads ranges of row numbers only", received=repr(dict(limit))[:200], valid="[#10:#20]"
+            "A limit of a range is a row number, or a key",
+            received=repr(dict(limit))[:200],
+            valid='[#10:#20], ["a":"b"]',
         )
     return int(index)

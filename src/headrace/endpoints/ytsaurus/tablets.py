@@ -56,7 +56,7 @@ def pivots_of(given: Any, schema: Schema) -> list[tuple[Any, ...]]:
         raise refused("Pivot keys are for sorted tables")
     if not isinstance(given, list) or not given or not all(isinstance(pivot, list) for pivot in given):
         raise refused("Pivot keys are a list of lists", received=repr(given)[:200])
-    pivots = [tuple(_plain(value) for value in pivot) for pivot in given]
+    pivots = [tuple(plain_key(value) for value in pivot) for pivot in given]
     for pivot in pivots:
         if len(pivot) > len(schema.keys):
             raise refused("A pivot key has more values than the table has key columns", received=repr(pivot)[:200])
@@ -107,7 +107,8 @@ def starts_of(rows: Any, weights: Any, count: int, added: int) -> dict[int, tupl
     return found
 
 
-def _plain(value: Any) -> Any:
+def plain_key(value: Any) -> Any:
+    """Return a value of a key as a plain one of Python."""
     if is_entity(value):
         return None
     if is_boolean(value):
