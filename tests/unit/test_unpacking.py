@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zlib
 
 import pytest
 
+from headrace.endpoints.tablestore.gate import COMPRESSION, unpacked
 from headrace.endpoints.unpacking import Budget, ExhaustedError, Parts, Share, TooLongError, plain, read_all
+from headrace.wire.tablestore.errors import ServiceError
+from headrace.wire.tablestore.limits import MAX_BODY_BYTES
+from headrace.wire.tablestore.signatures import CONTENT_MD5, content_md5
 
 MEBIBYTE = 1 << 20
 TOTAL_BYTES = 64 * MEBIBYTE
@@ -73,6 +78,26 @@ def test_bombs_of_every_codec_stay_under_the_limit_of_one_and_the_total_of_all()
     assert told["alone"] == [1] * 7
     assert told["together"] == [108] * 7 * threads
     assert told["grown"] < TOTAL_BYTES + SLACK_BYTES
+
+
+def test_compressed_bodies_of_tablestore_stay_under_the_limit_of_one_and_the_total_of_all() -> None:
+    def headers(body: bytes) -> dict[str, str]:
+        return {CONTENT_MD5: content_md5(body), COMPRESSION: "deflate"}
+
+    budget = Budget(MAX_BODY_BYTES)
+    small, large, bomb = (zlib.compress(bytes(size)) for size in (1000, MAX_BODY_BYTES, 50 * MEBIBYTE))
+    with unpacked(small, headers(small), budget) as content:
+        assert content == bytes(1000)
+        with pytest.raises(ServiceError, match="OTSServerBusy"), unpacked(large, headers(large), budget):
+            pass
+    with unpacked(large, headers(large), budget) as content:
+        assert len(content) == MAX_BODY_BYTES
+    with pytest.raises(ServiceError, match="OTSRequestBodyTooLarge"), unpacked(bomb, headers(bomb), budget):
+        pass
+    for wrong in (b"no stream", small[:-3]):
+        with pytest.raises(ServiceError, match="OTSParameterInvalid"), unpacked(wrong, headers(wrong), budget):
+            pass
+    budget.take(MAX_BODY_BYTES)
 
 
 def test_a_request_gives_back_what_it_has_taken() -> None:
