@@ -45,10 +45,16 @@ class _State:
         self.first = self.last = timestamp_of(int(committed))
         self.until = time.monotonic() + KEPT_SECONDS
 
-    def close(self) -> None:
-        with self.guard:
+    def close(self) -> bool:
+        """Close the state and return True; return False if somebody is reading it."""
+        if not self.guard.acquire(blocking=False):
+            return False
+        try:
             self.is_open = False
             self._stack.close()
+        finally:
+            self.guard.release()
+        return True
 
 
 class PastStates:
@@ -58,6 +64,7 @@ class PastStates:
         self._database = cluster.database
         self._guard = threading.Lock()
         self._states: list[_State] = []
+        self._being_read: list[_State] = []
 
     def timestamp(self) -> int:
         """Return a timestamp that is later than all before; the store can be read at it for a while."""
@@ -87,17 +94,18 @@ class PastStates:
         """Close the states that have been kept for long enough."""
         with self._guard:
             now = time.monotonic()
-            over = [state for state in self._states if state.until < now]
+            over = [*self._being_read, *(state for state in self._states if state.until < now)]
             self._states = [state for state in self._states if state.until >= now]
-        for state in over:
-            state.close()
+            self._being_read = [state for state in over if not state.close()]
 
     def _newest(self) -> _State:
         """Return the present state, which is kept from now on."""
         if self._states and self._states[-1].version == self._version():
             return self._states[-1]
         if len(self._states) >= MAX_STATES:
-            self._states.pop(0).close()
+            oldest = self._states.pop(0)
+            if not oldest.close():
+                self._being_read.append(oldest)
         self._states.append(_State(self._database))
         return self._states[-1]
 
