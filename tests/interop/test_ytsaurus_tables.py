@@ -287,8 +287,10 @@ def test_the_past_is_not_read_as_if_it_were_now(client: YtClient, path: str) -> 
     assert [row["v"] for row in client.lookup_rows(path, [{"k": 1}], timestamp=now)] == ["a"]
     assert list(client.select_rows(f"v from [{path}]", timestamp=0x3FFFFFFFFFFFFF01)) == [{"v": "a"}]
     client.insert_rows(path, [{"k": 1, "v": "b"}])
+    assert list(client.select_rows(f"v from [{path}]", timestamp=now)) == [{"v": "a"}]
+    assert [row["v"] for row in client.lookup_rows(path, [{"k": 1}], timestamp=client.generate_timestamp())] == ["b"]
     with pytest.raises(YtResponseError, match="newest rows only"):
-        list(client.select_rows(f"v from [{path}]", timestamp=now))
+        list(client.select_rows(f"v from [{path}]", timestamp=now - (1 << 40)))
     with pytest.raises(YtResponseError, match="retention_timestamp"):
         list(client.lookup_rows(path, [{"k": 1}], retention_timestamp=now))
 

@@ -15,10 +15,11 @@ from google.protobuf.message import DecodeError
 
 from headrace.endpoints.tablestore.configuration import Configuration
 from headrace.endpoints.tablestore.errors import INTERNAL, invalid, service_error
-from headrace.endpoints.tablestore.gate import Caller, admit, answer_headers, new_request_id, too_large, unpack
+from headrace.endpoints.tablestore.gate import Caller, admit, answer_headers, new_request_id, too_large, unpacked
 from headrace.endpoints.tablestore.instances import Instances
 from headrace.endpoints.tablestore.messages import read_message
 from headrace.endpoints.tablestore.operations import OPERATIONS, Operation
+from headrace.endpoints.unpacking import Budget
 from headrace.http.application import (
     HEALTH_PATH,
     Application,
@@ -36,6 +37,8 @@ from headrace.wire.tablestore.limits import MAX_BODY_BYTES
 
 # A client that is sending a body that is too large is let go on for so long, or it would not read the answer.
 _DRAINED_BYTES = 8 * MAX_BODY_BYTES
+# Python reads no number of thousands of digits.
+_MOST_DIGITS = 18
 _log = logging.getLogger("headrace")
 
 
@@ -46,7 +49,7 @@ class Bounds:
     Attributes:
         workers: requests that are worked on at once; each is a thread with its own connections.
         waiting: requests that may wait for that.
-        body_bytes: bytes of all bodies that are held at once.
+        body_bytes: bytes of all bodies that are held at once; and as many again of those that were compressed.
         body_seconds: for how long the body of a request may take to come.
     """
 
@@ -100,6 +103,7 @@ class TablestoreApp(Application):
         self._workload = Workload(
             requests=self._bounds.workers + self._bounds.waiting, body_bytes=self._bounds.body_bytes
         )
+        self._unpacked = Budget(self._bounds.body_bytes)
 
     def close(self) -> None:
         """Wait for what is being worked on, and close all instances."""
@@ -151,10 +155,11 @@ class TablestoreApp(Application):
         self, exchange: _Exchange, operation: Operation, caller: Caller, body: bytes
     ) -> tuple[bytes, dict[str, str]]:
         """Do one operation, in a thread of the pool."""
-        try:
-            request = read_message(operation.request, unpack(body, exchange.headers))
-        except DecodeError:
-            raise invalid("the body of the request is no message of this operation") from None
+        with unpacked(body, exchange.headers, self._unpacked) as content:
+            try:
+                request = read_message(operation.request, content)
+            except DecodeError:
+                raise invalid("the body of the request is no message of this operation") from None
         with self._instances.use(caller.instance) as instance:
             answer = operation.handle(instance, request).SerializeToString()
         # Hashing a large answer here leaves the loop to others.

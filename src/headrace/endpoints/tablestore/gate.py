@@ -5,12 +5,23 @@ from __future__ import annotations
 import datetime
 import hmac
 import uuid
-import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from headrace.endpoints.tablestore.configuration import INSTANCE_NAMES, Configuration
 from headrace.endpoints.tablestore.errors import invalid
+from headrace.endpoints.unpacking import (
+    Budget,
+    CutOffError,
+    ExhaustedError,
+    PackedError,
+    Parts,
+    Share,
+    TooLongError,
+    inflate,
+    read_all,
+)
 from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.limits import CLOCK_SKEW, MAX_BODY_BYTES, is_instance_name
 from headrace.wire.tablestore.signatures import (
@@ -77,29 +88,39 @@ def admit(path: str, headers: Mapping[str, str], configuration: Configuration) -
     return Caller(key.credentials, instance)
 
 
-def unpack(body: bytes, headers: Mapping[str, str]) -> bytes:
-    """Return the message that a body holds, after checking its MD5.
+@contextmanager
+def unpacked(body: bytes, headers: Mapping[str, str], budget: Budget) -> Iterator[bytes]:
+    """Give the message that a body holds, after checking its MD5; a compressed one takes its bytes from a budget.
 
     Raises:
-        ServiceError: OTSAuthFailed, if the MD5 is another; OTSRequestBodyTooLarge; OTSParameterInvalid.
+        ServiceError: OTSAuthFailed, if the MD5 is another; OTSRequestBodyTooLarge; OTSServerBusy; OTSParameterInvalid.
     """
     if not hmac.compare_digest(content_md5(body).encode(), headers[CONTENT_MD5].strip().encode()):
         raise _refused("The MD5 of the body is not that of the header x-ots-contentmd5.")
     compression = headers.get(COMPRESSION, "").strip()
     if not compression:
-        return body
+        yield body
+        return
     if compression != "deflate":
         raise invalid("unknown compression", received=compression, valid="deflate")
-    inflater = zlib.decompressobj()
+    share = Share(budget, MAX_BODY_BYTES)
     try:
-        inflated = inflater.decompress(body, MAX_BODY_BYTES + 1)
-    except zlib.error:
+        yield _inflated(body, share)
+    finally:
+        share.free()
+
+
+def _inflated(body: bytes, share: Share) -> bytes:
+    try:
+        return read_all(inflate(Parts([body])), share.take)
+    except TooLongError:
+        raise too_large() from None
+    except ExhaustedError:
+        raise ServiceError("OTSServerBusy", "Too many bytes are waiting.") from None
+    except CutOffError:
+        raise invalid("the compressed body of the request is not complete") from None
+    except PackedError:
         raise invalid("the body of the request is not compressed as its headers say") from None
-    if len(inflated) > MAX_BODY_BYTES:
-        raise too_large()
-    if not inflater.eof:
-        raise invalid("the compressed body of the request is not complete")
-    return inflated
 
 
 def too_large() -> ServiceError:

@@ -11,14 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.endpoints.unpacking import Budget
 from headrace.endpoints.ytsaurus.answers import Response, descriptors, failed, json_response, method_of, written
 from headrace.endpoints.ytsaurus.bodies import MAX_FILE_BYTES, MAX_MEMORY_BYTES, MAX_PACKED_BYTES, Body
 from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.endpoints.ytsaurus.commands import COMMANDS, Command, Context
 from headrace.endpoints.ytsaurus.configuration import Configuration
+from headrace.endpoints.ytsaurus.encodings import IDENTITY, accepted, known
 from headrace.endpoints.ytsaurus.errors import refused, yt_error
 from headrace.endpoints.ytsaurus.mutations import execute
-from headrace.endpoints.ytsaurus.outgoing import PIECE_BYTES, Outgoing, on_disk
+from headrace.endpoints.ytsaurus.outgoing import PIECE_BYTES, Outgoing, in_encoding, on_disk
 from headrace.endpoints.ytsaurus.requests import header_format, read_call, takes_parameters_in_body, user_of
 from headrace.endpoints.ytsaurus.system_commands import VERSION
 from headrace.http.application import (
@@ -53,7 +55,8 @@ class Bounds:
         workers: light requests that are worked on at once, and heavy ones too, so that rows stand in nobody's way;
             each is a thread with its own connection to the store.
         waiting: requests that may wait for that.
-        body_bytes: bytes of bodies, as they came, that are held in memory at once.
+        body_bytes: bytes of bodies, as they came, that are held in memory at once; and as many again unpacked.
+        body_disk_bytes: bytes of files that are held on disk until they are in the store.
         answer_bytes: bytes of answers that are held in memory at once until clients take them; ``answer_disk_bytes``
             those on disk.
         silent_seconds: for how long the next bytes of a body may take to come.
@@ -62,6 +65,7 @@ class Bounds:
     workers: int = 4
     waiting: int = 1000
     body_bytes: int = 512 << 20
+    body_disk_bytes: int = 32 << 30
     answer_bytes: int = 256 << 20
     answer_disk_bytes: int = 16 << 30
     silent_seconds: float = 60.0
@@ -110,6 +114,8 @@ class YtsaurusApp(Application):
         self._workload = Workload(
             requests=2 * self._bounds.workers + self._bounds.waiting, body_bytes=self._bounds.body_bytes
         )
+        self._unpacked = Budget(self._bounds.body_bytes)
+        self._spooled = Budget(self._bounds.body_disk_bytes)
 
     def close(self) -> None:
         """Wait for what is being worked on, and close the store."""
@@ -178,11 +184,19 @@ class YtsaurusApp(Application):
                 exchange.headers.get("content-encoding", ""),
                 MAX_FILE_BYTES if spooled else MAX_MEMORY_BYTES,
                 spooled=spooled,
+                budget=self._spooled if spooled else self._unpacked,
             )
             try:
+                encoding = accepted(exchange.headers.get("accept-encoding"))
+                if encoding is None:
+                    raise refused(
+                        "Could not determine feasible Content-Encoding given Accept-Encoding constraints",
+                        received=exchange.headers.get("accept-encoding", "")[:100],
+                        valid=known(),
+                    )
                 parts = await self._read(exchange, body, held, spooled=spooled)
                 pool = self._heavy if command.heavy else self._light
-                response: Response = await self._in_thread(pool, self._work, exchange, command, body, parts)
+                response: Response = await self._in_thread(pool, self._work, exchange, command, body, parts, encoding)
                 return response
             finally:
                 body.close()
@@ -212,12 +226,12 @@ class YtsaurusApp(Application):
     async def _in_thread(self, pool: ThreadPoolExecutor, work: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(pool, work, *arguments)
 
-    def _work(self, exchange: _Exchange, command: Command, body: Body, parts: list[bytes]) -> Response:
+    def _work(self, exchange: _Exchange, command: Command, body: Body, parts: list[bytes], encoding: str) -> Response:
         """Do one command, in a thread of a pool."""
         _feed(body, parts)
         upload = body.file() if command.input == "binary" else None
         data = b"" if upload is not None else body.bytes()
-        in_body = takes_parameters_in_body(command)
+        in_body = takes_parameters_in_body(command, exchange.method)
         call = read_call(command, exchange.headers, exchange.query, data if in_body else b"")
         context = Context(
             cluster=self.cluster,
@@ -228,7 +242,8 @@ class YtsaurusApp(Application):
             upload=upload,
         )
         answer = execute(context, command, call.parameters, b"" if in_body else data)
-        return written(command, answer, call.output_format, header_format(exchange.headers))
+        response = written(command, answer, call.output_format, header_format(exchange.headers))
+        return response if encoding == IDENTITY else in_encoding(response, encoding)
 
     async def _placed(self, exchange: _Exchange, response: Response) -> tuple[Response, Callable[[], None]]:
         """Return an answer as it waits for its client, and what to call when it is sent."""

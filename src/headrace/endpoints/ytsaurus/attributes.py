@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.endpoints.ytsaurus.errors import no_attribute, refused
 from headrace.endpoints.ytsaurus.locks import ACQUIRED, Lock
+from headrace.endpoints.ytsaurus.names import restored, shown
+from headrace.endpoints.ytsaurus.names import value_of as name_value
 from headrace.endpoints.ytsaurus.node_types import NOTHING, Node, NodeType
 from headrace.endpoints.ytsaurus.tree import EXPIRING
 from headrace.endpoints.ytsaurus.values import MISSING, look_inside, remove_inside, set_inside, time_text
@@ -21,7 +23,7 @@ ACCOUNT = "default"
 def lock_value(lock: Lock) -> dict[str, Any]:
     """Return what ``@locks`` says of a lock."""
     kind, _, name = lock.key.partition(":")
-    named = {f"{kind}_key": name} if kind else {}
+    named = {f"{kind}_key": name_value(restored(name))} if kind else {}
     return {
         "id": lock.id,
         "state": lock.state,
@@ -39,6 +41,11 @@ def _locks(context: Context, node: Node) -> list[Lock]:
 def _lock_mode(context: Context, node: Node) -> str:
     held = {lock.mode for lock in _locks(context, node) if lock.transaction == node.chain[0] and lock.state == ACQUIRED}
     return next((mode for mode in ("exclusive", "shared", "snapshot") if mode in held), "none")
+
+
+def _key(context: Context, node: Node) -> Any:
+    name = context.cypress.name(node)
+    return name_value(name) if name else NOTHING
 
 
 def _parent_id(context: Context, node: Node) -> Any:
@@ -61,7 +68,7 @@ _OF_ALL: Mapping[str, Callable[[Context, Node], Any]] = {
     "id": lambda context, node: node.id,
     "type": lambda context, node: node.type,
     "path": lambda context, node: node.path,
-    "key": lambda context, node: context.cypress.name(node) or NOTHING,
+    "key": _key,
     "parent_id": _parent_id,
     "creation_time": lambda context, node: time_text(context.cypress.created(node)),
     "modification_time": lambda context, node: time_text(context.cypress.changed(node)),
@@ -88,8 +95,8 @@ _SETTABLE = {"account", "acl", "inherit_acl", "owner", *EXPIRING}
 
 def check_name(name: object) -> None:
     """Raise unless an attribute can have a name; one of bytes that are no text is of a class of its own."""
-    if not isinstance(name, str) or not name:
-        raise refused("Attribute key is empty, or is not UTF-8", received=repr(name)[:100], valid="a text")
+    if not isinstance(name, str) or not name or shown(name) != name:
+        raise refused("Attribute key is empty, or is not UTF-8", received=ascii(name)[:100], valid="a text")
 
 
 def is_builtin(kind: NodeType, name: str) -> bool:

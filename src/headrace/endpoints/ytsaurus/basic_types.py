@@ -154,6 +154,23 @@ class TabletCell(NodeType):
         return {"health": "good", "decommissioned": False} if name == "status" else NOTHING
 
 
+class NamedObject(NodeType):
+    """An account, a user or a group: a name and attributes, from which nothing follows here."""
+
+    virtual = cheap = ("name",)
+
+    def __init__(self, name: str, object_type: ObjectType) -> None:
+        # One class for all: they differ in nothing else.
+        self.name = name  # type: ignore[misc]
+        self.object_type = object_type  # type: ignore[misc]
+
+    def create(self, context: Context, node: Node, attributes: Mapping[str, Any], alias: str) -> Mapping[str, Any]:
+        return {name: value for name, value in attributes.items() if name != "name"}
+
+    def attribute(self, context: Context, node: Node, name: str) -> Any:
+        return context.cypress.name(node) if name == "name" else NOTHING
+
+
 class TransactionMap(NodeType):
     """The master transactions, by their ids; what is known of one is an attribute of it."""
 
@@ -171,7 +188,8 @@ class TransactionMap(NodeType):
 
 MAP_NODE = register(MapNode())
 DOCUMENT = register(ValueNode("document", ObjectType.DOCUMENT, None))
-LIST_NODE = register(ValueNode("list_node", ObjectType.LIST_NODE, []))
+LIST_NODE = ValueNode("list_node", ObjectType.LIST_NODE, [])
+register(LIST_NODE)
 for _name, _type, _empty in (
     ("string_node", ObjectType.STRING_NODE, ""),
     ("int64_node", ObjectType.INT64_NODE, 0),
@@ -183,4 +201,7 @@ for _name, _type, _empty in (
 LINK = register(Link())
 FILE = register(File())
 TABLET_CELL = register(TabletCell())
+ACCOUNT = register(NamedObject("account", ObjectType.ACCOUNT))
+USER = register(NamedObject("user", ObjectType.USER))
+GROUP = register(NamedObject("group", ObjectType.GROUP))
 TRANSACTION_MAP = register(TransactionMap())

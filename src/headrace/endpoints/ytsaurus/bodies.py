@@ -1,153 +1,128 @@
-"""Bodies of requests: unpacked as they come, kept in memory if they are rows or values, on disk if they are files."""
+"""Bodies of requests: kept packed while they come, then unpacked, in memory for rows and values, on disk for files."""
 
 from __future__ import annotations
 
-import importlib
 import tempfile
-import zlib
-from typing import BinaryIO, Protocol, cast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, cast
 
+from headrace.endpoints.unpacking import (
+    Budget,
+    CutOffError,
+    ExhaustedError,
+    PackedError,
+    Parts,
+    Share,
+    TooLongError,
+    copy_all,
+    read_all,
+)
+from headrace.endpoints.ytsaurus.encodings import IDENTITY, is_known, known, unpacking
 from headrace.endpoints.ytsaurus.errors import refused
+from headrace.wire.ytsaurus.errors import Code, YtError
 
 MAX_MEMORY_BYTES = 256 << 20
 """Rows and values are no longer than this, unpacked."""
-MAX_PACKED_BYTES = MAX_MEMORY_BYTES + (1 << 20)
-"""Packing makes what cannot be packed a little longer."""
+PACKING_BYTES = 1 << 20
+"""Packing makes content that cannot be packed longer by less than this."""
+MAX_PACKED_BYTES = MAX_MEMORY_BYTES + PACKING_BYTES
 MAX_FILE_BYTES = 16 << 30
 """A file is no longer than this, unpacked; longer ones are written in several requests."""
 SPOOL_BYTES = 4 << 20
 """A file's bytes go to disk when they are more than these."""
-_STEP = 1 << 20
-# Finds out by itself whether a stream is one of gzip or of zlib: clients send the one and call it the other.
-_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
-CODECS = ("identity", "gzip", "deflate", "br")
-
-
-class _Unpacker(Protocol):
-    def feed(self, data: bytes, most: int) -> bytes:
-        """Return what is unpacked of more bytes; at most ``most``, of which one too many shows that there is more."""
-
-    def finished(self) -> bool: ...
-
-
-class _Identity:
-    def feed(self, data: bytes, most: int) -> bytes:
-        return data
-
-    def finished(self) -> bool:
-        return True
-
-
-class _Zlib:
-    def __init__(self) -> None:
-        self._stream = zlib.decompressobj(_GZIP_OR_ZLIB)
-        self._empty = True
-
-    def feed(self, data: bytes, most: int) -> bytes:
-        self._empty = self._empty and not data
-        found = bytearray()
-        while data and len(found) <= most:
-            if self._stream.eof:
-                # Several streams after each other are one.
-                self._stream = zlib.decompressobj(_GZIP_OR_ZLIB)
-            found += self._stream.decompress(data, most + 1 - len(found))
-            data = self._stream.unused_data or self._stream.unconsumed_tail
-        return bytes(found)
-
-    def finished(self) -> bool:
-        return self._empty or self._stream.eof
-
-
-class _Brotli:
-    def __init__(self) -> None:
-        try:
-            brotli = importlib.import_module("brotli")
-        except ImportError:
-            raise refused(
-                "this endpoint cannot unpack bodies of this content encoding",
-                received="br",
-                valid="gzip, identity",
-                remedy="install brotli beside the endpoint, or set proxy/content_encoding of the client to gzip",
-            ) from None
-        self._stream = brotli.Decompressor()
-        self._empty = True
-
-    def feed(self, data: bytes, most: int) -> bytes:
-        self._empty = self._empty and not data
-        return cast(bytes, self._stream.process(data))
-
-    def finished(self) -> bool:
-        return self._empty or bool(self._stream.is_finished())
 
 
 class Body:
-    """The body of one request, unpacked.
+    """The body of one request.
 
     Args:
         encoding: the header ``Content-Encoding``.
         most: how many bytes there may be, unpacked.
         spooled: whether what is long goes to disk.
+        budget: how many bytes all requests may have together: on disk, if it is spooled, else unpacked in memory.
+
+    Raises:
+        YtError: the encoding is not known.
     """
 
-    def __init__(self, encoding: str, most: int, *, spooled: bool) -> None:
-        self._unpacker = _unpacker(encoding)
+    def __init__(self, encoding: str, most: int, *, spooled: bool, budget: Budget) -> None:
+        self._encoding = encoding.strip().lower() or IDENTITY
+        if not is_known(self._encoding):
+            raise refused("unknown content encoding", received=encoding[:50], valid=known())
         self._most = most
-        self._left = most
-        self._file: BinaryIO | None = None
-        if spooled:
-            self._file = cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_BYTES))  # noqa: SIM115 (`close` ends it)
+        self._packed = Share(budget, most if self._encoding == IDENTITY else most + PACKING_BYTES)
+        self._unpacked = Share(budget, most)
+        self._files: list[BinaryIO] = []
+        self._spool = self._open() if spooled else None
         self._parts: list[bytes] = []
 
     def feed(self, data: bytes) -> None:
         """Take more bytes as they came.
 
         Raises:
-            YtError: there are too many, or they are not packed as the header says.
+            YtError: there are too many.
         """
-        for begin in range(0, len(data), _STEP):
-            try:
-                found = self._unpacker.feed(data[begin : begin + _STEP], self._left)
-            except Exception as error:
-                if isinstance(error, zlib.error) or type(error).__module__.endswith("brotli"):
-                    raise refused("the body of the request is not packed as its content encoding says") from None
-                raise
-            self._left -= len(found)
-            if self._left < 0:
-                raise refused("the body of the request is too long", valid=f"at most {self._most} bytes, unpacked")
-            if self._file is None:
-                self._parts.append(found)
-            else:
-                self._file.write(found)
+        if self._spool is None:
+            self._parts.append(data)
+            return
+        with self._told():
+            self._packed.take(len(data))
+        self._spool.write(data)
 
     def bytes(self) -> bytes:
-        """Return all bytes of a body that is not spooled, after the last of them came."""
-        self._check_finished()
+        """Return all bytes of a body that is not spooled, unpacked, after the last of them came.
+
+        Raises:
+            YtError: there are too many, or they are not packed as the header says.
+        """
         parts, self._parts = self._parts, []
-        return b"".join(parts)
+        with self._told():
+            return read_all(unpacking(self._encoding)(Parts(parts)), self._unpacked.take)
 
     def file(self) -> BinaryIO:
-        """Return a body that is spooled, to be read from its beginning, after the last of its bytes came."""
-        self._check_finished()
-        assert self._file is not None
-        self._file.seek(0)
-        return self._file
+        """Return a body that is spooled, unpacked, to be read from its beginning, after the last of its bytes came.
+
+        Raises:
+            YtError: there are too many bytes, or they are not packed as the header says.
+        """
+        packed = self._spool
+        assert packed is not None
+        packed.seek(0)
+        if self._encoding == IDENTITY:
+            return packed
+        file = self._open()
+        with self._told():
+            copy_all(unpacking(self._encoding)(packed), file, self._unpacked.take)
+        packed.close()
+        self._packed.free()
+        file.seek(0)
+        return file
 
     def close(self) -> None:
-        """Give the disk space back."""
-        if self._file is not None:
-            self._file.close()
+        """Give memory and disk space back."""
+        self._packed.free()
+        self._unpacked.free()
+        for file in self._files:
+            file.close()
 
-    def _check_finished(self) -> None:
-        if not self._unpacker.finished():
-            raise refused("the packed body of the request is not complete")
+    def _open(self) -> BinaryIO:
+        file = cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_BYTES))  # noqa: SIM115 (`close` ends it)
+        self._files.append(file)
+        return file
 
+    def _too_long(self) -> YtError:
+        return refused("the body of the request is too long", valid=f"at most {self._most} bytes, unpacked")
 
-def _unpacker(encoding: str) -> _Unpacker:
-    match encoding.strip().lower():
-        case "" | "identity":
-            return _Identity()
-        case "gzip" | "deflate":
-            return _Zlib()
-        case "br":
-            return _Brotli()
-    raise refused("unknown content encoding", received=encoding[:50], valid=CODECS)
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except TooLongError:
+            raise self._too_long() from None
+        except ExhaustedError:
+            raise YtError(Code.REQUEST_QUEUE_FULL, "Too many bytes are waiting") from None
+        except CutOffError:
+            raise refused("the packed body of the request is not complete") from None
+        except PackedError:
+            raise refused("the body of the request is not packed as its content encoding says") from None

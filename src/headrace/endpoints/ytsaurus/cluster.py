@@ -40,6 +40,7 @@ _MODULES = (
     "concatenation",
     "cypress_commands",
     "expiration",
+    "file_cache_commands",
     "file_commands",
     "placing_commands",
     "producers_commands",
@@ -52,7 +53,17 @@ _MODULES = (
     "tables_commands",
     "transaction_commands",
 )
-_DIRECTORIES = ("//home", "//sys", "//tmp", "//sys/queue_agents", "//sys/tablet_cells", "//sys/users", TRANSACTIONS)
+_DIRECTORIES = (
+    "//home",
+    "//sys",
+    "//tmp",
+    "//sys/accounts",
+    "//sys/groups",
+    "//sys/queue_agents",
+    "//sys/tablet_cells",
+    "//sys/users",
+    TRANSACTIONS,
+)
 _log = logging.getLogger("headrace")
 Part = TypeVar("Part")
 

@@ -11,6 +11,7 @@ from headrace.endpoints.ytsaurus.errors import already_exists, no_child, refused
 from headrace.endpoints.ytsaurus.expiration import checked
 from headrace.endpoints.ytsaurus.ids import new_id
 from headrace.endpoints.ytsaurus.locks import EXCLUSIVE, SHARED, Locks
+from headrace.endpoints.ytsaurus.names import kept, restored
 from headrace.endpoints.ytsaurus.node_types import Node, NodeType
 from headrace.endpoints.ytsaurus.part_lists import Version
 from headrace.endpoints.ytsaurus.transactions import Transactions
@@ -127,17 +128,18 @@ class Cypress:
 
     def child(self, node: Node, name: str) -> Node | None:
         """Return a child of a node by its name, None if there is none."""
-        child = self.tree.get(node.chain, node.id, Facet.CHILD, name)
+        child = self.tree.get(node.chain, node.id, Facet.CHILD, kept(name))
         return None if child is None else self._child(node, name, child)
 
     def children(self, node: Node) -> dict[str, Node]:
         """Return name → child of all children of a node, in the order of the names."""
         found = self.tree.items(node.chain, node.id, Facet.CHILD)
-        return {name: self._child(node, name, child) for name, child in found.items()}
+        named = {restored(name): child for name, child in found.items()}
+        return {name: self._child(node, name, child) for name, child in named.items()}
 
     def child_names(self, node: Node) -> list[str]:
         """Return the names of all children of a node, in order."""
-        return list(self.tree.items(node.chain, node.id, Facet.CHILD))
+        return list(map(restored, self.tree.items(node.chain, node.id, Facet.CHILD)))
 
     def count(self, node: Node) -> int:
         """Return how many children a node has."""
@@ -155,7 +157,7 @@ class Cypress:
     def name(self, node: Node) -> str:
         """Return the name of a node in its parent, empty for the root."""
         place = self.tree.get(node.chain, node.id, Facet.PLACE)
-        return "" if place is None else str(place.partition(" ")[2])
+        return "" if place is None else restored(str(place.partition(" ")[2]))
 
     def below(self, node: Node) -> list[Node]:
         """Return all nodes below a node, parents before children."""
@@ -171,7 +173,7 @@ class Cypress:
         names = []
         while (place := self.tree.get(chain, node_id, Facet.PLACE)) is not None:
             node_id, _, name = place.partition(" ")
-            names.append(escape(name))
+            names.append(escape(restored(name)))
         return "/".join([ROOT_PATH, *reversed(names)])
 
     # -- what a node holds ----------------------------------------------------------------------------
@@ -202,7 +204,7 @@ class Cypress:
 
     def kept_attribute(self, node: Node, name: str) -> Any:
         """Return the binary YSON of an attribute that is kept, None if it is not."""
-        return self.tree.get(node.chain, node.id, Facet.ATTRIBUTE, name)
+        return self.tree.get(node.chain, node.id, Facet.ATTRIBUTE, kept(name))
 
     def keep_attribute(self, context: Context, node: Node, name: str, value: Any) -> None:
         """Keep an attribute of a node, with a lock on just that."""
@@ -211,8 +213,8 @@ class Cypress:
         self.touch(context, node)
 
     def _put_attribute(self, node: Node, name: str, value: Any) -> None:
-        kept = documents.dumps(checked(name, value), text=False)
-        self.tree.put(node.chain[0], node.id, Facet.ATTRIBUTE, name, kept)
+        written = documents.dumps(checked(name, value), text=False)
+        self.tree.put(node.chain[0], node.id, Facet.ATTRIBUTE, name, written)
 
     def drop_attribute(self, context: Context, node: Node, name: str) -> None:
         """Remove an attribute that is kept of a node, with a lock on just that."""
@@ -237,8 +239,8 @@ class Cypress:
     ) -> Node:
         """Make a node at a place that is free; without a name, its id is its name."""
         node = self._insert(context, parent, name, kind)
-        kept = kind.create(context, node, attributes, alias or kind.name)
-        for key, value in kept.items():
+        remaining = kind.create(context, node, attributes, alias or kind.name)
+        for key, value in remaining.items():
             check_name(key)
             if not is_builtin(kind, key):
                 self._put_attribute(node, key, value)
@@ -297,8 +299,8 @@ class Cypress:
         parent = self.parent(node)
         assert parent is not None
         name = self.name(node)
-        self.locks.need(parent.chain, parent.id, parent.path, SHARED, f"child:{name}")
-        self.tree.put(parent.chain[0], parent.id, Facet.CHILD, name, None)
+        self.locks.need(parent.chain, parent.id, parent.path, SHARED, f"child:{kept(name)}")
+        self.tree.put(parent.chain[0], parent.id, Facet.CHILD, kept(name), None)
         self.touch(context, parent)
 
     def _forget(self, context: Context, node: Node) -> None:
@@ -319,16 +321,15 @@ class Cypress:
         return node
 
     def _attach(self, context: Context, parent: Node, name: str, node_id: str) -> None:
-        # A name of bytes that are no text is of another class.
         if not isinstance(name, str) or not name or len(name) > MAX_NAME:
-            valid = f"1 to {MAX_NAME} characters, in UTF-8"
+            valid = f"1 to {MAX_NAME} characters"
             raise refused("not a name of a node", received=repr(name)[:100], valid=valid)
-        if self.tree.get(parent.chain, parent.id, Facet.CHILD, name) is not None:
+        if self.tree.get(parent.chain, parent.id, Facet.CHILD, kept(name)) is not None:
             raise already_exists(f"{parent.path}/{escape(name)}")
-        self.locks.need(parent.chain, parent.id, parent.path, SHARED, f"child:{name}")
+        self.locks.need(parent.chain, parent.id, parent.path, SHARED, f"child:{kept(name)}")
         own = parent.chain[0]
-        self.tree.put(own, parent.id, Facet.CHILD, name, node_id)
-        self.tree.put(own, node_id, Facet.PLACE, "", f"{parent.id} {name}")
+        self.tree.put(own, parent.id, Facet.CHILD, kept(name), node_id)
+        self.tree.put(own, node_id, Facet.PLACE, "", f"{parent.id} {kept(name)}")
         self.touch(context, parent)
 
     def make_root(self, now: int) -> None:

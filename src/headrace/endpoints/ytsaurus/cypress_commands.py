@@ -13,10 +13,13 @@ from headrace.endpoints.ytsaurus.attributes import (
     remove_attribute,
     write_attribute,
 )
+from headrace.endpoints.ytsaurus.basic_types import LIST_NODE
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.errors import no_attribute, refused, unresolved
 from headrace.endpoints.ytsaurus.formats import read_value
+from headrace.endpoints.ytsaurus.inner_nodes import InnerNode, inner_node
 from headrace.endpoints.ytsaurus.locks import EXCLUSIVE, MODES, PENDING, SHARED, SNAPSHOT
+from headrace.endpoints.ytsaurus.names import value_of as name_value
 from headrace.endpoints.ytsaurus.node_values import is_there, remove_at, set_at, value_at
 from headrace.endpoints.ytsaurus.objects import by_id, find_object
 from headrace.endpoints.ytsaurus.tree import TRUNK
@@ -69,6 +72,9 @@ def get(context: Context, parameters: Parameters, body: bytes) -> Answer:
     wanted = _wanted(parameters) or []
     if path.attribute is None:
         return _value(parameters, value_at(context, path, context.cypress.look(chain, path), wanted))
+    inner = inner_node(context, chain, path)
+    if inner is not None:
+        return _value(parameters, inner.read(path.attribute))
     node = context.cypress.need(chain, path.node)
     if not path.attribute and wanted:
         return _value(parameters, all_attributes(context, node, wanted))
@@ -82,6 +88,9 @@ def list_(context: Context, parameters: Parameters, body: bytes) -> Answer:
     chain = chain_of(context, parameters)
     most = parameters.number("max_size", None, least=0)
     wanted = _wanted(parameters) or []
+    inner = inner_node(context, chain, path)
+    if inner is not None:
+        return _listed(parameters, _keys(inner.read(path.attribute or ()), path), most)
     if path.attribute is not None:
         node = context.cypress.need(chain, path.node)
         names = _keys(read_attribute(context, node, path.attribute, path.text), path) if path.attribute else None
@@ -90,10 +99,10 @@ def list_(context: Context, parameters: Parameters, body: bytes) -> Answer:
     if found.rest or not found.node.kind.has_children:
         return _listed(parameters, _keys(value_at(context, path, found), path), most)
     if not wanted:
-        return _listed(parameters, context.cypress.child_names(found.node), most)
+        return _listed(parameters, list(map(name_value, context.cypress.child_names(found.node))), most)
     children = context.cypress.children(found.node)
     shown = list(children.items())[:most]
-    named = [with_attributes(name, all_attributes(context, child, wanted)) for name, child in shown]
+    named = [with_attributes(name_value(name), all_attributes(context, child, wanted)) for name, child in shown]
     return _listed(parameters, named, most, len(children))
 
 
@@ -124,6 +133,8 @@ def exists(context: Context, parameters: Parameters, body: bytes) -> Answer:
         return Answer.structured({"value": False})
     if path.attribute is None:
         return Answer.structured({"value": is_there(context, found)})
+    if found.rest and is_there(context, found):
+        return Answer.structured({"value": InnerNode(context, path, found).has(path.attribute)})
     return Answer.structured({"value": not found.rest and has_attribute(context, found.node, path.attribute)})
 
 
@@ -137,6 +148,8 @@ def set_(context: Context, parameters: Parameters, body: bytes) -> Answer:
     if path.attribute is None:
         found = context.cypress.look(chain, path)
         set_at(context, path, found, value, recursive=recursive, force=parameters.flag("force"))
+    elif (inner := inner_node(context, chain, path)) is not None:
+        inner.write(path.attribute, value, recursive=recursive)
     else:
         node = context.cypress.need(chain, path.node)
         write_attribute(context, node, path.attribute, value, path.text, recursive=recursive)
@@ -152,8 +165,13 @@ def multiset_attributes(context: Context, parameters: Parameters, body: bytes) -
     values = read_value(body, context.input_format)
     if not isinstance(values, Mapping):
         raise refused("the attributes of a node are a map", received=repr(values)[:200])
-    node = context.cypress.need(chain_of(context, parameters), path.node)
+    chain = chain_of(context, parameters)
     for name, value in values.items():
+        inner = inner_node(context, chain, path)
+        if inner is not None:
+            inner.write([*path.attribute, name], value, recursive=True)
+            continue
+        node = context.cypress.need(chain, path.node)
         write_attribute(context, node, [*path.attribute, name], value, path.text, recursive=True)
     return Answer.structured({})
 
@@ -165,14 +183,21 @@ def remove(context: Context, parameters: Parameters, body: bytes) -> Answer:
     chain = chain_of(context, parameters)
     force = parameters.flag("force")
     if path.attribute is not None:
-        node = context.cypress.need(chain, path.node)
         if not path.attribute and not path.children:
             raise refused("all attributes at once are removed by /@*", received=path.text)
+        inner = inner_node(context, chain, path)
+        if inner is not None:
+            inner.remove([] if path.children and not path.attribute else path.attribute, force=force)
+            return Answer.structured({})
+        node = context.cypress.need(chain, path.node)
         names = [] if path.children and not path.attribute else path.attribute
         remove_attribute(context, node, names, path.text, force=force)
         return Answer.structured({})
     if path.children:
         node = context.cypress.need(chain, path.node)
+        if node.kind is LIST_NODE:
+            LIST_NODE.set_value(context, node, [])
+            return Answer.structured({})
         for child in context.cypress.children(node).values():
             context.cypress.remove(context, child)
         return Answer.structured({})
@@ -238,6 +263,7 @@ def unlock(context: Context, parameters: Parameters, body: bytes) -> Answer:
     if snapshot:
         context.cypress.tree.forget(chain[0], node.id)
     context.cypress.locks.release(chain[0], node.id)
+    context.transactions.grant()
     return Answer.structured({})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from headrace.endpoints.ytsaurus.names import shown
 from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, StoreBusyError, StoreError
 from headrace.wire.ytsaurus.errors import Code, YtError
 
@@ -22,12 +23,12 @@ def unresolved(path: str, reason: str) -> YtError:
 
 def no_child(path: str, node: str, name: str) -> YtError:
     """Return the error for a path that names a child which its node has not."""
-    return unresolved(path, f'Node {node} has no child with key "{name}"')
+    return unresolved(path, f'Node {node} has no child with key "{shown(name)}"')
 
 
 def no_attribute(path: str, name: str) -> YtError:
     """Return the error for a path that names an attribute which its node has not."""
-    return unresolved(path, f'Attribute "{name}" is not found')
+    return unresolved(path, f'Attribute "{shown(name)}" is not found')
 
 
 def already_exists(path: str) -> YtError:

@@ -30,6 +30,9 @@ class ObjectType(enum.IntEnum):
     TRANSACTION_MAP = 407
     LINK = 417
     DOCUMENT = 421
+    ACCOUNT = 500
+    USER = 501
+    GROUP = 502
     TABLET_CELL = 700
     TABLET = 702
     TABLET_CELL_BUNDLE = 706

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.endpoints.ytsaurus.attributes import all_attributes, write_attribute
+from headrace.endpoints.ytsaurus.attributes import all_attributes, attribute, write_attribute
 from headrace.endpoints.ytsaurus.basic_types import LIST_NODE, MAP_NODE, ValueNode
 from headrace.endpoints.ytsaurus.cypress import Found
 from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.names import name_of
+from headrace.endpoints.ytsaurus.names import value_of as name_value
 from headrace.endpoints.ytsaurus.node_types import NODE_TYPES, Node
 from headrace.endpoints.ytsaurus.values import (
     MISSING,
@@ -29,10 +31,11 @@ def node_value(context: Context, node: Node, wanted: Sequence[str] = (), *, top:
     """Return a node as a value, with the attributes that are wanted on it and on all that is below."""
     cypress = context.cypress
     value: Any
-    if not top and node.kind.has_children and cypress.kept_attribute(node, "opaque") is not None:
+    if not top and node.kind.has_children and attribute(context, node, "opaque") is True:
         value = None
     elif node.kind.has_children:
-        value = {name: node_value(context, child, wanted, top=False) for name, child in cypress.children(node).items()}
+        children = cypress.children(node).items()
+        value = {name_value(name): node_value(context, child, wanted, top=False) for name, child in children}
     elif node.kind is LIST_NODE and "type" in wanted:
         value = [_with_types(item) for item in node.kind.value(context, node)]
     else:
@@ -110,7 +113,7 @@ def _set_node(context: Context, node: Node, value: Any, *, force: bool) -> None:
         for child in context.cypress.children(node).values():
             context.cypress.remove(context, child)
         for name, inner in value.items():
-            make_from(context, node, name, inner)
+            make_from(context, node, name_of(name), inner)
     for name, inner in attributes_of(value).items():
         write_attribute(context, node, [name], inner, node.path)
 
@@ -124,7 +127,7 @@ def make_from(context: Context, parent: Node, name: str, value: Any) -> Node:
     node = context.cypress.make(context, parent, name, NODE_TYPES[kind], attributes)
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            make_from(context, node, key, inner)
+            make_from(context, node, name_of(key), inner)
     else:
         holder = NODE_TYPES[kind]
         assert isinstance(holder, ValueNode)

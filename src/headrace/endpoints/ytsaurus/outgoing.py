@@ -12,6 +12,7 @@ from typing import IO, cast
 
 from headrace.endpoints.ytsaurus.answers import Response
 from headrace.endpoints.ytsaurus.bodies import MAX_FILE_BYTES
+from headrace.endpoints.ytsaurus.encodings import packed
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.wire.ytsaurus.errors import Code, YtError
 
@@ -55,6 +56,17 @@ def on_disk(response: Response) -> Response:
     """Return an answer whose body is on disk."""
     stream, length = kept_on_disk([response.body])
     return dataclasses.replace(response, body=b"", stream=stream, length=length, on_disk=True)
+
+
+def in_encoding(response: Response, encoding: str) -> Response:
+    """Return an answer packed in a content encoding."""
+    headers = {**response.headers, "content-encoding": encoding, "vary": "Accept-Encoding"}
+    if response.stream is None:
+        content = memoryview(response.body)
+        pieces = (content[begin : begin + PIECE_BYTES] for begin in range(0, len(content), PIECE_BYTES))
+        return dataclasses.replace(response, headers=headers, body=b"".join(packed(pieces, encoding)))
+    stream, length = kept_on_disk(packed(response.stream, encoding))
+    return dataclasses.replace(response, headers=headers, stream=stream, length=length, on_disk=True)
 
 
 def kept_on_disk(pieces: Iterable[bytes]) -> tuple[Iterator[bytes], int]:

@@ -104,10 +104,12 @@ class Parameters(Mapping[str, Any]):
         value = self.value(name, default)
         if name not in self._values:
             return value
-        if as_text(value) is None:
+        raw = getattr(value, "_bytes", value)
+        if not isinstance(raw, str | bytes):
             raise self._wrong(name, value, "a path such as //tmp/t")
         try:
-            return parse_path(value)
+            # A string that is no UTF-8 has a class of its own, which may have attributes.
+            return parse_path(value) if raw is value else parse_path(raw, getattr(value, "attributes", None))
         except PathError as error:
             raise YtError(
                 Code.GENERIC,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.endpoints.ytsaurus.basic_types import LINK, MAP_NODE
+from headrace.endpoints.ytsaurus.basic_types import LINK, MAP_NODE, NamedObject
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.cypress_commands import chain_of
 from headrace.endpoints.ytsaurus.errors import already_exists, refused
+from headrace.endpoints.ytsaurus.inner_nodes import make_inside
 from headrace.endpoints.ytsaurus.node_types import ALIASES, Node, NodeType
+from headrace.endpoints.ytsaurus.parameters import as_text
 from headrace.endpoints.ytsaurus.tree import EXPIRING, Facet
 from headrace.wire.ytsaurus.errors import Code, YtError
 from headrace.wire.ytsaurus.paths import YPath
@@ -72,8 +74,11 @@ def create(context: Context, parameters: Parameters, body: bytes) -> Answer:
         raise refused("Error reading parameter /type", received=repr(name)[:100], valid=sorted(ALIASES))
     attributes = dict(parameters.mapping("attributes", {}))
     if "path" not in parameters:
-        return _create_object(context, kind, attributes)
+        return _create_object(context, kind, attributes, ignored=parameters.flag("ignore_existing"))
     chain = chain_of(context, parameters)
+    of_list = make_inside(context, chain, parameters.path(), name, attributes)
+    if of_list is not None:
+        return Answer.structured({"node_id": of_list})
     place = _place(context, chain, parameters.path(), recursive=parameters.flag("recursive"))
     ignored, force = _existing(parameters)
     if place.taken is not None and ignored:
@@ -91,11 +96,23 @@ def create(context: Context, parameters: Parameters, body: bytes) -> Answer:
     return Answer.structured({"node_id": node.id})
 
 
-def _create_object(context: Context, kind: NodeType, attributes: dict[str, Any]) -> Answer:
-    """Make an object that has no place of its own choice."""
-    if kind.name != CELL:
+def _create_object(context: Context, kind: NodeType, attributes: dict[str, Any], *, ignored: bool) -> Answer:
+    """Create an object whose place follows from its type."""
+    if kind.name == CELL:
+        node = context.cypress.make(context, context.cypress.find(TABLET_CELLS), None, kind, attributes)
+        return Answer.structured({"object_id": node.id})
+    if not isinstance(kind, NamedObject):
         raise YtError(Code.GENERIC, "Missing required parameter /path")
-    node = context.cypress.make(context, context.cypress.find(TABLET_CELLS), None, kind, attributes)
+    name = as_text(attributes.get("name"))
+    if name is None:
+        raise refused(f"A {kind.name} needs the attribute name", valid="a text")
+    parent = context.cypress.find(f"//sys/{kind.name}s")
+    taken = context.cypress.child(parent, name)
+    if taken is not None:
+        if not ignored:
+            raise already_exists(taken.path)
+        return Answer.structured({"object_id": taken.id})
+    node = context.cypress.make(context, parent, name, kind, attributes)
     return Answer.structured({"object_id": node.id})
 
 

@@ -13,6 +13,7 @@ from headrace.endpoints.ytsaurus.configuration import Configuration
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.formats import (
     JSON,
+    YSON,
     YSON_TEXT,
     Format,
     format_of_header,
@@ -22,7 +23,7 @@ from headrace.endpoints.ytsaurus.formats import (
 from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.wire.ytsaurus.errors import Code, YtError
 
-_PARAMETERS = re.compile(r"x-yt-parameters-?(\d*)")
+_PIECE = re.compile(r"(x-yt-(?:parameters|input-format|output-format))-?([0-9]{0,6})")
 _AUTHORIZATION = re.compile(r"(?:OAuth|Bearer) +(\S+) *", re.IGNORECASE)
 # YTsaurus' own parameters of a request that no command looks at.
 _MAX_FIELDS = 1000
@@ -52,9 +53,9 @@ def user_of(headers: Mapping[str, str], configuration: Configuration) -> str:
     return user
 
 
-def takes_parameters_in_body(command: Command) -> bool:
-    """Tell whether the body of a request is parameters, and not data."""
-    return command.input is None and command.volatile
+def takes_parameters_in_body(command: Command, method: str) -> bool:
+    """Tell whether the body of a request is parameters, and not data: clients may also POST to read something."""
+    return command.input is None and method == "POST"
 
 
 def read_call(command: Command, headers: Mapping[str, str], query: bytes, body: bytes) -> Call:
@@ -62,33 +63,37 @@ def read_call(command: Command, headers: Mapping[str, str], query: bytes, body: 
 
     Args:
         headers: names in lower case; values as characters U+0000 to U+00FF, one for each byte.
-        body: the whole body, if the command takes its parameters there.
+        body: the whole body, if it is parameters, else nothing.
     """
     values: dict[str, Any] = {}
+    pieces = _gathered(headers)
+    form = header_format(headers)
     for direction in ("input", "output"):
-        given = headers.get(f"x-yt-{direction}-format")
-        if given is not None:
-            values[f"{direction}_format"] = read_value(given.encode("latin-1"), header_format(headers))
+        given = pieces.get(f"x-yt-{direction}-format")
+        # The answer of a command without output, or with bytes, has no format whatever a client sends.
+        if given is not None and (direction == "input" or command.output not in (None, "binary")):
+            values[f"{direction}_format"] = read_value(given, form)
+    body_format = _format("input", command, values, headers)
     try:
         values |= parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
     except ValueError:
         raise refused("the query of the request has too many parts", valid=f"at most {_MAX_FIELDS}") from None
-    values |= _of_headers(headers)
-    if takes_parameters_in_body(command) and body:
-        form = format_of_header(headers.get("content-type", "")) or JSON
-        values |= _map(read_value(body, form), "the body")
+    if "x-yt-parameters" in pieces:
+        values |= _map(read_value(pieces["x-yt-parameters"], form), "X-YT-Parameters")
+    if body:
+        values |= _map(read_value(body, body_format), "the body")
     parameters = Parameters(values, command.name)
     formats = [_format(direction, command, parameters, headers) for direction in ("input", "output")]
     return Call(command, parameters, *formats)
 
 
-def _of_headers(headers: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return the parameters of the headers, which long ones are spread over."""
-    pieces = [(int(found[1] or -1), value) for name, value in headers.items() if (found := _PARAMETERS.fullmatch(name))]
-    if not pieces:
-        return {}
-    raw = "".join(value for _, value in sorted(pieces)).encode("latin-1")
-    return _map(read_value(raw, header_format(headers)), "X-YT-Parameters")
+def _gathered(headers: Mapping[str, str]) -> dict[str, bytes]:
+    """Return the headers that may be spread over several ones, each as one."""
+    pieces: dict[str, list[tuple[int, str]]] = {}
+    for name, value in headers.items():
+        if found := _PIECE.fullmatch(name):
+            pieces.setdefault(found[1], []).append((int(found[2] or -1), value))
+    return {name: "".join(value for _, value in sorted(found)).encode("latin-1") for name, found in pieces.items()}
 
 
 def header_format(headers: Mapping[str, str]) -> Format:
@@ -109,7 +114,7 @@ def _map(value: Any, where: str) -> Mapping[str, Any]:
     return value
 
 
-def _format(direction: str, command: Command, parameters: Parameters, headers: Mapping[str, str]) -> Format:
+def _format(direction: str, command: Command, parameters: Mapping[str, Any], headers: Mapping[str, str]) -> Format:
     name = f"{direction}_format"
     if name in parameters:
         return parse_format(parameters[name], f"parameter /{name}")
@@ -117,4 +122,6 @@ def _format(direction: str, command: Command, parameters: Parameters, headers: M
     if found is not None:
         return found
     kind = command.input if direction == "input" else command.output
-    return YSON_TEXT if kind == "tabular" else JSON
+    if kind == "structured":
+        return JSON
+    return YSON_TEXT if kind == "tabular" else YSON

@@ -205,7 +205,7 @@ def lookup_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
     table.require_dynamic()
     _must_be_sorted(table)
     table.require_mounted(reading=True)
-    check_timestamp(context, parameters)
+    check_timestamp(parameters)
     if parameters.flag("versioned"):
         raise refused("This endpoint keeps one version of a row", received="versioned=%true")
     keys = read_body(context, body, table.schema.keys, table).rows

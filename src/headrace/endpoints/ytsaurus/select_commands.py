@@ -37,7 +37,7 @@ def select_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
 
     query, table = _query(context, parameters)
     table.require_mounted(reading=True)
-    check_timestamp(context, parameters)
+    check_timestamp(parameters)
     default = Limits()
     limits = Limits(
         input_rows=parameters.number("input_row_limit", default.input_rows, least=0, most=MAX_ROWS),

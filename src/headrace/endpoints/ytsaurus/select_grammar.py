@@ -24,7 +24,6 @@ FUNCTION_PREFIX = "yt_"
 RANGE = "in_range"
 """What stands in a list of values for a lower and an upper bound, its arguments."""
 _LARGEST_UNSIGNED = (1 << 64) - 1
-# More than any type has; Python refuses to read very long numbers.
 _MOST_DIGITS = 1000
 _MOST_ROWS = 1 << 62
 
@@ -211,10 +210,7 @@ class _Lexer:
             case "text":
                 return self._parameter(_text(_unescaped(value[1:-1])))
             case "unsigned":
-                number = _whole(value[:-1])
-                if number > _LARGEST_UNSIGNED:
-                    raise wrong(f"Error while parsing query: {value} is larger than any uint64")
-                return self._parameter(Unsigned(number))
+                return self._parameter(Unsigned(_whole(value[:-1])))
             case "number":
                 return self._parameter(_whole(value) if value.isdigit() else float(value))
             case "placeholder":
@@ -238,12 +234,6 @@ class _Lexer:
         name = f"l{len(self.literals)}"
         self.literals[name] = value
         return f":{name}"
-
-
-def _whole(digits: str) -> int:
-    if len(digits) > _MOST_DIGITS:
-        raise wrong(f"Error while parsing query: a number of {len(digits)} digits")
-    return int(digits)
 
 
 def _ranges(tokens: Sequence[tuple[str, str]]) -> dict[int, str]:
@@ -358,6 +348,15 @@ def _items(nodes: list[Node], texts: Sequence[str]) -> tuple[Item, ...]:
     if repeated := [name for name, count in Counter(item.name for item in items).items() if count > 1]:
         raise wrong(f"Alias {min(repeated)!r} has been already used")
     return tuple(items)
+
+
+def _whole(digits: str) -> int:
+    """Return a number; Python itself refuses to read thousands of digits, with an error of its own."""
+    number = _LARGEST_UNSIGNED + 1 if len(digits) > _MOST_DIGITS else int(digits)
+    if number > _LARGEST_UNSIGNED:
+        shown = digits if len(digits) <= _MOST_DIGITS else digits[:_MOST_DIGITS] + "…"
+        raise wrong(f"Error while parsing query: {shown} is larger than any uint64")
+    return number
 
 
 def _name_of(node: Node, otherwise: str) -> str:

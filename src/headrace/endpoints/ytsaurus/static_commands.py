@@ -10,17 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import apsw
+import pyarrow as pa
 
 from headrace.endpoints.ytsaurus import sort_order, static_tables, table_state
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.cypress_commands import chain_of
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.formats import Format, read_json_values, write_rows, write_value
+from headrace.endpoints.ytsaurus.key_ranges import KeyRanges
 from headrace.endpoints.ytsaurus.node_types import Node
 from headrace.endpoints.ytsaurus.outgoing import kept_on_disk
 from headrace.endpoints.ytsaurus.part_lists import Part
 from headrace.endpoints.ytsaurus.row_bodies import read_body
 from headrace.endpoints.ytsaurus.row_sources import source_of
+from headrace.endpoints.ytsaurus.row_weights import check_row_weights
 from headrace.endpoints.ytsaurus.table_nodes import TABLE, find_table, set_schema
 from headrace.endpoints.ytsaurus.table_state import Kind, Schema, Table
 from headrace.endpoints.ytsaurus.uploads import Upload, check_keys, upload_of
@@ -53,6 +56,7 @@ def write_table(context: Context, parameters: Parameters, body: bytes) -> Answer
         if node is not None:
             context.cypress.locks.check(node.chain, node.id, node.path, upload.lock)
     expected, pieces = upload.schema, _pieces(context, body, table, upload.schema)
+    check_row_weights(parameters, pieces)
     with context.cluster.database.write() as connection:
         table = static_table(connection, _found(context, parameters, path) or _made(context, parameters, path))
         upload = upload_of(path, table.schema)
@@ -224,18 +228,31 @@ def _read_static(context: Context, table: Table, path: YPath, names: set[str] | 
     ranges = None if path.attributes.get("ranges") is None else _listed_in(path, "ranges")
     with context.cluster.database.read() as connection:
         parts = context.cluster.contents.parts(table.node.chain, table.node.id)
-        spans = list(_spans(ranges, sum(part.count for part in parts)))
+        rows = sum(part.count for part in parts)
 
         @functools.lru_cache(maxsize=1)
         def piece(part: Part) -> bytes:
             return static_tables.piece(connection, part)
 
+        @functools.lru_cache(maxsize=1)
+        def keys(part: Part) -> pa.RecordBatch:
+            return decode_rows(piece(part), table.schema.keys)
+
+        def key_of(row: int) -> list[Any]:
+            ((part, place, _),) = _parts(parts, [(row, row + 1)])
+            return [column[place].as_py() for column in keys(part).columns]
+
+        if ranges is not None:
+            ranges = KeyRanges(len(table.schema.keys), rows, key_of).by_number(ranges)
+        spans = list(_spans(ranges, rows))
         pieces, size = kept_on_disk(
             _written(context.output_format, piece(part), first, end, table, names)
             for part, first, end in _parts(parts, spans)
         )
-    first, count = spans[0][0] if spans else 0, sum(end - begin for begin, end in spans)
-    return Answer.streamed(pieces, size, on_disk=True, start_row_index=first, approximate_row_count=count)
+    count = sum(end - begin for begin, end in spans)
+    # Rows that are not there have no first one.
+    first = {"start_row_index": next(begin for begin, end in spans if end > begin)} if count else {}
+    return Answer.streamed(pieces, size, on_disk=True, approximate_row_count=count, **first)
 
 
 def _parts(parts: Sequence[Part], spans: Sequence[tuple[int, int]]) -> Iterator[tuple[Part, int, int]]:
@@ -294,6 +311,8 @@ def _row_index(limit: Mapping[str, Any]) -> int:
     index = limit.get("row_index")
     if not isinstance(index, int) or len(limit) != 1:
         raise refused(
-            "This endpoint reads ranges of row numbers only", received=repr(dict(limit))[:200], valid="[#10:#20]"
+            "A limit of a range is a row number, or a key",
+            received=repr(dict(limit))[:200],
+            valid='[#10:#20], ["a":"b"]',
         )
     return int(index)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.endpoints.ytsaurus.clock import next_timestamp
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
+from headrace.endpoints.ytsaurus.past_states import PastStates
 
 VERSION = "23.2.0-headrace"
 """What the endpoint says it is; clients look at the first numbers only."""
@@ -12,7 +12,7 @@ VERSION = "23.2.0-headrace"
 @command("generate_timestamp")
 def generate_timestamp(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return a timestamp that is later than all before."""
-    return Answer.structured({"timestamp": next_timestamp()})
+    return Answer.structured({"timestamp": context.part(PastStates).timestamp()})
 
 
 @command("get_version")

@@ -115,6 +115,7 @@ _FIXED: Mapping[str, Any] = {
     "primary_medium": "default",
     "tablet_cell_bundle": "default",
     "queue_agent_stage": "production",
+    "tablet_balancer_config": {"enable_auto_reshard": True, "enable_auto_tablet_move": True},
 }
 # What else users may set of a table that is not their own, though nothing follows from most of it.
 _SETTABLE = (
@@ -127,7 +128,6 @@ _SETTABLE = (
     "profiling_mode",
     "profiling_tag",
     "queue_agent_banned",
-    "tablet_balancer_config",
     "treat_as_queue_consumer",
     "treat_as_queue_producer",
 )

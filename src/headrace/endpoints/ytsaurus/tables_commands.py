@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
+
+import pyarrow as pa
 
 from headrace.endpoints.ytsaurus import table_state
 from headrace.endpoints.ytsaurus.clock import timestamp_of
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.node_types import Node
+from headrace.endpoints.ytsaurus.row_sources import source_of
 from headrace.endpoints.ytsaurus.table_nodes import (
     check_role,
     find_table,
@@ -20,7 +24,7 @@ from headrace.endpoints.ytsaurus.table_nodes import (
 )
 from headrace.endpoints.ytsaurus.table_objects import queue_schema
 from headrace.endpoints.ytsaurus.table_state import FROZEN, MOUNTED, UNMOUNTED, Kind, Schema, Table, new_tablets
-from headrace.endpoints.ytsaurus.tablets import STARTS, pivots_of, starts_of, uniform_pivots
+from headrace.endpoints.ytsaurus.tablets import STARTS, pivots_of, sortable, starts_of, uniform_pivots
 from headrace.endpoints.ytsaurus.trimming import look_again
 from headrace.stores.embedded import consumer_rows, queue_columns, queue_partitions, queues
 from headrace.stores.embedded.tables import EmbeddedTable
@@ -141,11 +145,7 @@ def _reshard_sorted(context: Context, parameters: Parameters, table: Table, firs
         elif count == 1:
             given = [list(table.tablets[first].pivot)]
         else:
-            raise refused(
-                "A sorted table gets more tablets by pivot keys",
-                received=f"tablet_count={count}",
-                valid="pivot_keys, or uniform",
-            )
+            given = _pivots_of_rows(context, table, first, last, count)
     pivots = pivots_of(given, table.schema)
     if pivots[0] != table.tablets[first].pivot:
         raise refused(
@@ -157,6 +157,34 @@ def _reshard_sorted(context: Context, parameters: Parameters, table: Table, firs
     all_pivots = [*(list(tablet.pivot) for tablet in before), *map(list, pivots), *(list(t.pivot) for t in behind)]
     pivots_of(all_pivots, table.schema)
     _save(context, dataclasses.replace(table, tablets=(*before, *new_tablets(len(pivots), pivots=pivots), *behind)))
+
+
+def _pivots_of_rows(context: Context, table: Table, first: int, last: int, count: int) -> list[list[Any]]:
+    """Return the keys that cut the rows of tablets into parts of about one size.
+
+    As on a cluster, they are fewer than wanted where there are not enough rows.
+    """
+    pivots = [list(tablet.pivot) for tablet in table.tablets]
+    names = [column.name for column in table.schema.keys]
+    with context.cluster.database.read():
+        batches = list(source_of(context.cluster.database, table, context.cluster.name).scan(names, []))
+    rows = pa.Table.from_batches(batches) if batches else None
+
+    def key(number: int) -> list[Any]:
+        assert rows is not None
+        return [column[number].as_py() for column in rows.columns]
+
+    def begin(tablet: int) -> int:
+        size = 0 if rows is None else rows.num_rows
+        if tablet >= len(pivots):
+            return size
+        return bisect.bisect_left(range(size), sortable(pivots[tablet]), key=lambda number: sortable(key(number)))
+
+    low, high = begin(first), begin(last + 1)
+    numbers = sorted({low + number * (high - low) // count for number in range(1, count)} - {low})
+    if not numbers:
+        return pivots[first : last + 1][:count]
+    return [pivots[first], *map(key, numbers)]
 
 
 def _reshard_queue(context: Context, parameters: Parameters, table: Table, first: int, last: int) -> None:

@@ -18,6 +18,7 @@ import apsw
 from headrace.endpoints.ytsaurus.clock import timestamp_of
 from headrace.endpoints.ytsaurus.errors import no_such_transaction, refused
 from headrace.endpoints.ytsaurus.ids import NULL_ID, ObjectType, is_id, kind_of, new_id
+from headrace.endpoints.ytsaurus.past_states import KEPT_SECONDS, PastStates
 from headrace.endpoints.ytsaurus.periodic import periodic
 from headrace.endpoints.ytsaurus.row_locks import Locked, Locks, RowLocks
 from headrace.endpoints.ytsaurus.table_state import ROW_LIMIT
@@ -314,29 +315,30 @@ def write_in(context: Context, parameters: Parameters, changes: Sequence[Change]
         transaction.changes.extend(changes)
 
 
-def check_timestamp(context: Context, parameters: Parameters) -> None:
-    """Raise if a command wants to read the store as it was before its last commit: only the newest rows are kept."""
+def check_timestamp(parameters: Parameters) -> None:
+    """Raise if a command wants rows to be hidden by their age."""
     retention = parameters.number("retention_timestamp", 0)
     if retention:
         problem = "This endpoint does not hide rows by their age"
         raise refused(problem, received=f"retention_timestamp={retention}", remedy="read without it")
-    wanted = parameters.number("timestamp", None)
-    if wanted is None or wanted >= _FIRST_SPECIAL:
-        return
-    ((committed,),) = context.cluster.database.query("SELECT ts FROM clock")
-    if wanted < timestamp_of(int(committed)):
-        raise refused(
-            "This endpoint keeps the newest rows only",
-            received=f"timestamp={wanted}",
-            valid=f"{timestamp_of(int(committed))} or later",
-            remedy="read within a tablet transaction to see one state",
-        )
 
 
 @contextlib.contextmanager
 def reading(context: Context, parameters: Parameters) -> Iterator[Database]:
-    """Read one state of the store: that of the command's transaction, or as it is now."""
+    """Read one state of the store: that of the command's timestamp or transaction, or as it is now.
+
+    Raises:
+        YtError: the store is not kept as it was at the timestamp.
+    """
     transaction = transaction_of(context, parameters)
+    wanted = parameters.number("timestamp", None)
+    if wanted is not None and wanted < _FIRST_SPECIAL:
+        ((committed,),) = context.cluster.database.query("SELECT ts FROM clock")
+        newest = timestamp_of(int(committed))
+        if wanted < newest:
+            with _past(context, wanted, newest) as view:
+                yield view
+            return
     if transaction is not None:
         with transaction.held():
             yield transaction.view
@@ -344,6 +346,19 @@ def reading(context: Context, parameters: Parameters) -> Iterator[Database]:
     database = context.cluster.database
     with database.read() as connection:
         yield PinnedDatabase(database, connection)
+
+
+@contextlib.contextmanager
+def _past(context: Context, wanted: int, newest: int) -> Iterator[Database]:
+    with context.part(PastStates).at(wanted) as view:
+        if view is None:
+            raise refused(
+                "This endpoint keeps the newest rows only, and those at timestamps that it has generated lately",
+                received=f"timestamp={wanted}",
+                valid=f"{newest} or later, or one of generate_timestamp, for {KEPT_SECONDS:.0f} seconds",
+                remedy="read within a tablet transaction to see one state",
+            )
+        yield view
 
 
 @periodic(0.5)

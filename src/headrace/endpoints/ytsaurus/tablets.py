@@ -56,12 +56,12 @@ def pivots_of(given: Any, schema: Schema) -> list[tuple[Any, ...]]:
         raise refused("Pivot keys are for sorted tables")
     if not isinstance(given, list) or not given or not all(isinstance(pivot, list) for pivot in given):
         raise refused("Pivot keys are a list of lists", received=repr(given)[:200])
-    pivots = [tuple(_plain(value) for value in pivot) for pivot in given]
+    pivots = [tuple(plain_key(value) for value in pivot) for pivot in given]
     for pivot in pivots:
         if len(pivot) > len(schema.keys):
             raise refused("A pivot key has more values than the table has key columns", received=repr(pivot)[:200])
     for one, other in pairwise(pivots):
-        if not _sortable(one) < _sortable(other):
+        if not sortable(one) < sortable(other):
             raise refused("Pivot keys must be strictly increasing", received=f"{one!r}, then {other!r}"[:200])
     return pivots
 
@@ -107,7 +107,8 @@ def starts_of(rows: Any, weights: Any, count: int, added: int) -> dict[int, tupl
     return found
 
 
-def _plain(value: Any) -> Any:
+def plain_key(value: Any) -> Any:
+    """Return a value of a key as a plain one of Python."""
     if is_entity(value):
         return None
     if is_boolean(value):
@@ -124,7 +125,7 @@ def _plain(value: Any) -> Any:
     raise refused("A pivot key holds something that is no key", received=repr(value)[:200])
 
 
-def _sortable(pivot: Sequence[Any]) -> list[tuple[int, Any]]:
+def sortable(pivot: Sequence[Any]) -> list[tuple[int, Any]]:
     """Return a key in a form that sorts across types: null, numbers, booleans, texts."""
     found: list[tuple[int, Any]] = []
     for value in pivot:

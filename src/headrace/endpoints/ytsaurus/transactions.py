@@ -143,13 +143,13 @@ class Transactions:
         self._end(transaction_id)
         self._stop_counting(transaction_id)
         self._locks.pass_on(transaction_id, transaction.parent)
-        self._grant()
+        self.grant()
 
     def abort(self, transaction_id: str) -> None:
         """Forget all changes, and those of nested transactions."""
         self._abort(self.get(transaction_id))
         self._stop_counting(transaction_id)
-        self._grant()
+        self.grant()
 
     def nested(self, transaction_id: str) -> list[Transaction]:
         """Return the transactions that are nested in one directly."""
@@ -166,7 +166,7 @@ class Transactions:
             for transaction in self.all():
                 if self._is_over(transaction) and self._select("WHERE id = ?", (transaction.id,)):
                     self._abort(transaction)
-            self._grant()
+            self.grant()
             there = {transaction.id for transaction in self.all()}
         with self._guard:
             # Only now, after the commit: until then another thread that looks has to wait for it. What was begun in a
@@ -201,7 +201,8 @@ class Transactions:
             transaction_id = found[0].parent if found else TRUNK
         return (*chain, TRUNK)
 
-    def _grant(self) -> None:
+    def grant(self) -> None:
+        """Let locks that wait be acquired if nothing conflicts with them any more."""
         self._locks.grant({transaction.id: self.chain_of(transaction.id) for transaction in self.all()})
 
     def _end(self, transaction_id: str) -> None:

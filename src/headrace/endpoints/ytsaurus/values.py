@@ -9,6 +9,8 @@ from typing import Any
 from yt import yson
 
 from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.names import name_of
+from headrace.endpoints.ytsaurus.names import value_of as name_value
 from headrace.endpoints.ytsaurus.parameters import as_text, is_boolean, is_entity
 from headrace.wire.ytsaurus.paths import index_in_list
 
@@ -34,13 +36,40 @@ def time_of(text: str) -> int | None:
 
 def with_attributes(value: Any, attributes: Mapping[str, Any]) -> Any:
     """Return a value with attributes on it; as it is, if there are none."""
-    return yson.to_yson_type(value, attributes=dict(attributes)) if attributes else value
+    if not attributes:
+        return value
+    raw = getattr(value, "_bytes", None)
+    if raw is None:
+        return yson.to_yson_type(value, attributes=dict(attributes))
+    # A string that is no UTF-8 would become the text that Python shows of it.
+    found = yson.yson_types.make_byte_key(raw)
+    found.attributes = dict(attributes)
+    return found
 
 
 def attributes_of(value: Any) -> Mapping[str, Any]:
     """Return the attributes on a value."""
     found = getattr(value, "__dict__", {}).get("attributes")
     return found if isinstance(found, Mapping) else {}
+
+
+def without_attributes(value: Any) -> Any:
+    """Return a value without the attributes that are on it; what is inside of it keeps its own."""
+    if not attributes_of(value):
+        return value
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, list):
+        return list(value)
+    if is_boolean(value):
+        return bool(value)
+    if isinstance(value, int):
+        return yson.YsonUint64(value) if isinstance(value, yson.YsonUint64) else int(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, str):
+        return str(value)
+    return None if is_entity(value) else name_value(name_of(value))
 
 
 def type_of(value: Any) -> str:
@@ -62,7 +91,7 @@ def look_inside(value: Any, names: Sequence[str]) -> Any:
     """Return what is inside of a value behind names of maps and places of lists; `MISSING` if there is nothing."""
     for name in names:
         if isinstance(value, Mapping):
-            value = value.get(name, MISSING)
+            value = value.get(name_value(name), MISSING)
         elif isinstance(value, list):
             place = index_in_list(name, len(value))
             value = MISSING if place is None else value[place]
@@ -85,6 +114,7 @@ def set_inside(value: Any, names: Sequence[str], new: Any, *, recursive: bool = 
         return new
     name, rest = names[0], names[1:]
     if isinstance(value, Mapping):
+        name = name_value(name)
         inner = value.get(name, MISSING)
         if inner is MISSING and rest:
             inner = {} if recursive else MISSING
@@ -119,7 +149,7 @@ def remove_inside(value: Any, names: Sequence[str]) -> Any:
     if look_inside(outer, names[-1:]) is MISSING:
         return MISSING
     if isinstance(outer, Mapping):
-        smaller: Any = {name: item for name, item in outer.items() if name != names[-1]}
+        smaller: Any = {name: item for name, item in outer.items() if name != name_value(names[-1])}
     else:
         place = index_in_list(names[-1], len(outer))
         smaller = [item for number, item in enumerate(outer) if number != place]

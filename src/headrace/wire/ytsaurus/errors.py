@@ -25,6 +25,7 @@ class Code(enum.IntEnum):
     INCOMPARABLE_TYPE = 303
     UNIQUE_KEY_VIOLATION = 306
     SCHEMA_VIOLATION = 307
+    ROW_WEIGHT_LIMIT_EXCEEDED = 308
     SAME_TRANSACTION_LOCK_CONFLICT = 400
     DESCENDANT_TRANSACTION_LOCK_CONFLICT = 401
     CYPRESS_LOCK_CONFLICT = 402
@@ -88,7 +89,8 @@ class YtError(StoreError):
     ) -> None:
         super().__init__(message, received=received, valid=valid, remedy=remedy)
         self.code = int(code)
-        self.message: str = self.args[0]
+        # Names in a message may have bytes that are no UTF-8, as surrogates, which no format can hold.
+        self.message = str(self.args[0]).encode(errors="backslashreplace").decode()
         self.attributes: dict[str, Any] = dict(attributes or {})
         self.inner = tuple(inner)
         # The whole story in one line: the causes follow what they caused.

@@ -22,6 +22,7 @@ MAX_LENGTH: Final = 1 << 16
 _TOKEN: Final = re.compile(r"[/@&*]|(?:[^/@&*\\\[{]|\\[\\/@&*\[{]|\\x[0-9a-fA-F]{2})+")
 _ESCAPED: Final = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 _SPECIAL: Final = re.compile(r"[\\/@&*\[{]")
+_BYTE: Final = re.compile("[\udc80-\udcff]")
 _CLUSTER: Final = re.compile(r"([\w-]+):(?=//|#|/$)", re.ASCII)
 _OBJECT_ID: Final = re.compile(r"#[0-9a-fA-F]+(?:-[0-9a-fA-F]+){3}")
 _INDEX: Final = re.compile(r"-?[0-9]{1,18}")
@@ -42,7 +43,7 @@ class YPath:
     Attributes:
         root: ``/`` for Cypress, or ``#`` and an object's id.
         nodes: names of the nodes on the way from the root; in a list, a number is the place of an item
-            (see `index_in_list`).
+            (see `index_in_list`). Bytes of a name that are no UTF-8 are surrogates, as in Python's names of files.
         attribute: None for the node itself; the way to an attribute's value: ``()`` for all attributes,
             ``("tablets", "0", "state")`` for a value inside of one.
         link: the last node is meant itself, even if it is a link.
@@ -127,8 +128,10 @@ def parse_path(path: str | bytes, attributes: Mapping[str, Any] | None = None) -
 
 
 def escape(name: str) -> str:
-    """Return a name as a path has it."""
-    return _SPECIAL.sub(lambda found: "\\" + found[0], name)
+    """Return a name as a path has it; bytes that are no UTF-8, which are surrogates in the name, by their numbers."""
+    return _BYTE.sub(
+        lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", _SPECIAL.sub(lambda found: "\\" + found[0], name)
+    )
 
 
 def index_in_list(name: str, length: int) -> int | None:
@@ -145,10 +148,7 @@ def index_in_list(name: str, length: int) -> int | None:
 def _text(path: str | bytes) -> str:
     """Return a path as text of a bearable length."""
     if isinstance(path, bytes):
-        try:
-            path = path.decode()
-        except UnicodeDecodeError:
-            raise PathError("a path that is not UTF-8", received=path[:100]) from None
+        path = path.decode(errors="surrogateescape")
     if not isinstance(path, str):
         raise PathError("a path must be a text", received=f"a {type(path).__name__}")
     if len(path) > MAX_LENGTH:
@@ -187,14 +187,14 @@ def _parse_plain(text: str) -> YPath:
             # All attributes at once are written both ways: /@* and /@/*.
             children = names == ["*"]
             named = bool(names) and names[0] not in ("/", "*")
-            attribute = [_unescaped(names[0], text)] if named else []
+            attribute = [_unescaped(names[0])] if named else []
             place += 3 if named or children else 2
         elif not what or what[0] in ("/", "@", "&"):
             raise _malformed(text, *what)
         else:
             if attribute is None and link:
                 raise _malformed(text, "&")
-            (nodes if attribute is None else attribute).append(_unescaped(what[0], text))
+            (nodes if attribute is None else attribute).append(_unescaped(what[0]))
             place += 2
     return YPath(
         "/" if tokens[0] == "/" else tokens[0],
@@ -216,14 +216,12 @@ def _tokens(text: str) -> list[str]:
     return tokens
 
 
-def _unescaped(name: str, text: str) -> str:
+def _unescaped(name: str) -> str:
     if "\\" not in name:
         return name
-    found = _ESCAPED.sub(lambda part: bytes([int(part[1], 16)]) if part[1] else part[2], name.encode())
-    try:
-        return found.decode()
-    except UnicodeDecodeError:
-        raise PathError("a name in a path that is not UTF-8", received=text) from None
+    raw = name.encode(errors="surrogateescape")
+    found = _ESCAPED.sub(lambda part: bytes([int(part[1], 16)]) if part[1] else part[2], raw)
+    return found.decode(errors="surrogateescape")
 
 
 def _malformed(text: str, found: str = "the end") -> PathError:

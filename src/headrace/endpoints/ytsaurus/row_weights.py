@@ -1,0 +1,48 @@
+"""How long a row of a static table may be: 16 MiB, unless its writer allows more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from headrace.endpoints.ytsaurus.commands import Parameters
+from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.parameters import is_boolean
+from headrace.wire.yson import documents
+from headrace.wire.ytsaurus.errors import Code, YtError
+
+DEFAULT_ROW_BYTES = 16 << 20
+MAX_ROW_BYTES = 128 << 20
+"""No writer may allow more than this."""
+
+
+def check_row_weights(parameters: Parameters, pieces: Sequence[tuple[int, bytes]]) -> None:
+    """Raise if a row of a request is longer than its writer allows (``table_writer`` with ``max_row_weight``).
+
+    Args:
+        pieces: for each, how many rows it has, and the rows in YSON.
+    """
+    most = _most(parameters)
+    for _, data in pieces:
+        if len(data) <= most:
+            continue
+        longest = max(sum(map(_weight, row.values())) for row in documents.load_fragment(data))
+        if longest > most:
+            raise YtError(
+                Code.ROW_WEIGHT_LIMIT_EXCEEDED,
+                "Row weight is too large",
+                received=f"{longest} bytes",
+                valid=f"at most {most}",
+                remedy=f"set max_row_weight of table_writer, at most {MAX_ROW_BYTES}",
+            )
+
+
+def _weight(value: object) -> int:
+    return len(value) if isinstance(value, bytes) else len(documents.dumps(value, text=False))
+
+
+def _most(parameters: Parameters) -> int:
+    writer: Mapping[str, object] = parameters.mapping("table_writer", {})
+    most = writer.get("max_row_weight", DEFAULT_ROW_BYTES)
+    if not isinstance(most, int) or is_boolean(most) or not 0 < most <= MAX_ROW_BYTES:
+        raise refused("max_row_weight is a number of bytes", received=repr(most)[:100], valid=f"1 to {MAX_ROW_BYTES}")
+    return int(most)

@@ -1,0 +1,120 @@
+"""A small compressed body never becomes more than its limit allows, alone or with others at once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zlib
+
+import pytest
+
+from headrace.endpoints.tablestore.gate import COMPRESSION, unpacked
+from headrace.endpoints.unpacking import Budget, ExhaustedError, Parts, Share, TooLongError, plain, read_all
+from headrace.wire.tablestore.errors import ServiceError
+from headrace.wire.tablestore.limits import MAX_BODY_BYTES
+from headrace.wire.tablestore.signatures import CONTENT_MD5, content_md5
+
+MEBIBYTE = 1 << 20
+TOTAL_BYTES = 64 * MEBIBYTE
+# Threads hold a step each, or a block of 16 MiB twice, besides what is counted.
+SLACK_BYTES = 300 * MEBIBYTE
+BOMBS = """
+import json, resource, sys, threading
+from headrace.endpoints.unpacking import Budget
+from headrace.endpoints.ytsaurus.bodies import Body
+from headrace.endpoints.ytsaurus.encodings import packed
+from headrace.wire.ytsaurus.errors import YtError
+
+size, total, threads = 128 << 20, int(sys.argv[1]), int(sys.argv[2])
+piece = bytes(16 << 20)
+bombs = {}
+for encoding in ("gzip", "br", "z-zstd_3", "z-brotli_1", "z-lz4", "z-snappy", "z-zlib"):
+    if encoding in ("gzip", "br"):
+        bombs[encoding] = b"".join(packed((piece for _ in range(size // len(piece))), encoding))
+    else:
+        one = b"".join(packed([piece[: 1 << 20]], encoding))
+        # Without the block that ends it, and many times.
+        end = b"".join(packed([], encoding))
+        bombs[encoding] = one[: -len(end)] * (size >> 20) + end
+del piece
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+before, codes = peak(), []
+budget = Budget(total)
+
+def unpack(encoding, most):
+    body = Body(encoding, most, spooled=False, budget=budget)
+    try:
+        body.feed(bombs[encoding])
+        body.bytes()
+    except YtError as error:
+        codes.append(error.code)
+    finally:
+        body.close()
+
+for encoding in bombs:
+    unpack(encoding, 8 << 20)
+alone, codes[:] = list(codes), []
+for encoding in bombs:
+    workers = [threading.Thread(target=unpack, args=(encoding, 1 << 30)) for _ in range(threads)]
+    [worker.start() for worker in workers]
+    [worker.join() for worker in workers]
+budget.take(total)
+print(json.dumps({"alone": alone, "together": codes, "grown": peak() - before}))
+"""
+
+
+def test_bombs_of_every_codec_stay_under_the_limit_of_one_and_the_total_of_all() -> None:
+    threads = 8
+    ran = subprocess.run(
+        [sys.executable, "-c", BOMBS, str(TOTAL_BYTES), str(threads)], capture_output=True, text=True, timeout=300
+    )
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    # Too long each, and no memory left for that together.
+    assert told["alone"] == [1] * 7
+    assert told["together"] == [108] * 7 * threads
+    assert told["grown"] < TOTAL_BYTES + SLACK_BYTES
+
+
+def test_compressed_bodies_of_tablestore_stay_under_the_limit_of_one_and_the_total_of_all() -> None:
+    def headers(body: bytes) -> dict[str, str]:
+        return {CONTENT_MD5: content_md5(body), COMPRESSION: "deflate"}
+
+    budget = Budget(MAX_BODY_BYTES)
+    small, large, bomb = (zlib.compress(bytes(size)) for size in (1000, MAX_BODY_BYTES, 50 * MEBIBYTE))
+    with unpacked(small, headers(small), budget) as content:
+        assert content == bytes(1000)
+        with pytest.raises(ServiceError, match="OTSServerBusy"), unpacked(large, headers(large), budget):
+            pass
+    with unpacked(large, headers(large), budget) as content:
+        assert len(content) == MAX_BODY_BYTES
+    with pytest.raises(ServiceError, match="OTSRequestBodyTooLarge"), unpacked(bomb, headers(bomb), budget):
+        pass
+    for wrong in (b"no stream", small[:-3]):
+        with pytest.raises(ServiceError, match="OTSParameterInvalid"), unpacked(wrong, headers(wrong), budget):
+            pass
+    budget.take(MAX_BODY_BYTES)
+
+
+def test_a_request_gives_back_what_it_has_taken() -> None:
+    budget = Budget(100)
+    one, other = Share(budget, 80), Share(budget, 80)
+    one.take(80)
+    with pytest.raises(TooLongError):
+        one.take(1)
+    with pytest.raises(ExhaustedError):
+        other.take(21)
+    one.free()
+    one.free()
+    other.take(80)
+
+
+def test_parts_are_read_in_any_steps() -> None:
+    parts = [b"", b"abc", b"", b"defgh", b""]
+    assert read_all(plain(Parts(parts)), lambda size: None) == b"abcdefgh"
+    source = Parts(parts)
+    assert [source.read(2) for _ in range(6)] == [b"ab", b"c", b"de", b"fg", b"h", b""]
