@@ -6,7 +6,7 @@ import importlib
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -105,25 +105,21 @@ class Recorder(Queue):
 
 
 def test_arguments_are_checked_by_position_and_by_name() -> None:
-    recorder: Any = Recorder()
+    recorder = cast(Any, Recorder)()
     assert recorder.read(1, 2, until=3) == (1, 2, 1000, 3)
     assert recorder.read(partition=1, first_row=2, max_rows=3) == (1, 2, 3, None)
-    for wrong in (
-        lambda: recorder.read(None, 1),
-        lambda: recorder.read(1, first_row=2**63),
-        lambda: recorder.read(1, 2, "3"),
-    ):
+    for args, kwargs in (((None, 1), {}), ((1,), {"first_row": 2**63}), ((1, 2, "3"), {})):
         with pytest.raises(OptionError):
-            wrong()
+            recorder.read(*args, **kwargs)
     with pytest.raises(OptionError, match="retained_rows"):
         recorder.set_options(retained_rows=2**70)
 
 
 def test_a_call_of_another_shape_is_a_type_error_as_everywhere_in_python() -> None:
-    recorder: Any = Recorder()
-    for wrong in (lambda: recorder.read(1), lambda: recorder.read(1, 2, 3, 4), lambda: recorder.read(1, 2, rows=3)):
+    recorder = cast(Any, Recorder)()
+    for args, kwargs in (((1,), {}), ((1, 2, 3, 4), {}), ((1, 2), {"rows": 3})):
         with pytest.raises(TypeError) as raised:
-            wrong()
+            recorder.read(*args, **kwargs)
         assert not isinstance(raised.value, HeadraceError)
 
 

@@ -69,13 +69,15 @@ def test_commands_with_hostile_arguments_end_with_a_clear_message(
         for parameter in command.params:
             if parameter.name == "store_url" or getattr(parameter, "is_flag", False):
                 continue
-            out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+            printed = io.BytesIO()
+            stream = io.TextIOWrapper(printed, encoding="utf-8", write_through=True)
             monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"{}")))
-            monkeypatch.setattr(sys, "stdout", out)
-            monkeypatch.setattr(sys, "stderr", err)
+            monkeypatch.setattr(sys, "stdout", stream)
+            monkeypatch.setattr(sys, "stderr", stream)
             line = [*path, "-s", place, *arguments(path, command, parameter, value)]
             code = main(["--json", *line] if number % 2 else line)
-            said = b"".join(stream.buffer.getvalue() for stream in (out, err) if not stream.flush()).decode()  # type: ignore[attr-defined]
+            stream.flush()
+            said = printed.getvalue().decode()
             assert code in (0, 1, 2), line
             assert "run it again with --debug" not in said, (line, said)
             assert code == 0 or "error" in said.lower(), (line, said)

@@ -134,7 +134,7 @@ def try_call(store: Store, receiver: str, method: str, hostile: dict[str, Any]) 
     """Call a method with some arguments of anybody's choice, and valid ones where it needs others."""
     found = receivers(store)
     valid = valid_arguments(found, receiver, method)
-    given = {}
+    given: dict[str, Any] = {}
     for parameter in inspect.signature(vars(PORTS[receiver])[method]).parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             options = hostile.get(parameter.name)
