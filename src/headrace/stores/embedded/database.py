@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 
 import apsw
 
+from headrace import failpoints
 from headrace.errors import NotFoundError, OptionError, StoreBusyError, StoreDamagedError, StoreError
 
 FORMAT_VERSION = 4
@@ -281,7 +282,9 @@ class Database:
             self._local.writing = True
             try:
                 yield connection
+                failpoints.reach("uncommitted")
                 connection.execute("COMMIT")
+                failpoints.reach("committed")
             except BaseException:
                 _roll_back(connection)
                 raise
