@@ -2,11 +2,12 @@
 
 Tests that start Spark in a process of their own, because a shared session cannot show what they are about:
 
-- ``spark/test_connect.py``: Spark Connect; classic Spark and Connect cannot be in one process.
-- ``spark/test_demo.py``: the demo kills its driver and starts another one; then ``headrace run`` and ``headrace sql``.
-- ``spark/test_checkpoints_in_stores.py``: a query goes on in another process, from another directory.
-- ``spark/test_streaming_sql.py``: a stream of another process is stopped from here.
-- ``chaos``: drivers are killed.
+- ``spark/test_connect.py`` (1): Spark Connect and classic Spark cannot be in one process.
+- ``spark/test_docs.py`` (1): the quick start of the README as a user runs it, with relative paths.
+- ``spark/test_demo.py`` (4): the demo kills its driver and starts another; then ``headrace run`` and ``headrace sql``.
+- ``spark/test_checkpoints_in_stores.py`` (2): a query goes on in another process, from another directory.
+- ``spark/test_streaming_sql.py`` (1): a stream of another process is stopped from here.
+- ``chaos``: drivers are killed; ``make test`` has one such storm.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def start(warehouse: Path) -> SparkSession:
 
 @contextmanager
 def lent(session: SparkSession) -> Iterator[SparkSession]:
-    """Lend the session to a test: undo its settings, its environment and its views, and stop its queries."""
+    """Lend the session to a test: undo its settings and environment, drop its tables, stop its queries."""
     settings, environment = session.conf.getAll, dict(session.sparkContext.environment)
     carry_environment(session)
     try:
@@ -58,9 +59,8 @@ def lent(session: SparkSession) -> Iterator[SparkSession]:
         for name, value in settings.items():
             if now.get(name) != value:
                 session.conf.set(name, value)
-        for view in session.catalog.listTables():
-            if view.isTemporary:
-                session.catalog.dropTempView(view.name)
+        for table in session.catalog.listTables():
+            session.sql(f"DROP {'VIEW' if table.isTemporary else 'TABLE'} IF EXISTS `{table.name}`")
         _set_environment(session, environment)
 
 
