@@ -36,7 +36,7 @@ PUBLICATION = ("rows-staged", "rows-written", "marker-written", "published")
 PROGRESS = ("progress-unsaved", "progress-saved")
 # Of a store's own transactions and requests there are several in each batch: these of them are tried.
 WRITES = tuple(
-    f"{point}:{times}" for point in ("uncommitted", "committed") for times in (range(1, 13) if THOROUGH else (1, 4))
+    f"{point}:{times}" for point in ("uncommitted", "committed") for times in (range(1, 7) if THOROUGH else (1, 4))
 )
 # The second time: a batch has gone before that one, and another one follows.
 CASES: list[tuple[type[Pipeline], tuple[str, ...], tuple[str, ...]]] = [

@@ -3,6 +3,7 @@ sink has every row once."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,9 @@ def test_a_query_whose_process_was_killed_goes_on_when_it_is_started_again(
         query = copied.options(store=store.url, table="copy", checkpointLocation=checkpoint)
         query.trigger(availableNow=True).start().awaitTermination()
 
-    with processes_with(spark, **{VARIABLE: point}), pytest.raises(StreamingQueryException):
+    # A task that has recorded its end reads up to it when Spark runs it again, and does not come by that point.
+    fails = nullcontext() if point == "end-recorded" else pytest.raises(StreamingQueryException)
+    with processes_with(spark, **{VARIABLE: point}), fails:
         run()
     run()
     changes = [change for _, batch in run_to_the_end(TunnelFeed(store.tunnel("log"))) for change in batch]
