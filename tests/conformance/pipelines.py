@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 from abc import ABC, abstractmethod
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -122,9 +121,9 @@ class TablePipeline(Pipeline):
             store.create_table(name, {"id": "string", "price": "long"}, "id")
         store.create_tunnel("source", "changes", "Stream")
 
-    @cached_property
-    def feed(self) -> TunnelFeed:
-        return TunnelFeed(self.store.tunnel("changes"))
+    def __init__(self, store: Store, checkpoint: Checkpoint) -> None:
+        super().__init__(store, checkpoint)
+        self.feed = TunnelFeed(store.tunnel("changes"))
 
     def write(self, number: int) -> None:
         table = self.store.table("source")
@@ -196,10 +195,9 @@ class QueuePipeline(Pipeline):
             rows = [{"data": f"{partition}-more-{row}"} for row in range(ROWS)]
             self.store.queue("source").append(rows, partition=partition)
 
-    @cached_property
-    def feed(self) -> QueueFeed:
-        """The feed, which knows where it has left the consumer."""
-        return QueueFeed(self.store, [self.store.queue("source")], self.store.consumer("reader"))
+    def __init__(self, store: Store, checkpoint: Checkpoint) -> None:
+        super().__init__(store, checkpoint)
+        self.feed = QueueFeed(store, [store.queue("source")], store.consumer("reader"))
 
     def latest(self, previous: Any) -> Any:
         before = self.feed.initial() if previous is None else QueueOffset.of_json(previous)
