@@ -11,9 +11,11 @@ ARGS ?=
 KILLS ?= 300
 # How many sequences of forks `make chaos` runs.
 FORKS ?= 200
+# The first of the 20 random orders of `make seeds`.
+FIRST_SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types bench chaos soak proto clean check-python check-java
+.PHONY: help setup demo test test-all seeds durations lint format types bench chaos soak proto clean check-python check-java
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -32,9 +34,23 @@ $(READY): pyproject.toml
 demo: $(READY) check-java ## See changes of orders become statistics, exactly once, in about a minute
 	@$(BIN)/headrace demo $(ARGS)
 
-# A Spark test waits for half of its time, so two files at once take little more than half as long.
-test: $(READY) check-java ## Run all tests, in random order
-	$(BIN)/python -m pytest tests --numprocesses=2 --dist=loadfile --no-loadscope-reorder $(ARGS)
+# A Spark test waits for half of its time, so two files at once take little more than half as long. tests/order.py says
+# why whole files, and why xdist must keep their order.
+PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder --durations=20
+
+test: $(READY) check-java ## Run the quick tests, in random order
+	$(PYTEST) tests $(ARGS)
+
+test-all: $(READY) check-java ## Run all tests with full counts: more examples, more commits, and a few kills of each kind
+	HEADRACE_TESTS=thorough $(PYTEST) tests -m "not soak" $(ARGS)
+
+seeds: $(READY) ## Run unit and conformance tests in 20 random orders
+	for seed in $$(seq $(FIRST_SEED) $$(($(FIRST_SEED) + 19))); do \
+		$(PYTEST) tests/unit tests/conformance --randomly-seed=$$seed $(ARGS) || exit 1; \
+	done
+
+durations: $(READY) check-java ## Run the quick tests, and write down how long each file takes, so that long ones begin first
+	$(PYTEST) tests --record-durations $(ARGS)
 
 lint: $(READY) ## Check style and formatting
 	$(BIN)/ruff check
@@ -51,7 +67,7 @@ bench: $(READY) check-java ## Run the benchmarks, each beside what it is measure
 	@$(BIN)/headrace bench --write docs/benchmarks.md $(ARGS)
 
 chaos: $(READY) check-java ## Kill drivers, workers and writers for a long time; the sums must still be right
-	HEADRACE_CHAOS_KILLS=$(KILLS) HEADRACE_CHAOS_FORKS=$(FORKS) $(BIN)/python -m pytest tests/chaos --timeout=0 $(ARGS)
+	HEADRACE_CHAOS_KILLS=$(KILLS) HEADRACE_CHAOS_FORKS=$(FORKS) $(BIN)/python -m pytest tests/chaos -m "not soak" --timeout=0 $(ARGS)
 
 soak: $(READY) check-java ## Run streams of queues for ten minutes; memory stays flat, files stay bounded
 	$(BIN)/python -m pytest -m soak --log-cli-level=INFO $(ARGS)

@@ -1,4 +1,4 @@
-"""Fixtures that all tests share."""
+"""Fixtures that all tests share, and the order in which tests run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+from tests.effort import LEVEL
+from tests.isolation import process_as_found
+from tests.order import longest_first, record
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# What an example may take says nothing on a machine that is shared.
-hypothesis.settings.register_profile("headrace", deadline=None)
-hypothesis.settings.load_profile("headrace")
+# The time that an example takes says nothing on a machine that is shared.
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=30)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=100)
+hypothesis.settings.load_profile(LEVEL)
 # A shell that runs the tests in the background has them ignore interrupts, and so all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Java processes come and go here, those of documents and examples too: a quick start is worth more than peak speed.
@@ -25,25 +30,46 @@ os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One session for the tests of a module."""
-    import headrace
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-durations", action="store_true", help="Write how long each test file took.")
 
-    warehouse = tmp_path_factory.mktemp("warehouse")
-    session = headrace.session(
-        "tests",
-        master="local[2,4]",
-        conf={
-            "spark.ui.enabled": "false",
-            "spark.sql.shuffle.partitions": 2,
-            "spark.sql.warehouse.dir": str(warehouse),
-        },
-    )
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.getoption("record_durations"):
+        stats = terminalreporter.stats.values()
+        record((each for found in stats for each in found if isinstance(each, pytest.TestReport)), config.rootpath)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run long files first; pytest-randomly has shuffled the files before this."""
+    longest_first(items)
+
+
+@pytest.fixture(autouse=True)
+def _process_as_found() -> Iterator[None]:
+    """Let a test fail that leaves its process changed: other tests share it."""
+    with process_as_found():
+        yield
+
+
+@pytest.fixture(scope="session")
+def _spark_of_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one Spark session of a test process: starting another one takes ten seconds of a core."""
+    from tests.spark_session import start
+
+    session = start(tmp_path_factory.mktemp("warehouse"))
     yield session
-    for query in session.streams.active:
-        query.stop()
     session.stop()
+
+
+@pytest.fixture
+def spark(_spark_of_process: SparkSession) -> Iterator[SparkSession]:
+    """The session, with the settings and environment that it began with."""
+    from tests.spark_session import lent
+
+    with lent(_spark_of_process) as session:
+        yield session
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ def writers(actors_of: list[Actor], tmp_path: Path) -> list[Actor]:
     return actors_of[:]
 
 
+@pytest.mark.storm
 @pytest.mark.timeout(3600)
 def test_kills_of_the_driver_lose_no_batch_that_its_checkpoint_has(
     tmp_path: Path, writers: list[Actor], actors_of: list[Actor]
@@ -37,6 +38,7 @@ def test_kills_of_the_driver_lose_no_batch_that_its_checkpoint_has(
         assert len([name for name in names if name.isdigit()]) > 1
 
 
+@pytest.mark.storm
 @pytest.mark.timeout(3600)
 def test_of_two_drivers_on_one_checkpoint_one_ends_and_no_row_comes_twice(
     tmp_path: Path, actors_of: list[Actor]

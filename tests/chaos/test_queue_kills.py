@@ -17,6 +17,7 @@ from tests.chaos.storm import SEED, Actor, random_victims, storm
 WRITERS = ("0", "1", "2")
 
 
+@pytest.mark.storm
 @pytest.mark.timeout(3600)
 def test_kills_at_any_moment_give_every_row_once_and_in_order(tmp_path: Path, actors_of: list[Actor]) -> None:
     store = actors.create(tmp_path)

@@ -41,6 +41,7 @@ def reshape(table: Table, what: str, chance: random.Random) -> None:
     table.merge(partitions[left].id, partitions[left + 1].id)
 
 
+@pytest.mark.storm
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("server")
 def test_workers_and_spark_miss_nothing_of_a_table_that_splits_ten_times_and_merges(

@@ -15,6 +15,7 @@ from tests.chaos.storm import KILLS, SEED, Actor, storm
 ROUND = ["server", "worker", "driver", "server", "writer"]
 
 
+@pytest.mark.storm
 @pytest.mark.timeout(3600)
 def test_kills_at_any_moment_lose_nothing_and_leave_the_right_rows(
     tmp_path: Path, actors_of: list[Actor], server: Actor

@@ -26,6 +26,7 @@ def changes_by_row(store: Store) -> dict[int, list[int]]:
     return found
 
 
+@pytest.mark.storm
 @pytest.mark.timeout(3600)
 def test_killed_workers_lose_nothing_and_keep_the_order_of_each_row(tmp_path: Path, actors_of: list[Actor]) -> None:
     def is_up(worker: Actor) -> bool:

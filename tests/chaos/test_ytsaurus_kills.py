@@ -29,6 +29,7 @@ def cluster(tmp_path: Path, actors_of: list[Actor], monkeypatch: pytest.MonkeyPa
     return actors_of[-1]
 
 
+@pytest.mark.storm
 @pytest.mark.timeout(3600)
 def test_kills_at_any_moment_give_every_row_once_and_in_order(
     tmp_path: Path, actors_of: list[Actor], cluster: Actor

@@ -9,7 +9,12 @@ import pytest
 
 from headrace.ports import Queue, Store, Table
 from tests.conformance import reading, serving
-from tests.conformance.stores import STORES, Place, require
+from tests.conformance.stores import STORES, Place, fits
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep each test for the stores that have what it needs."""
+    items[:] = [item for item in items if fits(item)]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -30,9 +35,6 @@ def store(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """An empty store."""
     with place.open() as opened:
         monkeypatch.setattr(reading, "TELLS_ROWS", opened.capabilities.tells_rows)
-        if not opened.capabilities.tunnels:
-            # A test that needs one is not about this store.
-            monkeypatch.setattr(type(opened), "create_tunnel", lambda *_, **__: require(opened, "tunnels"))
         yield opened
 
 
@@ -40,12 +42,6 @@ def store(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 def orders(store: Store) -> Table:
     """An empty table with a text key and two attributes."""
     return store.create_table("orders", {"id": "string", "price": "long", "note": "string"}, "id")
-
-
-@pytest.fixture
-def needs_queues(store: Store) -> None:
-    """Skip the test where the store has no queues."""
-    require(store, "queues")
 
 
 @pytest.fixture

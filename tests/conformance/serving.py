@@ -14,6 +14,8 @@ from pathlib import Path
 
 KEY_ID, KEY_SECRET = "LTAItest", "hush-hush"
 TOKEN = "token-of-the-tests"
+# Not HEADRACE_: those variables are carried into Spark's processes, and other ones need other processes.
+_PREFIX = "TEST_SERVER_"
 _SECRETS = {"HEADRACE_ACCESS_KEY_ID": KEY_ID, "HEADRACE_ACCESS_KEY_SECRET": KEY_SECRET, "HEADRACE_YT_TOKEN": TOKEN}
 
 
@@ -26,7 +28,7 @@ class _Server:
 
     @property
     def _variables(self) -> tuple[str, str]:
-        name = f"HEADRACE_TEST_{self.kind.upper()}"
+        name = f"{_PREFIX}{self.kind.upper()}"
         return name, f"{name}_ROOT"
 
     def endpoint(self) -> str:
@@ -88,6 +90,11 @@ def ytsaurus_endpoint() -> str:
 def ytsaurus_root() -> Path:
     """Return the directory that the endpoint serves: an embedded store."""
     return _ytsaurus.root()
+
+
+def variables() -> dict[str, str]:
+    """Return the variables of the environment that name the running servers."""
+    return {name: value for name, value in os.environ.items() if name.startswith(_PREFIX)}
 
 
 def stop() -> None:

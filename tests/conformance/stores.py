@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 import headrace
-from headrace.ports import Store
+from headrace.ports import Capabilities, Store
+from headrace.stores.embedded.store import EmbeddedStore
+from headrace.stores.tablestore.store import TablestoreStore
 from headrace.stores.ytsaurus.files import YtFiles
 from headrace.stores.ytsaurus.store import YtStore
 from tests.conformance import serving
+from tests.effort import thorough
 
 
 def _embedded(directory: Path) -> Store:
@@ -39,16 +44,26 @@ def _ytsaurus(directory: Path) -> Store:
     return store
 
 
-STORES: dict[str, Callable[[Path], Store]] = {
-    "embedded": _embedded,
-    "tablestore": _tablestore,
-    "ytsaurus": _ytsaurus,
-}
-"""For each store a function that opens it, making it where it is not there.
+@dataclass(frozen=True)
+class Kind:
+    """A kind of store.
 
-The argument is a directory of the test's own. Calls with the same one, in this process or another, open the same
-store; another one gives a store with nothing of this one in it.
-"""
+    Attributes:
+        open: opens a store, making it where it is not there. The argument is a directory of the test's own. Calls with
+            the same one, in this process or another, open the same store; another one gives a store with nothing of
+            this one in it.
+        capabilities: what stores of this kind can do; tests that need more do not run against them.
+    """
+
+    open: Callable[[Path], Store]
+    capabilities: Capabilities
+
+
+STORES = {
+    "embedded": Kind(_embedded, EmbeddedStore.capabilities),
+    "tablestore": Kind(_tablestore, TablestoreStore.capabilities),
+    "ytsaurus": Kind(_ytsaurus, YtStore.capabilities),
+}
 
 
 @dataclass(frozen=True)
@@ -58,18 +73,27 @@ class Place:
     kind: str
     directory: Path
 
+    def __reduce__(self) -> tuple[Callable[..., Place], tuple[str, Path, dict[str, str]]]:
+        return _unpickled, (self.kind, self.directory, serving.variables())
+
     def open(self) -> Store:
         """Return a handle on the store."""
-        return STORES[self.kind](self.directory)
+        return STORES[self.kind].open(self.directory)
 
     def commits(self, count: int) -> int:
         """Return how many commits a test of many processes makes: fewer where each takes several requests."""
-        return count // 8 if self.kind == "ytsaurus" else count
+        return thorough(count // 8 if self.kind == "ytsaurus" else count)
 
     def split(self, table: str) -> None:
         """Split the largest partition of a table, as services do by themselves when they see fit."""
         with _embedded_behind(self) as store:
             store.table(table).split()
+
+
+def _unpickled(kind: str, directory: Path, servers: dict[str, str]) -> Place:
+    """Return a place in another process, which may have started before the servers of this one."""
+    os.environ.update(servers)
+    return Place(kind, directory)
 
 
 def _embedded_behind(place: Place) -> Store:
@@ -79,19 +103,29 @@ def _embedded_behind(place: Place) -> Store:
     return headrace.open(serving.tablestore_root() / _instance(place.directory))
 
 
-def require(store: Store, capability: str) -> None:
-    """Skip the test where the store cannot do what it is about; see `headrace.ports.Capabilities`."""
-    if not getattr(store.capabilities, capability):
-        pytest.skip(f"the store does not have: {capability}")
-
-
 def has_type(store: Store, kind: str) -> bool:
     """Tell whether columns of the store can have a type."""
-    types = store.capabilities.column_types
-    return types is None or kind in types
+    return _has_type(store.capabilities, kind)
 
 
-def require_type(store: Store, kind: str) -> None:
-    """Skip the test where columns of the store cannot have a type."""
-    if not has_type(store, kind):
-        pytest.skip(f"the store does not have the type {kind}")
+def _has_type(capabilities: Capabilities, kind: str) -> bool:
+    return capabilities.column_types is None or kind in capabilities.column_types
+
+
+def types(kinds: Iterable[str]) -> list[ParameterSet]:
+    """Return the parameters of a test that runs with each of some types of columns; see `fits`."""
+    return [pytest.param(kind, marks=pytest.mark.needs_type(kind)) for kind in kinds]
+
+
+def fits(item: pytest.Item) -> bool:
+    """Tell whether the store that a test is to run against has what the test needs.
+
+    Tests say so with the marks ``needs``, names of `headrace.ports.Capabilities`, and ``needs_type``, types of columns.
+    """
+    callspec = getattr(item, "callspec", None)
+    if callspec is None or callspec.params.get("place") not in STORES:
+        return True
+    capabilities = STORES[callspec.params["place"]].capabilities
+    needed = [name for mark in item.iter_markers("needs") for name in mark.args]
+    kinds = [kind for mark in item.iter_markers("needs_type") for kind in mark.args]
+    return all(getattr(capabilities, name) for name in needed) and all(_has_type(capabilities, kind) for kind in kinds)

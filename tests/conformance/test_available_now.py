@@ -15,7 +15,8 @@ from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.model import INITIAL_BATCH, Channel, ChannelKind, ChannelState, Position
 from headrace.ports import Store, Table, Tunnel
 from tests.conformance.reading import keys_of, next_batch, replay, run_to_the_end, state_of
-from tests.conformance.stores import require
+
+pytestmark = pytest.mark.needs("tunnels")
 
 
 @pytest.fixture
@@ -61,11 +62,11 @@ def test_available_now_reads_base_data_and_the_stream_behind_it(store: Store, or
     assert sorted(key for _, found in later for key in keys_of(found)) == ["a", "h"]
 
 
+@pytest.mark.needs("split_partitions")
 @pytest.mark.parametrize("rows", [None, 1, 5])
 def test_available_now_follows_splits_from_before_it_and_none_from_after(
     store: Store, orders: Table, rows: int | None
 ) -> None:
-    require(store, "split_partitions")
     put(orders, *"abcdef")
     tunnel = store.create_tunnel("orders", "both")
     put(orders, *"abcdef", price=1)

@@ -13,7 +13,10 @@ from headrace.errors import DataLossError
 from headrace.model import FINISHED, ChannelKind, ChannelState, Position
 from headrace.ports import Store, Table, Tunnel
 from tests.conformance.reading import Change, State, drain, filled, read_from, replay, state_of, unpack
-from tests.conformance.stores import require
+from tests.effort import thorough
+
+pytestmark = pytest.mark.needs("tunnels")
+
 
 _numbers = itertools.count()
 
@@ -46,8 +49,8 @@ def test_an_empty_table_has_base_data_that_ends_at_once(store: Store, orders: Ta
     assert [change.key for change in drain(tunnel)] == [("a",)]
 
 
+@pytest.mark.needs("transactions")
 def test_base_data_carries_the_version_before_the_first_change(store: Store, orders: Table) -> None:
-    require(store, "transactions")
     orders.put([{"id": "a"}, {"id": "b"}])
     tunnel = store.create_tunnel("orders", "both")
     orders.put({"id": "c"})
@@ -67,9 +70,8 @@ def test_base_data_that_was_read_and_committed_is_gone(store: Store, orders: Tab
         assert tunnel.skip_lost(channel, start) == (FINISHED, 0)
 
 
+@pytest.mark.needs("split_partitions", "add_columns")
 def test_base_data_outlives_splits_merges_and_new_columns(store: Store, orders: Table) -> None:
-    require(store, "split_partitions")
-    require(store, "add_columns")
     orders.put([{"id": f"{number:03}", "price": number} for number in range(60)])
     left, right = orders.split()
     before = state_of(orders)
@@ -118,7 +120,7 @@ def _write(table: Table, writes: list[tuple[str, list[str], int]]) -> None:
         getattr(table, operation)(rows)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=thorough(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     before=_writes,
     between=st.lists(st.tuples(_writes, st.integers(0, 2), st.integers(1, 6)), max_size=12),

@@ -11,7 +11,6 @@ from headrace.errors import SchemaError
 from headrace.model import ChangeOp
 from headrace.ports import Store, Table, Tunnel
 from tests.conformance.reading import SETS_CELLS, Change, drain, filled, only_channel, read_from, replay, state_of
-from tests.conformance.stores import require
 
 
 @pytest.fixture
@@ -21,7 +20,6 @@ def tunnel(store: Store, orders: Table) -> Tunnel:
 
 @pytest.fixture
 def with_preimages(store: Store) -> Table:
-    require(store, "pre_images")
     return store.create_table("orders", {"id": "string", "price": "long", "note": "string"}, "id", pre_images=True)
 
 
@@ -29,8 +27,8 @@ def ops(changes: list[Change]) -> list[tuple[ChangeOp, str]]:
     return [(change.op, change.key[0]) for change in changes]
 
 
+@pytest.mark.needs("tunnels", "tells_rows")
 def test_each_write_is_logged_as_what_it_did(store: Store, orders: Table, tunnel: Tunnel) -> None:
-    require(store, "tells_rows")
     orders.put({"id": "a", "price": 1})
     orders.put({"id": "a", "price": 2})
     orders.update({"id": "a", "price": 3})
@@ -47,6 +45,7 @@ def test_each_write_is_logged_as_what_it_did(store: Store, orders: Table, tunnel
     ]
 
 
+@pytest.mark.needs("tunnels")
 def test_puts_and_set_cells_are_told_apart(orders: Table, tunnel: Tunnel) -> None:
     orders.put({"id": "a", "price": 1})
     orders.update({"id": "b", "price": 4})
@@ -58,6 +57,7 @@ def test_puts_and_set_cells_are_told_apart(orders: Table, tunnel: Tunnel) -> Non
     assert [change.row["price"] for change in changes] == [1, 4, 2, None]
 
 
+@pytest.mark.needs("tunnels")
 def test_deleting_what_is_not_there_is_no_change(orders: Table, tunnel: Tunnel) -> None:
     orders.put([{"id": "a"}, {"id": "b"}])
     orders.delete([{"id": "nobody"}])
@@ -66,6 +66,7 @@ def test_deleting_what_is_not_there_is_no_change(orders: Table, tunnel: Tunnel) 
     assert ops(changes[2:]) == [(ChangeOp.DELETE, "a")]
 
 
+@pytest.mark.needs("tunnels")
 def test_writing_no_rows_is_no_change(orders: Table, tunnel: Tunnel) -> None:
     orders.put([])
     orders.delete([])
@@ -73,14 +74,15 @@ def test_writing_no_rows_is_no_change(orders: Table, tunnel: Tunnel) -> None:
     assert drain(tunnel) == []
 
 
+@pytest.mark.needs("tunnels")
 def test_a_refused_write_is_no_change(orders: Table, tunnel: Tunnel) -> None:
     with pytest.raises(SchemaError):
         orders.put([{"id": "a"}, {"id": None}])
     assert drain(tunnel) == []
 
 
+@pytest.mark.needs("tunnels", "transactions")
 def test_changes_carry_the_version_that_the_write_returned(store: Store, orders: Table, tunnel: Tunnel) -> None:
-    require(store, "transactions")
     returned = [
         orders.put([{"id": "a"}, {"id": "b"}]),
         orders.update([{"id": "a", "price": 1}, {"id": "c", "price": 1}]),
@@ -89,6 +91,7 @@ def test_changes_carry_the_version_that_the_write_returned(store: Store, orders:
     assert [change.version for change in drain(tunnel)] == [version for version in returned for _ in range(2)]
 
 
+@pytest.mark.needs("tunnels")
 def test_versions_and_timestamps_rise_strictly_from_commit_to_commit(store: Store, orders: Table) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     for number in range(200):
@@ -102,15 +105,15 @@ def test_versions_and_timestamps_rise_strictly_from_commit_to_commit(store: Stor
     assert [change.row["price"] for change in changes if change.key == ("a",)] == list(range(200))
 
 
+@pytest.mark.needs("transactions")
 def test_versions_rise_over_all_tables_of_a_store(store: Store) -> None:
-    require(store, "transactions")
     tables = [store.create_table(name, {"id": "string", "n": "long"}, "id") for name in "xyz"]
     versions = [table.put({"id": str(number)}) for number in range(5) for table in tables]
     assert versions == sorted(set(versions))
 
 
+@pytest.mark.needs("tunnels", "transactions")
 def test_changes_of_one_key_in_one_call_stand_in_their_order(store: Store, orders: Table, tunnel: Tunnel) -> None:
-    require(store, "transactions")
     orders.put([{"id": "b", "price": 0}])
     orders.put([{"id": key, "price": number} for number in range(3) for key in ("b", "a")])
     orders.update(
@@ -139,6 +142,7 @@ def test_changes_of_one_key_in_one_call_stand_in_their_order(store: Store, order
     assert replay(changes) == state_of(orders)
 
 
+@pytest.mark.needs("tunnels")
 def test_updates_say_which_cells_were_set(orders: Table, tunnel: Tunnel) -> None:
     orders.put({"id": "a", "price": 1, "note": "x"})
     orders.update({"id": "a", "price": None})
@@ -150,8 +154,8 @@ def test_updates_say_which_cells_were_set(orders: Table, tunnel: Tunnel) -> None
     assert [change.row["price"] for change in changes[:3]][::2] == [None, 5]
 
 
+@pytest.mark.needs("tunnels", "whole_rows")
 def test_updates_hold_the_whole_row_as_it_became(store: Store, orders: Table, tunnel: Tunnel) -> None:
-    require(store, "whole_rows")
     orders.put({"id": "a", "price": 1, "note": "x"})
     orders.update({"id": "a", "price": 2})
     orders.update({"id": "a", "note": None})
@@ -163,12 +167,14 @@ def test_updates_hold_the_whole_row_as_it_became(store: Store, orders: Table, tu
     ]
 
 
+@pytest.mark.needs("tunnels")
 def test_a_delete_has_its_key_and_no_more(orders: Table, tunnel: Tunnel) -> None:
     orders.put({"id": "a", "price": 1, "note": "x"})
     orders.delete({"id": "a"})
     assert drain(tunnel)[1].row == {"id": "a", "price": None, "note": None}
 
 
+@pytest.mark.needs("tunnels", "pre_images")
 def test_preimages_stand_right_before_what_they_precede(store: Store, with_preimages: Table) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     with_preimages.put([{"id": "a", "price": 1}, {"id": "b", "price": 1}])
@@ -197,8 +203,8 @@ def test_preimages_stand_right_before_what_they_precede(store: Store, with_preim
     assert filled(replay(changes)) == filled(state_of(with_preimages))
 
 
+@pytest.mark.needs("tunnels", "pre_images")
 def test_preimages_can_be_switched_on_and_off(store: Store, orders: Table, tunnel: Tunnel) -> None:
-    require(store, "pre_images")
     for wanted in (False, True, False):
         orders.set_options(pre_images=wanted)
         orders.put({"id": "a", "price": 1})
@@ -207,8 +213,8 @@ def test_preimages_can_be_switched_on_and_off(store: Store, orders: Table, tunne
     ]
 
 
+@pytest.mark.needs("tunnels", "add_columns")
 def test_a_log_goes_on_over_new_columns(store: Store, orders: Table, tunnel: Tunnel) -> None:
-    require(store, "add_columns")
     orders.put({"id": "a", "price": 1})
     orders.update({"id": "a", "price": 2})
     orders.add_columns({"colour": "string", "size": "double"})
@@ -222,6 +228,7 @@ def test_a_log_goes_on_over_new_columns(store: Store, orders: Table, tunnel: Tun
     assert replay(changes, whole_rows=store.capabilities.whole_rows) == state_of(orders)
 
 
+@pytest.mark.needs("tunnels")
 def test_many_small_commits_read_the_same_from_every_place(store: Store, orders: Table, tunnel: Tunnel) -> None:
     versions = [orders.put({"id": f"{number % 50:02}", "price": number}) for number in range(300)]
     channel = only_channel(tunnel)
@@ -235,8 +242,8 @@ def test_many_small_commits_read_the_same_from_every_place(store: Store, orders:
         assert read_from(tunnel, channel, position, page_rows=7) == (whole[place:], end)
 
 
+@pytest.mark.needs("tunnels", "transactions")
 def test_a_large_commit_is_read_page_by_page_in_order(store: Store, orders: Table, tunnel: Tunnel) -> None:
-    require(store, "transactions")
     count = 150_000
     orders.put(pa.table({"id": [f"{number:06}" for number in range(count)], "price": range(count)}))
     channel, position, prices = only_channel(tunnel), tunnel.channels()[0].checkpoint, []

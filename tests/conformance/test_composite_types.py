@@ -12,7 +12,6 @@ from headrace.errors import HeadraceError, OptionError, SchemaError
 from headrace.model import ChangeOp, Predicate, RowChange
 from headrace.ports import Publisher, Store, Table, Tunnel, Write
 from tests.conformance.reading import drain, replay, rows_of, state_of
-from tests.conformance.stores import require, require_type
 
 COLUMNS = {
     "tags": "array<string>",
@@ -37,11 +36,7 @@ EMPTY: dict[str, Any] = dict.fromkeys(COLUMNS) | {"tags": [], "counts": [], "pla
 NULLS: dict[str, Any] = dict.fromkeys(COLUMNS)
 
 
-@pytest.fixture(autouse=True)
-def _needs_composite_types(store: Store) -> None:
-    """Skip the tests where the store has no composite types."""
-    for kind in COLUMNS.values():
-        require_type(store, kind)
+pytestmark = pytest.mark.needs_type(*COLUMNS.values())
 
 
 @pytest.fixture
@@ -78,6 +73,7 @@ def test_many_rows_from_arrow_come_back_in_order(things: Table) -> None:
     assert things.scan(batch_rows=3000).read_all().equals(given)
 
 
+@pytest.mark.needs("tunnels")
 def test_changes_carry_rows_before_and_after(things: Table, tunnel: Tunnel) -> None:
     things.put(ROWS[:2])
     things.update([{"id": 0, "tags": ["new"]}, {"id": 1, "tags": None}, {"id": 9, "tags": []}])
@@ -107,6 +103,7 @@ def test_several_updates_of_a_row_in_one_call_add_up(things: Table) -> None:
     assert things.get({"id": 1}) == {"id": 1} | NULLS | {"tags": ["a"], "place": FULL["place"]}
 
 
+@pytest.mark.needs("tunnels")
 def test_base_data_is_as_it_was_at_the_start(store: Store, things: Table) -> None:
     things.put(ROWS)
     tunnel = store.create_tunnel("things", "both")
@@ -117,8 +114,8 @@ def test_base_data_is_as_it_was_at_the_start(store: Store, things: Table) -> Non
     assert replay(changes) == state_of(things)
 
 
+@pytest.mark.needs("tunnels", "add_columns")
 def test_columns_added_later_are_null_in_rows_from_before(store: Store, things: Table, tunnel: Tunnel) -> None:
-    require(store, "add_columns")
     things.put(ROWS[:1])
     things.add_columns({"more": "map<string,struct<a:int>>", "text": "string"})
     more = [("k", {"a": 1})]
@@ -128,6 +125,7 @@ def test_columns_added_later_are_null_in_rows_from_before(store: Store, things: 
     assert [change.row["more"] for change in drain(tunnel)] == [None, more, None, []]
 
 
+@pytest.mark.needs("tunnels")
 def test_replacing_all_rows_changes_only_what_differs(store: Store, things: Table, tunnel: Tunnel) -> None:
     things.put(ROWS[:3])
     publisher: Publisher = store.publisher("job")
@@ -213,6 +211,7 @@ def test_updates_that_make_a_row_without_it_are_refused(strict: Table) -> None:
     assert strict.get({"id": 2}) == {"id": 2, "n": 1, "tags": [], "note": None}
 
 
+@pytest.mark.needs("tunnels")
 def test_deletes_still_travel(store: Store, strict: Table) -> None:
     strict.put([WHOLE, WHOLE | {"id": 2}])
     tunnel = store.create_tunnel("strict", "both")
@@ -221,8 +220,8 @@ def test_deletes_still_travel(store: Store, strict: Table) -> None:
     assert (deleted.op, deleted.row) == (ChangeOp.DELETE, {"id": 1, "n": None, "tags": None, "note": None})
 
 
+@pytest.mark.needs("add_columns")
 def test_a_column_cannot_be_added_as_not_null(store: Store, strict: Table) -> None:
-    require(store, "add_columns")
     refused(strict, "NOT NULL", lambda: strict.add_columns({"more": "array<int> not null"}))
 
 

@@ -19,6 +19,8 @@ from headrace.ports import Store, Table, Tunnel
 from tests.conformance.reading import Change, read_batch, run_to_the_end, unpack
 from tests.conformance.stores import Place
 
+pytestmark = pytest.mark.needs("tunnels")
+
 
 @pytest.fixture
 def tunnel(store: Store, orders: Table) -> Tunnel:

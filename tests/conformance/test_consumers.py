@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import pickle
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -14,12 +13,10 @@ from headrace.ports import Consumer, Queue, Registration, Store
 from headrace.queues import Bounds, Disposition
 from tests.conformance import queue_workers
 from tests.conformance.queue_reading import consumer_of, values
-from tests.conformance.stores import Place, require
+from tests.conformance.stores import Place
+from tests.processes import CONTEXT
 
-_context = multiprocessing.get_context("spawn")
-
-
-pytestmark = pytest.mark.usefixtures("needs_queues")
+pytestmark = pytest.mark.needs("queues")
 
 
 @pytest.fixture
@@ -197,8 +194,8 @@ def test_queues_and_consumers_are_counted_apart(store: Store, queue: Queue, read
 def test_processes_that_share_a_consumer_never_take_the_same_row(place: Place, store: Store, queue: Queue) -> None:
     shared = consumer_of(store, "shared", "clicks")
     rows = place.commits(500)
-    barrier = _context.Barrier(3)
-    with ProcessPoolExecutor(3, _context, queue_workers.get_ready, (barrier,)) as pool:
+    barrier = CONTEXT.Barrier(3)
+    with ProcessPoolExecutor(3, CONTEXT, queue_workers.get_ready, (barrier,)) as pool:
         found = [pool.submit(queue_workers.move_on, place, number, rows) for number in range(3)]
         taken = sorted(taken for part in found for taken in part.result())
     assert [first for first, _ in taken] == [0, *(end for _, end in taken[:-1])]
@@ -269,8 +266,8 @@ def test_a_queue_without_weights_has_none(reader: Consumer) -> None:
     assert reader.status("clicks")[0].unread_weight is None
 
 
+@pytest.mark.needs("row_times")
 def test_the_lag_is_the_age_of_the_first_unread_row_that_is_there(store: Store, queue: Queue, reader: Consumer) -> None:
-    require(store, "row_times")
     committed = queue.commit_time(0, 0)
     assert committed is not None
     while time.time() - committed < 0.2:

@@ -15,7 +15,10 @@ from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.model import INITIAL_BATCH, BatchPlan, ChangeOp, ChannelPlan, ChannelState, Start, StartKind
 from headrace.ports import Store, Table, Tunnel
 from tests.conformance.reading import keys_of, next_batch, read_batch, replay, run_to_the_end, state_of, unpack
-from tests.conformance.stores import Place, require
+from tests.conformance.stores import Place
+
+pytestmark = pytest.mark.needs("tunnels")
+
 
 EARLIEST, LATEST = Start(StartKind.EARLIEST), Start(StartKind.LATEST)
 
@@ -121,8 +124,8 @@ def test_the_base_data_of_an_empty_table_is_no_batch(store: Store, orders: Table
     assert keys_of(changes) == ["a"]
 
 
+@pytest.mark.needs("split_partitions")
 def test_a_split_without_rows_is_no_batch(store: Store, orders: Table, tunnel: Tunnel) -> None:
-    require(store, "split_partitions")
     put(orders, *"abcd")
     feed = TunnelFeed(tunnel)
     batch, _ = next_batch(feed, INITIAL_BATCH)
@@ -152,9 +155,9 @@ def test_base_data_obeys_the_limits_too(store: Store, orders: Table) -> None:
     assert replay([change for _, changes in batches for change in changes]) == state_of(orders)
 
 
+@pytest.mark.needs("split_partitions")
 @pytest.mark.parametrize("limits", [Limits(rows_per_batch=1), Limits(rows_per_batch=5), Limits(bytes_per_batch=1)])
 def test_a_batch_holds_at_most_its_limit_over_all_channels(store: Store, orders: Table, limits: Limits) -> None:
-    require(store, "split_partitions")
     put(orders, *"abcdef")
     orders.split()
     orders.split()
@@ -169,8 +172,8 @@ def test_a_batch_holds_at_most_its_limit_over_all_channels(store: Store, orders:
         assert [change.row["price"] for change in changes if change.key == (key,)] == [0, 1, 2]
 
 
+@pytest.mark.needs("pre_images")
 def test_a_preimage_stays_with_its_change_whatever_the_limit(store: Store) -> None:
-    require(store, "pre_images")
     table = store.create_table("t", {"id": "string", "price": "long"}, "id", pre_images=True)
     put(table, *"abc")
     tunnel = store.create_tunnel("t", "changes", "Stream")
@@ -179,8 +182,8 @@ def test_a_preimage_stays_with_its_change_whatever_the_limit(store: Store) -> No
     assert [[change.op for change in changes] for _, changes in batches] == [[ChangeOp.PREIMAGE, ChangeOp.REPLACE]] * 3
 
 
+@pytest.mark.needs("pre_images")
 def test_a_preimage_stays_with_its_change_in_a_large_commit(store: Store) -> None:
-    require(store, "pre_images")
     table = store.create_table("t", {"id": "long"}, "id", pre_images=True)
     count = 40_000
     table.put(pa.table({"id": range(1, count)}))
@@ -217,8 +220,8 @@ def test_a_batch_waits_for_enough_rows_or_for_the_delay(orders: Table, tunnel: T
 # -- 4. finished, split, merged and new channels --------------------------------------------------------
 
 
+@pytest.mark.needs("split_partitions")
 def test_splits_and_merges_between_batches_lose_nothing_and_keep_the_order(store: Store, orders: Table) -> None:
-    require(store, "split_partitions")
     put(orders, *"abcdefgh")
     tunnel = store.create_tunnel("orders", "both", base_channels=2)
     feed, batch, changes = TunnelFeed(tunnel, limits=Limits(rows_per_channel=2)), INITIAL_BATCH, []
@@ -238,8 +241,8 @@ def test_splits_and_merges_between_batches_lose_nothing_and_keep_the_order(store
     assert replay(changes) == state_of(orders)
 
 
+@pytest.mark.needs("split_partitions")
 def test_children_are_read_only_when_their_parent_is_finished_and_committed(store: Store, orders: Table) -> None:
-    require(store, "split_partitions")
     put(orders, *"abcd")
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     (parent,) = tunnel.channels()
@@ -256,8 +259,8 @@ def test_children_are_read_only_when_their_parent_is_finished_and_committed(stor
     assert parent.id not in [part.channel for part in feed.plan(following) if part.max_rows != 0]
 
 
+@pytest.mark.needs("split_partitions")
 def test_splits_of_splits_without_rows_hold_nothing_up(store: Store, orders: Table) -> None:
-    require(store, "split_partitions")
     put(orders, *"abcdefgh")
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     feed = TunnelFeed(tunnel)
@@ -322,10 +325,10 @@ def test_a_feed_tells_what_waits_behind_a_planned_batch(orders: Table, tunnel: T
 # -- 8. missing data ------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("trims")
 def test_lost_rows_fail_the_batch_or_are_counted_and_skipped(
     store: Store, orders: Table, tunnel: Tunnel, caplog: pytest.LogCaptureFixture
 ) -> None:
-    require(store, "trims")
     for key in "abc":
         put(orders, key)
     feed = TunnelFeed(tunnel)
@@ -342,8 +345,8 @@ def test_lost_rows_fail_the_batch_or_are_counted_and_skipped(
     assert keys_of(next_batch(feed, batch)[1]) == ["e"]
 
 
+@pytest.mark.needs("trims")
 def test_a_batch_that_was_read_and_then_cut_is_data_loss(store: Store, orders: Table, tunnel: Tunnel) -> None:
-    require(store, "trims")
     put(orders, "a", "b")
     feed = TunnelFeed(tunnel)
     batch, _ = next_batch(feed, INITIAL_BATCH)
@@ -356,12 +359,13 @@ def test_a_batch_that_was_read_and_then_cut_is_data_loss(store: Store, orders: T
 # -- start positions, commits, several tunnels ----------------------------------------------------------
 
 
-@pytest.mark.parametrize(("start", "expected"), [(Start(), ["b"]), (EARLIEST, ["a", "b"]), (LATEST, [])])
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [(Start(), ["b"]), pytest.param(EARLIEST, ["a", "b"], marks=pytest.mark.needs("rewinds")), (LATEST, [])],
+)
 def test_a_feed_begins_where_it_is_told_and_goes_on_from_its_last_batch(
     store: Store, orders: Table, tunnel: Tunnel, start: Start, expected: list[str]
 ) -> None:
-    if start is EARLIEST:
-        require(store, "rewinds")
     put(orders, "a")
     tunnel.commit(tunnel.latest_positions())
     put(orders, "b")

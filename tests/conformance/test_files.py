@@ -16,13 +16,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError
 from headrace.ports import Files, Store
 from headrace.ports.files import parent_path
-from tests.conformance.stores import Place, require
+from tests.conformance.stores import Place
+from tests.effort import thorough
+
+pytestmark = pytest.mark.needs("files")
 
 
 @pytest.fixture
 def files(store: Store) -> Files:
     """The files of an empty store, with a directory for the test."""
-    require(store, "files")
     found = store.files()
     found.make_directory("/work")
     return found
@@ -157,7 +159,6 @@ def test_nothing_moves_to_its_own_path_and_no_root_moves(files: Files, overwrite
 
 
 def test_of_many_who_move_to_one_place_one_wins(place: Place, store: Store) -> None:
-    require(store, "files")
 
     def contend(writer: int) -> list[int]:
         files, won = place.open().files(), []
@@ -179,7 +180,6 @@ def test_of_many_who_move_to_one_place_one_wins(place: Place, store: Store) -> N
 
 
 def test_what_is_replaced_again_and_again_is_never_absent(place: Place, store: Store) -> None:
-    require(store, "files")
     store.files().write("/work/state", b"0" * 1000)
 
     def replace(_: int) -> None:
@@ -290,8 +290,7 @@ class _Model(RuleBasedStateMachine):
 
 
 def test_files_do_what_a_dict_does(place: Place, store: Store) -> None:
-    require(store, "files")
     model = type("Model", (_Model,), {"place": place})
     # Over HTTP a step takes many times as long.
-    examples = 25 if place.kind == "embedded" else 8
+    examples = thorough(25 if place.kind == "embedded" else 8)
     run_state_machine_as_test(model, settings=settings(max_examples=examples, stateful_step_count=20, deadline=None))

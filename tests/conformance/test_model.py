@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -19,6 +20,10 @@ from hypothesis.stateful import (
 from headrace.model import FINISHED, ChannelState, KeyRange
 from headrace.ports import Partition, Store, Table, Tunnel
 from tests.conformance.reading import Row, State, drain, filled, replay, rows_of, state_of, unpack
+from tests.effort import thorough
+
+pytestmark = pytest.mark.needs("tunnels")
+
 
 _numbers = itertools.count()
 _keys = st.tuples(st.sampled_from(["", "a", "b", "é", "🙂"]), st.integers(-2, 2))
@@ -166,5 +171,5 @@ class TableMachine(RuleBasedStateMachine):
 def test_a_table_and_its_changes_follow_the_model(store: Store) -> None:
     run_state_machine_as_test(
         type("TableMachine", (TableMachine,), {"store": store}),
-        settings=settings(max_examples=25, stateful_step_count=30, deadline=None),
+        settings=settings(max_examples=thorough(25), stateful_step_count=30, deadline=None),
     )

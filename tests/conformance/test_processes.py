@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import time
@@ -15,9 +14,10 @@ from headrace.model import ChangeOp
 from headrace.ports import Store, Table
 from tests.conformance import workers
 from tests.conformance.reading import drain, replay, rows_of, state_of
-from tests.conformance.stores import Place, require
+from tests.conformance.stores import Place
+from tests.processes import CONTEXT
 
-_context = multiprocessing.get_context("spawn")
+pytestmark = pytest.mark.needs("tunnels")
 
 
 def test_threads_share_one_handle(store: Store, orders: Table) -> None:
@@ -53,11 +53,11 @@ def test_a_forked_process_goes_on_with_its_parents_handles(store: Store, orders:
     assert [change.key for change in drain(tunnel)][-1] == ("last",)
 
 
+@pytest.mark.needs("transactions")
 def test_processes_write_read_and_publish_at_once(place: Place, store: Store, orders: Table) -> None:
-    require(store, "transactions")
     store.create_tunnel("orders", "changes", "Stream")
-    barrier = _context.Barrier(7)
-    with ProcessPoolExecutor(7, _context, workers.get_ready, (barrier,)) as pool:
+    barrier = CONTEXT.Barrier(7)
+    with ProcessPoolExecutor(7, CONTEXT, workers.get_ready, (barrier,)) as pool:
         follower = pool.submit(workers.follow, place)
         writers = [pool.submit(workers.put_rows, place, number) for number in range(2)]
         writers += [pool.submit(workers.change_rows, place, number) for number in range(2)]
@@ -78,14 +78,14 @@ def test_processes_write_read_and_publish_at_once(place: Place, store: Store, or
     assert len(updates) == 2 * workers.COMMITS * 3
 
 
+@pytest.mark.needs("transactions")
 def test_a_killed_writer_leaves_whole_transactions_and_a_store_that_works(place: Place, store: Store) -> None:
-    require(store, "transactions")
     columns = {"id": "string", "price": "long", "note": "string"}
     tables = {name: store.create_table(name, columns, "id") for name in ("orders", "left", "right")}
     tunnels = {name: store.create_tunnel(name, "changes", "Stream") for name in tables}
     seen: dict[str, dict[tuple[str, ...], dict[str, object]]] = {name: {} for name in tables}
     for life in range(3):
-        process = _context.Process(target=workers.write_until_killed, args=(place, life))
+        process = CONTEXT.Process(target=workers.write_until_killed, args=(place, life))
         process.start()
         try:
             wait_for_rows(tables["right"], f"{life}-{10 + 7 * life}-0")

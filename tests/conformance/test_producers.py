@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
@@ -24,11 +23,9 @@ from headrace.queues import ProducerSession, Pushed
 from tests.conformance import queue_workers
 from tests.conformance.queue_reading import data_in, edges, values
 from tests.conformance.stores import Place
+from tests.processes import CONTEXT
 
-_context = multiprocessing.get_context("spawn")
-
-
-pytestmark = pytest.mark.usefixtures("needs_queues")
+pytestmark = pytest.mark.needs("queues")
 
 
 @pytest.fixture
@@ -277,8 +274,8 @@ def test_sessions_do_not_disturb_each_other(queue: Queue, producer: Producer, se
 
 
 def test_processes_push_every_row_once(place: Place, queue: Queue, producer: Producer) -> None:
-    barrier = _context.Barrier(2)
-    with ProcessPoolExecutor(2, _context, queue_workers.get_ready, (barrier,)) as pool:
+    barrier = CONTEXT.Barrier(2)
+    with ProcessPoolExecutor(2, CONTEXT, queue_workers.get_ready, (barrier,)) as pool:
         skipped = [pool.submit(queue_workers.push_rows, place, session) for session in ("s0", "s1")]
         commits = place.commits(queue_workers.COMMITS)
         each = commits * queue_workers.ROWS

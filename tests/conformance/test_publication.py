@@ -13,7 +13,7 @@ from headrace.errors import NotFoundError, PublicationError, SchemaError
 from headrace.model import ChangeOp, RowChange
 from headrace.ports import Publisher, Staged, Store, Table, Write
 from tests.conformance.reading import drain, rows_of, state_of
-from tests.conformance.stores import Place, require
+from tests.conformance.stores import Place
 
 
 @pytest.fixture
@@ -40,6 +40,7 @@ def replaced(store: Store) -> ChangeOp:
     return ChangeOp.REPLACE if store.capabilities.tells_rows else ChangeOp.INSERT
 
 
+@pytest.mark.needs("tunnels")
 def test_staged_rows_are_invisible_until_they_are_published(store: Store, orders: Table, publisher: Publisher) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     staged = stage(publisher, 0, {"id": "a"}, {"id": "b"})
@@ -52,6 +53,7 @@ def test_staged_rows_are_invisible_until_they_are_published(store: Store, orders
     assert not publisher.published(1)
 
 
+@pytest.mark.needs("tunnels")
 def test_receipts_of_many_tasks_are_published_together(store: Store, orders: Table, publisher: Publisher) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     staged = [receipt for key in "abc" for receipt in stage(store.publisher("job"), 0, {"id": key})]
@@ -63,8 +65,8 @@ def test_receipts_of_many_tasks_are_published_together(store: Store, orders: Tab
         assert len({change.version for change in changes}) == 1
 
 
+@pytest.mark.needs("tunnels", "transactions")
 def test_all_tables_of_a_batch_change_in_one_commit(store: Store, orders: Table, publisher: Publisher) -> None:
-    require(store, "transactions")
     totals = store.create_table("totals", {"id": "string", "price": "long", "note": "string"}, "id")
     tunnels = [store.create_tunnel(name, "changes", "Stream") for name in ("orders", "totals")]
     writes = [
@@ -76,11 +78,11 @@ def test_all_tables_of_a_batch_change_in_one_commit(store: Store, orders: Table,
     assert len({change.version for tunnel in tunnels for change in drain(tunnel)}) == 1
 
 
+@pytest.mark.needs("transactions")
 @pytest.mark.parametrize("broken", ["receipt", "table", "rows"])
 def test_a_batch_that_cannot_be_published_changes_nothing(
     store: Store, orders: Table, publisher: Publisher, broken: str
 ) -> None:
-    require(store, "transactions")
     orders.put({"id": "old"})
     good = Write("orders", RowChange.REPLACE_ALL, stage(publisher, 0, {"id": "a"}))
     misfit = pa.RecordBatch.from_pylist([{"id": "b", "colour": "red"}])
@@ -97,8 +99,8 @@ def test_a_batch_that_cannot_be_published_changes_nothing(
     assert [row["id"] for row in rows_of(orders)] == ["a"]
 
 
+@pytest.mark.needs("tunnels", "transactions")
 def test_a_batch_is_published_once(store: Store, orders: Table, publisher: Publisher) -> None:
-    require(store, "transactions")
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     assert put(publisher, 0, {"id": "a", "price": 1})
     orders.put({"id": "a", "price": 100})
@@ -198,6 +200,7 @@ def test_jobs_and_sinks_are_counted_apart(store: Store, orders: Table) -> None:
     assert len(rows_of(orders)) == 6
 
 
+@pytest.mark.needs("tunnels")
 def test_an_empty_batch_is_published_too(store: Store, orders: Table, publisher: Publisher) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     assert publisher.stage(0, []) == []
@@ -274,6 +277,7 @@ def test_replace_all_makes_the_table_hold_exactly_the_rows(orders: Table, publis
     assert rows_of(orders) == []
 
 
+@pytest.mark.needs("tunnels")
 def test_replace_all_leaves_nothing_of_columns_that_the_rows_have_not(store: Store, publisher: Publisher) -> None:
     table = store.create_table("wide", {"id": "string", "price": "long", "note": "string"}, "id")
     table.put([{"id": "a", "price": 1, "note": "x"}, {"id": "b", "price": 2, "note": "x"}, {"id": "c", "price": 3}])
@@ -309,6 +313,7 @@ def test_rows_may_be_staged_for_their_table(store: Store, orders: Table, change:
     assert publisher.published(0)
 
 
+@pytest.mark.needs("tunnels")
 @pytest.mark.parametrize("count", [5, 3000])
 def test_replace_all_logs_real_differences_only(store: Store, orders: Table, publisher: Publisher, count: int) -> None:
     rows: list[dict[str, Any]] = [
@@ -327,6 +332,7 @@ def test_replace_all_logs_real_differences_only(store: Store, orders: Table, pub
     assert [row["id"] for row in rows_of(orders)] == [row["id"] for row in changed]
 
 
+@pytest.mark.needs("tunnels")
 def test_replace_all_sees_a_change_of_any_value(store: Store, publisher: Publisher) -> None:
     table = store.create_table("orders", {"id": "string", "real": "double", "flag": "boolean"}, "id")
     rows: list[dict[str, Any]] = [

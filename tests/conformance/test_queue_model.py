@@ -24,7 +24,10 @@ from headrace.errors import DataLossError, NotFoundError, OffsetConflictError, O
 from headrace.ports import Advance, Append, Queue, Store
 from headrace.queues import Bounds, Disposition, ProducerSession, Pushed, partition_of_keys
 from tests.conformance.queue_reading import data_in, values
-from tests.conformance.stores import Place, require
+from tests.conformance.stores import Place
+
+pytestmark = pytest.mark.needs("queues", "transactions")
+
 
 _numbers = itertools.count()
 _partitions = st.integers(0, 4)
@@ -379,8 +382,6 @@ def _batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def test_queues_and_their_readers_and_writers_follow_the_model(place: Place, store: Store) -> None:
-    require(store, "queues")
-    require(store, "transactions")
     examples = place.commits(30)
     run_state_machine_as_test(
         type("QueueMachine", (QueueMachine,), {"store": store}),

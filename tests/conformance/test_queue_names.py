@@ -12,7 +12,7 @@ from headrace.queues import RowRange
 from tests.conformance.queue_reading import consumer_of, data_in, edges, rows_in, values
 from tests.conformance.stores import Place
 
-pytestmark = pytest.mark.usefixtures("needs_queues")
+pytestmark = pytest.mark.needs("queues")
 
 
 def test_a_queue_is_found_by_its_name(place: Place, store: Store, queue: Queue) -> None:

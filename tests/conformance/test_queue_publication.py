@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -17,15 +16,10 @@ from headrace.ports import Advance, Append, Consumer, Publisher, Queue, Staged, 
 from tests.conformance import queue_workers
 from tests.conformance.queue_reading import consumer_of, data_in, edges, values, wait_until
 from tests.conformance.reading import rows_of
-from tests.conformance.stores import Place, require
+from tests.conformance.stores import Place
+from tests.processes import CONTEXT
 
-_context = multiprocessing.get_context("spawn")
-
-
-@pytest.fixture(autouse=True)
-def _publishes_queues(store: Store) -> None:
-    require(store, "queues")
-    require(store, "transactions")
+pytestmark = pytest.mark.needs("queues", "transactions")
 
 
 @pytest.fixture
@@ -330,7 +324,7 @@ def test_a_killed_publisher_leaves_whole_batches_and_nothing_else(place: Place, 
     consumer = consumer_of(store, "reader", "in")
     for life in range(3):
         target = queues[1].bounds()[0].upper + queue_workers.ROWS * place.commits(8 + 8 * life)
-        process = _context.Process(target=queue_workers.publish_until_killed, args=(place, life))
+        process = CONTEXT.Process(target=queue_workers.publish_until_killed, args=(place, life))
         process.start()
         try:
             wait_for_rows(queues[1], target)

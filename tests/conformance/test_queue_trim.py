@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
@@ -13,11 +12,9 @@ from headrace.queues import Bounds
 from tests.conformance import queue_workers
 from tests.conformance.queue_reading import consumer_of, data_in, edges, values, wait_until
 from tests.conformance.stores import Place
+from tests.processes import CONTEXT
 
-_context = multiprocessing.get_context("spawn")
-
-
-pytestmark = pytest.mark.usefixtures("needs_queues")
+pytestmark = pytest.mark.needs("queues")
 
 
 @pytest.fixture
@@ -214,8 +211,8 @@ def test_an_advance_that_fails_trims_nothing(store: Store, queue: Queue) -> None
 
 def test_a_reader_sees_each_row_under_its_index_while_others_append_and_trim(place: Place, store: Store) -> None:
     queue = store.create_queue("busy", {"data": "string"})
-    barrier = _context.Barrier(3)
-    with ProcessPoolExecutor(3, _context, queue_workers.get_ready, (barrier,)) as pool:
+    barrier = CONTEXT.Barrier(3)
+    with ProcessPoolExecutor(3, CONTEXT, queue_workers.get_ready, (barrier,)) as pool:
         appended = pool.submit(queue_workers.append_indexes, place)
         readers = [pool.submit(queue_workers.read_indexes, place) for _ in range(2)]
         total = appended.result()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import multiprocessing
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
@@ -19,13 +18,13 @@ from headrace.ports import Queue, QueueOptions, Store
 from headrace.queues import Bounds, RowRange, partition_of_keys
 from tests.conformance import queue_workers
 from tests.conformance.queue_reading import consumer_of, data_in, edges, rows_in, values
-from tests.conformance.stores import Place, require
+from tests.conformance.stores import Place
+from tests.processes import CONTEXT
 
-_context = multiprocessing.get_context("spawn")
+pytestmark = pytest.mark.needs("queues")
+
+
 FULL = {"data": "string", "$timestamp": "timestamp", "$cumulative_data_weight": "long"}
-
-
-pytestmark = pytest.mark.usefixtures("needs_queues")
 
 
 # -- appending --------------------------------------------------------------------------------------------
@@ -262,8 +261,8 @@ def test_a_row_index_gives_the_same_row_for_ever(place: Place, queue: Queue) -> 
         assert other.queue("clicks").read(1, 150, 1).rows.to_pylist() == values("148")
 
 
+@pytest.mark.needs("partition_sizes")
 def test_bounds_tell_the_size(store: Store, queue: Queue) -> None:
-    require(store, "partition_sizes")
     assert queue.bounds() == {number: Bounds(0, 0, 0) for number in range(3)}
     queue.append(values("x" * 1000), partition=0)
     queue.append(values("x" * 100_000), partition=1)
@@ -275,8 +274,8 @@ def test_bounds_tell_the_size(store: Store, queue: Queue) -> None:
 # -- time -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("row_times")
 def test_a_time_leads_to_the_first_row_committed_then(store: Store, queue: Queue) -> None:
-    require(store, "row_times")
     began = time.time()
     for number in range(5):
         queue.append(values(f"{number}a", f"{number}b"), partition=0)
@@ -290,8 +289,8 @@ def test_a_time_leads_to_the_first_row_committed_then(store: Store, queue: Queue
     assert queue.row_at(1, began) == 0
 
 
+@pytest.mark.needs("row_times")
 def test_a_time_before_the_rows_that_are_kept_leads_to_the_first_of_them(store: Store, queue: Queue) -> None:
-    require(store, "row_times")
     for number in range(5):
         queue.append(values(str(number)), partition=0)
     first = queue.commit_time(0, 0)
@@ -426,8 +425,8 @@ def test_threads_append_to_one_handle(queue: Queue) -> None:
 
 
 def test_processes_append_rows_that_are_dense_and_disjoint(place: Place, queue: Queue) -> None:
-    barrier = _context.Barrier(3)
-    with ProcessPoolExecutor(3, _context, queue_workers.get_ready, (barrier,)) as pool:
+    barrier = CONTEXT.Barrier(3)
+    with ProcessPoolExecutor(3, CONTEXT, queue_workers.get_ready, (barrier,)) as pool:
         appended = [pool.submit(queue_workers.append_rows, place, writer) for writer in range(3)]
         ranges = [found for part in appended for found in part.result()]
     check_dense(ranges)

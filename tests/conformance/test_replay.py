@@ -25,7 +25,11 @@ from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.model import INITIAL_BATCH, BatchPlan, ChangeOp, Changes, ChannelKind, ChannelPlan
 from headrace.ports import Store, Table, Tunnel
 from tests.conformance.reading import Change, State, replay, run_to_the_end, state_of, unpack
-from tests.conformance.stores import Place, require
+from tests.conformance.stores import Place
+from tests.effort import thorough
+
+pytestmark = pytest.mark.needs("tunnels")
+
 
 _numbers = itertools.count()
 _keys = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=5)
@@ -260,7 +264,7 @@ def test_a_batch_stays_what_it_was_whatever_happens(
     run_state_machine_as_test(
         type("FeedMachine", (FeedMachine,), {"place": place, "store": store}),
         settings=settings(
-            max_examples=20 if store.capabilities.transactions else 8,
+            max_examples=thorough(20 if store.capabilities.transactions else 8),
             stateful_step_count=30,
             deadline=None,
             report_multiple_bugs=False,
@@ -268,8 +272,8 @@ def test_a_batch_stays_what_it_was_whatever_happens(
     )
 
 
+@pytest.mark.needs("trims")
 def test_of_twins_that_read_as_many_but_other_rows_one_fails(store: Store, orders: Table) -> None:
-    require(store, "trims")
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     for key in "abcdef":
         orders.put([{"id": key, "price": 0}])

@@ -18,7 +18,8 @@ from headrace.errors import OptionError, SchemaError
 from headrace.model import OPERATORS, KeyRange, Predicate
 from headrace.ports import Store, Table
 from tests.conformance.reading import Row, rows_of
-from tests.conformance.stores import Place, has_type, require, require_type
+from tests.conformance.stores import Place, has_type
+from tests.effort import thorough
 
 UTC = datetime.UTC
 _NAN, _INF = float("nan"), float("inf")
@@ -130,7 +131,7 @@ def conditions(draw: st.DrawFn, columns: Sequence[str] = tuple(COLUMNS)) -> Pred
     return Predicate(name, operator, value)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=thorough(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_conditions_select_what_a_loop_over_the_rows_selects(mixed: Table, data: st.DataObject) -> None:
     wanted = data.draw(st.lists(conditions(mixed.schema.names), min_size=1, max_size=3))
@@ -141,9 +142,10 @@ def test_conditions_select_what_a_loop_over_the_rows_selects(mixed: Table, data:
     assert mixed.scan([], wanted).read_all().num_rows == len(expected)
 
 
-@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.needs_type(kind)) for name, kind in COLUMNS.items()]
+)
 def test_every_operator_works_on_every_column_or_is_refused(store: Store, mixed: Table, name: str) -> None:
-    require_type(store, COLUMNS[name])
     for operator, value in itertools.product(OPERATORS, VALUES[name]):
         operand = {"in": [value], "is null": None, "is not null": None}.get(operator, value)
         if operator == "starts with" and COLUMNS[name] not in ("string", "binary"):
@@ -224,7 +226,7 @@ def within(key: tuple[Any, ...], keys: KeyRange) -> bool:
     return above and (keys.high is None or key[: len(keys.high)] < keys.high)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=thorough(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(low=_bounds, high=_bounds, data=st.data(), batch_rows=st.sampled_from([3, 65536]))
 def test_a_key_range_begins_with_its_low_bound_and_ends_before_its_high_bound(
     mixed: Table, low: Any, high: Any, data: st.DataObject, batch_rows: int
@@ -249,8 +251,8 @@ def test_splits_cover_the_table_without_overlap(mixed: Table, count: int) -> Non
     assert max(sizes) <= 2 * (len(ROWS) // len(ranges) + 1)
 
 
+@pytest.mark.needs("split_partitions")
 def test_splits_cover_an_empty_and_a_split_table(store: Store, orders: Table) -> None:
-    require(store, "split_partitions")
     assert sum(orders.scan([], keys=keys).read_all().num_rows for keys in orders.splits(4)) == 0
     orders.put([{"id": f"{index:03}"} for index in range(100)])
     orders.split(at={"id": "050"})
@@ -263,11 +265,11 @@ def test_splits_cover_an_empty_and_a_split_table(store: Store, orders: Table) ->
 # -- one state ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("transactions")
 @pytest.mark.parametrize(("count", "size"), [(2000, 50), (40, 2 << 20)], ids=["small rows", "rows of 2 MB"])
 def test_a_scan_sees_one_state_while_writers_commit(
     place: Place, store: Store, orders: Table, count: int, size: int
 ) -> None:
-    require(store, "transactions")
     before = [{"id": f"{index:04}", "price": index, "note": "x" * size} for index in range(count)]
     orders.put(before)
     with place.open() as other_store:
@@ -283,9 +285,8 @@ def test_a_scan_sees_one_state_while_writers_commit(
     assert rows_of(orders, ["id", "price"]) != [{"id": row["id"], "price": row["price"]} for row in before]
 
 
+@pytest.mark.needs("split_partitions", "add_columns")
 def test_a_scan_goes_on_when_its_table_changes_shape(store: Store, orders: Table) -> None:
-    require(store, "add_columns")
-    require(store, "split_partitions")
     orders.put([{"id": f"{index:03}", "price": index, "note": None} for index in range(300)])
     reader = orders.scan(batch_rows=50)
     first = reader.read_next_batch()

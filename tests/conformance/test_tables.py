@@ -18,7 +18,8 @@ from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, Sche
 from headrace.model import KeyRange
 from headrace.ports import Rows, Store, Table
 from tests.conformance.reading import rows_of, state_of
-from tests.conformance.stores import Place, has_type, require, require_type
+from tests.conformance.stores import Place, has_type, types
+from tests.effort import thorough
 
 D = decimal.Decimal
 UTC = datetime.UTC
@@ -93,10 +94,9 @@ def exact(value: Any) -> Any:
 # -- values ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", EDGES)
+@pytest.mark.parametrize("kind", types(EDGES))
 @pytest.mark.parametrize("write", ["put", "update"])
 def test_every_value_of_a_type_comes_back_as_it_was(store: Store, kind: str, write: str) -> None:
-    require_type(store, kind)
     values = [*EDGES[kind], None]
     table = store.create_table("t", {"id": "long", "value": kind}, "id")
     getattr(table, write)([{"id": index, "value": value} for index, value in enumerate(values)])
@@ -134,7 +134,7 @@ def test_rows_stand_in_key_order_and_are_found_by_key(store: Store, kinds: tuple
     assert table.get(dict(zip(names, keys[0], strict=True))) is None
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=thorough(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(keys=st.lists(st.text(max_size=4), unique=True, max_size=20))
 def test_text_keys_are_ordered_by_their_utf8_bytes(store: Store, keys: list[str]) -> None:
     table = fresh(store, {"id": "string", "n": "long"}, "id")
@@ -142,9 +142,9 @@ def test_text_keys_are_ordered_by_their_utf8_bytes(store: Store, keys: list[str]
     assert [row["id"] for row in rows_of(table)] == sorted(keys, key=str.encode)
 
 
+@pytest.mark.needs("any_names")
 @pytest.mark.parametrize("name", NAMES)
 def test_tables_and_columns_may_have_any_name(store: Store, name: str) -> None:
-    require(store, "any_names")
     table = store.create_table(name, {name: "string", f"{name}!": "long"}, name)
     table.put({name: "x", f"{name}!": 1})
     table.update({name: "x", f"{name}!": 2})
@@ -155,8 +155,8 @@ def test_tables_and_columns_may_have_any_name(store: Store, name: str) -> None:
     assert rows_of(table) == []
 
 
+@pytest.mark.needs("any_names")
 def test_all_odd_names_live_side_by_side(store: Store) -> None:
-    require(store, "any_names")
     columns = {"id": "long", **dict.fromkeys(NAMES, "string")}
     for name in NAMES:
         store.create_table(name, columns, "id").put({"id": 1, name: name})
@@ -274,10 +274,9 @@ _MISFITS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("kind", _MISFITS)
+@pytest.mark.parametrize("kind", types(_MISFITS))
 @pytest.mark.parametrize("write", ["put", "update"])
 def test_a_value_that_does_not_fit_is_named_and_nothing_is_written(store: Store, kind: str, write: str) -> None:
-    require_type(store, kind)
     table = store.create_table("t", {"id": "long", "odd_column": kind}, "id")
     rows = [{"id": index, "odd_column": EDGES[kind][0]} for index in range(3)]
     rows.append({"id": 3, "odd_column": _MISFITS[kind]})
@@ -334,10 +333,10 @@ def test_get_needs_the_whole_key_and_nothing_else(store: Store) -> None:
 # -- columns added later --------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("add_columns")
 def test_added_columns_are_null_in_old_rows_and_seen_by_other_handles(
     place: Place, orders: Table, store: Store
 ) -> None:
-    require(store, "add_columns")
     orders.put([{"id": "a", "price": 1}, {"id": "b", "price": 2}])
     with place.open() as other_store:
         other = other_store.table("orders")
@@ -354,8 +353,8 @@ def test_added_columns_are_null_in_old_rows_and_seen_by_other_handles(
     assert rows_of(orders, ["id"], [("double", "is not null", None)]) == [{"id": "a"}, {"id": "c"}]
 
 
+@pytest.mark.needs("add_columns")
 def test_a_column_that_is_there_is_not_added_and_keys_cannot_be(orders: Table, store: Store) -> None:
-    require(store, "add_columns")
     with pytest.raises(SchemaError):
         orders.add_columns({"fresh": "long", "price": "long"})
     with pytest.raises(SchemaError):
@@ -436,8 +435,8 @@ def test_a_closed_store_can_be_used_again(store: Store, orders: Table) -> None:
     assert rows_of(orders, ["id"]) == [{"id": "a"}]
 
 
+@pytest.mark.needs("tells_changes")
 def test_a_commit_of_another_handle_wakes_who_waits(place: Place, store: Store, orders: Table) -> None:
-    require(store, "tells_changes")
     while store.wait_for_change(0):
         pass
     with place.open() as other:

@@ -8,15 +8,10 @@ from headrace.errors import DataLossError
 from headrace.model import FINISHED, ChangeOp, Start, StartKind
 from headrace.ports import Store, Table
 from tests.conformance.reading import drain, only_channel, read_from, replay, state_of
-from tests.conformance.stores import require
+
+pytestmark = pytest.mark.needs("tunnels", "trims")
 
 KEYS = [f"{number:02}" for number in range(10)]
-
-
-@pytest.fixture(autouse=True)
-def _needs_trims(store: Store) -> None:
-    """Skip the tests where the store removes changes only by itself."""
-    require(store, "trims")
 
 
 def put_each(table: Table, *, price: int = 0) -> None:
@@ -157,8 +152,8 @@ def test_a_start_before_what_is_left_is_data_loss(store: Store, orders: Table) -
     assert drain(store.create_tunnel("orders", "earliest", "Stream", start="earliest")) == []
 
 
+@pytest.mark.needs("split_partitions")
 def test_logs_of_split_partitions_go_once_they_are_read(store: Store, orders: Table) -> None:
-    require(store, "split_partitions")
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     put_each(orders)
     for _ in range(3):

@@ -18,7 +18,10 @@ from headrace.model import FINISHED, INITIAL_BATCH, ChangeOp, Channel, ChannelSt
 from headrace.ports import Store, Table, Tunnel, TunnelClient
 from headrace.tunnel import ChangeBatch, TunnelWorker
 from tests.conformance.reading import Change, read_batch, state_of, unpack
-from tests.conformance.stores import Place, require
+from tests.conformance.stores import Place
+
+pytestmark = pytest.mark.needs("tunnels")
+
 
 DEADLINE = 60.0
 
@@ -26,7 +29,6 @@ DEADLINE = 60.0
 @pytest.fixture
 def tunnel(place: Place, store: Store, orders: Table) -> Tunnel:
     """A tunnel on a table of 40 rows in four partitions."""
-    require(store, "tunnels")
     put(orders, *(f"{number:02}" for number in range(40)))
     for _ in range(3):
         place.split("orders")

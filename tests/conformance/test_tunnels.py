@@ -24,7 +24,10 @@ from headrace.model import (
 )
 from headrace.ports import Store, Table, Tunnel
 from tests.conformance.reading import drain, only_channel, read_from, replay, state_of
-from tests.conformance.stores import Place, require
+from tests.conformance.stores import Place
+
+pytestmark = pytest.mark.needs("tunnels")
+
 
 EARLIEST, LATEST = Start(StartKind.EARLIEST), Start(StartKind.LATEST)
 
@@ -163,11 +166,11 @@ def test_a_channel_that_is_not_there_is_named(tunnel: Tunnel) -> None:
 
 @pytest.fixture
 def split_table(store: Store, orders: Table) -> Table:
-    require(store, "split_partitions")
     put(orders, *"abcdefgh")
     return orders
 
 
+@pytest.mark.needs("split_partitions")
 def test_children_of_a_split_wait_until_the_parent_is_finished_and_committed(store: Store, split_table: Table) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     parent = only_channel(tunnel)
@@ -184,6 +187,7 @@ def test_children_of_a_split_wait_until_the_parent_is_finished_and_committed(sto
     assert sorted((change.key[0], change.row["price"]) for change in drain(tunnel)) == [("a", 2), ("f", 2)]
 
 
+@pytest.mark.needs("split_partitions")
 def test_a_channel_of_merged_partitions_waits_for_both(store: Store, split_table: Table) -> None:
     left, right = split_table.split(at={"id": "e"})
     tunnel = store.create_tunnel("orders", "changes", "Stream")
@@ -200,6 +204,7 @@ def test_a_channel_of_merged_partitions_waits_for_both(store: Store, split_table
     assert [(change.key[0], change.row["price"]) for change in drain(tunnel)] == [("a", 2), ("f", 2)]
 
 
+@pytest.mark.needs("split_partitions")
 def test_the_order_of_a_key_is_kept_over_many_splits_and_merges(store: Store, split_table: Table) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     for number in range(12):
@@ -217,6 +222,7 @@ def test_the_order_of_a_key_is_kept_over_many_splits_and_merges(store: Store, sp
     assert drain(tunnel) == []
 
 
+@pytest.mark.needs("split_partitions")
 def test_an_unread_split_shows_as_an_end_without_rows(store: Store, split_table: Table) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     channel = tunnel.channels()[0]
@@ -229,6 +235,7 @@ def test_an_unread_split_shows_as_an_end_without_rows(store: Store, split_table:
     assert tunnel.latest_positions()[channel.id] == FINISHED
 
 
+@pytest.mark.needs("split_partitions")
 def test_a_finished_channel_stays_finished(store: Store, split_table: Table) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     channel = tunnel.channels()[0]
@@ -240,6 +247,7 @@ def test_a_finished_channel_stays_finished(store: Store, split_table: Table) -> 
         assert [(each.state, each.checkpoint) for each in found] in ([], [(ChannelState.FINISHED, FINISHED)])
 
 
+@pytest.mark.needs("split_partitions")
 def test_rows_of_a_table_go_to_the_partition_of_their_key(store: Store, split_table: Table) -> None:
     left, right = split_table.split(at={"id": "d"})
     put(split_table, "c", "cz", "d", "e", price=5)
@@ -250,6 +258,7 @@ def test_rows_of_a_table_go_to_the_partition_of_their_key(store: Store, split_ta
     assert split_table.describe().rows == 9
 
 
+@pytest.mark.needs("split_partitions")
 def test_partitions_that_cannot_be_split_or_merged_are_refused(store: Store, split_table: Table) -> None:
     (only,) = split_table.describe().partitions
     left, right = split_table.split(at={"id": "d"})
@@ -356,6 +365,7 @@ def test_a_new_reader_begins_where_it_asks_to(store: Store, orders: Table, tunne
         tunnel.start_positions(Start())
 
 
+@pytest.mark.needs("rewinds")
 def test_base_data_is_passed_over_by_all_starts_but_the_earliest(store: Store, orders: Table) -> None:
     put(orders, "a")
     tunnel = store.create_tunnel("orders", "both")
@@ -366,7 +376,6 @@ def test_base_data_is_passed_over_by_all_starts_but_the_earliest(store: Store, o
         positions = tunnel.start_positions(start)
         assert positions[base.id] == FINISHED
         assert read_from(tunnel, stream.id, positions[stream.id])[0] == []
-    require(store, "rewinds")
     positions = tunnel.start_positions(EARLIEST)
     assert [change.key[0] for change in read_from(tunnel, base.id, positions[base.id])[0]] == ["a"]
     assert [change.key[0] for change in read_from(tunnel, stream.id, positions[stream.id])[0]] == ["b"]
@@ -384,6 +393,7 @@ def test_a_stream_tunnel_can_begin_in_the_past(store: Store, orders: Table) -> N
     assert found == {"earliest": [*"abcd"], "latest": [], third.isoformat(): ["c", "d"]}
 
 
+@pytest.mark.needs("split_partitions")
 def test_the_past_of_a_split_table_can_be_read_in_order(store: Store, split_table: Table) -> None:
     put(split_table, *"aceg", price=1)
     split_table.split(at={"id": "d"})

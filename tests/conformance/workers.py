@@ -12,8 +12,9 @@ from headrace.model import RowChange
 from headrace.ports import Write
 from tests.conformance.reading import Change, drain
 from tests.conformance.stores import Place
+from tests.effort import thorough
 
-COMMITS = 40
+COMMITS = thorough(40)
 ROWS = 5
 BATCHES = 12
 LAST_KEY = "zzz the end"

@@ -23,7 +23,6 @@ from headrace.errors import OptionError
 from headrace.ports import Files, FileStatus, Store
 from headrace.spark import checkpoint_location
 from tests.spark import checkpoint_jobs as jobs
-from tests.spark.test_docs import blocks
 
 ROOT = Path(__file__).parents[2]
 NOW = {"availableNow": True}
@@ -248,17 +247,3 @@ def test_the_host_is_loopback_unless_spark_is_elsewhere(spark: SparkSession, mon
         host(master="spark://a:7077")
     monkeypatch.setenv("HEADRACE_CHECKPOINT_HOST", "10.0.0.7")
     assert host(master="spark://a:7077") == "10.0.0.7"
-
-
-def test_the_page_on_checkpoints(tmp_path: Path) -> None:
-    script = "\n".join(blocks("docs/checkpoints.md", "python"))
-    script += (
-        '\nprint(sorted((row["user"], row["ms"]) for row in store.table("totals").scan().read_all().to_pylist()))\n'
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    listed, copied, sums = done.stdout.strip().splitlines()[-3:]
-    assert listed == "['commits', 'metadata', 'offsets', 'state']"
-    assert (copied, sums) == ("3", "[('u1', 15), ('u2', 7)]")

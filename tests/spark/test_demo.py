@@ -59,16 +59,14 @@ def test_a_script_that_is_wrong_ends_with_1_and_says_where(tmp_path: Path) -> No
     assert "Traceback" not in ended.stderr
 
 
-def test_statements_of_spark_give_rows(tmp_path: Path) -> None:
-    text = "SELECT id, id * 0.5D AS half FROM range(2);"
+def test_statements_of_spark_give_rows_and_errors_without_traces(tmp_path: Path) -> None:
+    text = "SELECT id, id * 0.5D AS half FROM range(2); SELECT nothing;"
     ended = headrace("sql", "-e", text, "--json", "--workspace", str(tmp_path), "--master", "local[1]")
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode == 1
     assert json.loads(ended.stdout) == {
         "truncated": False,
         "rows": [{"id": 0, "half": 0.0}, {"id": 1, "half": 0.5}],
     }
-    wrong = headrace("sql", "-e", "SELECT nothing;", "--workspace", str(tmp_path), "--master", "local[1]")
-    assert wrong.returncode == 1
-    assert "UNRESOLVED_COLUMN" in wrong.stderr
-    assert "at org.apache.spark" not in wrong.stderr
-    assert "Traceback" not in wrong.stderr
+    assert "UNRESOLVED_COLUMN" in ended.stderr
+    assert "at org.apache.spark" not in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 import headrace
 from tests.conformance import serving
-
-ROOT = Path(__file__).parents[2]
-
-
-def blocks(document: str, language: str) -> list[str]:
-    """Return the code blocks of a language in a document."""
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+from tests.spark.documents import ROOT, blocks, code_of, run_code
 
 
-def test_the_quick_start_of_the_readme(tmp_path: Path) -> None:
+def test_the_quick_start_of_the_readme_in_a_process_of_its_own(tmp_path: Path) -> None:
     script = "\n".join(blocks("README.md", "python"))
     for number, block in enumerate(blocks("README.md", "sql")):
         (tmp_path / f"{number}.sql").write_text(block)
@@ -41,81 +36,71 @@ print([(row["UserId"], row["orders"], row["spent"]) for row in totals])
     assert done.stdout.strip().endswith("[('u1', 2, 12.5), ('u2', 1, 5.0)]")
 
 
-def test_the_page_on_queues(tmp_path: Path) -> None:
-    script = "\n".join(blocks("docs/queues.md", "python"))
-    script += """
+@pytest.mark.usefixtures("spark")
+def test_the_page_on_queues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = code_of("docs/queues.md", "python", tmp_path)
+    code += """
 print(sorted(row["user"] for row in store.queue("slow").read(0, 0).rows.to_pylist()))
 print(store.consumer("//home/stats").offsets("clicks") == {n: b.upper for n, b in clicks.bounds().items()})
 """
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
     # The first click was read by hand before the stream began.
-    assert done.stdout.strip().endswith("['u1', 'u2']\nTrue")
+    assert run_code(code, capsys)[-2:] == ["['u1', 'u2']", "True"]
 
 
-def test_the_page_on_workers(tmp_path: Path) -> None:
-    script = "\n".join(blocks("docs/workers.md", "python"))
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stdout.splitlines() == ["o1 insert 10.0", "o2 insert 2.5", "1 more from stream-1"]
+def test_the_page_on_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = run_code(code_of("docs/workers.md", "python", tmp_path), capsys)
+    assert printed == ["o1 insert 10.0", "o2 insert 2.5", "1 more from stream-1"]
 
 
-def test_the_page_on_tablestore(tmp_path: Path) -> None:
-    script = "\n".join(blocks("docs/tablestore.md", "python"))
-    environment = {
-        **os.environ,
-        "HEADRACE_ACCESS_KEY_ID": serving.KEY_ID,
-        "HEADRACE_ACCESS_KEY_SECRET": serving.KEY_SECRET,
-    }
+def test_the_page_on_tablestore(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_ACCESS_KEY_ID", serving.KEY_ID)
+    monkeypatch.setenv("HEADRACE_ACCESS_KEY_SECRET", serving.KEY_SECRET)
+    code = code_of("docs/tablestore.md", "python", tmp_path)
     try:
-        script = script.replace("http://127.0.0.1:8484", serving.tablestore_endpoint())
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", script],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        printed = run_code(code.replace("http://127.0.0.1:8484", serving.tablestore_endpoint()), capsys)
     finally:
         serving.stop()
-    assert done.returncode == 0, done.stderr[-4000:]
     changes = ["o1 insert 10.0", "o2 insert 2.5", "o2 update_postimage 3.0"]
-    assert done.stdout.splitlines() == [*changes, "[{'id': 'o1', 'price': 10.0}]"]
+    assert printed == [*changes, "[{'id': 'o1', 'price': 10.0}]"]
 
 
-def test_the_page_on_ytsaurus(tmp_path: Path) -> None:
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An endpoint of YTsaurus, which the environment names before Spark's session is asked for."""
     endpoint = serving.ytsaurus_endpoint()
-    script, job = ("\n".join(blocks("docs/ytsaurus.md", kind)) for kind in ("python", "sql"))
-    (tmp_path / "job.sql").write_text(job.replace("http://127.0.0.1:8585", endpoint))
+    monkeypatch.setenv("YT_TOKEN", serving.TOKEN)
+    monkeypatch.setenv("YT_PROXY", endpoint)
+    yield endpoint
+    serving.stop()
 
-    def run(*command: str, **environment: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", *command],
-            cwd=tmp_path,
-            env={**os.environ, "YT_TOKEN": serving.TOKEN, **environment},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stderr[-4000:]
-        return done.stdout
 
-    try:
-        read, written, offsets = run("-c", script.replace("http://127.0.0.1:8585", endpoint)).splitlines()[-3:]
-        assert read == "[{'data': 'one'}, {'data': 'three'}]"
-        assert written == "[{'data': 'one', 'data_length': 3}, {'data': 'three', 'data_length': 5}]"
-        assert offsets == "{0: 2, 1: 0}"
-        told = run("-m", "headrace.cli.main", "run", "job.sql", "--available-now", YT_PROXY=endpoint)
-        assert "exactly once" in told
-        with headrace.open(f"yt+{endpoint}", token=serving.TOKEN) as store:
-            assert store.queue("//tmp/sample/long_lines").read(0, 0).rows["data"].to_pylist() == ["three"]
-    finally:
-        serving.stop()
+def test_the_page_on_ytsaurus(
+    cluster: str, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = code_of("docs/ytsaurus.md", "python", tmp_path).replace("http://127.0.0.1:8585", cluster)
+    read, written, offsets = run_code(code, capsys)[-3:]
+    assert read == "[{'data': 'one'}, {'data': 'three'}]"
+    assert written == "[{'data': 'one', 'data_length': 3}, {'data': 'three', 'data_length': 5}]"
+    assert offsets == "{0: 2, 1: 0}"
+    streams = headrace.sql(spark, tmp_path)
+    job = "\n".join(blocks("docs/ytsaurus.md", "sql")).replace("http://127.0.0.1:8585", cluster)
+    told = [result.rows for result in streams.run(job, available_now=True)]
+    assert "exactly once" in str(told)
+    assert streams.wait(120)
+    streams.stop()
+    with headrace.open(f"yt+{cluster}", token=serving.TOKEN) as store:
+        assert store.queue("//tmp/sample/long_lines").read(0, 0).rows["data"].to_pylist() == ["three"]
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_page_on_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = code_of("docs/checkpoints.md", "python", tmp_path)
+    code += 'print(sorted((row["user"], row["ms"]) for row in store.table("totals").scan().read_all().to_pylist()))\n'
+    listed, copied, sums = run_code(code, capsys)[-3:]
+    assert listed == "['commits', 'metadata', 'offsets', 'state']"
+    assert (copied, sums) == ("3", "[('u1', 15), ('u2', 7)]")
 
 
 def test_the_page_of_options_is_made_from_the_code() -> None:

@@ -15,6 +15,7 @@ from headrace.ports import TableOptions
 from headrace.stores.embedded import log, tables
 from headrace.stores.embedded.database import Database, stamp
 from headrace.stores.embedded.tables import EmbeddedTable
+from tests.effort import thorough
 
 Key = tuple[str, int]
 TEXTS = st.sampled_from(["", "a", "a\0b", "é", "\U0001d11e", "zz"])
@@ -189,5 +190,5 @@ class TableModel(RuleBasedStateMachine):
 
 TestTableModel = TableModel.TestCase
 TestTableModel.settings = settings(
-    max_examples=40, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=thorough(40), stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -46,6 +46,7 @@ from headrace.wire.tablestore.signatures import (
     sign_request,
     verify_response,
 )
+from tests.effort import thorough
 
 KEY = Credentials("LTAItest", "secret of the test")
 OTHER = Credentials("LTAIother", "another secret")
@@ -203,7 +204,7 @@ def test_only_posts_do_anything(client: Client) -> None:
     assert (answer.status, json.loads(answer.body)) == (200, {"status": "ok"})
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=thorough(50))
 @given(st.dictionaries(st.sampled_from(sorted(signed(EMPTY))), st.text(st.characters(max_codepoint=255), max_size=9)))
 def test_no_header_makes_it_fail(client: Client, changed: dict[str, str]) -> None:
     answer = client.send("/ListTable", headers={**signed(EMPTY), **changed})
@@ -259,7 +260,7 @@ def put(row: bytes) -> bytes:
 GOOD_ROW = encode_row(Row((("pk", "a"),), (Cell("c", "text"), Cell("n", 5), Cell("x", 1.5, None, None))))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=thorough(100))
 @given(st.data())
 def test_broken_rows_are_wrong_parameters(client: Client, data: st.DataObject) -> None:
     if client.send("/DescribeTable", pb.DescribeTableRequest(table_name="t").SerializeToString()).status != 200:
@@ -274,7 +275,7 @@ def test_broken_rows_are_wrong_parameters(client: Client, data: st.DataObject) -
     assert (answer.code == "OK") == (bytes(row) == GOOD_ROW) or answer.status == 200
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=thorough(100))
 @given(st.sampled_from(sorted(OPERATIONS)), st.binary(max_size=40))
 def test_no_body_makes_it_fail(client: Client, path: str, body: bytes) -> None:
     answer = client.send(path, body)

@@ -31,6 +31,7 @@ from headrace.wire.plainbuffer.rows import decode_row, decode_rows, encode_row
 from headrace.wire.plainbuffer.values import Cell, CellOp, Marker, Row
 from headrace.wire.tablestore import table_pb2 as pb
 from headrace.wire.tablestore.errors import ServiceError
+from tests.effort import thorough
 
 IGNORED = pb.Condition(row_existence=pb.IGNORE)
 NOT_THERE = pb.Condition(row_existence=pb.EXPECT_NOT_EXIST)
@@ -299,7 +300,7 @@ def alike_batches(draw: st.DrawFn) -> tuple[pb.OperationType, list[bytes]]:
     return draw(st.sampled_from([pb.PUT, pb.UPDATE])), rows
 
 
-@settings_of_hypothesis(deadline=None, max_examples=25)
+@settings_of_hypothesis(deadline=None, max_examples=thorough(25))
 @given(batches=st.lists(alike_batches(), min_size=2, max_size=4))
 def test_rows_that_are_alike_become_what_they_become_one_by_one(
     batches: list[tuple[pb.OperationType, list[bytes]]],

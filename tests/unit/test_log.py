@@ -16,6 +16,7 @@ from headrace.errors import DataLossError
 from headrace.model import ChangeOp, TableSchema
 from headrace.stores.embedded import chunks, log
 from headrace.stores.embedded.database import Database
+from tests.effort import thorough
 
 SCHEMA = TableSchema.of({"id": "long", "name": "string", "price": "double"}, "id")
 WIDER = SCHEMA.with_columns({"note": "string"})
@@ -99,7 +100,7 @@ def bench(tmp_path: Path) -> Bench:
 sizes = st.lists(st.one_of(st.integers(1, 3), st.sampled_from([100, 5000])), min_size=1, max_size=200)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=thorough(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sizes=sizes, data=st.data())
 def test_every_change_comes_back_once_in_order_from_any_row(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], data: st.DataObject
@@ -119,7 +120,7 @@ def test_every_change_comes_back_once_in_order_from_any_row(
     assert (next_row, log_bytes) == (bench.rows, sum(size for _, _, size in chunks))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=thorough(25), deadline=None)
 @given(sizes=sizes, data=st.data())
 def test_a_time_finds_the_first_change_at_or_after_it(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], data: st.DataObject

@@ -20,6 +20,7 @@ from headrace.wire.plainbuffer import rows as rows_module
 from headrace.wire.plainbuffer.decoding import Decoded, decode_block, decode_records
 from headrace.wire.plainbuffer.rows import decode_rows, encode_row, encode_rows
 from headrace.wire.plainbuffer.values import Cell, CellKind, CellOp, Marker, PlainBufferError, Row, SequenceInfo, Value
+from tests.effort import thorough
 from tests.unit.plainbuffer_samples import SAMPLES, cells, integers, patient, sequences, texts
 
 SCHEMA = TableSchema.of(
@@ -331,13 +332,13 @@ def _belongs(row: Row) -> bool:
     return fits and all(cell.op != CellOp.INCREMENT for cell in row.cells)
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=thorough(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=_broken())
 def test_broken_bytes_are_an_error_of_our_own(few: None, data: bytes) -> None:
     _judge(data)
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=thorough(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damage_that_no_checksum_shows_is_an_error_of_our_own(
     few: None, without_checksums: None, data: st.DataObject

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from headrace.model import RowChange
 from headrace.ports import Publisher, Staged, Store, Table, Write
 from headrace.stores.embedded import publisher as publisher_module
 from headrace.stores.embedded import staging
+from tests.processes import CONTEXT
 
 
 @pytest.fixture
@@ -188,9 +188,8 @@ def _stage_and_publish_until_killed(path: str, ready: Any) -> None:
 
 
 def test_a_killed_publisher_leaves_whole_batches(store: Store, table: Table, tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    ready = context.Event()
-    process = context.Process(target=_stage_and_publish_until_killed, args=(str(tmp_path / "store"), ready))
+    ready = CONTEXT.Event()
+    process = CONTEXT.Process(target=_stage_and_publish_until_killed, args=(str(tmp_path / "store"), ready))
     process.start()
     assert ready.wait(60)
     publisher = store.publisher("job")

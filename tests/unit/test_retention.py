@@ -15,6 +15,7 @@ from headrace.errors import DataLossError
 from headrace.model import FINISHED, Position, Start, StartKind
 from headrace.ports import Store, Table, TrimReport
 from headrace.stores.embedded import retention
+from tests.effort import thorough
 
 OLD = 100_000_000
 
@@ -201,7 +202,7 @@ def test_a_write_removes_at_most_256_chunks(store: Store) -> None:
     assert kept(table)[0] == 300
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=thorough(40), deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 5), min_size=1, max_size=90),
     reads=st.lists(st.integers(0, 200), max_size=3),

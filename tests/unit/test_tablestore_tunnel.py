@@ -19,6 +19,7 @@ from headrace.stores.tablestore.pages import before, changes_of
 from headrace.stores.tablestore.tunnel import TablestoreTunnel
 from headrace.wire.tablestore import tunnel_pb2 as pb
 from tests.conformance.reading import read_from
+from tests.effort import thorough
 from tests.unit.tablestore_memory import Change, MemoryTables, MemoryTunnel
 
 SCHEMA = TableSchema.of({"id": "string", "price": "long", "note": "string"}, "id")
@@ -129,7 +130,7 @@ def test_base_data_has_no_times(service: MemoryTunnel, tunnel: TablestoreTunnel)
 # -- positions --------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=thorough(60))
 @given(
     st.integers(0, 12),
     st.integers(1, 5),
@@ -162,7 +163,7 @@ def test_a_range_of_positions_gives_its_rows_whatever_pages_there_are(
     assert behind == FINISHED if base else behind.skip == 0
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=thorough(60))
 @given(TIMES, st.integers(-1, 4), st.integers(1, 4))
 def test_a_bound_of_time_includes_all_up_to_it(times: list[int], bound: int, page_rows: int) -> None:
     service = MemoryTunnel(page_rows=page_rows)

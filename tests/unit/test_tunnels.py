@@ -30,6 +30,7 @@ from headrace.model import (
 from headrace.ports import Store, Table, Tunnel
 from headrace.stores.embedded.tokens import is_behind, key_of, key_position
 from headrace.stores.embedded.tunnels import cut
+from tests.effort import thorough
 
 EARLIEST, LATEST = Start(StartKind.EARLIEST), Start(StartKind.LATEST)
 
@@ -274,7 +275,7 @@ operations = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=thorough(40), deadline=None)
 @given(operations=operations)
 def test_a_reader_ends_with_the_table_whatever_happens_meanwhile(
     tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[str, Any]]

@@ -25,6 +25,7 @@ from headrace.wire.yson.nesting import value_ends
 from headrace.wire.yson.rows_decoding import decode_rows, decoded_rows, read_rows
 from headrace.wire.yson.rows_encoding import encode_rows
 from headrace.wire.ytsaurus.types import YtColumn
+from tests.effort import thorough
 from tests.unit.yson_samples import LEAF_TYPES, tables, without_bindings, written
 
 ORDERS = [
@@ -60,7 +61,7 @@ def test_rows_of_the_common_shape_are_read_by_numpy_and_are_what_was_written() -
 
 
 @given(tables())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=thorough(40), deadline=None)
 def test_every_type_is_read_and_written_back_to_the_same_bytes(table: tuple[list[YtColumn], list[Any]]) -> None:
     columns, rows = table
     data = written(rows)
@@ -71,7 +72,7 @@ def test_every_type_is_read_and_written_back_to_the_same_bytes(table: tuple[list
 
 
 @given(tables(LEAF_TYPES), st.randoms())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=thorough(40), deadline=None)
 def test_keys_in_any_order_left_out_or_unknown_give_the_same_rows(
     table: tuple[list[YtColumn], list[dict[str, Any]]], rng: random.Random
 ) -> None:
@@ -92,7 +93,7 @@ def test_keys_in_any_order_left_out_or_unknown_give_the_same_rows(
 
 
 @given(tables())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=thorough(40), deadline=None)
 def test_both_ways_of_reading_agree(table: tuple[list[YtColumn], list[Any]]) -> None:
     columns, rows = table
     for data in (written(rows), written(rows, text=True)):
@@ -305,7 +306,7 @@ VALUES = st.recursive(
 
 
 @given(st.lists(VALUES, min_size=1, max_size=20))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=thorough(40), deadline=None)
 def test_nested_values_end_where_they_end(values: list[Any]) -> None:
     parts = [dumps(value, text=False) for value in values]
     lengths = np.array([len(part) for part in parts])

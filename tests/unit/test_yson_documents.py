@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.wire.yson.documents import MAX_DEPTH, YsonError, dumps, load_fragment, loads
+from tests.effort import thorough
 from tests.unit.yson_samples import without_bindings
 
 VALUES = st.recursive(
@@ -28,7 +29,7 @@ def library(request: pytest.FixtureRequest) -> Any:
 
 
 @given(VALUES, st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=thorough(60), deadline=None)
 def test_values_go_there_and_back(value: Any, text: bool) -> None:
     assert loads(dumps(value, text)) == value
 

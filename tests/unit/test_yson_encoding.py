@@ -20,6 +20,7 @@ from headrace.wire.yson.pieces import Pieces, varints
 from headrace.wire.yson.rows_decoding import decode_rows, read_rows
 from headrace.wire.yson.rows_encoding import encode_rows
 from headrace.wire.ytsaurus.types import YtColumn
+from tests.effort import thorough
 from tests.unit.yson_samples import tables, written
 
 UTC = datetime.UTC
@@ -30,7 +31,7 @@ def batch(column: YtColumn, values: list[Any]) -> pa.RecordBatch:
 
 
 @given(tables())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=thorough(40), deadline=None)
 def test_text_and_binary_say_the_same(table: tuple[list[YtColumn], list[Any]]) -> None:
     columns, rows = table
     data = written(rows)
@@ -55,7 +56,7 @@ def test_more_rows_than_a_block_with_numbers_of_every_length() -> None:
 
 
 @given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 63).map(lambda bits: 1 << bits), min_size=1, max_size=50))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=thorough(50), deadline=None)
 def test_varints_are_those_of_the_client(numbers: list[int]) -> None:
     data, lengths = varints(np.array(numbers, dtype=np.uint64))
     pieces = Pieces(len(numbers))

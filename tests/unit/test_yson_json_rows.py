@@ -17,6 +17,7 @@ from headrace.wire.yson.json_rows import decode_json_rows, encode_json_rows, rea
 from headrace.wire.yson.json_values import plain, restored
 from headrace.wire.yson.rows_decoding import decode_rows
 from headrace.wire.ytsaurus.types import YtColumn, carried_as_yson
+from tests.effort import thorough
 from tests.unit.yson_samples import LEAF_TYPES, TYPES, tables, written
 
 PLAIN = [
@@ -29,7 +30,7 @@ PLAIN = [
 
 
 @given(tables(TYPES))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=thorough(40), deadline=None)
 def test_every_type_goes_through_json_and_back(table: tuple[list[YtColumn], list[Any]]) -> None:
     columns, rows = table
     # JSON has no infinity, and does not tell unsigned numbers in YSON.
@@ -42,7 +43,7 @@ def test_every_type_goes_through_json_and_back(table: tuple[list[YtColumn], list
 
 
 @given(tables(LEAF_TYPES))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=thorough(30), deadline=None)
 def test_text_may_be_written_as_text(table: tuple[list[YtColumn], list[Any]]) -> None:
     columns, rows = table
     columns = [column for column in columns if column.type == pa.string()]

@@ -13,6 +13,7 @@ from headrace.errors import SchemaError, UnsupportedError
 from headrace.model import Column
 from headrace.types import parse_type, type_name
 from headrace.wire.ytsaurus.types import YtColumn, arrow_type, columns_of, schema_of, yt_columns, yt_type
+from tests.effort import thorough
 from tests.unit.type_strategies import TYPE_NAMES
 from tests.unit.yson_samples import TYPES, optional
 
@@ -56,7 +57,7 @@ def test_types_are_carried_as_documented(yt: Any, carried: str) -> None:
 
 
 @given(st.lists(TYPES | TYPES.map(optional), min_size=1, max_size=4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=thorough(60), deadline=None)
 def test_a_schema_goes_there_and_back(types: list[Any]) -> None:
     schema = [{"name": f"c{place}", "type_v3": yt, "group": "g"} for place, yt in enumerate(types)]
     schema[0]["sort_order"] = "ascending"
@@ -94,7 +95,7 @@ def test_older_schemas_are_read() -> None:
 
 
 @given(st.lists(TYPE_NAMES, min_size=1, max_size=4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=thorough(60), deadline=None)
 def test_types_of_headrace_come_back_as_themselves(names: list[str]) -> None:
     columns = [Column(f"c{place}", parse_type(name), place % 2 == 0) for place, name in enumerate(names)]
     if "decimal(38,10)" in str(names):

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.errors import MissingDependencyError, OptionError
+from headrace.errors import OptionError
 from headrace.stores.ytsaurus.connection import Address
 from headrace.stores.ytsaurus.nodes import Names
 from headrace.stores.ytsaurus.opening import open_store
+from tests.unit.without_package import error_without
 
 TOKEN = "AQAD-very-secret"
 
@@ -60,14 +61,10 @@ def test_a_token_travels_and_never_shows() -> None:
     assert TOKEN not in " ".join(shown)
 
 
-def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    for name in [name for name in sys.modules if name.startswith("headrace.stores.ytsaurus")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "yt.common", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'headrace\[yt\]'"):
-        headrace.open("yt://hume")
+def test_a_missing_package_is_named_with_the_command_that_installs_it() -> None:
+    error = error_without("yt.common", "yt://hume")
+    assert error.startswith("MissingDependencyError")
+    assert "pip install 'headrace[yt]'" in error
 
 
 def test_a_client_is_set_up_for_rows_and_patience() -> None:

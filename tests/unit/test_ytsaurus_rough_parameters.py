@@ -16,6 +16,7 @@ from headrace.endpoints.ytsaurus.commands import COMMANDS, Parameters
 from headrace.endpoints.ytsaurus.errors import yt_error
 from headrace.endpoints.ytsaurus.formats import JSON, YSON
 from headrace.endpoints.ytsaurus.mutations import execute
+from tests.effort import thorough
 
 
 def words(text: str) -> list[str]:
@@ -83,7 +84,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster.close()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=thorough(400), deadline=None)
 @given(
     st.sampled_from(TRIED),
     st.fixed_dictionaries({}, optional={name: st.sampled_from([*values, *ODD]) for name, values in NAMES.items()}),
@@ -103,7 +104,7 @@ def test_no_parameters_lead_to_an_internal_error(
             raise
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=thorough(100), deadline=None)
 @given(
     st.sampled_from(NAMES["type"]),
     st.dictionaries(st.sampled_from(OF_TABLES), st.sampled_from([*ODD, *SCHEMAS])),

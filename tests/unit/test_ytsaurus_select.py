@@ -19,6 +19,7 @@ from headrace.endpoints.ytsaurus.select_rows import Limits, pushed_down, run
 from headrace.model import Predicate
 from headrace.wire.ytsaurus.errors import Code, YtError
 from headrace.wire.ytsaurus.types import YtColumn, columns_of
+from tests.effort import thorough
 
 COLUMNS = [YtColumn.of(name, {"type_name": "optional", "item": "int64"}) for name in "abc"]
 ROWS = st.lists(st.tuples(*[st.none() | st.integers(-3, 3)] * 3), max_size=12)
@@ -48,14 +49,14 @@ def ordered(value: int | None) -> tuple[bool, int]:
     return (value is not None, value or 0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=thorough(150), deadline=None)
 @given(st.text(max_size=80) | st.lists(FRAGMENTS, max_size=14).map(" ".join))
 def test_any_text_is_a_query_or_an_error_that_is_meant(text: str) -> None:
     with contextlib.suppress(YtError):
         parse_query(text, {"p": 1})
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=thorough(30), deadline=None)
 @given(ROWS, st.sampled_from(list(COMPARISONS)))
 def test_null_is_less_than_everything_and_equals_itself(rows: list[tuple[Any, ...]], operator: str) -> None:
     compare = COMPARISONS[operator]
@@ -67,7 +68,7 @@ def test_null_is_less_than_everything_and_equals_itself(rows: list[tuple[Any, ..
     ]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=thorough(30), deadline=None)
 @given(ROWS, st.integers(0, 5), st.integers(0, 5))
 def test_rows_are_sorted_and_cut_as_a_list_would_be(rows: list[tuple[Any, ...]], offset: int, limit: int) -> None:
     expected = sorted(rows, key=lambda row: ordered(row[1]))
@@ -76,7 +77,7 @@ def test_rows_are_sorted_and_cut_as_a_list_would_be(rows: list[tuple[Any, ...]],
     assert found(query, rows) == expected[offset : offset + limit]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=thorough(30), deadline=None)
 @given(ROWS)
 def test_groups_are_those_of_a_dictionary(rows: list[tuple[Any, ...]]) -> None:
     groups: dict[Any, list[Any]] = {}

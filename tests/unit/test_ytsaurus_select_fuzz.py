@@ -18,6 +18,7 @@ from headrace.endpoints.ytsaurus.select_grammar import parse_query
 from headrace.endpoints.ytsaurus.select_rows import Limits, run
 from headrace.errors import HeadraceError
 from headrace.wire.ytsaurus.types import columns_of
+from tests.effort import thorough
 
 COLUMNS = columns_of(
     [
@@ -67,7 +68,7 @@ def expression(chance: random.Random, kind: str, depth: int) -> str:
     return re.sub("[XOBS]", lambda found: expression(chance, kinds[found[0]], depth - 1), form)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=thorough(200), deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_any_query_is_answered_or_refused(chance: random.Random) -> None:
     arrays = [pa.array([row.get(column.name) for row in ROWS], column.type) for column in COLUMNS]

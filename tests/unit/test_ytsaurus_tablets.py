@@ -25,6 +25,7 @@ from headrace.stores.embedded.pinned import PinnedDatabase
 from headrace.stores.embedded.tables import EmbeddedTable
 from headrace.wire.ytsaurus.errors import YtError
 from headrace.wire.ytsaurus.types import YtColumn
+from tests.effort import thorough
 
 KEYS = st.integers(0, 3)
 SCHEMA = [{"name": "k", "type": "int64", "sort_order": "ascending"}, {"name": "v", "type": "int64"}]
@@ -170,7 +171,7 @@ def sortable(key: tuple[Any, ...]) -> list[tuple[bool, Any]]:
     ]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=thorough(50), deadline=None)
 @given(
     st.lists(
         st.tuples(

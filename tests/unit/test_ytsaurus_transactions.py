@@ -18,6 +18,7 @@ from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.endpoints.ytsaurus.commands import Context
 from headrace.endpoints.ytsaurus.node_types import Node
 from headrace.wire.ytsaurus.errors import Code, YtError
+from tests.effort import thorough
 from tests.unit.ytsaurus_cluster import call, value_of
 
 _homes = itertools.count()
@@ -112,7 +113,7 @@ CHANGES = st.one_of(
 STEPS = st.one_of(CHANGES, CHANGES, CHANGES, st.tuples(st.sampled_from(["start", "commit", "abort"])))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=thorough(25), deadline=None)
 @given(steps=st.lists(st.tuples(st.integers(0, 5), STEPS), min_size=10, max_size=25))
 def test_transactions_are_lists_of_changes(cluster: Cluster, steps: list[tuple[int, tuple[Any, ...]]]) -> None:
     home = f"//home/{next(_homes)}"

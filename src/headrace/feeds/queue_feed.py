@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from headrace import failpoints
 from headrace.errors import DataLossError, NotFoundError, OptionError, SchemaError
 from headrace.feeds.limits import Limits, ages_matter, enough_rows, share_rows
 from headrace.feeds.queue_positions import QueueStart, check_positions, resolve_position
@@ -244,7 +245,9 @@ class QueueFeed:
             moved = {number: row for number, row in target.items() if left.get(number, 0) != row}
             before = {number: left.get(number, 0) for number in moved}
             # A publication may have made the advance already, together with the batch's rows.
+            failpoints.reach("progress-unsaved")
             self._consumer.advance(name, moved, before, or_published=True)
+            failpoints.reach("progress-saved")
             self._consumed[name] = dict(target)
 
     def pin(self) -> None:

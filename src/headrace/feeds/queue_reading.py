@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from headrace import failpoints
 from headrace.errors import DataLossError
 from headrace.ports import Queue
 from headrace.queues import Bounds, QueuePage
@@ -107,6 +108,7 @@ def read_rows(queue: Queue, part: QueueRange, *, fail_on_data_loss: bool = True)
             _lose(rest, position, min(page.first, part.next), "trimmed", fail_on_data_loss)
         position = page.next
         yield page
+    failpoints.reach("rows-read")
 
 
 def _lose(part: QueueRange, first: int, end: int, reason: str, fail: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from headrace import failpoints
 from headrace.errors import DataLossError, LostRaceError
 from headrace.model import FINISHED, ChangeOp, Changes, ChannelEnd, ChannelPlan, Page, Position
 from headrace.ports import Tunnel
@@ -46,7 +47,9 @@ def read_channel(tunnel: Tunnel, batch: str, part: ChannelPlan, *, fail_on_data_
         inside_pair = changes.ops[-1].as_py() == ChangeOp.PREIMAGE
         yield changes
     ours = ChannelEnd(position, rows)
+    failpoints.reach("rows-read")
     theirs = tunnel.record_end(batch, part.channel, ours)
+    failpoints.reach("end-recorded")
     # As many rows elsewhere are other rows too: one reader may have skipped lost ones.
     if theirs != ours:
         raise LostRaceError(

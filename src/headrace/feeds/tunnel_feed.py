@@ -18,6 +18,7 @@ import time
 import uuid
 from dataclasses import replace
 
+from headrace import failpoints
 from headrace.channels import channel_states
 from headrace.errors import DataLossError, StoreBusyError
 from headrace.feeds.limits import Limits, enough_rows, share_rows
@@ -99,7 +100,9 @@ class TunnelFeed:
         parts = self._parts(channels, positions, finished, backlogs, limits)
         # What the store does not yet call finished must not come back when it is asked again.
         unconfirmed = {channel.id for channel in channels if channel.state is not ChannelState.FINISHED}
+        failpoints.reach("plan-unsaved")
         self.tunnel.save_plan(BatchPlan(batch, previous, parts, tuple(sorted(finished & unconfirmed))))
+        failpoints.reach("plan-saved")
         return batch
 
     def plan(self, batch: str) -> BatchPlan:
@@ -136,7 +139,9 @@ class TunnelFeed:
         return dict(self._behind)
 
     def _commit(self, batch: str, positions: dict[str, Position]) -> None:
+        failpoints.reach("progress-unsaved")
         self.tunnel.commit(positions)
+        failpoints.reach("progress-saved")
         self.tunnel.prune(batch, self.retain_batches)
         self._committed = batch
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import apsw
 
+from headrace import failpoints
 from headrace.errors import NotFoundError, OptionError, StoreBusyError, StoreDamagedError, StoreError
 from headrace.sqlite.connections import Connections
 from headrace.sqlite.forks import no_fork
@@ -204,7 +205,9 @@ class Database:
             self._local.writing = True
             try:
                 yield connection
+                failpoints.reach("uncommitted")
                 connection.execute("COMMIT")
+                failpoints.reach("committed")
             except BaseException:
                 _roll_back(connection)
                 raise

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import apsw
 import pyarrow as pa
 
+from headrace import failpoints
 from headrace.errors import PublicationError
 from headrace.model import RowChange
 from headrace.ports import Advance, Append, Publisher, Staged, Write
@@ -74,6 +75,7 @@ class EmbeddedPublisher(Publisher):
             if staged:
                 self.discard(batch, staged)
             raise
+        failpoints.reach("rows-staged")
         return staged
 
     def _insert(self, batch: int, parts: Iterable[StagePart]) -> list[Staged]:
@@ -109,6 +111,7 @@ class EmbeddedPublisher(Publisher):
                 consumers.advance(
                     connection, advance.consumer, advance.queue, advance.offsets, advance.expected, job=self.job
                 )
+            failpoints.reach("rows-written")
             now = time.time()
             if not last:
                 connection.execute(
@@ -116,8 +119,10 @@ class EmbeddedPublisher(Publisher):
                     " DO UPDATE SET batch = excluded.batch, content = excluded.content, published = excluded.published",
                     (self.job, self.sink, batch, content, now),
                 )
+            failpoints.reach("marker-written")
             staging.delete(connection, "job = ? AND sink = ? AND batch <= ?", self._key(batch))
             staging.delete(connection, "created < ?", (now - _ABANDONED_SECONDS,))
+        failpoints.reach("published")
         return True
 
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:

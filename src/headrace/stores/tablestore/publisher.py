@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headrace import failpoints
 from headrace.errors import PublicationError, UnsupportedError
 from headrace.model import Column, RowChange, TableSchema
 from headrace.ports import Advance, Append, Publisher, Staged, Write
@@ -88,6 +89,7 @@ class TablestorePublisher(Publisher):
                 return []
             self._store.writer.write(table, _schema_of(part.schema, primary_key), change, part)
             count += part.num_rows
+        failpoints.reach("rows-staged")
         return [Staged(_WRITTEN, count)] if count else []
 
     def stage_append(
@@ -119,11 +121,14 @@ class TablestorePublisher(Publisher):
         parts = [self._load(batch, write) for write in tables]
         for write, found in zip(tables, parts, strict=True):
             self._apply(write, found)
+        failpoints.reach("rows-written")
         if not last:
             cells: dict[str, str | int] = {"batch": batch, "content": content, "published": time.time_ns() // 1000}
             self._meta.put(PUBLISHED, [MetaRow(self.job, self._sink_key, cells)])
+        failpoints.reach("marker-written")
         if any(found is not None for found in parts):
             self._sweep(batch)
+        failpoints.reach("published")
         return True
 
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
@@ -171,6 +176,7 @@ class TablestorePublisher(Publisher):
         except BaseException:
             self.discard(batch, staged)
             raise
+        failpoints.reach("rows-staged")
         return staged
 
     def _load(self, batch: int, write: Write) -> pa.Table | None:

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace import failpoints
 from headrace.errors import NotFoundError, OptionError, RowsNotWrittenError, StoreError
 from headrace.model import Key, RowChange, TableSchema
 from headrace.rows.by_position import last_places, sort_indices
@@ -151,7 +152,9 @@ class Writer:
         condition = pb.Condition(row_existence=encoded.condition)
         for place in places:
             rows.add(type=encoded.kind, row_change=encoded.data[place], condition=condition)
+        failpoints.reach("uncommitted")
         answer = self._connection.call("BatchWriteRow", request, pb.BatchWriteRowResponse, repeatable=True)
+        failpoints.reach("committed")
         answered = [row for answered in answer.tables for row in answered.rows]
         if len(answered) != len(rows):
             raise StoreError(

@@ -21,6 +21,7 @@ from yt.wrapper.default_config import get_config_from_env
 from yt.wrapper.driver import make_request
 from yt.wrapper.http_driver import HeavyProxyProvider
 
+from headrace import failpoints
 from headrace.errors import StoreBusyError
 from headrace.stores.ytsaurus.failures import YtNotFoundError, YtTransactionLostError, YtUnmountedError, translated
 from headrace.wire.yson.rows_decoding import decode_rows
@@ -311,8 +312,10 @@ class Connection:
             self._abort(client, transaction)
             raise
         try:
+            failpoints.reach("uncommitted")
             with translated("commit"):
                 client.commit_transaction(transaction)
+            failpoints.reach("committed")
         except Exception:
             self._abort(client, transaction)
             raise

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 from yt.wrapper import YtClient
 
+from headrace import failpoints
 from headrace.errors import StoreBusyError
 from headrace.model import RowChange
 from headrace.ports import Advance, Append, Publisher, Staged, Write
@@ -141,6 +142,7 @@ class YtPublisher(Publisher):
                 changed = self._publish_in_parts(attempt, writes, found, moves)
         else:
             changed = self._publish_in_parts(attempt, writes, found, moves)
+        failpoints.reach("published")
         if changed and last:
             self._markers.remove()
         if changed:
@@ -214,6 +216,7 @@ class YtPublisher(Publisher):
 
         if not self._commit(begun, check):
             return False
+        failpoints.reach("intent-written")
         self._carry_out(begun, found)
         return True
 
@@ -250,6 +253,7 @@ class YtPublisher(Publisher):
             self._write_parts(marker.intent, found, guard)
         except _OvertakenError:
             return
+        failpoints.reach("parts-written")
         moves = [_move(value) for value in marker.intent["moves"]]
         done = Marker(marker.batch, marker.content, marker.attempt)
         self._commit(done, lambda client: self._advance(client, moves), instead_of=marker)
@@ -284,7 +288,9 @@ class YtPublisher(Publisher):
                     if there is not None and there.batch >= marker.batch and there != instead_of:
                         return there
                     write(client)
+                    failpoints.reach("rows-written")
                     self._markers.write(marker, client)
+                    failpoints.reach("marker-written")
             except (StoreBusyError, YtUnmountedError):
                 # Committed without an answer?
                 if self._markers.load() != marker:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from headrace import failpoints
 from headrace.errors import PublicationError
 from headrace.ports import Staged
 from headrace.rows.gathering import gathered
@@ -59,6 +60,7 @@ class Staging:
         except BaseException:
             self.discard(batch, [receipt.id for receipt in staged])
             raise
+        failpoints.reach("rows-staged")
         return staged
 
     def _upload(self, batch: int, receipt: Staged, rows: pa.Table, target: str) -> None:

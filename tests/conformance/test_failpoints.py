@@ -1,0 +1,103 @@
+"""A pipeline that is killed at any one step of a batch goes on, and its sink has every row once.
+
+The steps are the named points of `headrace.failpoints`; docs/guarantees.md, "Each failure", says what each promises.
+"""
+
+from __future__ import annotations
+
+import ast
+import signal
+from pathlib import Path
+
+import pytest
+
+import headrace
+from headrace.failpoints import POINTS, VARIABLE, arm
+from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.model import ChangeOp
+from headrace.ports import Store
+from tests.conformance import pipelines
+from tests.conformance.pipelines import (
+    Checkpoint,
+    FollowedQueuePipeline,
+    Pipeline,
+    QueuePipeline,
+    ReplacingQueuePipeline,
+    ReplacingTablePipeline,
+    TablePipeline,
+)
+from tests.conformance.reading import run_to_the_end
+from tests.conformance.stores import Place
+from tests.effort import THOROUGH
+from tests.processes import CONTEXT
+
+DEADLINE = 120.0
+PUBLICATION = ("rows-staged", "rows-written", "marker-written", "published")
+PROGRESS = ("progress-unsaved", "progress-saved")
+# Of a store's own transactions and requests there are several in each batch: these of them are tried.
+WRITES = tuple(
+    f"{point}:{times}" for point in ("uncommitted", "committed") for times in (range(1, 7) if THOROUGH else (1, 4))
+)
+# The second time: a batch has gone before that one, and another one follows.
+CASES: list[tuple[type[Pipeline], tuple[str, ...], tuple[str, ...]]] = [
+    (
+        TablePipeline,
+        ("plan-unsaved", "plan-saved", "rows-read", "end-recorded", *PUBLICATION, *PROGRESS, *WRITES),
+        ("tunnels",),
+    ),
+    (ReplacingTablePipeline, PUBLICATION, ("tunnels",)),
+    (QueuePipeline, ("rows-read", *PUBLICATION, *WRITES), ("queues", "transactions")),
+    (FollowedQueuePipeline, PROGRESS, ("queues", "transactions")),
+    (ReplacingQueuePipeline, ("published",), ("queues", "transactions")),
+    # A store with a bound on what it publishes at once replaces a queue in parts.
+    (ReplacingQueuePipeline, ("intent-written", "parts-written"), ("queues", "transactions", "rows_at_once")),
+]
+PARAMETERS = [
+    pytest.param(kind, point if ":" in point else f"{point}:2", marks=pytest.mark.needs(*needs))
+    for kind, points, needs in CASES
+    for point in points
+]
+
+
+@pytest.mark.parametrize(("kind", "point"), PARAMETERS)
+def test_a_kill_at_any_step_loses_no_row_and_doubles_none(
+    place: Place, store: Store, tmp_path: Path, kind: type[Pipeline], point: str
+) -> None:
+    kind.create(store)
+    process = CONTEXT.Process(target=pipelines.run, args=(kind, place, tmp_path / "checkpoint", point))
+    process.start()
+    process.join(DEADLINE)
+    try:
+        assert process.exitcode == -signal.SIGKILL, "the pipeline was not killed there"
+    finally:
+        process.kill()
+        process.join()
+    pipeline = kind(store, Checkpoint(tmp_path / "checkpoint"))
+    pipeline.write_more()
+    pipeline.run()
+    pipeline.check()
+    if kind is TablePipeline and store.capabilities.transactions:
+        assert_no_row_was_written_twice(store)
+
+
+def assert_no_row_was_written_twice(store: Store) -> None:
+    """Check the log of the sink: a row that was published twice would be there as a replacement."""
+    log = store.create_tunnel(TablePipeline.sink, "log", "Stream", start="earliest")
+    changes = [change for _, batch in run_to_the_end(TunnelFeed(log)) for change in batch]
+    assert [change.op for change in changes] == [ChangeOp.INSERT] * ((pipelines.ROUNDS + 1) * pipelines.ROWS)
+
+
+def test_points_are_those_that_the_code_reaches() -> None:
+    found = set()
+    for path in Path(headrace.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "failpoints.reach":
+                found.add(ast.literal_eval(node.args[0]))
+    assert found == set(POINTS)
+    tried = {point.partition(":")[0] for _, points, _ in CASES for point in points}
+    assert tried == set(POINTS)
+
+
+def test_a_point_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match=rf"{VARIABLE} is 'plan-lost'; valid: uncommitted, committed"):
+        arm("plan-lost")

@@ -1,0 +1,88 @@
+"""The Spark session that the tests of one process share.
+
+Tests that start Spark in a process of their own, because a shared session cannot show what they are about:
+
+- ``spark/test_connect.py`` (1): Spark Connect and classic Spark cannot be in one process.
+- ``spark/test_docs.py`` (1): the quick start of the README as a user runs it, with relative paths.
+- ``spark/test_demo.py`` (4): the demo kills its driver and starts another; then ``headrace run`` and ``headrace sql``.
+- ``spark/test_checkpoints_in_stores.py`` (2): a query goes on in another process, from another directory.
+- ``spark/test_streaming_sql.py`` (1): a stream of another process is stopped from here.
+- ``chaos``: drivers are killed; ``make test`` has one such storm.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import headrace
+from headrace.spark.session import carry_environment
+
+# A test names stores by variables that begin so. Spark's processes keep the environment of their start.
+_VARIABLES = ("HEADRACE_", "YT_")
+
+
+def start(warehouse: Path) -> SparkSession:
+    """Start Spark with an environment that names no store."""
+    with pytest.MonkeyPatch.context() as environment:
+        for name in [name for name in os.environ if name.startswith(_VARIABLES)]:
+            environment.delenv(name)
+        return headrace.session(
+            "tests",
+            master="local[2,4]",
+            conf={
+                "spark.ui.enabled": "false",
+                "spark.sql.shuffle.partitions": 2,
+                "spark.sql.warehouse.dir": str(warehouse),
+            },
+        )
+
+
+@contextmanager
+def lent(session: SparkSession) -> Iterator[SparkSession]:
+    """Lend the session to a test: undo its settings and environment, drop its tables, stop its queries."""
+    settings, environment = session.conf.getAll, dict(session.sparkContext.environment)
+    carry_environment(session)
+    try:
+        yield session
+    finally:
+        for query in session.streams.active:
+            query.stop()
+        now = session.conf.getAll
+        for name in now.keys() - settings.keys():
+            session.conf.unset(name)
+        for name, value in settings.items():
+            if now.get(name) != value:
+                session.conf.set(name, value)
+        for table in session.catalog.listTables():
+            session.sql(f"DROP {'VIEW' if table.isTemporary else 'TABLE'} IF EXISTS `{table.name}`")
+        _set_environment(session, environment)
+
+
+@contextmanager
+def processes_with(session: SparkSession, **variables: str) -> Iterator[None]:
+    """Give the Python processes that Spark starts more variables, which begin with HEADRACE_."""
+    before = dict(session.sparkContext.environment)
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in variables.items():
+            environment.setenv(name, value)
+        carry_environment(session)
+    try:
+        yield
+    finally:
+        _set_environment(session, before)
+
+
+def _set_environment(session: SparkSession, environment: dict[str, str]) -> None:
+    known = session.sparkContext.environment
+    if known != environment:
+        known.clear()
+        known.update(environment)
+        # A registered format keeps the environment of its registration.
+        for source in (headrace.HeadraceDataSource, headrace.TablestoreDataSource, headrace.YtDataSource):
+            session.dataSource.register(source)

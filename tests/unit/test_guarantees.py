@@ -1,0 +1,107 @@
+"""Every promise of docs/guarantees.md names tests that are there, and one at least that `make test` runs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from headrace.failpoints import POINTS
+
+TESTS = Path(__file__).parents[1]
+PAGE = TESTS.parent / "docs" / "guarantees.md"
+# Marks of tests that `make test` leaves out.
+SLOW = ("storm", "soak")
+# The test that kills a pipeline at each failpoint.
+KILLS = "conformance/test_failpoints.py"
+
+
+class Promise(NamedTuple):
+    """A row of one of the page's tables, and the tests that it names as ``file`` or ``file::function``."""
+
+    text: str
+    tests: tuple[str, ...]
+
+
+def promises(page: str) -> list[Promise]:
+    """Return the promises of a page: the rows of the tables whose last column is called ``test``."""
+    found: list[Promise] = []
+    inside = False
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if not cells:
+            inside = False
+        elif cells[-1] == "test":
+            inside = True
+        elif inside and set(line) - set("|- "):
+            found.append(Promise(cells[0], named_tests(cells[-1])))
+    return found
+
+
+def named_tests(cell: str) -> tuple[str, ...]:
+    """Return the tests that a cell names: ``::function`` is one of the file before it, a failpoint names `KILLS`."""
+    names: list[str] = []
+    for name in re.findall(r"`([^`]+)`", cell):
+        if name in POINTS:
+            names.append(KILLS)
+            continue
+        names.append(names[-1].partition("::")[0] + name if name.startswith("::") and names else name)
+    return tuple(names)
+
+
+@cache
+def functions_of(file: str) -> dict[str, bool]:
+    """Return the tests of a file, and whether `make test` runs each of them."""
+    tree = ast.parse((TESTS / file).read_text())
+    marks = " ".join(ast.unparse(node) for node in tree.body if "pytestmark" in ast.unparse(node)[:12])
+    return {
+        node.name: not any(f"mark.{slow}" in marks + " ".join(map(ast.unparse, node.decorator_list)) for slow in SLOW)
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+
+
+def faults(promise: Promise) -> list[str]:
+    """Return what is wrong with the tests that a promise names."""
+    if not promise.tests:
+        return ["names no test"]
+    found, quick = [], False
+    for name in promise.tests:
+        file, _, function = name.partition("::")
+        if not (TESTS / file).is_file():
+            found.append(f"there is no file {file}")
+        elif function and function not in functions_of(file):
+            found.append(f"there is no test {name}")
+        else:
+            # A file counts as a whole: a storm is not quick because the file also tests its oracle.
+            quick = quick or (functions_of(file)[function] if function else all(functions_of(file).values()))
+    return found if found or quick else ["names only tests that `make test` leaves out"]
+
+
+@pytest.mark.parametrize("promise", promises(PAGE.read_text()), ids=lambda promise: promise.text[:60])
+def test_each_promise_names_tests_and_a_quick_one_among_them(promise: Promise) -> None:
+    assert faults(promise) == []
+
+
+def test_the_page_says_what_is_promised_at_each_failpoint() -> None:
+    page = PAGE.read_text()
+    assert [point for point in POINTS if f"`{point}`" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "fault"),
+    [
+        ("none", "names no test"),
+        ("`unit/test_nowhere.py`", "there is no file unit/test_nowhere.py"),
+        ("`unit/test_guarantees.py::test_nothing`", "there is no test unit/test_guarantees.py::test_nothing"),
+        ("`chaos/test_queue_kills.py`", "names only tests that `make test` leaves out"),
+        ("`chaos/test_soak.py`", "names only tests that `make test` leaves out"),
+    ],
+)
+def test_a_promise_without_a_quick_test_is_found(cell: str, fault: str) -> None:
+    (promise,) = promises(f"| promise | how | test |\n|---|---|---|\n| all is well | somehow | {cell} |\n")
+    assert faults(promise) == [fault]
