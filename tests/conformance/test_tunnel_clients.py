@@ -16,7 +16,7 @@ from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.leases import Lease, LeaseStatus, Saved
 from headrace.model import FINISHED, INITIAL_BATCH, ChangeOp, Channel, ChannelState
 from headrace.ports import Store, Table, Tunnel, TunnelClient
-from headrace.tunnel import ChangeBatch, TunnelWorker
+from headrace.workers import ChangeBatch, TunnelWorker
 from tests.conformance.reading import Change, read_batch, state_of, unpack
 from tests.conformance.stores import Place
 

@@ -9,7 +9,7 @@ import pytest
 from headrace.errors import DataLossError, StoreBusyError
 from headrace.leases import Lease, LeaseStatus, Saved
 from headrace.model import FINISHED, Changes, Page, Position
-from headrace.tunnel.held import FIRST_PAUSE, LONGEST_PAUSE, READ_AHEAD_PAGES, HeldChannel
+from headrace.workers.held import FIRST_PAUSE, LONGEST_PAUSE, READ_AHEAD_PAGES, HeldChannel
 
 START = Position("0")
 

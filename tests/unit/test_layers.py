@@ -29,7 +29,7 @@ GROUND = {
 } | {
     "wire",
     "shapes",
-    "tunnel",
+    "workers",
 }
 ALLOWED = {
     "stores": GROUND,

@@ -22,7 +22,7 @@ from headrace.leases import Lease
 from headrace.model import INITIAL_BATCH
 from headrace.ports import Store, Table, Tunnel
 from headrace.stores.embedded.tunnel_clients import EmbeddedTunnelClient
-from headrace.tunnel import ChangeBatch, TunnelWorker, engine
+from headrace.workers import ChangeBatch, TunnelWorker, engine
 
 DEADLINE = 30.0
 

@@ -23,7 +23,7 @@ from headrace.ports.arguments import Port
 from headrace.ports.tables import Table
 
 if TYPE_CHECKING:
-    from headrace.tunnel import TunnelWorker
+    from headrace.workers import TunnelWorker
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ class Tunnel(Port):
             idle: at the end of what is there, ``wait`` for more, or ``stop`` once the whole tunnel is read and saved,
                 by this worker or by others.
         """
-        from headrace.tunnel import TunnelWorker
+        from headrace.workers import TunnelWorker
 
         return TunnelWorker(
             self,

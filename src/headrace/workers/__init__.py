@@ -3,6 +3,6 @@
 `headrace.ports.Tunnel.consume` makes one. It works on what every store's tunnels can do, and knows no store.
 """
 
-from headrace.tunnel.worker import ChangeBatch, TunnelWorker
+from headrace.workers.worker import ChangeBatch, TunnelWorker
 
 __all__ = ["ChangeBatch", "TunnelWorker"]

@@ -18,8 +18,8 @@ from headrace.errors import ClientGoneError, DataLossError, HeadraceError, NotFo
 from headrace.leases import Lease, LeaseStatus
 from headrace.model import FINISHED, ChannelState, Page, Position
 from headrace.ports import Tunnel, TunnelClient
-from headrace.tunnel.held import FIRST_PAUSE, LONGEST_PAUSE, HeldChannel
-from headrace.tunnel.pages import cut
+from headrace.workers.held import FIRST_PAUSE, LONGEST_PAUSE, HeldChannel
+from headrace.workers.pages import cut
 
 _READERS = 4
 # A page of so many rows is taken for full, whatever more was asked for: services have limits of their own.

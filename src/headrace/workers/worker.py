@@ -15,7 +15,7 @@ from headrace.errors import OptionError
 from headrace.model import Changes, Position, TableSchema, columns_of
 from headrace.ports import Tunnel
 from headrace.shapes import ChangeShape
-from headrace.tunnel.engine import Engine, Pace
+from headrace.workers.engine import Engine, Pace
 
 IDLE = ("wait", "stop")
 _HEARTBEAT_SECONDS = 5.0
