@@ -15,8 +15,8 @@ from headrace.endpoints.tablestore import tunnels_api as tunnels
 from headrace.endpoints.tablestore.instances import Instance
 from headrace.endpoints.tablestore.spans import SPANS_TABLE
 from headrace.errors import NotFoundError
-from headrace.model import INITIAL_BATCH, BatchPlan
 from headrace.stores.embedded.tunnel import EmbeddedTunnel
+from headrace.tunnels.records import INITIAL_BATCH, BatchPlan
 from headrace.wire.tablestore import table_pb2
 from headrace.wire.tablestore import tunnel_pb2 as pb
 from tests.unit.endpoint_service import NOBODY, Service, read_all, refused, rows_of, values

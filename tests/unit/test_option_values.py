@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import HeadraceError, OptionError
-from headrace.model import RowChange, Start, StartKind
+from headrace.model import RowChange
 from headrace.spark.option_values import (
     Kind,
     boolean,
@@ -24,6 +24,7 @@ from headrace.spark.option_values import (
     ypath,
 )
 from headrace.spark.options import OPTIONS_OF, Option, Settings
+from headrace.tunnels.values import Start, StartKind
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "options.md").read_text()

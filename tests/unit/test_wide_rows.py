@@ -70,7 +70,7 @@ class Faces:
         yield "update a cell", lambda: table.update({"id": 1, "c1": "y"})
         yield "delete", lambda: table.delete({"id": 1})
         yield "describe", lambda: table.describe()
-        ((channel, position),) = tunnel.start_positions(headrace.model.Start.parse("earliest")).items()
+        ((channel, position),) = tunnel.start_positions(headrace.tunnels.values.Start.parse("earliest")).items()
         yield "read changes", lambda: tunnel.read(channel, position, 100)
         changes = tunnel.read(channel, position, 100).changes
         schema = table.schema

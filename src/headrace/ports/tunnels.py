@@ -8,19 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.leases import Lease, LeaseStatus, Saved
-from headrace.model import (
-    Backlog,
-    BatchPlan,
-    Channel,
-    ChannelEnd,
-    Page,
-    Position,
-    Start,
-    TunnelKind,
-)
 from headrace.ports.arguments import Port
 from headrace.ports.tables import Table
+from headrace.tunnels.leases import Lease, LeaseStatus, Saved
+from headrace.tunnels.records import BatchPlan, ChannelEnd
+from headrace.tunnels.values import Backlog, Channel, Page, Position, Start, TunnelKind
 
 if TYPE_CHECKING:
     from headrace.workers import TunnelWorker

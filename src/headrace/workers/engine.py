@@ -15,9 +15,9 @@ from collections import deque
 from typing import NamedTuple
 
 from headrace.errors import ClientGoneError, DataLossError, HeadraceError, NotFoundError, SequenceNumberError
-from headrace.leases import Lease, LeaseStatus
-from headrace.model import FINISHED, ChannelState, Page, Position
 from headrace.ports import Tunnel, TunnelClient
+from headrace.tunnels.leases import Lease, LeaseStatus
+from headrace.tunnels.values import FINISHED, ChannelState, Page, Position
 from headrace.workers.held import FIRST_PAUSE, LONGEST_PAUSE, HeldChannel
 from headrace.workers.pages import cut
 

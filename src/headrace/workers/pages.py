@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.model import Page, Position
 from headrace.ports import Tunnel
+from headrace.tunnels.values import Page, Position
 
 
 def cut(tunnel: Tunnel, channel: str, start: Position, page: Page, most: int) -> Iterator[Page]:

@@ -12,9 +12,10 @@ from typing import Self
 import pyarrow as pa
 
 from headrace.errors import OptionError
-from headrace.model import Changes, Position, TableSchema, columns_of
+from headrace.model import Changes, TableSchema, columns_of
 from headrace.ports import Tunnel
 from headrace.shapes import ChangeShape
+from headrace.tunnels.values import Position
 from headrace.workers.engine import Engine, Pace
 
 IDLE = ("wait", "stop")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from headrace.endpoints.tablestore.errors import invalid
 from headrace.errors import NotFoundError
-from headrace.model import Start, StartKind
+from headrace.tunnels.values import Start, StartKind
 from headrace.wire.tablestore import tunnel_pb2 as pb
 
 if TYPE_CHECKING:

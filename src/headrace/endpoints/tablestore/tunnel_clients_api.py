@@ -23,10 +23,11 @@ from headrace.endpoints.tablestore.schema import layout_of
 from headrace.endpoints.tablestore.tunnel_errors import client_gone, expired, missing, translated, trimmed
 from headrace.endpoints.tablestore.tunnels_api import is_expired, tunnel_of
 from headrace.errors import ClientGoneError, DataLossError
-from headrace.leases import Lease, LeaseStatus, Saved
-from headrace.model import FINISHED, ChannelKind, Page, Position, TableSchema, TunnelKind, columns_of
+from headrace.model import TableSchema, columns_of
 from headrace.ports import Tunnel
 from headrace.stores.embedded.tokens import row_of, row_position
+from headrace.tunnels.leases import Lease, LeaseStatus, Saved
+from headrace.tunnels.values import FINISHED, ChannelKind, Page, Position, TunnelKind
 from headrace.wire.tablestore import tunnel_pb2 as pb
 from headrace.wire.tablestore.limits import HEARTBEAT_TIMEOUT, MAX_PAGE_ROWS
 

@@ -24,9 +24,9 @@ from headrace.endpoints.tablestore.spans import Span
 from headrace.endpoints.tablestore.tables_api import enable_stream
 from headrace.endpoints.tablestore.tunnel_errors import missing, translated
 from headrace.errors import DataLossError, NotFoundError
-from headrace.model import FINISHED, Channel, ChannelKind, ChannelState, TunnelKind
 from headrace.ports import Tunnel, TunnelDescription
 from headrace.stores.embedded.tunnel import EmbeddedTunnel
+from headrace.tunnels.values import FINISHED, Channel, ChannelKind, ChannelState, TunnelKind
 from headrace.wire.tablestore import tunnel_pb2 as pb
 
 _MAX_NAME = 255

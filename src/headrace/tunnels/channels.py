@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from headrace.model import ChannelState
+from headrace.tunnels.values import ChannelState
 
 
 def channel_states(parents: Mapping[str, Sequence[str]], finished: Collection[str]) -> dict[str, ChannelState]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from headrace.errors import NotFoundError, OptionError
-from headrace.model import Start, StartKind, TunnelKind
+from headrace.tunnels.values import Start, StartKind, TunnelKind
 
 _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 _T = TypeVar("_T")

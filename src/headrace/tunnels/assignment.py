@@ -1,7 +1,7 @@
 """The rules by which clients share the channels of a tunnel. Pure, and the same for every store that keeps leases.
 
-A store keeps a `Holding` for each channel and a `ClientLife` for each client, and calls `heartbeat` with them, in one
-transaction, for each heartbeat. What comes of it:
+A store keeps an `Assignment` for each channel and a `ClientLife` for each client, and calls `rebalance` with them, in
+one transaction, for each heartbeat. What comes of it:
 
 * A channel belongs to one client or to none. It is taken from a live client only by asking (CLOSING) and hearing that
   it was given back (CLOSE). A client that is silent for its time-out, or does not answer for as long, loses it.
@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from headrace.leases import Lease, LeaseStatus
-from headrace.model import ChannelState
+from headrace.tunnels.leases import Lease, LeaseStatus
+from headrace.tunnels.values import ChannelState
 
 # Versions are 64-bit numbers on the wire; a client must not be able to use them up.
 _MAX_VERSION = 1 << 62
@@ -33,7 +33,7 @@ class ClientLife:
 
 
 @dataclass(frozen=True)
-class Holding:
+class Assignment:
     """What the tunnel knows of a channel: how it stands since when, and who has it.
 
     ``version`` rises whenever the status or the client changes. A channel has a client while OPEN or CLOSING only.
@@ -44,36 +44,36 @@ class Holding:
     client: str | None = None
     since: float = 0.0
 
-    def becomes(self, status: LeaseStatus, client: str | None, now: float) -> Holding:
-        """Return the holding after a change."""
-        return Holding(status, self.version + 1, client, now)
+    def becomes(self, status: LeaseStatus, client: str | None, now: float) -> Assignment:
+        """Return the assignment after a change."""
+        return Assignment(status, self.version + 1, client, now)
 
 
-def heartbeat(
+def rebalance(
     channels: Mapping[str, ChannelState],
-    holdings: Mapping[str, Holding],
+    assignments: Mapping[str, Assignment],
     clients: Mapping[str, ClientLife],
     client: str,
     report: Sequence[Lease],
     now: float,
     suspended: Collection[str] = (),
-) -> dict[str, Holding]:
+) -> dict[str, Assignment]:
     """Return how all channels stand after a client's heartbeat.
 
     Args:
         channels: the tunnel's channels in creation order, with their states after all that was saved.
-        holdings: how they stood; a channel that nobody ever had may be missing.
+        assignments: how they stood; a channel that nobody ever had may be missing.
         clients: all clients that take part, this one included; those that are gone at ``now`` lose their channels.
         report: how the client sees its channels.
         suspended: channels that nobody is to have; who has one is asked to give it back.
     """
-    heard = dict(holdings)
+    heard = dict(assignments)
     for lease in report:
         held = heard.get(lease.channel)
         if held is not None and held.client == client and held.version < lease.version < _MAX_VERSION:
             heard[lease.channel] = _as_reported(held, lease, now)
     settled = {
-        channel: _settled(state, heard.get(channel, Holding()), clients, now) for channel, state in channels.items()
+        channel: _settled(state, heard.get(channel, Assignment()), clients, now) for channel, state in channels.items()
     }
     live = sorted(name for name, life in clients.items() if not life.gone(now))
     for channel in suspended:
@@ -83,19 +83,19 @@ def heartbeat(
     return _spread(settled, shared, live, now)
 
 
-def leases_of(holdings: Mapping[str, Holding], client: str) -> list[Lease]:
+def leases_of(assignments: Mapping[str, Assignment], client: str) -> list[Lease]:
     """Return the channels that a client has: the answer to its heartbeat."""
-    return [Lease(channel, held.version, held.status) for channel, held in holdings.items() if held.client == client]
+    return [Lease(channel, held.version, held.status) for channel, held in assignments.items() if held.client == client]
 
 
-def _as_reported(held: Holding, lease: Lease, now: float) -> Holding:
+def _as_reported(held: Assignment, lease: Lease, now: float) -> Assignment:
     if lease.status in (LeaseStatus.CLOSE, LeaseStatus.TERMINATED):
         # If it says TERMINATED and has not saved the end, somebody has to read the rest: it is given back.
-        return Holding(LeaseStatus.CLOSE, lease.version, None, now)
+        return Assignment(LeaseStatus.CLOSE, lease.version, None, now)
     return replace(held, version=lease.version)
 
 
-def _settled(state: ChannelState, held: Holding, clients: Mapping[str, ClientLife], now: float) -> Holding:
+def _settled(state: ChannelState, held: Assignment, clients: Mapping[str, ClientLife], now: float) -> Assignment:
     """Return a channel without a client that has no right to it any more."""
     if state is ChannelState.FINISHED:
         done = held.status is LeaseStatus.TERMINATED
@@ -110,15 +110,15 @@ def _settled(state: ChannelState, held: Holding, clients: Mapping[str, ClientLif
 
 
 def _spread(
-    holdings: dict[str, Holding], channels: Sequence[str], clients: Sequence[str], now: float
-) -> dict[str, Holding]:
+    assignments: dict[str, Assignment], channels: Sequence[str], clients: Sequence[str], now: float
+) -> dict[str, Assignment]:
     """Give open channels that nobody has to clients, and ask those for some that have too many."""
     if not clients:
-        return holdings
+        return assignments
     kept: dict[str, list[str]] = {client: [] for client in clients}
     free: list[str] = []
     for channel in channels:
-        held = holdings[channel]
+        held = assignments[channel]
         if held.client is None:
             free.append(channel)
         elif held.status is LeaseStatus.OPEN:
@@ -127,12 +127,12 @@ def _spread(
     each, odd = divmod(len(channels), len(clients))
     most_first = sorted(clients, key=lambda client: -len(kept[client]))
     due = {client: each + (place < odd) for place, client in enumerate(most_first)}
-    spread = dict(holdings)
+    spread = dict(assignments)
     for client in clients:
         for channel in kept[client][due[client] :]:
-            spread[channel] = holdings[channel].becomes(LeaseStatus.CLOSING, client, now)
+            spread[channel] = assignments[channel].becomes(LeaseStatus.CLOSING, client, now)
     for channel in free:
         client = max(clients, key=lambda client: due[client] - len(kept[client]))
         kept[client].append(channel)
-        spread[channel] = holdings[channel].becomes(LeaseStatus.OPEN, client, now)
+        spread[channel] = assignments[channel].becomes(LeaseStatus.OPEN, client, now)
     return spread

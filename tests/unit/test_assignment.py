@@ -1,4 +1,4 @@
-"""The sharing of channels against a simulator: one client to a channel, none left out, shares that are even."""
+"""The assignment of channels against a simulator: one client to a channel, none left out, shares that are even."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headrace.leases import Lease, LeaseStatus
-from headrace.model import ChannelState
-from headrace.sharing import ClientLife, Holding, heartbeat, leases_of
+from headrace.tunnels.assignment import Assignment, ClientLife, leases_of, rebalance
+from headrace.tunnels.leases import Lease, LeaseStatus
+from headrace.tunnels.values import ChannelState
 
 OPEN, WAITING, FINISHED = ChannelState.OPEN, ChannelState.WAITING, ChannelState.FINISHED
 TIMEOUT = 10.0
 
 
-def holders(holdings: dict[str, Holding]) -> dict[str, str | None]:
-    return {channel: held.client for channel, held in holdings.items()}
+def holders(assignments: dict[str, Assignment]) -> dict[str, str | None]:
+    return {channel: held.client for channel, held in assignments.items()}
 
 
-def share(names: Iterable[str], **clients: float) -> dict[str, Holding]:
+def share(names: Iterable[str], **clients: float) -> dict[str, Assignment]:
     """Share open channels among clients, each heard of at a time."""
     lives = {client: ClientLife(seen, TIMEOUT) for client, seen in clients.items()}
-    return heartbeat(dict.fromkeys(names, OPEN), {}, lives, "a", [], now=0.0)
+    return rebalance(dict.fromkeys(names, OPEN), {}, lives, "a", [], now=0.0)
 
 
 class Simulator(RuleBasedStateMachine):
@@ -33,7 +33,7 @@ class Simulator(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.channels: dict[str, ChannelState] = {"c0": OPEN, "c1": OPEN, "c2": OPEN}
-        self.holdings: dict[str, Holding] = {}
+        self.assignments: dict[str, Assignment] = {}
         self.clients: dict[str, ClientLife] = {}
         self.views: dict[str, dict[str, Lease]] = {}
         self.overdue: set[tuple[str, str]] = set()
@@ -51,18 +51,18 @@ class Simulator(RuleBasedStateMachine):
                     view[channel] = Lease(channel, lease.version + 1, LeaseStatus.TERMINATED)
                 elif lease.status is LeaseStatus.CLOSING:
                     view[channel] = Lease(channel, lease.version + 1, LeaseStatus.CLOSE)
-        before = self.holdings
-        self.holdings = heartbeat(self.channels, before, self.clients, client, list(view.values()), self.now)
-        assert list(self.holdings) == list(self.channels)
+        before = self.assignments
+        self.assignments = rebalance(self.channels, before, self.clients, client, list(view.values()), self.now)
+        assert list(self.assignments) == list(self.channels)
         for channel, held in before.items():
-            after = self.holdings[channel]
+            after = self.assignments[channel]
             assert after.version >= held.version
             if (after.client, after.status) != (held.client, held.status):
                 assert after.version > held.version
             if held.status is LeaseStatus.CLOSING and after.client != held.client and held.client in self.live():
                 self.overdue.add((held.client, channel))
         if heard:
-            answer = {lease.channel: lease for lease in leases_of(self.holdings, client)}
+            answer = {lease.channel: lease for lease in leases_of(self.assignments, client)}
             self.views[client] = {
                 channel: max(lease, view.get(channel, lease), key=lambda one: one.version)
                 for channel, lease in answer.items()
@@ -113,7 +113,7 @@ class Simulator(RuleBasedStateMachine):
 
     @invariant()
     def only_open_channels_have_clients(self) -> None:
-        for channel, held in self.holdings.items():
+        for channel, held in self.assignments.items():
             assert (held.client is not None) == (held.status in (LeaseStatus.OPEN, LeaseStatus.CLOSING))
             if self.channels[channel] is WAITING:
                 assert held.client is None
@@ -121,7 +121,7 @@ class Simulator(RuleBasedStateMachine):
     @invariant()
     def in_the_end_every_open_channel_is_read_and_the_shares_are_even(self) -> None:
         calm = Simulator.__new__(Simulator)
-        calm.now, calm.channels, calm.holdings = self.now, dict(self.channels), dict(self.holdings)
+        calm.now, calm.channels, calm.assignments = self.now, dict(self.channels), dict(self.assignments)
         calm.clients, calm.overdue = dict(self.clients), set(self.overdue)
         calm.views = {client: dict(view) for client, view in self.views.items()}
         staying = calm.live()
@@ -133,16 +133,16 @@ class Simulator(RuleBasedStateMachine):
             open_channels = [channel for channel, state in calm.channels.items() if state is OPEN]
             shares = dict.fromkeys(staying, 0)
             for channel in open_channels:
-                held = calm.holdings[channel]
+                held = calm.assignments[channel]
                 assert held.status is LeaseStatus.OPEN
                 assert held.client is not None
                 shares[held.client] += 1
                 assert calm.views[held.client][channel].status is LeaseStatus.OPEN
             assert max(shares.values()) - min(shares.values()) <= 1
-            settled = calm.holdings
+            settled = calm.assignments
             for client in staying:
                 calm.beat(client)
-            assert calm.holdings == settled
+            assert calm.assignments == settled
 
 
 TestSimulator = Simulator.TestCase
@@ -150,7 +150,7 @@ TestSimulator = Simulator.TestCase
 
 def test_one_client_gets_everything_that_is_open() -> None:
     channels = {"base": FINISHED, "now": OPEN, "later": WAITING}
-    after = heartbeat(channels, {}, {"a": ClientLife(0.0, TIMEOUT)}, "a", [], now=0.0)
+    after = rebalance(channels, {}, {"a": ClientLife(0.0, TIMEOUT)}, "a", [], now=0.0)
     assert holders(after) == {"base": None, "now": "a", "later": None}
     assert leases_of(after, "a") == [Lease("now", 1, LeaseStatus.OPEN)]
 
@@ -158,11 +158,11 @@ def test_one_client_gets_everything_that_is_open() -> None:
 def test_a_second_client_gets_half_once_the_first_has_given_it_back() -> None:
     clients = {"a": ClientLife(0.0, TIMEOUT), "b": ClientLife(0.0, TIMEOUT)}
     channels = dict.fromkeys("wxyz", OPEN)
-    asked = heartbeat(channels, share("wxyz", a=0.0), clients, "b", [], now=1.0)
+    asked = rebalance(channels, share("wxyz", a=0.0), clients, "b", [], now=1.0)
     assert leases_of(asked, "b") == []
     assert [held.status for held in asked.values()] == [LeaseStatus.OPEN] * 2 + [LeaseStatus.CLOSING] * 2
     report = [Lease("y", 3, LeaseStatus.CLOSE), Lease("z", 2, LeaseStatus.CLOSING)]
-    given = heartbeat(channels, asked, clients, "a", report, now=2.0)
+    given = rebalance(channels, asked, clients, "a", report, now=2.0)
     assert holders(given) == {"w": "a", "x": "a", "y": "b", "z": "a"}
 
 
@@ -172,46 +172,48 @@ def test_the_channels_of_a_client_that_is_gone_go_to_the_others() -> None:
     assert sorted(filter(None, holders(both).values())) == ["a", "a", "b", "b"]
     later = TIMEOUT + 1
     clients["b"] = ClientLife(later, TIMEOUT)
-    after = heartbeat(dict.fromkeys("wxyz", OPEN), both, clients, "b", [], now=later)
+    after = rebalance(dict.fromkeys("wxyz", OPEN), both, clients, "b", [], now=later)
     assert set(holders(after).values()) == {"b"}
 
 
 def test_a_client_that_never_gives_a_channel_back_loses_it_after_its_timeout() -> None:
     channels = dict.fromkeys("xy", OPEN)
-    holdings = heartbeat(channels, share("xy", a=0.0), {"a": ClientLife(0, 10), "b": ClientLife(0, 10)}, "b", [], 0.0)
+    assignments = rebalance(
+        channels, share("xy", a=0.0), {"a": ClientLife(0, 10), "b": ClientLife(0, 10)}, "b", [], 0.0
+    )
     for now in (5.0, 10.0, 11.0):
         clients = {"a": ClientLife(now, TIMEOUT), "b": ClientLife(now, TIMEOUT)}
-        holdings = heartbeat(channels, holdings, clients, "b", [], now)
-        assert holders(holdings)["y"] == ("b" if now > TIMEOUT else "a")
-    assert leases_of(holdings, "a") == [Lease("x", 1, LeaseStatus.OPEN)]
+        assignments = rebalance(channels, assignments, clients, "b", [], now)
+        assert holders(assignments)["y"] == ("b" if now > TIMEOUT else "a")
+    assert leases_of(assignments, "a") == [Lease("x", 1, LeaseStatus.OPEN)]
 
 
 def test_an_end_that_was_not_saved_is_no_end() -> None:
     clients = {"a": ClientLife(0.0, TIMEOUT)}
     report = [Lease("x", 2, LeaseStatus.TERMINATED)]
-    after = heartbeat({"x": OPEN}, share("x", a=0.0), clients, "a", report, now=0.0)
-    assert after["x"] == Holding(LeaseStatus.OPEN, 3, "a", 0.0)
+    after = rebalance({"x": OPEN}, share("x", a=0.0), clients, "a", report, now=0.0)
+    assert after["x"] == Assignment(LeaseStatus.OPEN, 3, "a", 0.0)
 
 
 @pytest.mark.parametrize("version", [-1, 0, 1, 1 << 62, (1 << 63) - 1])
 def test_reports_of_old_or_impossible_versions_change_nothing(version: int) -> None:
     before = share("x", a=0.0)
     clients = {"a": ClientLife(0.0, TIMEOUT)}
-    assert heartbeat({"x": OPEN}, before, clients, "a", [Lease("x", version, LeaseStatus.CLOSE)], 0.0) == before
+    assert rebalance({"x": OPEN}, before, clients, "a", [Lease("x", version, LeaseStatus.CLOSE)], 0.0) == before
 
 
 def test_a_client_cannot_give_away_what_another_has() -> None:
     before = share("x", a=0.0)
     clients = {"a": ClientLife(0.0, TIMEOUT), "b": ClientLife(0.0, TIMEOUT)}
     report = [Lease("x", 9, LeaseStatus.CLOSE), Lease("unknown", 1, LeaseStatus.OPEN)]
-    assert heartbeat({"x": OPEN}, before, clients, "b", report, 0.0) == before
+    assert rebalance({"x": OPEN}, before, clients, "b", report, 0.0) == before
 
 
 def test_a_suspended_channel_is_asked_back_and_given_to_nobody() -> None:
     channels, clients = dict.fromkeys("xy", OPEN), {"a": ClientLife(0.0, TIMEOUT)}
-    asked = heartbeat(channels, share("xy", a=0.0), clients, "a", [], 0.0, suspended={"x"})
-    assert asked["x"] == Holding(LeaseStatus.CLOSING, 2, "a", 0.0)
+    asked = rebalance(channels, share("xy", a=0.0), clients, "a", [], 0.0, suspended={"x"})
+    assert asked["x"] == Assignment(LeaseStatus.CLOSING, 2, "a", 0.0)
     report = [Lease("x", 3, LeaseStatus.CLOSE)]
-    given_back = heartbeat(channels, asked, clients, "a", report, 0.0, suspended={"x"})
+    given_back = rebalance(channels, asked, clients, "a", report, 0.0, suspended={"x"})
     assert holders(given_back) == {"x": None, "y": "a"}
-    assert holders(heartbeat(channels, given_back, clients, "a", [], 0.0)) == {"x": "a", "y": "a"}
+    assert holders(rebalance(channels, given_back, clients, "a", [], 0.0)) == {"x": "a", "y": "a"}

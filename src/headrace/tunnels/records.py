@@ -1,14 +1,61 @@
-"""Recorded batches as text: what a batch reads, and where it ended. Every store with a meta table keeps them so."""
+"""The records of a batch: its plan, and where it ended in each channel. As values, and as the JSON that stores keep."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.errors import StoreDamagedError
-from headrace.model import BatchPlan, ChannelEnd, ChannelPlan, Position
+from headrace.tunnels.values import Position
 
 _FORMAT = 1
+
+
+@dataclass(frozen=True)
+class ChannelEnd:
+    """Where a batch ended in a channel, and how many rows it had from there: with the start, the batch's content."""
+
+    position: Position
+    rows: int
+
+
+@dataclass(frozen=True)
+class ChannelPlan:
+    """One channel's part in a batch: where it starts, how many rows it may give, where it must stop.
+
+    ``max_rows`` None is no limit; with 0 the channel is not read in this batch and keeps its position.
+    """
+
+    channel: str
+    start: Position
+    max_rows: int | None = None
+    until: Position | None = None
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """What a batch reads, fixed before Spark learns of the batch.
+
+    Attributes:
+        batch: the batch id, a UUID.
+        previous: the batch id that it follows, or `INITIAL_BATCH`.
+        channels: the channels that it reads.
+        finished: channels that are read to their end, until the store says so too.
+    """
+
+    batch: str
+    previous: str
+    channels: tuple[ChannelPlan, ...]
+    finished: tuple[str, ...] = field(default=())
+
+    def __iter__(self) -> Iterator[ChannelPlan]:
+        return iter(self.channels)
+
+
+INITIAL_BATCH = "00000000-0000-0000-0000-000000000000"
+"""The batch id before the first: its positions follow from the start position and the tunnel."""
 
 
 def plan_to_json(plan: BatchPlan) -> str:

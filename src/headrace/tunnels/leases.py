@@ -1,11 +1,11 @@
-"""How the clients of a tunnel share its channels: what a lease is. Pure values; `headrace.sharing` has the rules."""
+"""How the clients of a tunnel share its channels: what a lease is. `headrace.tunnels.assignment` has the rules."""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
 
-from headrace.model import Position
+from headrace.tunnels.values import Position
 
 
 class LeaseStatus(enum.StrEnum):
