@@ -22,7 +22,7 @@ from headrace.feeds.reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.model import RowChange
 from headrace.ports import Advance, Append, Staged, Store, Write
-from headrace.queues import TABLET_INDEX
+from headrace.queues.columns import TABLET_INDEX
 from headrace.tunnels.records import INITIAL_BATCH
 from tests.conformance.queue_reading import data_in
 from tests.conformance.stores import Place

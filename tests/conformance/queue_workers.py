@@ -10,7 +10,7 @@ import pyarrow as pa
 from headrace.errors import DataLossError, OffsetConflictError
 from headrace.model import RowChange
 from headrace.ports import Advance, Append, Write
-from headrace.queues import RowRange
+from headrace.queues.values import RowRange
 from tests.conformance.queue_reading import Row, values
 from tests.conformance.stores import Place
 

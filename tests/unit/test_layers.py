@@ -17,7 +17,6 @@ GROUND = {
     "model",
     "column_limits",
     "tunnels",
-    "queue_requests",
     "ports",
     "queues",
     "rows",

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from headrace.errors import OptionError
 from headrace.model import RowChange
-from headrace.ports import QueueOptions
-from headrace.queue_requests import Route
-from headrace.queues import TABLET_INDEX, partition_of_keys
+from headrace.queues.columns import TABLET_INDEX
+from headrace.queues.validation import Route
+from headrace.queues.values import QueueOptions, partition_of_keys
 from headrace.stores.ytsaurus.queue_options import config_of, options_of
 from headrace.stores.ytsaurus.routing import in_partitions, routed
 from headrace.stores.ytsaurus.schemas import TableLayout

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import SchemaError, UnsupportedError
 from headrace.model import TableSchema
-from headrace.queues import QueueSchema
+from headrace.queues.columns import QueueSchema
 from headrace.stores.ytsaurus.schemas import (
     QueueLayout,
     TableLayout,

@@ -24,7 +24,8 @@ from headrace.feeds.limits import Limits, ages_matter, enough_rows, share_rows
 from headrace.feeds.queue_positions import QueueStart, check_positions, resolve_position
 from headrace.feeds.queue_reading import QueueRange, rows_left
 from headrace.ports import Consumer, Queue, Store
-from headrace.queues import Bounds, QueueSchema
+from headrace.queues.columns import QueueSchema
+from headrace.queues.values import Bounds
 from headrace.tunnels.values import Backlog, Start
 from headrace.types import type_name
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from headrace.errors import OptionError, SchemaError
 from headrace.model import Column, RowChange, RowSchema
 from headrace.ports import Append, Publisher, Staged, Store, Write
-from headrace.queues import (
+from headrace.queues.columns import (
     CUMULATIVE_DATA_WEIGHT,
     ROW_INDEX,
     SEQUENCE_NUMBER,

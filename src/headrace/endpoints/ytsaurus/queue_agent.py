@@ -16,7 +16,8 @@ from headrace.endpoints.ytsaurus.table_state import UNMOUNTED, Kind, Table
 from headrace.endpoints.ytsaurus.tablets import cell_of
 from headrace.endpoints.ytsaurus.values import time_text
 from headrace.ports import QueuePartition
-from headrace.queues import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, Bounds, Disposition, data_weights
+from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, data_weights
+from headrace.queues.values import Bounds, Disposition
 from headrace.stores.embedded import objects, queues, registration_rows
 from headrace.stores.embedded.pinned import PinnedDatabase
 from headrace.stores.embedded.queue import EmbeddedQueue

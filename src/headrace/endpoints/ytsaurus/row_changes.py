@@ -15,7 +15,7 @@ from headrace.endpoints.ytsaurus.row_locks import NO_HASHES, Hashes, Locked, Loc
 from headrace.endpoints.ytsaurus.table_objects import object_kind
 from headrace.endpoints.ytsaurus.table_state import MOUNTED, Table
 from headrace.model import RowChange
-from headrace.queues import TABLET_INDEX
+from headrace.queues.columns import TABLET_INDEX
 from headrace.stores.embedded import consumer_rows, objects, producer_rows, queues
 from headrace.stores.embedded.consumer_rows import ConsumerRow
 from headrace.stores.embedded.database import Database

@@ -12,7 +12,7 @@ from headrace.endpoints.ytsaurus.queue_pages import addressed, columns_of_queue,
 from headrace.endpoints.ytsaurus.table_layout import rows_of
 from headrace.endpoints.ytsaurus.table_state import Kind, Table
 from headrace.model import KeyRange, Predicate
-from headrace.queues import ROW_INDEX, TABLET_INDEX
+from headrace.queues.columns import ROW_INDEX, TABLET_INDEX
 from headrace.stores.embedded import consumer_rows, objects, producer_rows, registration_rows
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.queue import EmbeddedQueue

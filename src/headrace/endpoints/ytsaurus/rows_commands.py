@@ -23,7 +23,7 @@ from headrace.endpoints.ytsaurus.table_objects import SYSTEM_COLUMNS
 from headrace.endpoints.ytsaurus.table_state import Kind, Table
 from headrace.endpoints.ytsaurus.tablet_transactions import Change, check_timestamp, reading, write_in
 from headrace.model import RowChange
-from headrace.queues import TABLET_INDEX
+from headrace.queues.columns import TABLET_INDEX
 from headrace.stores.embedded.consumer_rows import ConsumerRow
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.queue import EmbeddedQueue

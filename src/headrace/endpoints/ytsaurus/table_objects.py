@@ -12,9 +12,10 @@ from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.parameters import is_boolean
 from headrace.endpoints.ytsaurus.table_state import Kind, Schema, Table
 from headrace.model import Column, KeyRange
-from headrace.ports import QueueOptions, TableOptions
-from headrace.queue_requests import changed_options
-from headrace.queues import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, QueueSchema
+from headrace.ports import TableOptions
+from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, QueueSchema
+from headrace.queues.validation import changed_options
+from headrace.queues.values import QueueOptions
 from headrace.stores.embedded import (
     consumer_rows,
     objects,

@@ -12,7 +12,7 @@ from headrace import failpoints
 from headrace.errors import PublicationError
 from headrace.model import RowChange
 from headrace.ports import Advance, Append, Publisher, Staged, Write
-from headrace.queue_requests import Route
+from headrace.queues.validation import Route
 from headrace.stores.embedded import consumers, queues, staging
 from headrace.stores.embedded.database import Database, stamp
 from headrace.stores.embedded.staging import BatchKey, StagePart

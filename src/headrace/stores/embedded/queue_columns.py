@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headrace.column_limits import check_columns
 from headrace.errors import OptionError
-from headrace.queues import CUMULATIVE_DATA_WEIGHT, QueueSchema, data_weights
+from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, QueueSchema, data_weights
 from headrace.stores.embedded import chunks, queues
 from headrace.stores.embedded.queue_rows import SYSTEM_COLUMN_WEIGHT, Layout
 

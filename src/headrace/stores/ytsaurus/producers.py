@@ -14,8 +14,9 @@ from yt.wrapper import YsonFormat
 from headrace.errors import OptionError, SessionEpochError, StoreBusyError, StoreError
 from headrace.model import Column, RowSchema
 from headrace.ports import Producer, Rows
-from headrace.queue_requests import Route, sequence_numbers
-from headrace.queues import SEQUENCE_NUMBER, ProducerSession, Pushed
+from headrace.queues.columns import SEQUENCE_NUMBER
+from headrace.queues.validation import Route, sequence_numbers
+from headrace.queues.values import ProducerSession, Pushed
 from headrace.rows import to_arrow
 from headrace.stores.ytsaurus import nodes, registrations, routing
 from headrace.stores.ytsaurus.connection import Connection, as_batch, parts

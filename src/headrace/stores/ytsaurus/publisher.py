@@ -21,7 +21,7 @@ from headrace import failpoints
 from headrace.errors import StoreBusyError
 from headrace.model import RowChange
 from headrace.ports import Advance, Append, Publisher, Staged, Write
-from headrace.queue_requests import Route
+from headrace.queues.validation import Route
 from headrace.rows import to_arrow
 from headrace.stores.ytsaurus import producers, works
 from headrace.stores.ytsaurus.connection import Connection

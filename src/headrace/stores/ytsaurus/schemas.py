@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import SchemaError, UnsupportedError
 from headrace.model import Column, RowSchema, TableSchema
-from headrace.queues import CUMULATIVE_DATA_WEIGHT, ROW_INDEX, TABLET_INDEX, TIMESTAMP, QueueSchema
+from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, ROW_INDEX, TABLET_INDEX, TIMESTAMP, QueueSchema
 from headrace.rows import to_column
 from headrace.stores.ytsaurus.connection import as_batch
 from headrace.types import check_nesting

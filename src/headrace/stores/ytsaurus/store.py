@@ -12,8 +12,9 @@ from headrace.cached import cached_property
 from headrace.column_limits import check_columns
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError, UnsupportedError
 from headrace.model import OPERATORS, TableSchema
-from headrace.ports import Capabilities, Files, Publisher, QueueOptions, Registration
-from headrace.queues import TIMESTAMP, QueueSchema
+from headrace.ports import Capabilities, Files, Publisher, Registration
+from headrace.queues.columns import TIMESTAMP, QueueSchema
+from headrace.queues.values import QueueOptions
 from headrace.stores.ytsaurus import nodes, registrations, tables
 from headrace.stores.ytsaurus.connection import Address, Connection
 from headrace.stores.ytsaurus.consumers import YtConsumer

@@ -14,8 +14,8 @@ from headrace.cached import cached_property
 from headrace.errors import PublicationError
 from headrace.model import RowChange
 from headrace.ports import Append, Staged, Write
-from headrace.queue_requests import Route
-from headrace.queues import TABLET_INDEX
+from headrace.queues.columns import TABLET_INDEX
+from headrace.queues.validation import Route
 from headrace.rows import to_arrow
 from headrace.stores.ytsaurus import producers
 from headrace.stores.ytsaurus.connection import ROWS_PER_REQUEST, ROWS_PER_TABLET, Connection, as_batch, parts

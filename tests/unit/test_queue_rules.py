@@ -14,15 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import SchemaError
-from headrace.queues import (
-    Bounds,
-    Disposition,
-    QueuePage,
-    QueueSchema,
-    data_weights,
-    partition_of_keys,
-    trim_target,
-)
+from headrace.queues.columns import QueueSchema, data_weights
+from headrace.queues.values import Bounds, Disposition, QueuePage, partition_of_keys, trim_target
 
 
 def test_writers_give_all_columns_but_those_of_the_system() -> None:

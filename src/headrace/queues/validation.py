@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from headrace.errors import OptionError, SequenceNumberError
 from headrace.option_names import check_names
-from headrace.ports import QueueOptions
-from headrace.queues import SEQUENCE_NUMBER
+from headrace.queues.columns import SEQUENCE_NUMBER
+from headrace.queues.values import QueueOptions
 
 _BEFORE_THE_FIRST = -1
 _LARGEST_NUMBER = 2**63 - 1
