@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import OptionError, SchemaError, UnsupportedError
-from headrace.model import RowChange
 from headrace.ports import Append, Queue, Store, Table, Write
+from headrace.tables.changes import RowChange
 from tests.conformance.queue_reading import rows_in
 from tests.conformance.stores import require
 

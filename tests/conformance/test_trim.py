@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import DataLossError
-from headrace.model import ChangeOp
 from headrace.ports import Store, Table
+from headrace.tables.changes import ChangeOp
 from headrace.tunnels.values import FINISHED, Start, StartKind
 from tests.conformance.reading import drain, only_channel, read_from, replay, state_of
 

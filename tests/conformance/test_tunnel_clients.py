@@ -13,8 +13,8 @@ import pytest
 from headrace.errors import ClientGoneError, NotFoundError, SequenceNumberError, TunnelTakenError
 from headrace.feeds.limits import Limits
 from headrace.feeds.tunnel_feed import TunnelFeed
-from headrace.model import ChangeOp
 from headrace.ports import Store, Table, Tunnel, TunnelClient
+from headrace.tables.changes import ChangeOp
 from headrace.tunnels.leases import Lease, LeaseStatus, Saved
 from headrace.tunnels.records import INITIAL_BATCH
 from headrace.tunnels.values import FINISHED, Channel, ChannelState

@@ -11,9 +11,9 @@ import pytest
 
 import headrace
 from headrace.errors import HeadraceError, OffsetConflictError, OptionError, StoreBusyError, StoreError
-from headrace.model import RowChange
 from headrace.ports import Advance, Append, Publisher, Queue, Store, Write
 from headrace.stores.ytsaurus import works, writing
+from headrace.tables.changes import RowChange
 from tests.conformance.queue_reading import consumer_of, data_in, values
 from tests.conformance.reading import rows_of
 from tests.interop.faulty_proxy import CUT_ANSWER, LOSE_ANSWER, LOSE_REQUEST, FaultyProxy, error, faulty_proxy

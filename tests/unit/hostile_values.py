@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.model import KeyRange, Predicate
+from headrace.tables.conditions import KeyRange, Predicate
 from headrace.tunnels.values import Position, Start, StartKind
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import DataLossError, StoreBusyError
-from headrace.model import Changes
+from headrace.tables.changes import Changes
 from headrace.tunnels.leases import Lease, LeaseStatus, Saved
 from headrace.tunnels.values import FINISHED, Page, Position
 from headrace.workers.held import FIRST_PAUSE, LONGEST_PAUSE, READ_AHEAD_PAGES, HeldChannel

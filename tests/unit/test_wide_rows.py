@@ -14,9 +14,9 @@ import headrace
 from headrace.endpoints.tablestore.instances import Instance
 from headrace.endpoints.tablestore.rows_api import get_row, put_row, update_row
 from headrace.endpoints.tablestore.tables_api import create_table
-from headrace.model import TableSchema
 from headrace.ports import Store
-from headrace.shapes import ChangeShape, TablestoreShape
+from headrace.tables.change_columns import ChangeShape, TablestoreShape
+from headrace.tables.schema import TableSchema
 from headrace.wire.plainbuffer.decoding import decode_records
 from headrace.wire.plainbuffer.encoding import encode_puts
 from headrace.wire.plainbuffer.rows import encode_row

@@ -111,7 +111,7 @@ def follow(store: Store, source: Tunnel, start: str, *, follow: bool) -> Iterato
         start: as `headrace.tunnels.values.Start.parse` reads it.
         follow: wait for more when all that is there has been read.
     """
-    from headrace.shapes import ChangeShape
+    from headrace.tables.change_columns import ChangeShape
     from headrace.tunnels.channels import channel_states
     from headrace.tunnels.values import FINISHED, ChannelState, Start, StartKind
 

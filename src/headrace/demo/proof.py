@@ -14,8 +14,8 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from headrace.model import ChangeOp, Changes
 from headrace.ports import Table, Tunnel
+from headrace.tables.changes import ChangeOp, Changes
 from headrace.tunnels.values import FINISHED, ChannelState
 
 WINDOW_MS = 30_000

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from headrace import failpoints
 from headrace.errors import DataLossError, LostRaceError
-from headrace.model import ChangeOp, Changes
 from headrace.ports import Tunnel
+from headrace.tables.changes import ChangeOp, Changes
 from headrace.tunnels.records import ChannelEnd, ChannelPlan
 from headrace.tunnels.values import FINISHED, Page, Position
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SchemaError
-from headrace.model import RowSchema, parse_columns
+from headrace.tables.schema import RowSchema, parse_columns
 from headrace.types import type_name
 
 TABLET_INDEX, ROW_INDEX = "$tablet_index", "$row_index"

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SchemaError, shown
-from headrace.model import Column, RowSchema
 from headrace.ports import Rows
 from headrace.rows.arrow_values import from_arrow
 from headrace.rows.python_values import from_python
 from headrace.rows.unfit import DoesNotFit
+from headrace.tables.schema import Column, RowSchema
 from headrace.types import type_name
 
 ColumnSet: TypeAlias = Literal["all", "given", "keys"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.errors import OptionError
 from headrace.feeds.queue_positions import parse_position
-from headrace.model import RowChange
+from headrace.tables.changes import RowChange
 from headrace.tunnels.values import Start
 from headrace.wire.ytsaurus.paths import PARTS, WHOLE, has_suffix
 

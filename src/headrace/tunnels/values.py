@@ -7,7 +7,7 @@ import enum
 from dataclasses import dataclass
 
 from headrace.errors import OptionError
-from headrace.model import Changes
+from headrace.tables.changes import Changes
 
 
 class TunnelKind(enum.StrEnum):

@@ -12,9 +12,10 @@ from typing import Self
 import pyarrow as pa
 
 from headrace.errors import OptionError
-from headrace.model import Changes, TableSchema, columns_of
 from headrace.ports import Tunnel
-from headrace.shapes import ChangeShape
+from headrace.tables.change_columns import ChangeShape
+from headrace.tables.changes import Changes
+from headrace.tables.schema import TableSchema, columns_of
 from headrace.tunnels.values import Position
 from headrace.workers.engine import Engine, Pace
 

@@ -31,9 +31,10 @@ from headrace.endpoints.tablestore.schema import (
     type_of_column,
 )
 from headrace.endpoints.tablestore.writing import add_columns
-from headrace.model import Column, RowChange, TableSchema
 from headrace.rows.by_position import repeats
 from headrace.stores.embedded.tables import Decided, EmbeddedTable, Found
+from headrace.tables.changes import RowChange
+from headrace.tables.schema import Column, TableSchema
 from headrace.wire.plainbuffer.decoding import decode_records
 from headrace.wire.plainbuffer.encoding import encode_puts
 from headrace.wire.plainbuffer.rows import decode_row

@@ -14,7 +14,7 @@ from headrace.endpoints.tablestore.reading import Selection
 from headrace.endpoints.tablestore.rows_api import check_plain, consumed, consumed_by, find_rows
 from headrace.endpoints.tablestore.writing import Outcome, RowWrite, write_rows, write_units
 from headrace.errors import HeadraceError, NotFoundError
-from headrace.model import Key
+from headrace.tables.schema import Key
 from headrace.wire.plainbuffer.rows import decode_row
 from headrace.wire.plainbuffer.values import Row, Value
 from headrace.wire.tablestore import table_pb2 as pb

@@ -13,9 +13,9 @@ from headrace.endpoints.tablestore.schema import layout_of
 from headrace.endpoints.tablestore.settings import SettingsTable
 from headrace.endpoints.tablestore.spans import SpanTable
 from headrace.errors import NotFoundError, SchemaError
-from headrace.model import TableSchema
 from headrace.stores.embedded.store import EmbeddedStore
 from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.tables.schema import TableSchema
 from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.limits import is_name
 

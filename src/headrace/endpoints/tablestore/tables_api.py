@@ -21,7 +21,8 @@ from headrace.endpoints.tablestore.schema import (
 )
 from headrace.endpoints.tablestore.settings import FOR_EVER, Stream, TableSettings
 from headrace.endpoints.tablestore.writing import add_columns
-from headrace.model import Column, Key, KeyRange, TableSchema
+from headrace.tables.conditions import KeyRange
+from headrace.tables.schema import Column, Key, TableSchema
 from headrace.wire.plainbuffer.rows import encode_row
 from headrace.wire.plainbuffer.values import Row
 from headrace.wire.tablestore import table_pb2 as pb

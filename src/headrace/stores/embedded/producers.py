@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import OptionError, SessionEpochError
-from headrace.model import Column, RowSchema
 from headrace.ports import Producer, Rows
 from headrace.queues.columns import SEQUENCE_NUMBER, TABLET_INDEX
 from headrace.queues.validation import sequence_numbers
@@ -21,6 +20,7 @@ from headrace.rows import to_arrow
 from headrace.stores.embedded import objects
 from headrace.stores.embedded.database import Database, stamp
 from headrace.stores.embedded.queue import EmbeddedQueue
+from headrace.tables.schema import Column, RowSchema
 
 _BEFORE_THE_FIRST = -1
 

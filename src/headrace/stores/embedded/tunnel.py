@@ -12,13 +12,13 @@ from typing import NamedTuple
 import apsw
 
 from headrace.errors import DataLossError, NotFoundError, OptionError, UnsupportedError
-from headrace.model import KeyRange
 from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
 from headrace.stores.embedded import basedata, chunks, log, tunnel_clients, tunnels
 from headrace.stores.embedded.batches import BatchRecords
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.keys import key_from_json
 from headrace.stores.embedded.tokens import check_key_position, is_behind, key_of, row_of, row_position
+from headrace.tables.conditions import KeyRange
 from headrace.tunnels.channels import channel_states
 from headrace.tunnels.leases import LeaseStatus
 from headrace.tunnels.records import BatchPlan, ChannelEnd

@@ -17,13 +17,14 @@ from typing import NamedTuple
 import apsw
 
 from headrace.errors import AlreadyExistsError, DataLossError, NotFoundError
-from headrace.model import Key, KeyRange
 from headrace.ports import Table
 from headrace.stores.embedded import basedata, chunks, log
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.keys import key_from_json, key_to_json
 from headrace.stores.embedded.physical import PhysicalTable
 from headrace.stores.embedded.tokens import BASE_START, row_position
+from headrace.tables.conditions import KeyRange
+from headrace.tables.schema import Key
 from headrace.tunnels.validation import check_new, microseconds
 from headrace.tunnels.values import ChannelKind, Position, Start, StartKind, TunnelKind
 

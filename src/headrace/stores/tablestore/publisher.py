@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from headrace import failpoints
 from headrace.errors import PublicationError, UnsupportedError
-from headrace.model import Column, RowChange, TableSchema
 from headrace.ports import Advance, Append, Publisher, Staged, Write
 from headrace.rows import to_arrow
 from headrace.rows.gathering import gathered
@@ -30,6 +29,8 @@ from headrace.stores.tablestore.meta_table import MetaRow, MetaTable
 from headrace.stores.tablestore.reading import Reader
 from headrace.stores.tablestore.tables import declared
 from headrace.stores.tablestore.writing import ROWS_AT_ONCE
+from headrace.tables.changes import RowChange
+from headrace.tables.schema import Column, TableSchema
 
 if TYPE_CHECKING:
     from headrace.stores.tablestore.store import TablestoreStore

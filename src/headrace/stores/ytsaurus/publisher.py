@@ -19,7 +19,6 @@ from yt.wrapper import YtClient
 
 from headrace import failpoints
 from headrace.errors import StoreBusyError
-from headrace.model import RowChange
 from headrace.ports import Advance, Append, Publisher, Staged, Write
 from headrace.queues.validation import Route
 from headrace.rows import to_arrow
@@ -34,6 +33,7 @@ from headrace.stores.ytsaurus.queues import YtQueue
 from headrace.stores.ytsaurus.routing import routed
 from headrace.stores.ytsaurus.staging import Staging
 from headrace.stores.ytsaurus.works import QueueWork, TableWork, Work
+from headrace.tables.changes import RowChange
 
 _KEPT_ROWS = 500_000
 """Most rows of a batch that are kept in memory; those of a larger one are read again for each step."""

@@ -12,7 +12,6 @@ from yt.wrapper import YtClient
 
 from headrace.cached import cached_property
 from headrace.errors import PublicationError
-from headrace.model import RowChange
 from headrace.ports import Append, Staged, Write
 from headrace.queues.columns import TABLET_INDEX
 from headrace.queues.validation import Route
@@ -25,6 +24,7 @@ from headrace.stores.ytsaurus.queues import YtQueue
 from headrace.stores.ytsaurus.routing import routed
 from headrace.stores.ytsaurus.tables import YtTable
 from headrace.stores.ytsaurus.writing import keys_gone, last_of_each_key, write_whole
+from headrace.tables.changes import RowChange
 from headrace.wire.ytsaurus.errors import Code
 
 _REPLACE_BYTES = 1 << 30

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import OptionError, SchemaError
-from headrace.model import ChangeOp, Changes, TableSchema
+from headrace.tables.changes import ChangeOp, Changes
+from headrace.tables.schema import TableSchema
 from headrace.types import parse_type, type_name
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"

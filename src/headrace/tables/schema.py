@@ -1,19 +1,17 @@
-"""Pure values: columns, keys, conditions, changes. No I/O here."""
+"""The schema of rows: columns, keys, and the schema of a table. Pure values, no I/O here."""
 
 from __future__ import annotations
 
-import enum
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.cached import cached_property
-from headrace.errors import OptionError, SchemaError, shown
+from headrace.errors import SchemaError, shown
 from headrace.types import KEY_TYPES, parse_type, type_name
 
 KeyValue: TypeAlias = str | int | bytes
@@ -158,163 +156,3 @@ class TableSchema(RowSchema):
                     f"column {column.name!r} cannot be added as NOT NULL: it is null in the rows that are there"
                 )
         return TableSchema(self.columns + new, self.primary_key)
-
-
-@dataclass(frozen=True)
-class KeyRange:
-    """The keys from ``low`` (included) to ``high`` (excluded); None is open.
-
-    A bound shorter than the key compares only its own columns: ``low=("u1",)`` starts with the first
-    key of ``u1``, ``high=("u2",)`` ends before the first key of ``u2``.
-    """
-
-    low: Key | None = None
-    high: Key | None = None
-
-
-OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "in", "is null", "is not null", "starts with")
-
-
-@dataclass(frozen=True)
-class Predicate:
-    """A condition on one column: ``operator`` is one of `OPERATORS`; null never satisfies a comparison."""
-
-    column: str
-    operator: str
-    value: Any = None
-
-    def __post_init__(self) -> None:
-        if self.operator not in OPERATORS:
-            raise OptionError("unknown operator in a condition", received=repr(self.operator), valid=OPERATORS)
-
-
-Where: TypeAlias = Mapping[str, Any] | Sequence[Predicate | tuple[str, str, Any]]
-
-
-def parse_where(where: Where | None) -> tuple[Predicate, ...]:
-    """Return the conditions, all of which must hold.
-
-    Accepted are ``{"UserId": "u1"}`` for equality (a list or set of values means any of them, None
-    means null) and ``[("price", ">", 10), …]``.
-    """
-    if where is None:
-        return ()
-    if isinstance(where, Mapping):
-        return tuple(_equality(column, value) for column, value in where.items())
-    if isinstance(where, str | bytes) or not isinstance(where, Iterable):
-        raise OptionError("where takes a mapping or a list of conditions", received=shown(where))
-    conditions: list[Predicate] = []
-    for item in where:
-        if isinstance(item, Predicate):
-            conditions.append(item)
-        elif isinstance(item, tuple) and len(item) in (2, 3) and all(isinstance(part, str) for part in item[:2]):
-            operator = {"==": "=", "<>": "!="}.get(item[1], item[1].lower())
-            conditions.append(Predicate(item[0], operator, item[2] if len(item) == 3 else None))
-        else:
-            raise OptionError(
-                "a condition is (column, operator, value)", received=shown(item), valid=f"operators {OPERATORS}"
-            )
-    return tuple(conditions)
-
-
-def _equality(column: str, value: Any) -> Predicate:
-    if value is None:
-        return Predicate(column, "is null")
-    if isinstance(value, list | set | frozenset | tuple):
-        return Predicate(column, "in", tuple(value))
-    return Predicate(column, "=", value)
-
-
-class ChangeOp(enum.IntEnum):
-    """What one change did to its row."""
-
-    BASE = 0
-    """No change: the row was there when the tunnel was made, and is given as base data."""
-    INSERT = 1
-    """A put of a row that was not there."""
-    REPLACE = 2
-    """A put over a row that was there."""
-    UPDATE = 3
-    """Cells of a row that was there were set; `Changes.written` says which."""
-    UPSERT = 4
-    """Cells were set and there was no row, which made one."""
-    DELETE = 5
-    PREIMAGE = 6
-    """The row as it was before the change that follows it; only on tables that keep pre-images."""
-
-
-@dataclass(frozen=True)
-class Changes:
-    """A run of changes of one channel, in commit order; all arrays have ``rows.num_rows`` entries.
-
-    Attributes:
-        rows: the table's columns. A delete has its key, and the old attributes only where pre-images are
-            kept; every other change has the whole row as it became, where the store can tell
-            (`Capabilities.whole_rows`).
-        ops: int8 `ChangeOp` codes, not null.
-        versions: int64 commit versions, rising and equal within one commit; not null.
-        timestamps: timestamp[us, UTC] of the commits; not null.
-        written: for UPDATE and UPSERT, which attribute cells were set: attribute name → boolean array.
-            An absent name, a null entry, or None for the whole mapping means written.
-    """
-
-    rows: pa.RecordBatch
-    ops: pa.Int8Array
-    versions: pa.Int64Array
-    timestamps: pa.TimestampArray
-    written: Mapping[str, pa.BooleanArray] | None = None
-
-    @property
-    def num_rows(self) -> int:
-        return int(self.rows.num_rows)
-
-    def slice(self, offset: int, length: int | None = None) -> Changes:
-        """Return a part of the run without copying."""
-        return Changes(
-            self.rows.slice(offset, length),
-            self.ops.slice(offset, length),
-            self.versions.slice(offset, length),
-            self.timestamps.slice(offset, length),
-            None if self.written is None else {k: v.slice(offset, length) for k, v in self.written.items()},
-        )
-
-    def filter(self, mask: pa.BooleanArray) -> Changes:
-        """Return the changes where the mask is true."""
-        return Changes(
-            self.rows.filter(mask),
-            self.ops.filter(mask),
-            self.versions.filter(mask),
-            self.timestamps.filter(mask),
-            None if self.written is None else {k: v.filter(mask) for k, v in self.written.items()},
-        )
-
-    def whole_pairs(self, rows: int) -> int:
-        """Return where to cut the run near ``rows``: a pre-image stays with the change that follows it."""
-        if self.ops[rows - 1].as_py() != ChangeOp.PREIMAGE:
-            return rows
-        return rows - 1 if rows > 1 else rows + 1
-
-    def without_preimages(self) -> Changes:
-        """Return the run without its PREIMAGE entries."""
-        keep = pc.not_equal(self.ops, pa.scalar(int(ChangeOp.PREIMAGE), pa.int8()))
-        return self if pc.all(keep, min_count=0).as_py() else self.filter(keep)
-
-
-class RowChange(enum.StrEnum):
-    """How a sink applies rows to a table."""
-
-    PUT = "put"
-    """Replace the row."""
-    UPDATE = "update"
-    """Set the cells that are not null, keep the others."""
-    DELETE = "delete"
-    """Remove the row; only the key is looked at."""
-    REPLACE_ALL = "replace_all"
-    """Make the table hold exactly these rows. Complete mode does that; users cannot name it."""
-
-    @classmethod
-    def parse(cls, text: object) -> RowChange:
-        for kind in (cls.PUT, cls.UPDATE, cls.DELETE):
-            if isinstance(text, str) and kind == text.lower():
-                return kind
-        raise OptionError("unknown kind of row change", received=repr(text)[:200], valid="put, update, delete")

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError, OptionError, SchemaError
-from headrace.model import ChangeOp, Changes, TableSchema
-from headrace.shapes import ChangeShape, TablestoreShape, parse_catalog
+from headrace.tables.change_columns import ChangeShape, TablestoreShape, parse_catalog
+from headrace.tables.changes import ChangeOp, Changes
+from headrace.tables.schema import TableSchema
 
 SCHEMA = TableSchema.of({"id": "long", "name": "string", "price": "double"}, "id")
 CATALOG = parse_catalog(

@@ -6,7 +6,7 @@ Tables and queues that are there already, from an earlier version or made by oth
 from __future__ import annotations
 
 from headrace.errors import SchemaError
-from headrace.model import RowSchema
+from headrace.tables.schema import RowSchema
 from headrace.types import check_nesting
 
 MAX_COLUMNS = 1900
