@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import OptionError, SchemaError, shown
-from headrace.rows.given import to_column
+from headrace.rows.from_user import to_column
 from headrace.tables.conditions import KeyRange, Predicate
 from headrace.tables.schema import Column, Key, KeyValue, TableSchema
 from headrace.types import type_name

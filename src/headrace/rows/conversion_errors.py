@@ -8,7 +8,7 @@ INVALID_UTF8 = "not valid UTF-8"
 NULL = "null where the type says not null"
 
 
-class DoesNotFit(Exception):
+class ConversionError(Exception):
     """Some value does not fit; in which row, is found out by the caller.
 
     Args:
@@ -22,6 +22,6 @@ class DoesNotFit(Exception):
         self.reason = reason
         self.path = path
 
-    def inside(self, step: str) -> DoesNotFit:
+    def inside(self, step: str) -> ConversionError:
         """Return the same for the column around the value, one step further out."""
-        return DoesNotFit(self.reason, step + self.path)
+        return ConversionError(self.reason, step + self.path)

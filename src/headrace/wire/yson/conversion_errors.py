@@ -1,4 +1,4 @@
-"""What is said of a value that does not fit its column."""
+"""The error of a value that does not fit its column."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headrace.wire.ytsaurus.types import RANGES, YtColumn, type_parts, untagged
 NOT_TEXT = "a string that is not UTF-8"
 
 
-def misfit(column: YtColumn, row: int, received: str) -> SchemaError:
+def conversion_error(column: YtColumn, row: int, received: str) -> SchemaError:
     """Return the error that names a column and a row, counted from 0, and what the column takes."""
     name, parts = type_parts(untagged(column.yt))
     valid = name

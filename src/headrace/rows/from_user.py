@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 from headrace.errors import SchemaError, shown
 from headrace.ports import Rows
 from headrace.rows.arrow_values import from_arrow
+from headrace.rows.conversion_errors import ConversionError
 from headrace.rows.python_values import from_python
-from headrace.rows.unfit import DoesNotFit
 from headrace.tables.schema import Column, RowSchema
 from headrace.types import type_name
 
 ColumnSet: TypeAlias = Literal["all", "given", "keys"]
 _Values: TypeAlias = "pa.Array | Sequence[Any]"
-_Given: TypeAlias = "Mapping[str, pa.Array | pa.ChunkedArray | Sequence[Any]]"
+_UserColumns: TypeAlias = "Mapping[str, pa.Array | pa.ChunkedArray | Sequence[Any]]"
 
 
 def to_arrow(rows: Rows, schema: RowSchema, *, columns: ColumnSet) -> pa.Table:
@@ -94,11 +94,11 @@ def to_column(values: pa.Array | pa.ChunkedArray | Sequence[Any], column: Column
         convert = from_arrow if isinstance(chunk, pa.Array) else from_python
         try:
             converted.append(convert(chunk, column.type))
-        except DoesNotFit:
-            bad, unfit = _first_unfit(chunk, column.type, convert)
-            place = f" at {column.name}{unfit.path}" if unfit.path else ""
+        except ConversionError:
+            bad, error = _first_error(chunk, column.type, convert)
+            place = f" at {column.name}{error.path}" if error.path else ""
             raise SchemaError(
-                f"column {column.name!r} cannot hold the value in row {row + bad}{place} ({unfit.reason})",
+                f"column {column.name!r} cannot hold the value in row {row + bad}{place} ({error.reason})",
                 received=_shown(chunk[bad]),
                 valid=type_name(column.type),
             ) from None
@@ -123,7 +123,7 @@ def _check_column_not_null(column: Column, values: pa.ChunkedArray, *, given: bo
     )
 
 
-def _by_name(rows: Rows, schema: RowSchema, columns: ColumnSet) -> tuple[_Given, int]:
+def _by_name(rows: Rows, schema: RowSchema, columns: ColumnSet) -> tuple[_UserColumns, int]:
     """Return the rows as columns, and how many rows there are."""
     if isinstance(rows, pa.Table | pa.RecordBatch):
         try:
@@ -191,24 +191,24 @@ def _from_pandas(frame: Any, schema: RowSchema) -> Mapping[str, pa.Array | Seque
     return result
 
 
-def _first_unfit(
+def _first_error(
     values: _Values, target: pa.DataType, convert: Callable[[Any, pa.DataType], pa.Array]
-) -> tuple[int, DoesNotFit]:
+) -> tuple[int, ConversionError]:
     """Return the index of the first value that does not fit, and why; bisects, as a prefix fits or does not."""
     low, high = 0, len(values) - 1
     while low < high:
         middle = (low + high) // 2
         try:
             convert(values[low : middle + 1], target)
-        except DoesNotFit:
+        except ConversionError:
             high = middle
         else:
             low = middle + 1
     try:
         convert(values[low : low + 1], target)
-    except DoesNotFit as unfit:
-        return low, unfit
-    return low, DoesNotFit("the values of this column have types that do not go together")
+    except ConversionError as error:
+        return low, error
+    return low, ConversionError("the values of this column have types that do not go together")
 
 
 def _shown(value: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""Rows that come in batches of any size, gathered into tables of about one size."""
+"""Rows that come in batches of any size, joined into tables of about one size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 
-def gathered(rows: Iterable[pa.RecordBatch], most: int, *, by_bytes: bool = False) -> Iterator[pa.Table]:
+def rebatched(rows: Iterable[pa.RecordBatch], most: int, *, by_bytes: bool = False) -> Iterator[pa.Table]:
     """Yield rows in tables of about ``most`` rows or bytes, each with the same columns."""
     waiting: list[pa.RecordBatch] = []
     size = 0
