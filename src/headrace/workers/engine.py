@@ -18,7 +18,7 @@ from headrace.errors import ClientGoneError, DataLossError, HeadraceError, NotFo
 from headrace.ports import Tunnel, TunnelClient
 from headrace.tunnels.leases import Lease, LeaseStatus
 from headrace.tunnels.values import FINISHED, ChannelState, Page, Position
-from headrace.workers.held import FIRST_PAUSE, LONGEST_PAUSE, HeldChannel
+from headrace.workers.leased_channel import FIRST_PAUSE, LONGEST_PAUSE, LeasedChannel
 from headrace.workers.pages import cut
 
 _READERS = 4
@@ -43,7 +43,7 @@ class Pace(NamedTuple):
 class Handed(NamedTuple):
     """A page that the consumer has in hand, and its channel."""
 
-    channel: HeldChannel
+    channel: LeasedChannel
     page: Page
 
 
@@ -64,8 +64,8 @@ class Engine:
         self._changed = threading.Condition()
         self._client: TunnelClient | None = None
         self._threads: list[threading.Thread] = []
-        self._held: dict[str, HeldChannel] = {}
-        self._ready: deque[HeldChannel] = deque()
+        self._leased: dict[str, LeasedChannel] = {}
+        self._ready: deque[LeasedChannel] = deque()
         self._in_hand: Handed | None = None
         self._watching = self._hurry = self._stopping = self._leaving = False
         self._failure: BaseException | None = None
@@ -109,7 +109,7 @@ class Engine:
                     # There is room to read ahead.
                     self._changed.notify_all()
                     return self._in_hand
-                at_rest = all(held.at_rest for held in self._held.values())
+                at_rest = all(leased.at_rest for leased in self._leased.values())
                 if stop_at_the_end and not at_rest:
                     self._ask_keeper()
                 if not (stop_at_the_end and at_rest):
@@ -159,9 +159,9 @@ class Engine:
     def _hand_out(self) -> Handed | None:
         # A worker that was out of touch for its time-out hands out nothing until it has heard from the tunnel.
         while self._ready and time.monotonic() < self._safe_until:
-            held = self._ready.popleft()
-            if held.pages and self._held.get(held.id) is held:
-                return Handed(held, held.hand_out())
+            leased = self._ready.popleft()
+            if leased.pages and self._leased.get(leased.id) is leased:
+                return Handed(leased, leased.hand_out())
         return None
 
     def _all_is_read(self) -> bool:
@@ -186,51 +186,51 @@ class Engine:
 
     def _read(self) -> None:
         try:
-            while (held := self._next_to_read()) is not None:
-                start = held.read
+            while (leased := self._next_to_read()) is not None:
+                start = leased.read
                 try:
-                    page = self._tunnel.read(held.id, start, self._batch_rows)
-                    pages = list(cut(self._tunnel, held.id, start, page, self._batch_rows))
+                    page = self._tunnel.read(leased.id, start, self._batch_rows)
+                    pages = list(cut(self._tunnel, leased.id, start, page, self._batch_rows))
                 except HeadraceError as error:
-                    self._take_error(held, error)
+                    self._take_error(leased, error)
                 else:
-                    self._take_pages(held, start, pages, page.next)
+                    self._take_pages(leased, start, pages, page.next)
         except Exception as error:
             self._fail(error)
 
-    def _take_error(self, held: HeldChannel, error: HeadraceError) -> None:
+    def _take_error(self, leased: LeasedChannel, error: HeadraceError) -> None:
         if error.retryable:
-            _log.warning("channel %s of tunnel %s is read again: %s", held.id, self._tunnel.name, error)
+            _log.warning("channel %s of tunnel %s is read again: %s", leased.id, self._tunnel.name, error)
         with self._changed:
-            held.failed(error, time.monotonic())
-            if held.error is not None:
+            leased.failed(error, time.monotonic())
+            if leased.error is not None:
                 # A channel that another has by now, or has finished, cannot be read either: let the tunnel say.
                 self._ask_keeper()
 
-    def _take_pages(self, held: HeldChannel, start: Position, pages: list[Page], behind: Position) -> None:
+    def _take_pages(self, leased: LeasedChannel, start: Position, pages: list[Page], behind: Position) -> None:
         full = min(self._batch_rows, _FULL_PAGE_ROWS)
         with self._changed:
-            if held.arrived(start, pages, behind, time.monotonic(), full):
-                self._ready.extend([held] * len(pages))
-            if held.has_news:
+            if leased.arrived(start, pages, behind, time.monotonic(), full):
+                self._ready.extend([leased] * len(pages))
+            if leased.has_news:
                 self._ask_keeper()
             self._changed.notify_all()
 
-    def _next_to_read(self) -> HeldChannel | None:
+    def _next_to_read(self) -> LeasedChannel | None:
         """Wait for a channel that is due; None when the worker leaves."""
         while True:
             with self._changed:
                 if self._leaving:
                     return None
-                held = min(
-                    (held for held in self._held.values() if held.may_be_read),
-                    key=lambda held: held.due,
+                leased = min(
+                    (leased for leased in self._leased.values() if leased.may_be_read),
+                    key=lambda leased: leased.due,
                     default=None,
                 )
-                pause = None if held is None else held.due - time.monotonic()
-                if held is not None and pause is not None and pause <= 0:
-                    held.reading = True
-                    return held
+                pause = None if leased is None else leased.due - time.monotonic()
+                if leased is not None and pause is not None and pause <= 0:
+                    leased.reading = True
+                    return leased
                 if pause is None or self._watching:
                     self._changed.wait(pause)
                     continue
@@ -239,8 +239,8 @@ class Engine:
             with self._changed:
                 self._watching = False
                 if changed:
-                    for held in self._held.values():
-                        held.may_have_more()
+                    for leased in self._leased.values():
+                        leased.may_have_more()
                 self._changed.notify_all()
 
     # -- the keeper --------------------------------------------------------------------------------------
@@ -288,65 +288,67 @@ class Engine:
 
     def _save(self, client: TunnelClient) -> None:
         with self._changed:
-            unsaved = [(held, held.processed) for held in self._held.values() if held.processed != held.saved]
-        for held, position in unsaved:
+            unsaved = [
+                (leased, leased.processed) for leased in self._leased.values() if leased.processed != leased.saved
+            ]
+        for leased, position in unsaved:
             try:
-                client.save(held.id, position, held.sequence + 1)
+                client.save(leased.id, position, leased.sequence + 1)
             except SequenceNumberError:
                 # Somebody else has saved; the heartbeat will tell whose the channel is.
-                held.sequence = client.saved(held.id).sequence
+                leased.sequence = client.saved(leased.id).sequence
                 with self._changed:
                     self._hurry = True
             except NotFoundError as error:
                 # Finished by somebody else and forgotten; or the tunnel was dropped. The heartbeat will tell.
                 with self._changed:
-                    held.error, self._hurry = error, True
+                    leased.error, self._hurry = error, True
             else:
                 with self._changed:
-                    held.saved, held.sequence = position, held.sequence + 1
+                    leased.saved, leased.sequence = position, leased.sequence + 1
                     self._changed.notify_all()
 
     def _beat(self, client: TunnelClient) -> None:
         begun = time.monotonic()
         with self._changed:
-            suspects = [held for held in self._held.values() if held.error is not None]
-            report = [held.report() for held in self._held.values()]
+            suspects = [leased for leased in self._leased.values() if leased.error is not None]
+            report = [leased.report() for leased in self._leased.values()]
         answer = {lease.channel: lease for lease in client.heartbeat(report)}
         with self._changed:
             self._safe_until = begun + self._pace.timeout
-            lost = [channel for channel in self._held if channel not in answer]
+            lost = [channel for channel in self._leased if channel not in answer]
             for channel in lost:
-                del self._held[channel]
+                del self._leased[channel]
             given: list[Lease] = []
             for lease in answer.values():
                 if self._is_new(lease):
                     given.append(lease)
                 else:
-                    self._held[lease.channel].told(lease)
-            for held in suspects:
-                if held.error is not None and self._held.get(held.id) is held:
-                    raise held.error
-        new = [HeldChannel(lease, client.saved(lease.channel)) for lease in given]
+                    self._leased[lease.channel].told(lease)
+            for leased in suspects:
+                if leased.error is not None and self._leased.get(leased.id) is leased:
+                    raise leased.error
+        new = [LeasedChannel(lease, client.saved(lease.channel)) for lease in given]
         with self._changed:
-            self._held.update({held.id: held for held in new})
+            self._leased.update({leased.id: leased for leased in new})
             # What is read to its end, or to be given back, is said at once: others wait for it.
-            if any(held.has_news for held in self._held.values()):
+            if any(leased.has_news for leased in self._leased.values()):
                 self._hurry = True
             self._changed.notify_all()
         if lost or given:
             _log.debug("tunnel %s, client %s: got %s, lost %s", self._tunnel.name, client.id, [h.id for h in new], lost)
 
     def _is_new(self, lease: Lease) -> bool:
-        held = self._held.get(lease.channel)
+        leased = self._leased.get(lease.channel)
         # Given back, and then given to this worker once more: it begins anew at what is saved.
-        gave_back = held is not None and held.lease.status in (LeaseStatus.CLOSE, LeaseStatus.TERMINATED)
-        return held is None or (gave_back and lease.version > held.lease.version)
+        gave_back = leased is not None and leased.lease.status in (LeaseStatus.CLOSE, LeaseStatus.TERMINATED)
+        return leased is None or (gave_back and lease.version > leased.lease.version)
 
     def _begin_again(self, error: ClientGoneError) -> None:
         """Forget all channels, and connect again a little later: others may have lost theirs at the same moment."""
         _log.warning("tunnel %s, worker %s connects again: %s", self._tunnel.name, self._tag or "without a tag", error)
         with self._changed:
-            self._held.clear()
+            self._leased.clear()
             self._ready.clear()
             self._client = None
             self._not_before = time.monotonic() + random.uniform(0, self._pace.heartbeat_interval)

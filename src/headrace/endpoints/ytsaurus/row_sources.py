@@ -31,7 +31,7 @@ class SortedRows:
     """The rows of a sorted table, in key order.
 
     Args:
-        database: where to read; a `PinnedDatabase` for one state of the store.
+        database: where to read; a `SnapshotDatabase` for one state of the store.
     """
 
     def __init__(self, database: Database, table: Table) -> None:

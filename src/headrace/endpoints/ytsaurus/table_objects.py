@@ -26,7 +26,7 @@ from headrace.stores.embedded import (
 )
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.objects import Kind as ObjectKind
-from headrace.stores.embedded.pinned import PinnedDatabase
+from headrace.stores.embedded.snapshot import SnapshotDatabase
 from headrace.stores.embedded.tables import EmbeddedTable
 from headrace.tables.conditions import KeyRange
 from headrace.tables.schema import Column
@@ -134,7 +134,7 @@ def copy(connection: apsw.Connection, source: Table, target: Table, database: Da
     """
     kind = object_kind(source)
     if kind == "table":
-        rows = EmbeddedTable(PinnedDatabase(database, connection), source.name).scan(keys=KeyRange())
+        rows = EmbeddedTable(SnapshotDatabase(database, connection), source.name).scan(keys=KeyRange())
         handle = EmbeddedTable(database, target.name)
         for batch in rows:
             handle.put(batch)

@@ -41,7 +41,7 @@ Load = Callable[[Staged], pa.Table]
 
 
 @dataclass(frozen=True)
-class TableWork:
+class PlannedTableWrite:
     """Rows for a table; see `of`."""
 
     table: YtTable
@@ -49,7 +49,7 @@ class TableWork:
     load: Load = field(repr=False)
 
     @classmethod
-    def of(cls, connection: Connection, names: Names, write: Write, load: Load) -> TableWork:
+    def of(cls, connection: Connection, names: Names, write: Write, load: Load) -> PlannedTableWrite:
         """Return what a write does.
 
         Raises:
@@ -119,7 +119,7 @@ class TableWork:
 
 
 @dataclass(frozen=True)
-class QueueWork:
+class PlannedQueueWrite:
     """Rows for a queue; see `of`."""
 
     queue: YtQueue
@@ -130,7 +130,7 @@ class QueueWork:
     @classmethod
     def of(
         cls, connection: Connection, names: Names, append: Append, load: Load, unrouted: int | None = None
-    ) -> QueueWork:
+    ) -> PlannedQueueWrite:
         """Return what an append does.
 
         Args:
@@ -207,7 +207,7 @@ def check_size(rows: int) -> None:
         )
 
 
-Work = TableWork | QueueWork
+PlannedWrite = PlannedTableWrite | PlannedQueueWrite
 
 
 def describe(write: Write | Append, extra: Mapping[str, Any]) -> dict[str, Any]:

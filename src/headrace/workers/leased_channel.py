@@ -17,7 +17,7 @@ _SOONEST = 0.050
 _OWNED = (LeaseStatus.OPEN, LeaseStatus.CLOSING)
 
 
-class HeldChannel:
+class LeasedChannel:
     """What a worker knows of a channel that it has.
 
     Pages are read from ``read`` on, wait in ``pages``, are handed out one at a time, and count as ``processed`` when
