@@ -9,7 +9,7 @@ import zlib
 
 import pytest
 
-from headrace.endpoints.tablestore.gate import COMPRESSION, unpacked
+from headrace.endpoints.tablestore.authentication import COMPRESSION, unpacked
 from headrace.endpoints.unpacking import Budget, ExhaustedError, Parts, Share, TooLongError, plain, read_all
 from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.limits import MAX_BODY_BYTES

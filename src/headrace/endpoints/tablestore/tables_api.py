@@ -201,7 +201,7 @@ def delete_table(instance: Instance, request: pb.DeleteTableRequest) -> pb.Delet
         instance.settings.delete(name)
         instance.forget(name)
         for tunnel in tunnels:
-            instance.spans.delete(tunnel.id)
+            instance.stream_bounds.delete(tunnel.id)
     return pb.DeleteTableResponse()
 
 

@@ -20,7 +20,7 @@ from headrace.wire.tablestore import tunnel_pb2 as pb
 if TYPE_CHECKING:
     from headrace.ports import Store
 
-SPANS_TABLE = ":tunnels"
+STREAM_BOUNDS_TABLE = ":tunnels"
 """No table of Tablestore can have this name."""
 _NANOSECONDS = 1_000_000_000
 # A start must be so much younger than what the table still keeps: reading takes its time.
@@ -29,7 +29,7 @@ _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
 
 @dataclass(frozen=True)
-class Span:
+class StreamBounds:
     """Where a Stream tunnel begins and ends, in ns since 1970.
 
     Attributes:
@@ -45,31 +45,31 @@ class Span:
     over: bool = False
 
     @classmethod
-    def of(cls, config: pb.StreamTunnelConfig, retention: float | None) -> Span:
+    def of(cls, config: pb.StreamTunnelConfig, retention: float | None) -> StreamBounds:
         """Read a request.
 
         Args:
             retention: for how many seconds the table keeps changes; None is for ever.
 
         Raises:
-            ServiceError: OTSParameterInvalid: there is no such span.
+            ServiceError: OTSParameterInvalid: the bounds cannot be.
         """
         now = time.time_ns()
-        span = cls(config.flag == pb.EARLIEST, config.start_offset, config.end_offset)
-        if span.start >= now:
+        bounds = cls(config.flag == pb.EARLIEST, config.start_offset, config.end_offset)
+        if bounds.start >= now:
             raise invalid(
-                "the start of a tunnel must be in the past", received=f"{span.start} ns", valid=f"below {now}"
+                "the start of a tunnel must be in the past", received=f"{bounds.start} ns", valid=f"below {now}"
             )
         oldest = 0 if retention is None else now - round((retention - _MARGIN) * _NANOSECONDS)
-        if 0 < span.start < oldest:
+        if 0 < bounds.start < oldest:
             raise invalid(
                 "the table does not keep changes for so long",
-                received=f"start {span.start} ns",
+                received=f"start {bounds.start} ns",
                 valid=f"from {oldest} on",
             )
-        if 0 < span.end <= (span.start or (0 if span.earliest else now)):
-            raise invalid("the end of a tunnel must be behind its start", received=f"end {span.end} ns")
-        return span
+        if 0 < bounds.end <= (bounds.start or (0 if bounds.earliest else now)):
+            raise invalid("the end of a tunnel must be behind its start", received=f"end {bounds.end} ns")
+        return bounds
 
     @property
     def begin(self) -> Start:
@@ -80,33 +80,33 @@ class Span:
 
     @property
     def config(self) -> pb.StreamTunnelConfig:
-        """The span as a message."""
+        """The bounds as a message."""
         flag = pb.EARLIEST if self.earliest else pb.LATEST
         return pb.StreamTunnelConfig(flag=flag, start_offset=self.start, end_offset=self.end)
 
 
-class SpanTable:
-    """The spans of the tunnels of one instance. Tunnels that were not made through the endpoint have no entry."""
+class StreamBoundsTable:
+    """The bounds of the tunnels of one instance. Tunnels that were not made through the endpoint have no entry."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def get(self, tunnel: str) -> Span:
-        """Return the span of a tunnel; that of one which begins with the next change if nothing was saved."""
+    def get(self, tunnel: str) -> StreamBounds:
+        """Return the bounds of a tunnel; those of one which begins with the next change if nothing was saved."""
         try:
-            row = self._store.table(SPANS_TABLE).get({"id": tunnel})
+            row = self._store.table(STREAM_BOUNDS_TABLE).get({"id": tunnel})
         except NotFoundError:
-            return Span()
-        return Span() if row is None else Span(**json.loads(row["span"]))
+            return StreamBounds()
+        return StreamBounds() if row is None else StreamBounds(**json.loads(row["span"]))
 
-    def save(self, tunnel: str, span: Span) -> None:
-        """Save the span of a tunnel."""
-        table = self._store.create_table(SPANS_TABLE, {"id": "string", "span": "string"}, "id", exist_ok=True)
-        table.put({"id": tunnel, "span": json.dumps(dataclasses.asdict(span))})
+    def save(self, tunnel: str, bounds: StreamBounds) -> None:
+        """Save the bounds of a tunnel."""
+        table = self._store.create_table(STREAM_BOUNDS_TABLE, {"id": "string", "span": "string"}, "id", exist_ok=True)
+        table.put({"id": tunnel, "span": json.dumps(dataclasses.asdict(bounds))})
 
     def delete(self, tunnel: str) -> None:
-        """Forget the span of a tunnel."""
+        """Forget the bounds of a tunnel."""
         try:
-            self._store.table(SPANS_TABLE).delete({"id": tunnel})
+            self._store.table(STREAM_BOUNDS_TABLE).delete({"id": tunnel})
         except NotFoundError:
             return

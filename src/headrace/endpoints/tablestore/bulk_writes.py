@@ -47,8 +47,8 @@ from headrace.wire.tablestore.limits import (
 
 
 @dataclass(frozen=True)
-class AlikeRows:
-    """Rows of one table that are alike, read from messages of their own.
+class BulkRows:
+    """Rows of one table with the same columns, read from messages of their own.
 
     Attributes:
         schema: the table's, by which they were read.
@@ -61,8 +61,8 @@ class AlikeRows:
     cells: Sequence[tuple[str, CellType]]
 
     @classmethod
-    def of(cls, schema: TableSchema, records: Sequence[bytes]) -> AlikeRows | None:
-        """Read rows; None if they are not alike, or something about them has to be looked at one by one."""
+    def of(cls, schema: TableSchema, records: Sequence[bytes]) -> BulkRows | None:
+        """Read rows; None if their columns differ, or something about them has to be looked at one by one."""
         # The longest row most likely has all columns.
         cells = _cells_of(max(records, key=len), schema)
         if cells is None:
@@ -101,7 +101,7 @@ class AlikeRows:
 
 
 class _Update:
-    """Decides an update of rows that are alike; see `EmbeddedTable.transact`."""
+    """Decides an update of rows with the same columns; see `EmbeddedTable.transact`."""
 
     def __init__(self, rows: pa.RecordBatch, cells: Sequence[tuple[str, CellType]]) -> None:
         self.done = False

@@ -1,4 +1,4 @@
-"""Who comes in: what a request must bring before its body is looked at, and the headers that every answer has."""
+"""Authentication: what a request must bring before its body is looked at, and the headers that every answer has."""
 
 from __future__ import annotations
 
