@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from headrace.endpoints.ytsaurus.answers import Response
 from headrace.endpoints.ytsaurus.app import Bounds, YtsaurusApp
 from headrace.endpoints.ytsaurus.commands import COMMANDS, Answer
 from headrace.endpoints.ytsaurus.configuration import Configuration
-from headrace.endpoints.ytsaurus.outgoing import PIECE_BYTES, Outgoing, kept_on_disk, on_disk
+from headrace.endpoints.ytsaurus.response_buffers import PIECE_BYTES, ResponseBuffers, kept_on_disk, on_disk
+from headrace.endpoints.ytsaurus.responses import Response
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 TOKEN = "only-for-tests"
@@ -134,20 +134,20 @@ def test_answers_that_nobody_takes_wait_on_disk_and_beyond_that_are_not_given(
 
 
 def test_small_answers_always_find_a_place() -> None:
-    outgoing = Outgoing(0, 0)
-    place = outgoing.place(PIECE_BYTES)
+    buffers = ResponseBuffers(0, 0)
+    place = buffers.place(PIECE_BYTES)
     with pytest.raises(YtError) as found:
-        outgoing.place(PIECE_BYTES + 1)
+        buffers.place(PIECE_BYTES + 1)
     assert found.value.code == Code.REQUEST_QUEUE_FULL
-    outgoing.free(place, PIECE_BYTES)
+    buffers.free(place, PIECE_BYTES)
 
 
 def test_what_is_on_disk_takes_no_place_in_memory() -> None:
-    outgoing = Outgoing(len(CONTENT), len(CONTENT))
-    assert outgoing.place(len(CONTENT), on_disk=True) == "disk"
+    buffers = ResponseBuffers(len(CONTENT), len(CONTENT))
+    assert buffers.place(len(CONTENT), on_disk=True) == "disk"
     with pytest.raises(YtError):
-        outgoing.place(len(CONTENT), on_disk=True)
-    assert outgoing.place(len(CONTENT)) == "memory"
+        buffers.place(len(CONTENT), on_disk=True)
+    assert buffers.place(len(CONTENT)) == "memory"
 
 
 def test_pieces_are_kept_on_disk_until_they_are_taken() -> None:

@@ -33,7 +33,7 @@ SPOOL_BYTES = 4 << 20
 """A file's bytes go to disk when they are more than these."""
 
 
-class Body:
+class RequestBody:
     """The body of one request.
 
     Args:

@@ -10,17 +10,17 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from typing import IO, cast
 
-from headrace.endpoints.ytsaurus.answers import Response
-from headrace.endpoints.ytsaurus.bodies import MAX_FILE_BYTES
 from headrace.endpoints.ytsaurus.encodings import packed
 from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.request_bodies import MAX_FILE_BYTES
+from headrace.endpoints.ytsaurus.responses import Response
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 PIECE_BYTES = 256 << 10
 """So much of an answer is given to a connection at once."""
 
 
-class Outgoing:
+class ResponseBuffers:
     """The answers that clients have not taken yet; used by one thread, but for `on_disk`.
 
     Args:
