@@ -15,7 +15,7 @@ import headrace
 from bench.measure import Ratio, Result, orders, orders_table, spark_session
 from headrace.feeds.reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
-from headrace.model import INITIAL_BATCH
+from headrace.tunnels.records import INITIAL_BATCH
 
 _ROWS = 100
 _STATISTICS = {"begin": "string", "end": "string", "count": "long", "totalPrice": "double"}

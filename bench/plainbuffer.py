@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from bench.measure import COLUMNS, Ratio, Result, median_of, orders, rate, seconds
-from headrace.model import ChangeOp, Changes, TableSchema
+from headrace.tables.changes import ChangeOp, Changes
+from headrace.tables.schema import TableSchema
 from headrace.wire.plainbuffer.decoding import decode_block, decode_records
 from headrace.wire.plainbuffer.encoding import encode_block, encode_puts, encode_records
 from headrace.wire.plainbuffer.rows import decode_row, encode_row

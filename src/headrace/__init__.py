@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from headrace.spark.sources import HeadraceDataSource, TablestoreDataSource
     from headrace.spark.yt_source import YtDataSource
     from headrace.streaming_sql.session import StreamingSql, sql
-    from headrace.tunnel import ChangeBatch, TunnelWorker
+    from headrace.workers import ChangeBatch, TunnelWorker
 
 __version__ = "0.1.0"
 
 # Spark imports this package in every worker: each name loads what it needs, and no more, when it is used.
 _HOMES = {
-    "ChangeBatch": "headrace.tunnel",
+    "ChangeBatch": "headrace.workers",
     "Consumer": "headrace.ports",
     "HeadraceDataSource": "headrace.spark.sources",
     "HeadraceError": "headrace.errors",
@@ -36,7 +36,7 @@ _HOMES = {
     "Table": "headrace.ports",
     "TablestoreDataSource": "headrace.spark.sources",
     "Tunnel": "headrace.ports",
-    "TunnelWorker": "headrace.tunnel",
+    "TunnelWorker": "headrace.workers",
     "YtDataSource": "headrace.spark.yt_source",
     "checkpoint": "headrace.spark.checkpoint_location",
     "lag_of": "headrace.spark.listener",

@@ -8,8 +8,9 @@ from typing import Any, TypeAlias
 
 from headrace.feeds.reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
-from headrace.model import INITIAL_BATCH, ChangeOp
 from headrace.ports import Store
+from headrace.tables.changes import ChangeOp
+from headrace.tunnels.records import INITIAL_BATCH
 
 Change: TypeAlias = tuple[dict[str, Any], ChangeOp, int]
 """A row, what happened to it, and the version."""

@@ -19,7 +19,7 @@ from types import FrameType
 
 import headrace
 from headrace.errors import HeadraceError
-from headrace.tunnel import TunnelWorker
+from headrace.workers import TunnelWorker
 
 KEYS = 200
 TIMEOUT = 1.5

@@ -20,9 +20,10 @@ from headrace.feeds.queue_feed import QueueFeed, QueueOffset
 from headrace.feeds.queue_reading import read_rows
 from headrace.feeds.reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
-from headrace.model import INITIAL_BATCH, RowChange
 from headrace.ports import Advance, Append, Staged, Store, Write
-from headrace.queues import TABLET_INDEX
+from headrace.queues.columns import TABLET_INDEX
+from headrace.tables.changes import RowChange
+from headrace.tunnels.records import INITIAL_BATCH
 from tests.conformance.queue_reading import data_in
 from tests.conformance.stores import Place
 

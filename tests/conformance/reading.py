@@ -8,8 +8,11 @@ from typing import Any, NamedTuple
 
 from headrace.feeds.reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
-from headrace.model import FINISHED, INITIAL_BATCH, BatchPlan, ChangeOp, Changes, ChannelState, Position, Where
 from headrace.ports import Table, Tunnel
+from headrace.tables.changes import ChangeOp, Changes
+from headrace.tables.conditions import Where
+from headrace.tunnels.records import INITIAL_BATCH, BatchPlan
+from headrace.tunnels.values import FINISHED, ChannelState, Position
 
 Row = dict[str, Any]
 State = dict[tuple[Any, ...], Row]

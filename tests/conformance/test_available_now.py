@@ -12,8 +12,9 @@ from headrace.errors import StoreBusyError
 from headrace.feeds import tunnel_feed
 from headrace.feeds.limits import Limits
 from headrace.feeds.tunnel_feed import TunnelFeed
-from headrace.model import INITIAL_BATCH, Channel, ChannelKind, ChannelState, Position
 from headrace.ports import Store, Table, Tunnel
+from headrace.tunnels.records import INITIAL_BATCH
+from headrace.tunnels.values import Channel, ChannelKind, ChannelState, Position
 from tests.conformance.reading import keys_of, next_batch, replay, run_to_the_end, state_of
 
 pytestmark = pytest.mark.needs("tunnels")

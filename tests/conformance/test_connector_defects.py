@@ -14,8 +14,9 @@ from headrace.errors import NotFoundError
 from headrace.feeds.limits import Limits
 from headrace.feeds.reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
-from headrace.model import FINISHED, INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan, ChannelState
 from headrace.ports import Store, Table, Tunnel
+from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
+from headrace.tunnels.values import FINISHED, ChannelState
 from tests.conformance.reading import Change, read_batch, run_to_the_end, unpack
 from tests.conformance.stores import Place
 

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OffsetConflictError, OptionError
 from headrace.ports import Consumer, Queue, Registration, Store
-from headrace.queues import Bounds, Disposition
+from headrace.queues.values import Bounds, Disposition
 from tests.conformance import queue_workers
 from tests.conformance.queue_reading import consumer_of, values
 from tests.conformance.stores import Place

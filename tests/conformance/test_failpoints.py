@@ -14,8 +14,8 @@ import pytest
 import headrace
 from headrace.failpoints import POINTS, VARIABLE, arm
 from headrace.feeds.tunnel_feed import TunnelFeed
-from headrace.model import ChangeOp
 from headrace.ports import Store
+from headrace.tables.changes import ChangeOp
 from tests.conformance import pipelines
 from tests.conformance.pipelines import (
     Checkpoint,

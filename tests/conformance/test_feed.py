@@ -12,8 +12,10 @@ from headrace.errors import DataLossError, LostRaceError, TunnelTakenError
 from headrace.feeds.limits import Limits
 from headrace.feeds.reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
-from headrace.model import INITIAL_BATCH, BatchPlan, ChangeOp, ChannelPlan, ChannelState, Start, StartKind
 from headrace.ports import Store, Table, Tunnel
+from headrace.tables.changes import ChangeOp
+from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelPlan
+from headrace.tunnels.values import ChannelState, Start, StartKind
 from tests.conformance.reading import keys_of, next_batch, read_batch, replay, run_to_the_end, state_of, unpack
 from tests.conformance.stores import Place
 

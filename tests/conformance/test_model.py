@@ -17,8 +17,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from headrace.model import FINISHED, ChannelState, KeyRange
 from headrace.ports import Partition, Store, Table, Tunnel
+from headrace.tables.conditions import KeyRange
+from headrace.tunnels.values import FINISHED, ChannelState
 from tests.conformance.reading import Row, State, drain, filled, replay, rows_of, state_of, unpack
 from tests.effort import thorough
 

@@ -19,7 +19,7 @@ from headrace.errors import (
     SessionEpochError,
 )
 from headrace.ports import Producer, Queue, Store
-from headrace.queues import ProducerSession, Pushed
+from headrace.queues.values import ProducerSession, Pushed
 from tests.conformance import queue_workers
 from tests.conformance.queue_reading import data_in, edges, values
 from tests.conformance.stores import Place

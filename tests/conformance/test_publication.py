@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import NotFoundError, PublicationError, SchemaError
-from headrace.model import ChangeOp, RowChange
 from headrace.ports import Publisher, Staged, Store, Table, Write
+from headrace.tables.changes import ChangeOp, RowChange
 from tests.conformance.reading import drain, rows_of, state_of
 from tests.conformance.stores import Place
 

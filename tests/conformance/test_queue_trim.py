@@ -8,7 +8,7 @@ import pytest
 
 from headrace.errors import DataLossError, OptionError
 from headrace.ports import Consumer, Queue, Store
-from headrace.queues import Bounds
+from headrace.queues.values import Bounds
 from tests.conformance import queue_workers
 from tests.conformance.queue_reading import consumer_of, data_in, edges, values, wait_until
 from tests.conformance.stores import Place

@@ -22,8 +22,10 @@ from headrace.errors import LostRaceError, OptionError
 from headrace.feeds import reading
 from headrace.feeds.limits import Limits
 from headrace.feeds.tunnel_feed import TunnelFeed
-from headrace.model import INITIAL_BATCH, BatchPlan, ChangeOp, Changes, ChannelKind, ChannelPlan
 from headrace.ports import Store, Table, Tunnel
+from headrace.tables.changes import ChangeOp, Changes
+from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelPlan
+from headrace.tunnels.values import ChannelKind
 from tests.conformance.reading import Change, State, replay, run_to_the_end, state_of, unpack
 from tests.conformance.stores import Place
 from tests.effort import thorough

@@ -13,10 +13,12 @@ import pytest
 from headrace.errors import ClientGoneError, NotFoundError, SequenceNumberError, TunnelTakenError
 from headrace.feeds.limits import Limits
 from headrace.feeds.tunnel_feed import TunnelFeed
-from headrace.leases import Lease, LeaseStatus, Saved
-from headrace.model import FINISHED, INITIAL_BATCH, ChangeOp, Channel, ChannelState
 from headrace.ports import Store, Table, Tunnel, TunnelClient
-from headrace.tunnel import ChangeBatch, TunnelWorker
+from headrace.tables.changes import ChangeOp
+from headrace.tunnels.leases import Lease, LeaseStatus, Saved
+from headrace.tunnels.records import INITIAL_BATCH
+from headrace.tunnels.values import FINISHED, Channel, ChannelState
+from headrace.workers import ChangeBatch, TunnelWorker
 from tests.conformance.reading import Change, read_batch, state_of, unpack
 from tests.conformance.stores import Place
 

@@ -8,21 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, UnsupportedError
-from headrace.model import (
-    FINISHED,
-    INITIAL_BATCH,
-    BatchPlan,
-    ChangeOp,
-    ChannelEnd,
-    ChannelKind,
-    ChannelPlan,
-    ChannelState,
-    Position,
-    Start,
-    StartKind,
-    TunnelKind,
-)
 from headrace.ports import Store, Table, Tunnel
+from headrace.tables.changes import ChangeOp
+from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
+from headrace.tunnels.values import FINISHED, ChannelKind, ChannelState, Position, Start, StartKind, TunnelKind
 from tests.conformance.reading import drain, only_channel, read_from, replay, state_of
 from tests.conformance.stores import Place
 

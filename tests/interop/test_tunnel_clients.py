@@ -15,11 +15,11 @@ from google.protobuf.message import Message
 
 import headrace
 from headrace.errors import ClientGoneError, DataLossError, SequenceNumberError
-from headrace.leases import Lease, LeaseStatus
-from headrace.model import TunnelKind
 from headrace.ports import Store, Table
 from headrace.stores.tablestore.connection import Connection
 from headrace.stores.tablestore.tunnel_service import TunnelService
+from headrace.tunnels.leases import Lease, LeaseStatus
+from headrace.tunnels.values import TunnelKind
 from headrace.wire.plainbuffer.rows import decode_row
 from headrace.wire.plainbuffer.values import Row, SequenceInfo
 from headrace.wire.tablestore import errors, signatures

@@ -11,9 +11,9 @@ import pytest
 
 import headrace
 from headrace.errors import HeadraceError, OffsetConflictError, OptionError, StoreBusyError, StoreError
-from headrace.model import RowChange
 from headrace.ports import Advance, Append, Publisher, Queue, Store, Write
-from headrace.stores.ytsaurus import works, writing
+from headrace.stores.ytsaurus import planned_writes, writing
+from headrace.tables.changes import RowChange
 from tests.conformance.queue_reading import consumer_of, data_in, values
 from tests.conformance.reading import rows_of
 from tests.interop.faulty_proxy import CUT_ANSWER, LOSE_ANSWER, LOSE_REQUEST, FaultyProxy, error, faulty_proxy
@@ -130,9 +130,9 @@ def test_staging_survives_a_proxy_that_comes_and_goes(store: Store, proxy: Fault
 @pytest.fixture
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ten rows be more than a transaction takes."""
-    for module in (works, writing):
+    for module in (planned_writes, writing):
         monkeypatch.setattr(module, "ROWS_PER_TABLET", 10)
-    monkeypatch.setattr(works, "ROWS_PER_REQUEST", 4)
+    monkeypatch.setattr(planned_writes, "ROWS_PER_REQUEST", 4)
 
 
 MANY = tuple(f"{number:02}" for number in range(25))

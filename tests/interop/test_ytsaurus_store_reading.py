@@ -13,9 +13,9 @@ import headrace
 from headrace.errors import DataLossError, OffsetConflictError
 from headrace.feeds.queue_feed import QueueFeed
 from headrace.feeds.queue_reading import QueueRange, read_rows
-from headrace.model import Start, StartKind
 from headrace.ports import Queue, Store
 from headrace.stores.ytsaurus import connection, queues
+from headrace.tunnels.values import Start, StartKind
 from tests.conformance.queue_reading import consumer_of, edges, values
 from tests.interop.ytsaurus_server import TOKEN, YtServer
 

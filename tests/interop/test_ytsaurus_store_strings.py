@@ -11,8 +11,8 @@ from yt.wrapper import YsonFormat, YtClient
 
 import headrace
 from headrace.errors import OptionError, SchemaError
-from headrace.model import Predicate
 from headrace.ports import Store
+from headrace.tables.conditions import Predicate
 from headrace.types import type_name
 from tests.interop.ytsaurus_server import TOKEN, YtServer
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import headrace
 from headrace.failpoints import VARIABLE
 from headrace.feeds.tunnel_feed import TunnelFeed
-from headrace.model import ChangeOp
+from headrace.tables.changes import ChangeOp
 from tests.conformance.reading import run_to_the_end
 from tests.effort import THOROUGH
 from tests.spark_session import processes_with

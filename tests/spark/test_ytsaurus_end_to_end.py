@@ -16,7 +16,7 @@ from yt.wrapper import YsonFormat, YtClient
 
 import headrace
 from headrace.ports import Store
-from headrace.stores.ytsaurus import works
+from headrace.stores.ytsaurus import planned_writes
 from tests.conformance import serving
 
 COMPOSITE = [
@@ -300,7 +300,7 @@ def test_a_batch_larger_than_a_transaction_is_there_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # The driver publishes in this process.
-    monkeypatch.setattr(works, "ROWS_PER_TABLET", 100)
+    monkeypatch.setattr(planned_writes, "ROWS_PER_TABLET", 100)
     queue, consumer = queue_with_consumer(client, base, [{"name": "n", "type": "int64"}])
     result = dynamic_table(client, f"{base}/result", [{"name": "n", "type": "int64"}])
     client.insert_rows(queue, [{"n": number} for number in range(1000)])

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.model import KeyRange, Position, Predicate, Start, StartKind
+from headrace.tables.conditions import KeyRange, Predicate
+from headrace.tunnels.values import Position, Start, StartKind
 
 
 class Unprintable:

@@ -13,7 +13,8 @@ from headrace.errors import DataLossError, OffsetConflictError
 from headrace.feeds.queue_feed import QueueFeed, QueueOffset
 from headrace.feeds.queue_reading import read_rows
 from headrace.ports import Consumer, Queue, Registration, Store
-from headrace.queues import Bounds, ConsumerPartition, Disposition, QueuePage, QueueSchema
+from headrace.queues.columns import QueueSchema
+from headrace.queues.values import Bounds, ConsumerPartition, Disposition, QueuePage
 
 ROW_BYTES = 10
 

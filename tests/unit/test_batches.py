@@ -10,10 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import NotFoundError, StoreDamagedError
-from headrace.model import FINISHED, INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan, Position
-from headrace.plans import end_from_json, end_to_json, plan_from_json, plan_to_json
 from headrace.stores.embedded.batches import BatchRecords
 from headrace.stores.embedded.database import Database
+from headrace.tunnels.records import (
+    INITIAL_BATCH,
+    BatchPlan,
+    ChannelEnd,
+    ChannelPlan,
+    end_from_json,
+    end_to_json,
+    plan_from_json,
+    plan_to_json,
+)
+from headrace.tunnels.values import FINISHED, Position
 
 positions = st.one_of(st.just(FINISHED), st.builds(Position, st.text(), st.integers(0, 1 << 50)))
 parts = st.builds(

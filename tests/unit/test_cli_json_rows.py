@@ -14,7 +14,7 @@ import pytest
 from headrace.cli.output import JsonOutput
 from headrace.cli.rows import read_rows
 from headrace.errors import SchemaError
-from headrace.queues import QueueSchema
+from headrace.queues.columns import QueueSchema
 
 SCHEMA = QueueSchema.of({
     "id": "long not null",

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from headrace.cli.output import to_json
 from headrace.cli.rows import first_rows, parse_condition, parse_key, parse_value, read_rows
 from headrace.errors import OptionError, SchemaError
-from headrace.model import Predicate, TableSchema
+from headrace.tables.conditions import Predicate
+from headrace.tables.schema import TableSchema
 
 SCHEMA = TableSchema.of(
     {

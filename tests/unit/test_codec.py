@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.model import TableSchema
 from headrace.stores.embedded.codec import RowCodec, ordered_bytes
+from headrace.tables.schema import TableSchema
 
 UTC = datetime.UTC
 VALUES: dict[str, st.SearchStrategy[Any]] = {

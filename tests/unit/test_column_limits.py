@@ -10,16 +10,16 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from headrace.column_limits import MAX_COLUMNS
 from headrace.endpoints.tablestore.instances import Instance
 from headrace.endpoints.tablestore.rows_api import put_row
 from headrace.endpoints.tablestore.tables_api import create_table
 from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.errors import HeadraceError, SchemaError, SqlError, UnsupportedError
-from headrace.model import Start
 from headrace.stores.embedded.store import EmbeddedStore
 from headrace.stores.ytsaurus.schemas import QueueLayout, TableLayout
 from headrace.streaming_sql.grammar import parse
+from headrace.tables.column_limits import MAX_COLUMNS
+from headrace.tunnels.values import Start
 from headrace.types import MAX_NESTING, parse_type
 from headrace.wire.plainbuffer.rows import encode_row
 from headrace.wire.plainbuffer.values import Cell, Row

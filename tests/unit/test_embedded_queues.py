@@ -13,7 +13,7 @@ import pytest
 import headrace
 from headrace.errors import DataLossError, OptionError, SchemaError
 from headrace.ports import Append, Publisher, Queue, Store
-from headrace.queues import RowRange
+from headrace.queues.values import RowRange
 from headrace.stores.embedded import chunks, queues, staging
 from headrace.stores.embedded.database import Database, stamp
 from headrace.stores.embedded.publisher import EmbeddedPublisher

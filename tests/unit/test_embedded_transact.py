@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.model import KeyRange, RowChange
 from headrace.stores.embedded.store import EmbeddedStore
 from headrace.stores.embedded.tables import Decided, EmbeddedTable, Found
+from headrace.tables.changes import RowChange
+from headrace.tables.conditions import KeyRange
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from headrace.endpoints.tablestore.filters import (
     parse_filter,
 )
 from headrace.endpoints.tablestore.schema import ARROW_TYPES, CellType, cell_type
-from headrace.model import Predicate
+from headrace.tables.conditions import Predicate
 from headrace.wire.plainbuffer.rows import encode_value
 from headrace.wire.plainbuffer.values import Value
 from headrace.wire.tablestore import table_pb2 as pb

@@ -26,7 +26,8 @@ from headrace.endpoints.tablestore.tables_api import (
     list_table,
     update_table,
 )
-from headrace.model import ChangeOp, KeyRange
+from headrace.tables.changes import ChangeOp
+from headrace.tables.conditions import KeyRange
 from headrace.wire.plainbuffer.rows import decode_row, decode_rows, encode_row
 from headrace.wire.plainbuffer.values import Cell, CellOp, Marker, Row
 from headrace.wire.tablestore import table_pb2 as pb

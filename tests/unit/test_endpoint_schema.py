@@ -23,7 +23,8 @@ from headrace.endpoints.tablestore.schema import (
     whole_row,
 )
 from headrace.errors import UnsupportedError
-from headrace.model import KeyRange, TableSchema
+from headrace.tables.conditions import KeyRange
+from headrace.tables.schema import TableSchema
 from headrace.wire.plainbuffer.rows import decode_row, decode_rows, encode_row
 from headrace.wire.plainbuffer.values import Cell, Marker, Row
 from headrace.wire.tablestore.errors import ServiceError

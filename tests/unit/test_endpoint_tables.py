@@ -17,7 +17,7 @@ from headrace.endpoints.tablestore.instances import Instance
 from headrace.endpoints.tablestore.range_api import get_range
 from headrace.endpoints.tablestore.rows_api import get_row, put_row
 from headrace.endpoints.tablestore.settings import TableSettings
-from headrace.endpoints.tablestore.spans import SPANS_TABLE
+from headrace.endpoints.tablestore.stream_bounds import STREAM_BOUNDS_TABLE
 from headrace.endpoints.tablestore.tables_api import create_table, delete_table, describe_table, update_table
 from headrace.stores.embedded.tables import EmbeddedTable
 from headrace.wire.plainbuffer.rows import encode_row
@@ -139,10 +139,10 @@ def test_a_table_that_was_dropped_gets_no_settings(instance: Instance) -> None:
 def test_nothing_stays_of_the_tunnels_of_a_table_that_is_dropped(instance: Instance) -> None:
     create(instance)
     create_tunnel(instance, flag=tunnel_pb2.EARLIEST)
-    spans = instance.store.table(SPANS_TABLE)
-    assert len(spans.scan().read_all()) == 1
+    bounds = instance.store.table(STREAM_BOUNDS_TABLE)
+    assert len(bounds.scan().read_all()) == 1
     drop(instance)
-    assert len(spans.scan().read_all()) == 0
+    assert len(bounds.scan().read_all()) == 0
 
 
 # -- rows of a table that is made anew ------------------------------------------------------------------------------

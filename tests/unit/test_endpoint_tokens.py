@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from headrace.endpoints.tablestore.channels import position_of, store_id, token_of, wire_id
 from headrace.endpoints.tablestore.instances import Instance
-from headrace.model import FINISHED, Position, TableSchema
 from headrace.stores.embedded.tokens import key_position, row_position
+from headrace.tables.schema import TableSchema
+from headrace.tunnels.values import FINISHED, Position
 from headrace.wire.plainbuffer.rows import decode_row, encode_row
 from headrace.wire.plainbuffer.values import Cell, Marker, Row
 from headrace.wire.tablestore.tokens import BaseToken, StreamToken, decode_token, encode_token

@@ -13,10 +13,10 @@ import pytest
 from headrace.endpoints.tablestore import tables_api
 from headrace.endpoints.tablestore import tunnels_api as tunnels
 from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.spans import SPANS_TABLE
+from headrace.endpoints.tablestore.stream_bounds import STREAM_BOUNDS_TABLE
 from headrace.errors import NotFoundError
-from headrace.model import INITIAL_BATCH, BatchPlan
 from headrace.stores.embedded.tunnel import EmbeddedTunnel
+from headrace.tunnels.records import INITIAL_BATCH, BatchPlan
 from headrace.wire.tablestore import table_pb2
 from headrace.wire.tablestore import tunnel_pb2 as pb
 from tests.unit.endpoint_service import NOBODY, Service, read_all, refused, rows_of, values
@@ -125,9 +125,9 @@ def test_a_tunnel_that_is_dropped_just_now_is_not_listed(service: Service, monke
 def test_the_tables_of_the_endpoint_itself_have_no_tunnels(service: Service) -> None:
     service.table()
     service.create("Stream", flag=pb.EARLIEST)
-    assert SPANS_TABLE in service.store.tables()
-    assert "not exist" in refused("OTSParameterInvalid", service.create, table=SPANS_TABLE)
-    assert "not exist" in refused("OTSParameterInvalid", service.list, SPANS_TABLE)
+    assert STREAM_BOUNDS_TABLE in service.store.tables()
+    assert "not exist" in refused("OTSParameterInvalid", service.create, table=STREAM_BOUNDS_TABLE)
+    assert "not exist" in refused("OTSParameterInvalid", service.list, STREAM_BOUNDS_TABLE)
 
 
 # -- where Stream tunnels begin and end ----------------------------------------------------------------------------

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 import headrace
 from headrace import ports
 from headrace.errors import HeadraceError, shown
-from headrace.model import FINISHED, INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan, RowChange, Start, StartKind
 from headrace.ports import Advance, Store, Write
 from headrace.stores.embedded.store import EmbeddedStore
+from headrace.tables.changes import RowChange
+from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
+from headrace.tunnels.values import FINISHED, Start, StartKind
 from tests.unit.hostile_values import VALUES
 
 COLUMNS = {"id": "string", "n": "long", "f": "float", "d": "decimal(5,2)", "t": "timestamp", "l": "array<long>"}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.feeds.limits import Limits, enough_rows, row_budget, share_rows
-from headrace.model import Backlog
+from headrace.tunnels.values import Backlog
 
 backlogs = st.dictionaries(
     st.text("abcdef", min_size=1, max_size=2),

@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import DataLossError
-from headrace.model import ChangeOp, TableSchema
 from headrace.stores.embedded import chunks, log
 from headrace.stores.embedded.database import Database
+from headrace.tables.changes import ChangeOp
+from headrace.tables.schema import TableSchema
 from tests.effort import thorough
 
 SCHEMA = TableSchema.of({"id": "long", "name": "string", "price": "double"}, "id")

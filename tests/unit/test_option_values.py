@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from headrace.errors import HeadraceError, OptionError
-from headrace.model import RowChange, Start, StartKind
 from headrace.spark.option_values import (
     Kind,
     boolean,
@@ -24,6 +23,8 @@ from headrace.spark.option_values import (
     ypath,
 )
 from headrace.spark.options import OPTIONS_OF, Option, Settings
+from headrace.tables.changes import RowChange
+from headrace.tunnels.values import Start, StartKind
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "options.md").read_text()

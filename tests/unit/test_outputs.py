@@ -14,10 +14,10 @@ import pytest
 import headrace
 from headrace import Output
 from headrace.errors import OptionError, SchemaError
-from headrace.model import RowChange
 from headrace.ports import Append, Store, Write
 from headrace.spark.options import HEADRACE_OPTIONS, YT_OPTIONS, Settings
 from headrace.spark.outputs import QueueTarget, TableTarget, Target, rows_per_write, stage
+from headrace.tables.changes import RowChange
 
 TARGETS = [TableTarget("orders"), QueueTarget("clicks")]
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import UnsupportedError
-from headrace.model import TableSchema
+from headrace.tables.schema import TableSchema
 from headrace.wire.plainbuffer import cells as cells_module
 from headrace.wire.plainbuffer import decoding
 from headrace.wire.plainbuffer import rows as rows_module

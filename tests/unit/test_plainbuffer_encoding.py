@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import SchemaError, UnsupportedError
-from headrace.model import ChangeOp, Changes, TableSchema
+from headrace.tables.changes import ChangeOp, Changes
+from headrace.tables.schema import TableSchema
 from headrace.wire.plainbuffer.decoding import decode_records
 from headrace.wire.plainbuffer.encoding import (
     check_schema,

@@ -15,11 +15,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.errors import OptionError, SchemaError
-from headrace.model import KeyRange, Predicate, TableSchema
 from headrace.rows.conditions import typed_key
 from headrace.stores.embedded.codec import RowCodec
 from headrace.stores.embedded.physical import PhysicalTable
 from headrace.stores.embedded.predicates import bounds, predicate_sql, where
+from headrace.tables.conditions import KeyRange, Predicate
+from headrace.tables.schema import TableSchema
 
 D = decimal.Decimal
 NAN, INF = float("nan"), float("inf")

@@ -18,7 +18,7 @@ from headrace.errors import (
 from headrace.feeds.limits import Limits
 from headrace.feeds.queue_feed import QueueOffset, is_queue_offset
 from headrace.feeds.queue_positions import parse_position
-from headrace.model import Start, StartKind
+from headrace.tunnels.values import Start, StartKind
 from tests.unit.memory_queues import (
     MemoryConsumer,
     MemoryQueue,

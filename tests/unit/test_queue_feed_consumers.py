@@ -14,7 +14,7 @@ from headrace.errors import (
 from headrace.feeds.limits import Limits
 from headrace.feeds.queue_feed import QueueOffset
 from headrace.feeds.queue_reading import QueueRange
-from headrace.model import Start, StartKind
+from headrace.tunnels.values import Start, StartKind
 from tests.unit.memory_queues import (
     MemoryConsumer,
     MemoryQueue,

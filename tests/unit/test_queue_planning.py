@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace.errors import DataLossError, SchemaError
 from headrace.feeds.queue_reading import TASK_ROWS, QueueRange, plan_tasks, read_rows
 from headrace.feeds.queue_shapes import PARTITION, QUEUE_NAME, ROW_INDEX, AddressColumns, QueueShape
-from headrace.queues import QueuePage
+from headrace.queues.values import QueuePage
 from tests.unit.memory_queues import MemoryQueue, as_queue
 
 NO_ADDRESS = AddressColumns({}, {})

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import SchemaError
-from headrace.model import RowSchema, TableSchema, parse_columns
-from headrace.queues import QueueSchema
+from headrace.queues.columns import QueueSchema
 from headrace.rows import check_not_null, to_arrow, to_column
+from headrace.tables.schema import RowSchema, TableSchema, parse_columns
 from headrace.types import parse_type
 from tests.unit.type_strategies import TYPE_NAMES, cells_of
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as s
 
 from headrace.errors import HeadraceError, SqlError, UnsupportedError
-from headrace.queues import QueueSchema
+from headrace.queues.columns import QueueSchema
 from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.grammar import parse
 from headrace.streaming_sql.lexer import quote, string_value, tokenize

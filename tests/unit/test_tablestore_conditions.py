@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model import OPERATORS, KeyRange, Predicate, TableSchema
 from headrace.stores.tablestore.filters import filter_of, matching
 from headrace.stores.tablestore.ranges import Place, Span, WireKey, place_of
+from headrace.tables.conditions import OPERATORS, KeyRange, Predicate
+from headrace.tables.schema import TableSchema
 from headrace.wire.plainbuffer.rows import decode_value
 from headrace.wire.plainbuffer.values import Marker
 from headrace.wire.tablestore import table_pb2 as pb

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import RowsNotWrittenError, StoreDamagedError, TunnelTakenError
-from headrace.model import FINISHED, INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan, Position
 from headrace.stores.tablestore import meta
 from headrace.stores.tablestore.meta import BatchRecords, cut, position_cells, position_of
 from headrace.stores.tablestore.meta_table import DEFAULT_NAME, MetaRow, MetaTable
+from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
+from headrace.tunnels.values import FINISHED, Position
 from headrace.wire.tablestore import table_pb2 as pb
 from tests.unit.tablestore_memory import MemoryTables
 

@@ -10,10 +10,11 @@ import pytest
 from google.protobuf.message import Message
 
 from headrace.errors import OptionError
-from headrace.model import KeyRange, TableSchema, parse_where
 from headrace.stores.tablestore.connection import Patience
 from headrace.stores.tablestore.failures import ServiceBusyError
 from headrace.stores.tablestore.reading import Reader, splits
+from headrace.tables.conditions import KeyRange, parse_where
+from headrace.tables.schema import TableSchema
 from headrace.wire.plainbuffer.rows import decode_row, encode_row, encode_rows
 from headrace.wire.plainbuffer.values import Cell, Marker, Row, Value
 from headrace.wire.tablestore import table_pb2 as pb

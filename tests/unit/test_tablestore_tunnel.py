@@ -10,13 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import DataLossError, NotFoundError, OptionError, UnsupportedError
-from headrace.leases import Lease, LeaseStatus
-from headrace.model import FINISHED, ChangeOp, ChannelEnd, ChannelState, Page, Position, Start, StartKind, TableSchema
 from headrace.ports import Table
 from headrace.stores.tablestore.meta import BatchRecords
 from headrace.stores.tablestore.meta_table import MetaRow, MetaTable
 from headrace.stores.tablestore.pages import before, changes_of
 from headrace.stores.tablestore.tunnel import TablestoreTunnel
+from headrace.tables.changes import ChangeOp
+from headrace.tables.schema import TableSchema
+from headrace.tunnels.leases import Lease, LeaseStatus
+from headrace.tunnels.records import ChannelEnd
+from headrace.tunnels.values import FINISHED, ChannelState, Page, Position, Start, StartKind
 from headrace.wire.tablestore import tunnel_pb2 as pb
 from tests.conformance.reading import read_from
 from tests.effort import thorough

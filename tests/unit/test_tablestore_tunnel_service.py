@@ -9,10 +9,10 @@ import pytest
 from google.protobuf.message import Message
 
 from headrace.errors import SequenceNumberError
-from headrace.leases import Lease, LeaseStatus
-from headrace.model import TunnelKind
 from headrace.stores.tablestore.connection import Connection, Patience
 from headrace.stores.tablestore.tunnel_service import TunnelService
+from headrace.tunnels.leases import Lease, LeaseStatus
+from headrace.tunnels.values import TunnelKind
 from headrace.wire.tablestore import tunnel_pb2 as pb
 from tests.unit.tablestore_double import CREDENTIALS, Double, answers, hangs_up, refuses
 

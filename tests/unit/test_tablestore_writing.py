@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import NotFoundError, OptionError, RowsNotWrittenError, SchemaError, StoreError, UnsupportedError
-from headrace.model import Column, RowChange, TableSchema
 from headrace.stores.tablestore.differences import differences
 from headrace.stores.tablestore.tables import TablestoreTable, declared, stream_hours
 from headrace.stores.tablestore.write_options import WriteOptions
 from headrace.stores.tablestore.writing import Writer, requests, too_large, turns
+from headrace.tables.changes import RowChange
+from headrace.tables.schema import Column, TableSchema
 from headrace.wire.plainbuffer.rows import decode_row
 from headrace.wire.plainbuffer.values import CellOp
 from headrace.wire.tablestore import table_pb2 as pb

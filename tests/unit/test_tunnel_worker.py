@@ -18,11 +18,11 @@ import pytest
 import headrace
 from headrace.errors import DataLossError, NotFoundError, OptionError, StoreBusyError, StoreError, TunnelTakenError
 from headrace.feeds.tunnel_feed import TunnelFeed
-from headrace.leases import Lease
-from headrace.model import INITIAL_BATCH
 from headrace.ports import Store, Table, Tunnel
 from headrace.stores.embedded.tunnel_clients import EmbeddedTunnelClient
-from headrace.tunnel import ChangeBatch, TunnelWorker, engine
+from headrace.tunnels.leases import Lease
+from headrace.tunnels.records import INITIAL_BATCH
+from headrace.workers import ChangeBatch, TunnelWorker, engine
 
 DEADLINE = 30.0
 

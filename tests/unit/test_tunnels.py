@@ -13,23 +13,13 @@ from hypothesis import strategies as st
 
 import headrace
 from headrace.errors import AlreadyExistsError, DataLossError, NotFoundError, OptionError
-from headrace.model import (
-    FINISHED,
-    INITIAL_BATCH,
-    BatchPlan,
-    ChangeOp,
-    Channel,
-    ChannelEnd,
-    ChannelKind,
-    ChannelState,
-    KeyRange,
-    Position,
-    Start,
-    StartKind,
-)
 from headrace.ports import Store, Table, Tunnel
 from headrace.stores.embedded.tokens import is_behind, key_of, key_position
 from headrace.stores.embedded.tunnels import cut
+from headrace.tables.changes import ChangeOp
+from headrace.tables.conditions import KeyRange
+from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd
+from headrace.tunnels.values import FINISHED, Channel, ChannelKind, ChannelState, Position, Start, StartKind
 from tests.effort import thorough
 
 EARLIEST, LATEST = Start(StartKind.EARLIEST), Start(StartKind.LATEST)

@@ -9,7 +9,7 @@ import zlib
 
 import pytest
 
-from headrace.endpoints.tablestore.gate import COMPRESSION, unpacked
+from headrace.endpoints.tablestore.authentication import COMPRESSION, unpacked
 from headrace.endpoints.unpacking import Budget, ExhaustedError, Parts, Share, TooLongError, plain, read_all
 from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.limits import MAX_BODY_BYTES
@@ -22,7 +22,7 @@ SLACK_BYTES = 300 * MEBIBYTE
 BOMBS = """
 import json, resource, sys, threading
 from headrace.endpoints.unpacking import Budget
-from headrace.endpoints.ytsaurus.bodies import Body
+from headrace.endpoints.ytsaurus.request_bodies import RequestBody
 from headrace.endpoints.ytsaurus.encodings import packed
 from headrace.wire.ytsaurus.errors import YtError
 
@@ -46,7 +46,7 @@ before, codes = peak(), []
 budget = Budget(total)
 
 def unpack(encoding, most):
-    body = Body(encoding, most, spooled=False, budget=budget)
+    body = RequestBody(encoding, most, spooled=False, budget=budget)
     try:
         body.feed(bombs[encoding])
         body.bytes()

@@ -14,9 +14,9 @@ import headrace
 from headrace.endpoints.tablestore.instances import Instance
 from headrace.endpoints.tablestore.rows_api import get_row, put_row, update_row
 from headrace.endpoints.tablestore.tables_api import create_table
-from headrace.model import TableSchema
 from headrace.ports import Store
-from headrace.shapes import ChangeShape, TablestoreShape
+from headrace.tables.change_columns import ChangeShape, TablestoreShape
+from headrace.tables.schema import TableSchema
 from headrace.wire.plainbuffer.decoding import decode_records
 from headrace.wire.plainbuffer.encoding import encode_puts
 from headrace.wire.plainbuffer.rows import encode_row
@@ -70,7 +70,7 @@ class Faces:
         yield "update a cell", lambda: table.update({"id": 1, "c1": "y"})
         yield "delete", lambda: table.delete({"id": 1})
         yield "describe", lambda: table.describe()
-        ((channel, position),) = tunnel.start_positions(headrace.model.Start.parse("earliest")).items()
+        ((channel, position),) = tunnel.start_positions(headrace.tunnels.values.Start.parse("earliest")).items()
         yield "read changes", lambda: tunnel.read(channel, position, 100)
         changes = tunnel.read(channel, position, 100).changes
         schema = table.schema

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import SchemaError, UnsupportedError
-from headrace.model import Column
+from headrace.tables.schema import Column
 from headrace.types import parse_type, type_name
 from headrace.wire.ytsaurus.types import YtColumn, arrow_type, columns_of, schema_of, yt_columns, yt_type
 from tests.effort import thorough

@@ -7,9 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.model import Column, KeyRange, Predicate
 from headrace.stores.ytsaurus.conditions import literal, quoted, satisfied, where
 from headrace.stores.ytsaurus.schemas import TableLayout
+from headrace.tables.conditions import KeyRange, Predicate
+from headrace.tables.schema import Column
 from headrace.wire.ytsaurus.types import YtColumn
 
 NAN = float("nan")

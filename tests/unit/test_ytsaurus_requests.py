@@ -15,14 +15,14 @@ from yt import yson
 
 from headrace.cli.main import main
 from headrace.endpoints.unpacking import Budget
-from headrace.endpoints.ytsaurus.answers import ERROR_HEADER_BYTES, failed
-from headrace.endpoints.ytsaurus.bodies import SPOOL_BYTES, Body
 from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.endpoints.ytsaurus.commands import Answer, Command
 from headrace.endpoints.ytsaurus.configuration import Configuration
 from headrace.endpoints.ytsaurus.formats import JSON, YSON, YSON_TEXT, Format, parse_format, read_value, write_value
 from headrace.endpoints.ytsaurus.parameters import Parameters
+from headrace.endpoints.ytsaurus.request_bodies import SPOOL_BYTES, RequestBody
 from headrace.endpoints.ytsaurus.requests import read_call, takes_parameters_in_body, user_of
+from headrace.endpoints.ytsaurus.responses import ERROR_HEADER_BYTES, failed
 from headrace.errors import OptionError
 from headrace.wire.yson import documents
 from headrace.wire.ytsaurus.errors import Code, YtError
@@ -40,7 +40,7 @@ PACKED = {
 
 
 def unpacked(encoding: str, packed: bytes, *, most: int = 1 << 20, piece: int = 7) -> bytes:
-    body = Body(encoding, most, spooled=False, budget=Budget(1 << 30))
+    body = RequestBody(encoding, most, spooled=False, budget=Budget(1 << 30))
     for begin in range(0, len(packed), piece):
         body.feed(packed[begin : begin + piece])
     return body.bytes()
@@ -70,14 +70,14 @@ def test_bodies_that_are_not_what_they_say_are_refused(encoding: str, packed: by
 
 
 def test_little_that_unpacks_to_very_much_is_stopped_before_it_is_unpacked() -> None:
-    body = Body("gzip", 1000, spooled=False, budget=Budget(1 << 30))
+    body = RequestBody("gzip", 1000, spooled=False, budget=Budget(1 << 30))
     body.feed(zlib.compress(bytes(50 << 20)))
     with pytest.raises(YtError, match="too long"):
         body.bytes()
 
 
 def test_long_files_go_to_disk_and_come_back() -> None:
-    body = Body("gzip", 1 << 30, spooled=True, budget=Budget(1 << 30))
+    body = RequestBody("gzip", 1 << 30, spooled=True, budget=Budget(1 << 30))
     body.feed(zlib.compress(b"x" * (SPOOL_BYTES + 1)))
     assert body.file().read() == b"x" * (SPOOL_BYTES + 1)
     body.close()

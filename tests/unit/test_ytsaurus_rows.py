@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import OptionError
-from headrace.model import RowChange
-from headrace.ports import QueueOptions
-from headrace.queue_requests import Route
-from headrace.queues import TABLET_INDEX, partition_of_keys
+from headrace.queues.columns import TABLET_INDEX
+from headrace.queues.validation import Route
+from headrace.queues.values import QueueOptions, partition_of_keys
 from headrace.stores.ytsaurus.queue_options import config_of, options_of
 from headrace.stores.ytsaurus.routing import in_partitions, routed
 from headrace.stores.ytsaurus.schemas import TableLayout
 from headrace.stores.ytsaurus.writing import _pieces, keys_gone, last_of_each_key
+from headrace.tables.changes import RowChange
 from headrace.wire.ytsaurus.types import YtColumn
 
 LAYOUT = TableLayout.of(

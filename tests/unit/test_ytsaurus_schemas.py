@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import SchemaError, UnsupportedError
-from headrace.model import TableSchema
-from headrace.queues import QueueSchema
+from headrace.queues.columns import QueueSchema
 from headrace.stores.ytsaurus.schemas import (
     QueueLayout,
     TableLayout,
@@ -18,6 +17,7 @@ from headrace.stores.ytsaurus.schemas import (
     table_schema,
     timestamp_of,
 )
+from headrace.tables.schema import TableSchema
 from headrace.wire.ytsaurus.types import YtColumn, columns_of
 
 

@@ -21,7 +21,7 @@ from headrace.endpoints.ytsaurus.mutations import execute
 from headrace.endpoints.ytsaurus.row_locks import NO_HASHES, Locked, RowLocks
 from headrace.endpoints.ytsaurus.table_layout import SortedLayout
 from headrace.stores.embedded.database import Database
-from headrace.stores.embedded.pinned import PinnedDatabase
+from headrace.stores.embedded.snapshot import SnapshotDatabase
 from headrace.stores.embedded.tables import EmbeddedTable
 from headrace.wire.ytsaurus.errors import YtError
 from headrace.wire.ytsaurus.types import YtColumn
@@ -214,17 +214,17 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     cluster.close()
 
 
-def test_a_pinned_database_shows_one_state_and_takes_no_writes(cluster: Cluster) -> None:
+def test_a_snapshot_database_shows_one_state_and_takes_no_writes(cluster: Cluster) -> None:
     table = cluster.store.create_table("t", {"k": "long", "v": "long"}, "k")
     table.put({"k": 1, "v": 1})
     database: Database = cluster.database
     with database.snapshot() as connection:
         list(connection.execute("SELECT 1 FROM clock"))
-        pinned = EmbeddedTable(PinnedDatabase(database, connection), "t")
+        snapshot = EmbeddedTable(SnapshotDatabase(database, connection), "t")
         table.put({"k": 1, "v": 2})
-        assert pinned.get({"k": 1}) == {"k": 1, "v": 1}
+        assert snapshot.get({"k": 1}) == {"k": 1, "v": 1}
         with pytest.raises(Exception, match="cannot be changed"):
-            pinned.put({"k": 2, "v": 2})
+            snapshot.put({"k": 2, "v": 2})
 
 
 def test_tables_outlive_the_process(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from headrace.model import Column, RowSchema
+from headrace.tables.schema import Column, RowSchema
 
 # That of a double is 308.
 _LARGEST_EXPONENT = 400

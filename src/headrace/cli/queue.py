@@ -156,7 +156,7 @@ def _rows(source: Queue, partition: int | None, first_row: int | None) -> Iterat
     import numpy as np
     import pyarrow as pa
 
-    from headrace.queues import ROW_INDEX, TABLET_INDEX
+    from headrace.queues.columns import ROW_INDEX, TABLET_INDEX
 
     bounds = source.bounds()
     if partition is not None and partition not in bounds:

@@ -24,7 +24,8 @@ import pyarrow.parquet
 
 from headrace.cli.json_rows import JsonRowError, needs_this_reader, read_nested_json_lines
 from headrace.errors import OptionError, SchemaError
-from headrace.model import OPERATORS, Predicate, RowSchema, TableSchema
+from headrace.tables.conditions import OPERATORS, Predicate
+from headrace.tables.schema import RowSchema, TableSchema
 from headrace.types import type_name
 
 _BLOCK_BYTES = 8 << 20

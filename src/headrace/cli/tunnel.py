@@ -13,8 +13,8 @@ from headrace.cli.app import App, common_options, pass_app, store_option
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.model import Position
     from headrace.ports import Store, Tunnel, TunnelDescription
+    from headrace.tunnels.values import Position
 
 _WAIT_SECONDS = 1.0
 _PAGE_ROWS = 4096
@@ -108,12 +108,12 @@ def follow(store: Store, source: Tunnel, start: str, *, follow: bool) -> Iterato
     """Yield the changes of a tunnel, channels in the order that their parents ask for; commit nothing.
 
     Args:
-        start: as `headrace.model.Start.parse` reads it.
+        start: as `headrace.tunnels.values.Start.parse` reads it.
         follow: wait for more when all that is there has been read.
     """
-    from headrace.channels import channel_states
-    from headrace.model import FINISHED, ChannelState, Start, StartKind
-    from headrace.shapes import ChangeShape
+    from headrace.tables.change_columns import ChangeShape
+    from headrace.tunnels.channels import channel_states
+    from headrace.tunnels.values import FINISHED, ChannelState, Start, StartKind
 
     begin = Start.parse(start)
     positions: dict[str, Position] = {}

@@ -14,8 +14,9 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from headrace.model import FINISHED, ChangeOp, Changes, ChannelState
 from headrace.ports import Table, Tunnel
+from headrace.tables.changes import ChangeOp, Changes
+from headrace.tunnels.values import FINISHED, ChannelState
 
 WINDOW_MS = 30_000
 _PAGE_ROWS = 50_000

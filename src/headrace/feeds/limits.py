@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from headrace.model import Backlog
+from headrace.tunnels.values import Backlog
 
 Channel = TypeVar("Channel", bound=Hashable)
 

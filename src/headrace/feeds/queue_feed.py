@@ -23,9 +23,10 @@ from headrace.errors import DataLossError, NotFoundError, OptionError, SchemaErr
 from headrace.feeds.limits import Limits, ages_matter, enough_rows, share_rows
 from headrace.feeds.queue_positions import QueueStart, check_positions, resolve_position
 from headrace.feeds.queue_reading import QueueRange, rows_left
-from headrace.model import Backlog, Start
 from headrace.ports import Consumer, Queue, Store
-from headrace.queues import Bounds, QueueSchema
+from headrace.queues.columns import QueueSchema
+from headrace.queues.values import Bounds
+from headrace.tunnels.values import Backlog, Start
 from headrace.types import type_name
 
 NO_LIMITS = Limits()

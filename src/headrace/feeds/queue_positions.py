@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.errors import OptionError
-from headrace.model import Start, StartKind
 from headrace.ports import Consumer, Queue
-from headrace.queues import Bounds
+from headrace.queues.values import Bounds
+from headrace.tunnels.values import Start, StartKind
 
 _VALID = 'row indexes such as {"clicks": {"0": 5, "1": 7}}, or {"0": 5} for one queue'
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from headrace import failpoints
 from headrace.errors import DataLossError
 from headrace.ports import Queue
-from headrace.queues import Bounds, QueuePage
+from headrace.queues.values import Bounds, QueuePage
 
 PAGE_ROWS = 65536
 # Below this a task costs more than its rows.

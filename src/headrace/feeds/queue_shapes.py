@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import SchemaError
-from headrace.queues import QueuePage
+from headrace.queues.values import QueuePage
 from headrace.types import type_name
 
 QUEUE_NAME, PARTITION, ROW_INDEX = "queue name", "partition", "row index"

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 from headrace import failpoints
 from headrace.errors import DataLossError, LostRaceError
-from headrace.model import FINISHED, ChangeOp, Changes, ChannelEnd, ChannelPlan, Page, Position
 from headrace.ports import Tunnel
+from headrace.tables.changes import ChangeOp, Changes
+from headrace.tunnels.records import ChannelEnd, ChannelPlan
+from headrace.tunnels.values import FINISHED, Page, Position
 
 PAGE_ROWS = 65536
 _log = logging.getLogger("headrace")

@@ -19,22 +19,12 @@ import uuid
 from dataclasses import replace
 
 from headrace import failpoints
-from headrace.channels import channel_states
 from headrace.errors import DataLossError, StoreBusyError
 from headrace.feeds.limits import Limits, enough_rows, share_rows
-from headrace.model import (
-    FINISHED,
-    INITIAL_BATCH,
-    Backlog,
-    BatchPlan,
-    Channel,
-    ChannelPlan,
-    ChannelState,
-    Position,
-    Start,
-    StartKind,
-)
 from headrace.ports import Tunnel
+from headrace.tunnels.channels import channel_states
+from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelPlan
+from headrace.tunnels.values import FINISHED, Backlog, Channel, ChannelState, Position, Start, StartKind
 
 OPENING_SECONDS = 60.0
 """How long Trigger.AvailableNow waits for a service that opens a channel only some time after its parents' end."""

@@ -6,15 +6,7 @@ thread and any process; objects are cheap to make and hold no state that others 
 
 from headrace.ports.files import Content, Files, FileStatus, Upload
 from headrace.ports.publication import Advance, Append, Publisher, Staged, Write
-from headrace.ports.queues import (
-    Consumer,
-    Producer,
-    Queue,
-    QueueDescription,
-    QueueOptions,
-    QueuePartition,
-    Registration,
-)
+from headrace.ports.queues import Consumer, Producer, Queue, QueueDescription, QueuePartition, Registration
 from headrace.ports.store import Capabilities, Store
 from headrace.ports.tables import Partition, Rows, Table, TableDescription, TableOptions, TrimReport
 from headrace.ports.tunnels import ChannelDescription, Tunnel, TunnelClient, TunnelDescription
@@ -33,7 +25,6 @@ __all__ = [
     "Publisher",
     "Queue",
     "QueueDescription",
-    "QueueOptions",
     "QueuePartition",
     "Registration",
     "Rows",

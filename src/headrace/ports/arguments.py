@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from headrace.errors import OptionError, SchemaError, shown
-from headrace.model import KeyValue, parse_columns
+from headrace.tables.schema import KeyValue, parse_columns
 
 Check: TypeAlias = Callable[[Any, str], Any]
 """Takes a value and what messages call it; returns the value, in a plain type where it had a similar one."""

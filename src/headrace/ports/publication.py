@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from headrace.model import RowChange
 from headrace.ports.arguments import Port
+from headrace.tables.changes import RowChange
 
 
 @dataclass(frozen=True)

@@ -9,22 +9,8 @@ from typing import Any
 
 from headrace.ports.arguments import Port
 from headrace.ports.tables import Rows
-from headrace.queues import Bounds, ConsumerPartition, ProducerSession, Pushed, QueuePage, QueueSchema, RowRange
-
-
-@dataclass(frozen=True)
-class QueueOptions:
-    """When a queue removes rows by itself.
-
-    Attributes:
-        auto_trim: remove rows that all vital consumers have read. Without a vital consumer nothing is removed.
-        retained_rows: keep at least so many rows of each partition …
-        retained_seconds: … and every row that is younger than this.
-    """
-
-    auto_trim: bool = False
-    retained_rows: int | None = None
-    retained_seconds: float | None = None
+from headrace.queues.columns import QueueSchema
+from headrace.queues.values import Bounds, ConsumerPartition, ProducerSession, Pushed, QueueOptions, QueuePage, RowRange
 
 
 @dataclass(frozen=True)

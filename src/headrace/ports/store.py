@@ -10,15 +10,15 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from headrace.column_limits import MAX_COLUMNS
 from headrace.errors import UnsupportedError
-from headrace.model import Start, TunnelKind
 from headrace.ports.arguments import Port
 from headrace.ports.files import Files
 from headrace.ports.publication import Publisher
 from headrace.ports.queues import Consumer, Producer, Queue, Registration
 from headrace.ports.tables import Table
 from headrace.ports.tunnels import Tunnel
+from headrace.tables.column_limits import MAX_COLUMNS
+from headrace.tunnels.values import Start, TunnelKind
 
 
 @dataclass(frozen=True)

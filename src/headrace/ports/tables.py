@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from headrace.model import KeyRange, KeyValue, TableSchema, Where
 from headrace.ports.arguments import Port
+from headrace.tables.conditions import KeyRange, Where
+from headrace.tables.schema import KeyValue, TableSchema
 
 if TYPE_CHECKING:
     import pandas
@@ -126,7 +127,7 @@ class Table(Port):
 
         Args:
             columns: the columns to return, in this order; all by default. An empty list gives row counts.
-            where: conditions on any columns, see `headrace.model.parse_where`.
+            where: conditions on any columns, see `headrace.tables.conditions.parse_where`.
             keys: only keys in this range.
             batch_rows: most rows in a batch.
         """

@@ -11,6 +11,6 @@ means "no value" in columns of every type (pandas has no other way to say it), s
 and inside of composite values NaN is a number and stays NaN.
 """
 
-from headrace.rows.given import check_not_null, to_arrow, to_column
+from headrace.rows.from_user import check_not_null, to_arrow, to_column
 
 __all__ = ["check_not_null", "to_arrow", "to_column"]

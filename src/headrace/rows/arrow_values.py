@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.rows.conversion_errors import INVALID_UTF8, NULL, OUT_OF_RANGE, WRONG_TYPE, ConversionError
 from headrace.rows.nested import Mask, build_lists, build_structs, elements, is_valid
-from headrace.rows.unfit import INVALID_UTF8, NULL, OUT_OF_RANGE, WRONG_TYPE, DoesNotFit
 from headrace.types import is_array, is_bytes, is_text
 
 
@@ -15,17 +15,17 @@ def from_arrow(array: pa.Array, target: pa.DataType) -> pa.Array:
     """Return an array of exactly the target type, at every level.
 
     Raises:
-        DoesNotFit: a value cannot be held.
+        ConversionError: a value cannot be held.
     """
     if pa.types.is_dictionary(array.type):
         try:
             array = array.dictionary_decode()
         except pa.ArrowException:
-            raise DoesNotFit("not in its dictionary") from None
+            raise ConversionError("not in its dictionary") from None
     if not _goes_into(array.type, target):
         if array.null_count == len(array):
             return pa.nulls(len(array), target)
-        raise DoesNotFit(f"{WRONG_TYPE} {array.type}")
+        raise ConversionError(f"{WRONG_TYPE} {array.type}")
     if pa.types.is_nested(target):
         return _to_struct(array, target) if pa.types.is_struct(target) else _to_list(array, target)
     if pa.types.is_string(target):
@@ -37,17 +37,17 @@ def from_arrow(array: pa.Array, target: pa.DataType) -> pa.Array:
             return _to_decimal(array, target)
         converted = array.cast(target)
     except pa.ArrowInvalid:
-        raise DoesNotFit(OUT_OF_RANGE) from None
+        raise ConversionError(OUT_OF_RANGE) from None
     if pa.types.is_floating(array.type) and pa.types.is_floating(target):
         check_finite(array, converted)
     return converted
 
 
 def check_finite(before: pa.Array, after: pa.Array) -> None:
-    """Raise `DoesNotFit` where a finite number became infinite."""
+    """Raise `ConversionError` where a finite number became infinite."""
     overflown = pc.and_(pc.is_finite(before), pc.invert(pc.is_finite(after)))
     if pc.any(overflown, min_count=0).as_py():
-        raise DoesNotFit(OUT_OF_RANGE)
+        raise ConversionError(OUT_OF_RANGE)
 
 
 def _goes_into(source: pa.DataType, target: pa.DataType) -> bool:
@@ -84,7 +84,7 @@ def _to_list(array: pa.Array, target: pa.DataType) -> pa.Array:
     for column, field, step in zip(columns, fields, steps, strict=True):
         converted = _inside(column, field.type, step)
         if converted.null_count and not field.nullable:
-            raise DoesNotFit(NULL, step)
+            raise ConversionError(NULL, step)
         inner.append(converted)
     return build_lists(target, sizes, is_valid(array) if array.null_count else None, inner)
 
@@ -94,7 +94,7 @@ def _to_struct(array: pa.Array, target: pa.DataType) -> pa.Array:
     names = [field.name for field in target]
     for name in given:
         if name not in names or given.count(name) > 1:
-            raise DoesNotFit("a field that the type has not, or twice", f".{name}")
+            raise ConversionError("a field that the type has not, or twice", f".{name}")
     valid = is_valid(array) if array.null_count else None
     columns = dict(zip(given, array.flatten(), strict=True))
     inner = []
@@ -111,23 +111,23 @@ def _to_struct(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def check_not_null(values: pa.Array, valid: Mask | None, step: str) -> None:
-    """Raise `DoesNotFit` where a struct that is not null has null in a field."""
+    """Raise `ConversionError` where a struct that is not null has null in a field."""
     if np.any(~is_valid(values) if valid is None else valid & ~is_valid(values)):
-        raise DoesNotFit(NULL, step)
+        raise ConversionError(NULL, step)
 
 
 def _inside(values: pa.Array, target: pa.DataType, step: str) -> pa.Array:
     try:
         return from_arrow(values, target)
-    except DoesNotFit as unfit:
-        raise unfit.inside(step) from None
+    except ConversionError as error:
+        raise error.inside(step) from None
 
 
 def _check_utf8(array: pa.Array) -> None:
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
-        raise DoesNotFit(INVALID_UTF8) from None
+        raise ConversionError(INVALID_UTF8) from None
 
 
 def _to_decimal(array: pa.Array, target: pa.DataType) -> pa.Array:

@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import OptionError, SchemaError, shown
-from headrace.model import Column, Key, KeyRange, KeyValue, Predicate, TableSchema
-from headrace.rows.given import to_column
+from headrace.rows.from_user import to_column
+from headrace.tables.conditions import KeyRange, Predicate
+from headrace.tables.schema import Column, Key, KeyValue, TableSchema
 from headrace.types import type_name
 
 MAX_VALUES = 10_000

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.rows.arrow_values import check_finite, check_not_null
+from headrace.rows.conversion_errors import INVALID_UTF8, NULL, OUT_OF_RANGE, WRONG_TYPE, ConversionError
 from headrace.rows.nested import Mask, Numbers, build_lists, build_structs
-from headrace.rows.unfit import INVALID_UTF8, NULL, OUT_OF_RANGE, WRONG_TYPE, DoesNotFit
 
 _INTEGERS: tuple[type, ...] = (int, np.integer)
 _FLOATS: tuple[type, ...] = (float, np.floating)
@@ -27,7 +27,7 @@ def from_python(values: Sequence[Any], target: pa.DataType) -> pa.Array:
     Arrow gives maps; a struct from a mapping, where a field left out is null.
 
     Raises:
-        DoesNotFit: a value cannot be held.
+        ConversionError: a value cannot be held.
     """
     kinds = set(map(type, values))
     # pandas' NaT and NA: as good as None, wherever the values come from.
@@ -40,7 +40,7 @@ def from_python(values: Sequence[Any], target: pa.DataType) -> pa.Array:
     try:
         array = pa.array(values, target)
     except (pa.ArrowException, UnicodeError, OverflowError, ValueError, TypeError) as error:
-        raise DoesNotFit(INVALID_UTF8 if isinstance(error, UnicodeError) else OUT_OF_RANGE) from None
+        raise ConversionError(INVALID_UTF8 if isinstance(error, UnicodeError) else OUT_OF_RANGE) from None
     if pa.types.is_float32(target):
         check_finite(pa.array(values, pa.float64()), array)
     return array
@@ -74,16 +74,16 @@ def _to_map(values: Sequence[Any], kinds: set[type], target: pa.DataType) -> pa.
         )
     )
     if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
-        raise DoesNotFit(WRONG_TYPE)
+        raise ConversionError(WRONG_TYPE)
     keys = _inside([pair[0] for pair in pairs], target.key_field, ".key")
     items = _inside([pair[1] for pair in pairs], target.item_field, ".value")
     return build_lists(target, _sizes(values), _valid(values), [keys, items])
 
 
 def _check_dimensions(values: Sequence[Any]) -> None:
-    """Raise `DoesNotFit` for an array of numpy that has no elements to iterate over."""
+    """Raise `ConversionError` for an array of numpy that has no elements to iterate over."""
     if any(isinstance(value, np.ndarray) and not value.ndim for value in values):
-        raise DoesNotFit(WRONG_TYPE)
+        raise ConversionError(WRONG_TYPE)
 
 
 def _to_struct(values: Sequence[Any], kinds: set[type], target: pa.DataType) -> pa.Array:
@@ -91,7 +91,7 @@ def _to_struct(values: Sequence[Any], kinds: set[type], target: pa.DataType) -> 
     names = {field.name for field in target}
     for name in chain.from_iterable(value for value in values if value is not None):
         if name not in names:
-            raise DoesNotFit("a field that the type has not", f".{name}")
+            raise ConversionError("a field that the type has not", f".{name}")
     valid = _valid(values)
     inner = []
     for field in target:
@@ -107,10 +107,10 @@ def _to_struct(values: Sequence[Any], kinds: set[type], target: pa.DataType) -> 
 def _inside(values: Sequence[Any], field: pa.Field, step: str) -> pa.Array:
     try:
         converted = from_python(values, field.type)
-    except DoesNotFit as unfit:
-        raise unfit.inside(step) from None
+    except ConversionError as error:
+        raise error.inside(step) from None
     if converted.null_count and not field.nullable:
-        raise DoesNotFit(NULL, step)
+        raise ConversionError(NULL, step)
     return converted
 
 
@@ -145,11 +145,11 @@ def _prepared(values: Sequence[Any], kinds: set[type], target: pa.DataType) -> S
     elif types.is_date(target):
         _only(kinds, datetime.date)
         if any(issubclass(kind, datetime.datetime) for kind in kinds):
-            raise DoesNotFit(WRONG_TYPE)
+            raise ConversionError(WRONG_TYPE)
     elif types.is_duration(target):
         _only(kinds, datetime.timedelta)
         if any(getattr(value, "nanoseconds", 0) for value in values):
-            raise DoesNotFit(OUT_OF_RANGE)
+            raise ConversionError(OUT_OF_RANGE)
     else:
         return _times(values, kinds, target)
     return values
@@ -158,10 +158,10 @@ def _prepared(values: Sequence[Any], kinds: set[type], target: pa.DataType) -> S
 def _times(values: Sequence[Any], kinds: set[type], target: pa.DataType) -> Sequence[Any]:
     _only(kinds, datetime.date)
     if any(getattr(value, "nanosecond", 0) for value in values):
-        raise DoesNotFit(OUT_OF_RANGE)
+        raise ConversionError(OUT_OF_RANGE)
     # An instant has no date and time before somebody names a place.
     if target.tz is None and any(getattr(value, "tzinfo", None) is not None for value in values):
-        raise DoesNotFit(WRONG_TYPE)
+        raise ConversionError(WRONG_TYPE)
     if all(issubclass(kind, datetime.datetime) for kind in kinds):
         return values
     zone = None if target.tz is None else datetime.UTC
@@ -171,14 +171,14 @@ def _times(values: Sequence[Any], kinds: set[type], target: pa.DataType) -> Sequ
 def _only(kinds: set[type], *allowed: type) -> None:
     for kind in kinds:
         if not issubclass(kind, allowed) or (issubclass(kind, bool) and bool not in allowed):
-            raise DoesNotFit(WRONG_TYPE)
+            raise ConversionError(WRONG_TYPE)
 
 
 def _integral(value: Any) -> Any:
     if value is None or isinstance(value, _INTEGERS):
         return value
     if not float(value).is_integer():
-        raise DoesNotFit(OUT_OF_RANGE)
+        raise ConversionError(OUT_OF_RANGE)
     return int(value)
 
 

@@ -26,7 +26,8 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import SchemaError
 from headrace.feeds.queue_shapes import fitted
-from headrace.model import KeyRange, Predicate, TableSchema
+from headrace.tables.conditions import KeyRange, Predicate
+from headrace.tables.schema import TableSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa

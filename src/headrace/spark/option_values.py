@@ -13,7 +13,8 @@ from typing import Any
 
 from headrace.errors import OptionError
 from headrace.feeds.queue_positions import parse_position
-from headrace.model import RowChange, Start
+from headrace.tables.changes import RowChange
+from headrace.tunnels.values import Start
 from headrace.wire.ytsaurus.paths import PARTS, WHOLE, has_suffix
 
 LARGEST = 2**63 - 1

@@ -437,7 +437,7 @@ def _locate_tablestore(settings: Settings) -> Location:
     scheme = urlsplit(endpoint or "").scheme
     columns = None
     if settings.get("catalog"):
-        from headrace.shapes import parse_catalog
+        from headrace.tables.change_columns import parse_catalog
 
         columns = parse_catalog(settings.need("catalog"))
     if scheme in ("http", "https"):

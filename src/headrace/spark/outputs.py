@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 
 from headrace.errors import OptionError, SchemaError
-from headrace.model import Column, RowChange, RowSchema
 from headrace.ports import Append, Publisher, Staged, Store, Write
-from headrace.queues import (
+from headrace.queues.columns import (
     CUMULATIVE_DATA_WEIGHT,
     ROW_INDEX,
     SEQUENCE_NUMBER,
@@ -21,6 +20,8 @@ from headrace.queues import (
     QueueSchema,
 )
 from headrace.rows import to_arrow
+from headrace.tables.changes import RowChange
+from headrace.tables.schema import Column, RowSchema
 from headrace.types import can_hold, type_name
 
 if TYPE_CHECKING:

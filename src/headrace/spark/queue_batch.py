@@ -13,10 +13,11 @@ from headrace.feeds.queue_feed import check_registered
 from headrace.feeds.queue_positions import check_positions, resolve_position
 from headrace.feeds.queue_reading import QueueRange, plan_tasks, rows_left
 from headrace.feeds.queue_shapes import PARTITION, ROW_INDEX
-from headrace.model import Predicate, Start, StartKind
 from headrace.spark.batch_reader import predicate_of
 from headrace.spark.queue_reader import RangesTask, read_ranges
 from headrace.spark.sources import ROWS_PER_SPLIT, QueueDataSource
+from headrace.tables.conditions import Predicate
+from headrace.tunnels.values import Start, StartKind
 
 if TYPE_CHECKING:
     import pyarrow as pa

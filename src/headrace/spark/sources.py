@@ -15,7 +15,6 @@ from pyspark.sql.datasource import DataSourceWriter as BatchWriter
 
 from headrace.cached import cached_property
 from headrace.errors import OptionError, SchemaError, UnsupportedError
-from headrace.model import RowChange
 from headrace.spark.option_checks import checked_by_spark
 from headrace.spark.options import (
     HEADRACE_OPTIONS,
@@ -26,15 +25,16 @@ from headrace.spark.options import (
     locate,
     with_default_store,
 )
+from headrace.tables.changes import RowChange
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from headrace.feeds.queue_shapes import AddressColumns, QueueShape
-    from headrace.model import KeyRange
     from headrace.ports import Consumer, Queue, Store, Table, Tunnel
-    from headrace.shapes import Shape
+    from headrace.tables.change_columns import Shape
+    from headrace.tables.conditions import KeyRange
 
 
 class _StoreDataSource(DataSource):
@@ -267,7 +267,7 @@ class HeadraceDataSource(QueueDataSource):
         return nullable(table.schema.arrow)
 
     def shape(self, table: Table, wanted: StructType | None) -> Shape:
-        from headrace.shapes import ChangeShape
+        from headrace.tables.change_columns import ChangeShape
 
         names = None if wanted is None else wanted.fieldNames()
         return ChangeShape(table.schema, names, pre_images=self.settings.get("preImages"))
@@ -301,7 +301,7 @@ class TablestoreDataSource(_StoreDataSource):
         return change
 
     def table_columns(self, table: Table) -> pa.Schema:
-        from headrace.shapes import checked_catalog, parse_catalog
+        from headrace.tables.change_columns import checked_catalog, parse_catalog
 
         if self.settings.get("search.index.name") or str(self.settings.get("compute.mode")).lower() == "search":
             raise UnsupportedError(
@@ -313,7 +313,7 @@ class TablestoreDataSource(_StoreDataSource):
         return checked_catalog(parse_catalog(self.settings.need("catalog")), table.schema)
 
     def shape(self, table: Table, wanted: StructType | None) -> Shape:
-        from headrace.shapes import TablestoreShape, checked_catalog, parse_catalog
+        from headrace.tables.change_columns import TablestoreShape, checked_catalog, parse_catalog
 
         catalog = checked_catalog(parse_catalog(self.settings.need("catalog", " for a stream")), table.schema)
         shape = TablestoreShape(table.schema, catalog)

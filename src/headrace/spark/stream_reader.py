@@ -19,8 +19,9 @@ from pyspark.sql.types import StructType
 from headrace.errors import OptionError
 from headrace.feeds.reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
-from headrace.model import INITIAL_BATCH, ChannelPlan, Start
 from headrace.spark.workers import settle
+from headrace.tunnels.records import INITIAL_BATCH, ChannelPlan
+from headrace.tunnels.values import Start
 
 if TYPE_CHECKING:
     import pyarrow as pa

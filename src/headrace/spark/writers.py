@@ -15,11 +15,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from headrace.errors import PublicationError
-from headrace.model import RowChange
 from headrace.ports import Advance, Queue, Staged, Store
 from headrace.spark.checkpoint import BATCH_ID, QUERY_ID, batch_content, queue_progress
 from headrace.spark.outputs import ROWS_PER_WRITE, QueueTarget, TableTarget, Target, rows_per_write, stage
 from headrace.spark.workers import settle
+from headrace.tables.changes import RowChange
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from headrace.errors import UnsupportedError
-from headrace.model import KeyRange, RowChange
 from headrace.spark.options import YT_OPTIONS, Settings
 from headrace.spark.sources import QueueDataSource, nullable, splits
+from headrace.tables.changes import RowChange
+from headrace.tables.conditions import KeyRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from headrace.feeds.queue_shapes import AddressColumns
     from headrace.ports import Table
-    from headrace.shapes import Shape
+    from headrace.tables.change_columns import Shape
 
 TABLET_COLUMN, ROW_COLUMN = "__spyt_streaming_src_tablet_index", "__spyt_streaming_src_row_index"
 

@@ -48,7 +48,7 @@ def _whole_number(cursor: Cursor, what: str) -> int:
 
 
 def _columns(cursor: Cursor) -> dict[str, str]:
-    """Read ``(name type [NOT NULL], …)``; return the types as `headrace.model.parse_columns` takes them."""
+    """Read ``(name type [NOT NULL], …)``; return the types as `headrace.tables.schema.parse_columns` takes them."""
     cursor.need_symbol("(")
     columns: dict[str, str] = {}
     while True:

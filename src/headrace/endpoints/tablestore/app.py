@@ -13,9 +13,16 @@ from urllib.parse import quote
 
 from google.protobuf.message import DecodeError
 
+from headrace.endpoints.tablestore.authentication import (
+    Caller,
+    admit,
+    answer_headers,
+    new_request_id,
+    too_large,
+    unpacked,
+)
 from headrace.endpoints.tablestore.configuration import Configuration
 from headrace.endpoints.tablestore.errors import INTERNAL, invalid, service_error
-from headrace.endpoints.tablestore.gate import Caller, admit, answer_headers, new_request_id, too_large, unpacked
 from headrace.endpoints.tablestore.instances import Instances
 from headrace.endpoints.tablestore.messages import read_message
 from headrace.endpoints.tablestore.operations import OPERATIONS, Operation

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence, Sized
 from typing import TypeAlias
 
-from headrace.endpoints.tablestore.alike import AlikeRows
+from headrace.endpoints.tablestore.bulk_writes import BulkRows
 from headrace.endpoints.tablestore.errors import invalid, refused, service_error
 from headrace.endpoints.tablestore.instances import Instance
 from headrace.endpoints.tablestore.keys import check_key, key_in
@@ -14,7 +14,7 @@ from headrace.endpoints.tablestore.reading import Selection
 from headrace.endpoints.tablestore.rows_api import check_plain, consumed, consumed_by, find_rows
 from headrace.endpoints.tablestore.writing import Outcome, RowWrite, write_rows, write_units
 from headrace.errors import HeadraceError, NotFoundError
-from headrace.model import Key
+from headrace.tables.schema import Key
 from headrace.wire.plainbuffer.rows import decode_row
 from headrace.wire.plainbuffer.values import Row, Value
 from headrace.wire.tablestore import table_pb2 as pb
@@ -148,14 +148,14 @@ class _Writes:
         self._rows = rows
         self._atomic = atomic
         self._records = [row.row_change for row in rows]
-        self._alike = None if atomic else self._read_alike()
-        self._one_by_one = [] if self._alike is not None else self._decoded()
+        self._bulk = None if atomic else self._read_bulk()
+        self._one_by_one = [] if self._bulk is not None else self._decoded()
 
     def outcomes(self) -> list[Outcome]:
         """Make the writes. Each one has its own error, unless it is the server's, which is raised."""
         try:
-            if self._alike is not None:
-                if self._write_alike(self._alike):
+            if self._bulk is not None:
+                if self._write_bulk(self._bulk):
                     return [Outcome(write_units=write_units(len(record))) for record in self._records]
                 self._one_by_one = self._decoded()
             return write_rows(self._instance, self.name, self._one_by_one, atomic=self._atomic)
@@ -165,19 +165,19 @@ class _Writes:
                 raise
             return [Outcome(error=known) for _ in self._rows]
 
-    def _read_alike(self) -> AlikeRows | None:
-        """Read the rows if all are puts or all are updates, without conditions, and else alike too."""
+    def _read_bulk(self) -> BulkRows | None:
+        """Read the rows if all are puts or all are updates, without conditions, with the same columns."""
         kinds = {row.type for row in self._rows}
         if len(self._records) < _MANY or len(kinds) > 1 or pb.DELETE in kinds or any(map(_asks_more, self._rows)):
             return None
         if pb.UPDATE in kinds and not self._instance.settings.get(self.name).allow_update:
             return None
         try:
-            return AlikeRows.of(self._instance.table(self.name).schema, self._records)
+            return BulkRows.of(self._instance.table(self.name).schema, self._records)
         except NotFoundError:
             return None
 
-    def _write_alike(self, rows: AlikeRows) -> bool:
+    def _write_bulk(self, rows: BulkRows) -> bool:
         table = self._instance.table(self.name)
         if self._rows[0].type == pb.UPDATE:
             return rows.update(table)

@@ -18,11 +18,12 @@ from headrace.endpoints.tablestore.errors import invalid
 from headrace.endpoints.tablestore.schema import cell_type, type_of_column
 from headrace.endpoints.tablestore.tunnel_errors import missing
 from headrace.errors import OptionError
-from headrace.leases import LeaseStatus
-from headrace.model import FINISHED, Channel, ChannelKind, ChannelState, Key, Position, TableSchema
 from headrace.ports import ChannelDescription, TunnelDescription
 from headrace.stores.embedded.database import ROW_INDEX_BITS
 from headrace.stores.embedded.tokens import key_of, key_position, row_of, row_position
+from headrace.tables.schema import Key, TableSchema
+from headrace.tunnels.leases import LeaseStatus
+from headrace.tunnels.values import FINISHED, Channel, ChannelKind, ChannelState, Position
 from headrace.wire.plainbuffer.rows import decode_row, encode_row
 from headrace.wire.plainbuffer.values import Cell, Marker, PlainBufferError, Row
 from headrace.wire.tablestore.tokens import FINISHED_TOKEN, BaseToken, StreamToken, decode_token, encode_token

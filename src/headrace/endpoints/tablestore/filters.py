@@ -28,7 +28,7 @@ from headrace.endpoints.tablestore.schema import (
     check_value_size,
     type_of_column,
 )
-from headrace.model import Predicate
+from headrace.tables.conditions import Predicate
 from headrace.wire.plainbuffer.rows import decode_value
 from headrace.wire.plainbuffer.values import Value
 from headrace.wire.tablestore import table_pb2 as pb

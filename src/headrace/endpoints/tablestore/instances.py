@@ -11,11 +11,11 @@ from pathlib import Path
 from headrace.endpoints.tablestore.errors import refused
 from headrace.endpoints.tablestore.schema import layout_of
 from headrace.endpoints.tablestore.settings import SettingsTable
-from headrace.endpoints.tablestore.spans import SpanTable
+from headrace.endpoints.tablestore.stream_bounds import StreamBoundsTable
 from headrace.errors import NotFoundError, SchemaError
-from headrace.model import TableSchema
 from headrace.stores.embedded.store import EmbeddedStore
 from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.tables.schema import TableSchema
 from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.limits import is_name
 
@@ -29,7 +29,7 @@ class Instance:
         name: its name.
         store: the embedded store that holds its tables; it may be used by several threads.
         settings: what Tablestore knows of a table beyond its columns.
-        spans: where Stream tunnels begin and end.
+        stream_bounds: where Stream tunnels begin and end.
         changing: held while tables are made, changed and dropped. A table and its settings are two things, and that
             there are not too many tables is about all of them; such requests are rare, so one lock for all tables will
             do. Requests for rows do not wait for it.
@@ -40,7 +40,7 @@ class Instance:
         self.name = name
         self.store = EmbeddedStore(directory, create=True)
         self.settings = SettingsTable(self.store)
-        self.spans = SpanTable(self.store)
+        self.stream_bounds = StreamBoundsTable(self.store)
         self.changing = threading.Lock()
         self.page_rows: dict[str, int] = {}
         self._tables: dict[str, EmbeddedTable] = {}

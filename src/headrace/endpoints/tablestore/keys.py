@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from headrace.endpoints.tablestore.errors import refused
 from headrace.endpoints.tablestore.schema import CellType, cell_type, type_of_column
-from headrace.model import Key, KeyRange, KeyValue, TableSchema
+from headrace.tables.conditions import KeyRange
+from headrace.tables.schema import Key, KeyValue, TableSchema
 from headrace.wire.plainbuffer.rows import decode_row
 from headrace.wire.plainbuffer.values import Marker, Row, Value
 from headrace.wire.tablestore import table_pb2 as pb

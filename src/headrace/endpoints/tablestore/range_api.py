@@ -13,8 +13,9 @@ from headrace.endpoints.tablestore.reading import Selected, Selection, select
 from headrace.endpoints.tablestore.rows_api import check_plain, consumed
 from headrace.endpoints.tablestore.schema import Layout, layout_of
 from headrace.endpoints.tablestore.writing import write_units
-from headrace.model import Key, KeyRange
 from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.tables.conditions import KeyRange
+from headrace.tables.schema import Key
 from headrace.wire.plainbuffer.rows import encode_row
 from headrace.wire.plainbuffer.values import Row
 from headrace.wire.tablestore import table_pb2 as pb

@@ -33,7 +33,8 @@ from headrace.endpoints.tablestore.schema import (
     cell_timestamps,
     is_holdable,
 )
-from headrace.model import Column, Predicate, TableSchema
+from headrace.tables.conditions import Predicate
+from headrace.tables.schema import Column, TableSchema
 from headrace.wire.plainbuffer.encoding import check_schema, encode_block, encode_puts
 from headrace.wire.plainbuffer.rows import encode_row, encode_rows
 from headrace.wire.plainbuffer.values import Cell, Row

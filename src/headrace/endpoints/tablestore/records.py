@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from headrace.endpoints.tablestore.reading import Selected
 from headrace.endpoints.tablestore.schema import TIMESTAMP, Layout, Numbers, Placed, cell_timestamps
-from headrace.model import ChangeOp, Changes, Column, TableSchema
+from headrace.tables.changes import ChangeOp, Changes
+from headrace.tables.schema import Column, TableSchema
 from headrace.wire.plainbuffer.encoding import encode_records
 from headrace.wire.plainbuffer.rows import encode_row
 from headrace.wire.plainbuffer.values import Cell, CellOp, Row, SequenceInfo

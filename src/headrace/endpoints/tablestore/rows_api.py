@@ -11,8 +11,8 @@ from headrace.endpoints.tablestore.keys import key_of, key_table
 from headrace.endpoints.tablestore.reading import Selected, Selection, select
 from headrace.endpoints.tablestore.schema import layout_of
 from headrace.endpoints.tablestore.writing import Outcome, RowWrite, write_rows, write_units
-from headrace.model import Key, TableSchema
 from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.tables.schema import Key, TableSchema
 from headrace.wire.plainbuffer.rows import decode_row
 from headrace.wire.tablestore import table_pb2 as pb
 

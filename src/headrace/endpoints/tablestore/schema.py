@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from headrace.endpoints.tablestore.errors import refused
 from headrace.errors import SchemaError, UnsupportedError
-from headrace.model import TableSchema
+from headrace.tables.schema import TableSchema
 from headrace.types import type_name
 from headrace.wire.plainbuffer.values import Value
 from headrace.wire.tablestore.limits import MAX_VALUE_BYTES, is_attribute_name

@@ -21,7 +21,8 @@ from headrace.endpoints.tablestore.schema import (
 )
 from headrace.endpoints.tablestore.settings import FOR_EVER, Stream, TableSettings
 from headrace.endpoints.tablestore.writing import add_columns
-from headrace.model import Column, Key, KeyRange, TableSchema
+from headrace.tables.conditions import KeyRange
+from headrace.tables.schema import Column, Key, TableSchema
 from headrace.wire.plainbuffer.rows import encode_row
 from headrace.wire.plainbuffer.values import Row
 from headrace.wire.tablestore import table_pb2 as pb
@@ -200,7 +201,7 @@ def delete_table(instance: Instance, request: pb.DeleteTableRequest) -> pb.Delet
         instance.settings.delete(name)
         instance.forget(name)
         for tunnel in tunnels:
-            instance.spans.delete(tunnel.id)
+            instance.stream_bounds.delete(tunnel.id)
     return pb.DeleteTableResponse()
 
 

@@ -23,10 +23,11 @@ from headrace.endpoints.tablestore.schema import layout_of
 from headrace.endpoints.tablestore.tunnel_errors import client_gone, expired, missing, translated, trimmed
 from headrace.endpoints.tablestore.tunnels_api import is_expired, tunnel_of
 from headrace.errors import ClientGoneError, DataLossError
-from headrace.leases import Lease, LeaseStatus, Saved
-from headrace.model import FINISHED, ChannelKind, Page, Position, TableSchema, TunnelKind, columns_of
 from headrace.ports import Tunnel
 from headrace.stores.embedded.tokens import row_of, row_position
+from headrace.tables.schema import TableSchema, columns_of
+from headrace.tunnels.leases import Lease, LeaseStatus, Saved
+from headrace.tunnels.values import FINISHED, ChannelKind, Page, Position, TunnelKind
 from headrace.wire.tablestore import tunnel_pb2 as pb
 from headrace.wire.tablestore.limits import HEARTBEAT_TIMEOUT, MAX_PAGE_ROWS
 
@@ -172,20 +173,20 @@ def read_records(instance: Instance, request: pb.ReadRecordsRequest) -> pb.ReadR
 
 
 def _page(instance: Instance, tunnel: Tunnel, channel: str, position: Position) -> Page:
-    """Read changes, up to the end of the tunnel's span if it has one."""
+    """Read changes, up to the end of the tunnel if it has one."""
     page = _read(tunnel, channel, position)
     if tunnel.kind is not TunnelKind.STREAM or page.next == FINISHED == position:
         return page
-    span = instance.spans.get(tunnel.id)
-    if not span.end:
+    bounds = instance.stream_bounds.get(tunnel.id)
+    if not bounds.end:
         return page
-    if not span.over and time.time_ns() >= span.end:
+    if not bounds.over and time.time_ns() >= bounds.end:
         # This commit comes after all that began before the end, so what they wrote is there now.
-        instance.spans.save(tunnel.id, dataclasses.replace(span, over=True))
-        page, span = _read(tunnel, channel, position), dataclasses.replace(span, over=True)
-    inside = pc.less(page.changes.timestamps.view(pa.int64()), -(-span.end // 1000))
+        instance.stream_bounds.save(tunnel.id, dataclasses.replace(bounds, over=True))
+        page, bounds = _read(tunnel, channel, position), dataclasses.replace(bounds, over=True)
+    inside = pc.less(page.changes.timestamps.view(pa.int64()), -(-bounds.end // 1000))
     count = int(pc.sum(inside, min_count=0).as_py())
-    if count < page.changes.num_rows or (span.over and count == 0):
+    if count < page.changes.num_rows or (bounds.over and count == 0):
         return Page(page.changes.slice(0, count), FINISHED)
     return page
 

@@ -20,13 +20,13 @@ from headrace.endpoints.tablestore.channels import (
 )
 from headrace.endpoints.tablestore.errors import invalid
 from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.spans import Span
+from headrace.endpoints.tablestore.stream_bounds import StreamBounds
 from headrace.endpoints.tablestore.tables_api import enable_stream
 from headrace.endpoints.tablestore.tunnel_errors import missing, translated
 from headrace.errors import DataLossError, NotFoundError
-from headrace.model import FINISHED, Channel, ChannelKind, ChannelState, TunnelKind
 from headrace.ports import Tunnel, TunnelDescription
 from headrace.stores.embedded.tunnel import EmbeddedTunnel
+from headrace.tunnels.values import FINISHED, Channel, ChannelKind, ChannelState, TunnelKind
 from headrace.wire.tablestore import tunnel_pb2 as pb
 
 _MAX_NAME = 255
@@ -41,19 +41,19 @@ def create_tunnel(instance: Instance, request: pb.CreateTunnelRequest) -> pb.Cre
         raise invalid("a tunnel's name has 1 to 255 characters", received=f"{len(asked.tunnel_name)} characters")
     check_table(asked.table_name)
     table = instance.table(asked.table_name)
-    span = Span.of(asked.stream_tunnel_config, table.describe().options.retention_seconds)
+    bounds = StreamBounds.of(asked.stream_tunnel_config, table.describe().options.retention_seconds)
     if kind is not TunnelKind.STREAM:
-        if span.start or span.end:
+        if bounds.start or bounds.end:
             raise invalid("only a tunnel of type Stream can begin and end where one says", received=kind.value)
-        span = Span()
+        bounds = StreamBounds()
     try:
-        tunnel = instance.store.create_tunnel(table.name, asked.tunnel_name, kind, start=span.begin)
+        tunnel = instance.store.create_tunnel(table.name, asked.tunnel_name, kind, start=bounds.begin)
     except DataLossError as error:
         raise invalid(error.problem, received=error.received) from error
     if instance.settings.get(table.name).created:
         enable_stream(instance, table.name)
-    if span != Span():
-        instance.spans.save(tunnel.id, span)
+    if bounds != StreamBounds():
+        instance.stream_bounds.save(tunnel.id, bounds)
     return pb.CreateTunnelResponse(tunnel_id=tunnel.id)
 
 
@@ -61,7 +61,7 @@ def create_tunnel(instance: Instance, request: pb.CreateTunnelRequest) -> pb.Cre
 def delete_tunnel(instance: Instance, request: pb.DeleteTunnelRequest) -> pb.DeleteTunnelResponse:
     tunnel = _named(instance, request)
     instance.store.drop_tunnel(tunnel.id)
-    instance.spans.delete(tunnel.id)
+    instance.stream_bounds.delete(tunnel.id)
     return pb.DeleteTunnelResponse()
 
 
@@ -182,7 +182,7 @@ def _named(instance: Instance, request: pb.DeleteTunnelRequest | pb.DescribeTunn
 def _info(instance: Instance, tunnel: Tunnel, description: TunnelDescription) -> pb.TunnelInfo:
     channels = [each.channel for each in description.channels]
     stream = instance.settings.get(tunnel.table.name).stream
-    span = instance.spans.get(tunnel.id) if tunnel.kind is TunnelKind.STREAM else Span()
+    bounds = instance.stream_bounds.get(tunnel.id) if tunnel.kind is TunnelKind.STREAM else StreamBounds()
     return pb.TunnelInfo(
         tunnel_id=tunnel.id,
         tunnel_type=tunnel.kind.value,
@@ -192,6 +192,6 @@ def _info(instance: Instance, tunnel: Tunnel, description: TunnelDescription) ->
         stage=stage_of(channels),
         expired=is_expired(tunnel, channels),
         tunnel_name=tunnel.name,
-        stream_tunnel_config=span.config,
+        stream_tunnel_config=bounds.config,
         create_time=round(description.created * 1_000_000) * 1000,
     )

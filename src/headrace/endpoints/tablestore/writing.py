@@ -31,8 +31,9 @@ from headrace.endpoints.tablestore.schema import (
 )
 from headrace.endpoints.tablestore.settings import TableSettings
 from headrace.errors import HeadraceError, SchemaError
-from headrace.model import Key, RowChange, TableSchema
 from headrace.stores.embedded.tables import Decided, EmbeddedTable, Found
+from headrace.tables.changes import RowChange
+from headrace.tables.schema import Key, TableSchema
 from headrace.wire.plainbuffer.rows import encode_row
 from headrace.wire.plainbuffer.values import Cell, CellOp, Row, Value
 from headrace.wire.tablestore import table_pb2 as pb

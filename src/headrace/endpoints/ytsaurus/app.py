@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.endpoints.unpacking import Budget
-from headrace.endpoints.ytsaurus.answers import Response, descriptors, failed, json_response, method_of, written
-from headrace.endpoints.ytsaurus.bodies import MAX_FILE_BYTES, MAX_MEMORY_BYTES, MAX_PACKED_BYTES, Body
 from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.endpoints.ytsaurus.commands import COMMANDS, Command, Context
 from headrace.endpoints.ytsaurus.configuration import Configuration
 from headrace.endpoints.ytsaurus.encodings import IDENTITY, accepted, known
 from headrace.endpoints.ytsaurus.errors import refused, yt_error
 from headrace.endpoints.ytsaurus.mutations import execute
-from headrace.endpoints.ytsaurus.outgoing import PIECE_BYTES, Outgoing, in_encoding, on_disk
+from headrace.endpoints.ytsaurus.request_bodies import MAX_FILE_BYTES, MAX_MEMORY_BYTES, MAX_PACKED_BYTES, RequestBody
 from headrace.endpoints.ytsaurus.requests import header_format, read_call, takes_parameters_in_body, user_of
+from headrace.endpoints.ytsaurus.response_buffers import PIECE_BYTES, ResponseBuffers, in_encoding, on_disk
+from headrace.endpoints.ytsaurus.responses import Response, descriptors, failed, json_response, method_of, written
 from headrace.endpoints.ytsaurus.system_commands import VERSION
 from headrace.http.application import (
     Application,
@@ -110,7 +110,7 @@ class YtsaurusApp(Application):
         self.cluster = Cluster(configuration.root, name=configuration.cluster_name)
         self._light = ThreadPoolExecutor(self._bounds.workers, thread_name_prefix="headrace-ytsaurus-light")
         self._heavy = ThreadPoolExecutor(self._bounds.workers, thread_name_prefix="headrace-ytsaurus-heavy")
-        self._outgoing = Outgoing(self._bounds.answer_bytes, self._bounds.answer_disk_bytes)
+        self._buffers = ResponseBuffers(self._bounds.answer_bytes, self._bounds.answer_disk_bytes)
         self._workload = Workload(
             requests=2 * self._bounds.workers + self._bounds.waiting, body_bytes=self._bounds.body_bytes
         )
@@ -180,7 +180,7 @@ class YtsaurusApp(Application):
             return failed(YtError(Code.GENERIC, problem, received=exchange.method, valid=method_of(command)), 405)
         spooled = command.input == "binary"
         with self._workload.request() as held:
-            body = Body(
+            body = RequestBody(
                 exchange.headers.get("content-encoding", ""),
                 MAX_FILE_BYTES if spooled else MAX_MEMORY_BYTES,
                 spooled=spooled,
@@ -201,7 +201,7 @@ class YtsaurusApp(Application):
             finally:
                 body.close()
 
-    async def _read(self, exchange: _Exchange, body: Body, held: HeldBytes, *, spooled: bool) -> list[bytes]:
+    async def _read(self, exchange: _Exchange, body: RequestBody, held: HeldBytes, *, spooled: bool) -> list[bytes]:
         """Read a body; return the parts that are still packed: the last ones of a file, and all of anything else.
 
         A body that is held in memory is unpacked when a thread works on it, for it may be much more by then.
@@ -226,7 +226,9 @@ class YtsaurusApp(Application):
     async def _in_thread(self, pool: ThreadPoolExecutor, work: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(pool, work, *arguments)
 
-    def _work(self, exchange: _Exchange, command: Command, body: Body, parts: list[bytes], encoding: str) -> Response:
+    def _work(
+        self, exchange: _Exchange, command: Command, body: RequestBody, parts: list[bytes], encoding: str
+    ) -> Response:
         """Do one command, in a thread of a pool."""
         _feed(body, parts)
         upload = body.file() if command.input == "binary" else None
@@ -249,7 +251,7 @@ class YtsaurusApp(Application):
         """Return an answer as it waits for its client, and what to call when it is sent."""
         size = (response.length or 0) if response.on_disk else len(response.body)
         try:
-            place = self._outgoing.place(size, on_disk=response.on_disk)
+            place = self._buffers.place(size, on_disk=response.on_disk)
         except YtError as error:
             return failed(error), lambda: None
         if place == "disk" and not response.on_disk:
@@ -257,7 +259,7 @@ class YtsaurusApp(Application):
                 response = await self._in_thread(self._heavy, on_disk, response)
             except OSError as error:
                 response = _told(error, exchange)
-        return response, lambda: self._outgoing.free(place, size)
+        return response, lambda: self._buffers.free(place, size)
 
     async def _send(self, send: Send, exchange: _Exchange, response: Response) -> None:
         length = len(response.body) if response.stream is None else response.length or 0
@@ -296,7 +298,7 @@ class YtsaurusApp(Application):
                 yield piece
 
 
-def _feed(body: Body, parts: list[bytes]) -> None:
+def _feed(body: RequestBody, parts: list[bytes]) -> None:
     """Give a body its next parts, and let go of each of them."""
     parts.reverse()
     while parts:

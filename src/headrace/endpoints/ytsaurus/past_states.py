@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.endpoints.ytsaurus.clock import next_timestamp, timestamp_of
 from headrace.endpoints.ytsaurus.periodic import periodic
 from headrace.stores.embedded.database import Database
-from headrace.stores.embedded.pinned import PinnedDatabase
+from headrace.stores.embedded.snapshot import SnapshotDatabase
 
 if TYPE_CHECKING:
     from headrace.endpoints.ytsaurus.cluster import Cluster
@@ -41,7 +41,7 @@ class _State:
         # The first statement that reads fixes the state.
         ((version, committed),) = connection.execute("SELECT version, ts FROM clock")
         self.version = int(version)
-        self.view = PinnedDatabase(database, connection)
+        self.view = SnapshotDatabase(database, connection)
         self.first = self.last = timestamp_of(int(committed))
         self.until = time.monotonic() + KEPT_SECONDS
 

@@ -23,7 +23,7 @@ from headrace.endpoints.ytsaurus.table_nodes import find_table
 from headrace.endpoints.ytsaurus.table_state import Kind, Table
 from headrace.endpoints.ytsaurus.tablet_transactions import Change, reading, transaction_of, write_in
 from headrace.errors import SchemaError
-from headrace.queues import SEQUENCE_NUMBER
+from headrace.queues.columns import SEQUENCE_NUMBER
 from headrace.stores.embedded import objects, producer_rows
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.producer_rows import SessionRow

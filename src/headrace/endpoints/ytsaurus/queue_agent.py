@@ -16,11 +16,12 @@ from headrace.endpoints.ytsaurus.table_state import UNMOUNTED, Kind, Table
 from headrace.endpoints.ytsaurus.tablets import cell_of
 from headrace.endpoints.ytsaurus.values import time_text
 from headrace.ports import QueuePartition
-from headrace.queues import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, Bounds, Disposition, data_weights
+from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, data_weights
+from headrace.queues.values import Bounds, Disposition
 from headrace.stores.embedded import objects, queues, registration_rows
-from headrace.stores.embedded.pinned import PinnedDatabase
 from headrace.stores.embedded.queue import EmbeddedQueue
 from headrace.stores.embedded.registration_rows import RegistrationRow
+from headrace.stores.embedded.snapshot import SnapshotDatabase
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class _Agent:
         self._context = context
         self._cluster: str = context.cluster.name
         self.connection = context.cluster.database.connection
-        self._database = PinnedDatabase(context.cluster.database, self.connection)
+        self._database = SnapshotDatabase(context.cluster.database, self.connection)
         self._now = time.time()
         self._registrations = registration_rows.rows(self.connection, self._cluster)
 

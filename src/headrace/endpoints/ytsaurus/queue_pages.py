@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from headrace.endpoints.ytsaurus.table_state import Table
 from headrace.errors import DataLossError
-from headrace.queues import ROW_INDEX, TABLET_INDEX, TIMESTAMP, QueuePage, data_weights
+from headrace.queues.columns import ROW_INDEX, TABLET_INDEX, TIMESTAMP, data_weights
+from headrace.queues.values import QueuePage
 from headrace.stores.embedded.queue import EmbeddedQueue
 from headrace.wire.ytsaurus.types import YtColumn
 

@@ -15,7 +15,7 @@ from headrace.endpoints.ytsaurus.table_state import Kind, Table
 from headrace.endpoints.ytsaurus.tablet_transactions import reading, transaction_of, write_in
 from headrace.endpoints.ytsaurus.trimming import look_again
 from headrace.endpoints.ytsaurus.values import with_attributes
-from headrace.queues import CUMULATIVE_DATA_WEIGHT, TIMESTAMP
+from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, TIMESTAMP
 from headrace.stores.embedded import consumer_rows, objects, registration_rows
 from headrace.stores.embedded.consumer_rows import ConsumerRow
 from headrace.stores.embedded.database import Database

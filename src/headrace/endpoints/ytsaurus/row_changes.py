@@ -14,8 +14,7 @@ from headrace.endpoints.ytsaurus import table_state
 from headrace.endpoints.ytsaurus.row_locks import NO_HASHES, Hashes, Locked, Locks
 from headrace.endpoints.ytsaurus.table_objects import object_kind
 from headrace.endpoints.ytsaurus.table_state import MOUNTED, Table
-from headrace.model import RowChange
-from headrace.queues import TABLET_INDEX
+from headrace.queues.columns import TABLET_INDEX
 from headrace.stores.embedded import consumer_rows, objects, producer_rows, queues
 from headrace.stores.embedded.consumer_rows import ConsumerRow
 from headrace.stores.embedded.database import Database
@@ -23,6 +22,7 @@ from headrace.stores.embedded.producer_rows import SessionRow
 from headrace.stores.embedded.queue import EmbeddedQueue
 from headrace.stores.embedded.tables import EmbeddedTable
 from headrace.stores.embedded.writes import Prepared
+from headrace.tables.changes import RowChange
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 # No number of a tablet.

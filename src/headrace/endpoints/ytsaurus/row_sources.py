@@ -11,12 +11,12 @@ import pyarrow as pa
 from headrace.endpoints.ytsaurus.queue_pages import addressed, columns_of_queue, read_page
 from headrace.endpoints.ytsaurus.table_layout import rows_of
 from headrace.endpoints.ytsaurus.table_state import Kind, Table
-from headrace.model import KeyRange, Predicate
-from headrace.queues import ROW_INDEX, TABLET_INDEX
+from headrace.queues.columns import ROW_INDEX, TABLET_INDEX
 from headrace.stores.embedded import consumer_rows, objects, producer_rows, registration_rows
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.queue import EmbeddedQueue
 from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.tables.conditions import KeyRange, Predicate
 from headrace.wire.yson import documents
 from headrace.wire.ytsaurus.types import YtColumn
 
@@ -31,7 +31,7 @@ class SortedRows:
     """The rows of a sorted table, in key order.
 
     Args:
-        database: where to read; a `PinnedDatabase` for one state of the store.
+        database: where to read; a `SnapshotDatabase` for one state of the store.
     """
 
     def __init__(self, database: Database, table: Table) -> None:

@@ -14,9 +14,9 @@ from headrace.endpoints.ytsaurus.select_functions import FUNCTIONS
 from headrace.endpoints.ytsaurus.select_grammar import FUNCTION_PREFIX, Item, Node, Query, Unsigned, is_own, wrong
 from headrace.endpoints.ytsaurus.select_types import Value, check_bytes, check_time, elements, kind, native, shown
 from headrace.endpoints.ytsaurus.select_values import Expressions
-from headrace.model import Predicate
 from headrace.rows.by_position import aggregated
 from headrace.rows.conditions import MAX_VALUES
+from headrace.tables.conditions import Predicate
 from headrace.wire.ytsaurus.types import YtColumn, columns_of, type_parts, untagged
 
 _AGGREGATES = {

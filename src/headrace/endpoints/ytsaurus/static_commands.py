@@ -19,8 +19,8 @@ from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.formats import Format, read_json_values, write_rows, write_value
 from headrace.endpoints.ytsaurus.key_ranges import KeyRanges
 from headrace.endpoints.ytsaurus.node_types import Node
-from headrace.endpoints.ytsaurus.outgoing import kept_on_disk
 from headrace.endpoints.ytsaurus.part_lists import Part
+from headrace.endpoints.ytsaurus.response_buffers import kept_on_disk
 from headrace.endpoints.ytsaurus.row_bodies import read_body
 from headrace.endpoints.ytsaurus.row_sources import source_of
 from headrace.endpoints.ytsaurus.row_weights import check_row_weights

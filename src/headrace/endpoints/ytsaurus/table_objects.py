@@ -11,10 +11,10 @@ import pyarrow as pa
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.parameters import is_boolean
 from headrace.endpoints.ytsaurus.table_state import Kind, Schema, Table
-from headrace.model import Column, KeyRange
-from headrace.ports import QueueOptions, TableOptions
-from headrace.queue_requests import changed_options
-from headrace.queues import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, QueueSchema
+from headrace.ports import TableOptions
+from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, QueueSchema
+from headrace.queues.validation import changed_options
+from headrace.queues.values import QueueOptions
 from headrace.stores.embedded import (
     consumer_rows,
     objects,
@@ -26,8 +26,10 @@ from headrace.stores.embedded import (
 )
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.objects import Kind as ObjectKind
-from headrace.stores.embedded.pinned import PinnedDatabase
+from headrace.stores.embedded.snapshot import SnapshotDatabase
 from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.tables.conditions import KeyRange
+from headrace.tables.schema import Column
 from headrace.wire.ytsaurus.types import YtColumn
 
 SYSTEM_COLUMNS = (TIMESTAMP, CUMULATIVE_DATA_WEIGHT)
@@ -132,7 +134,7 @@ def copy(connection: apsw.Connection, source: Table, target: Table, database: Da
     """
     kind = object_kind(source)
     if kind == "table":
-        rows = EmbeddedTable(PinnedDatabase(database, connection), source.name).scan(keys=KeyRange())
+        rows = EmbeddedTable(SnapshotDatabase(database, connection), source.name).scan(keys=KeyRange())
         handle = EmbeddedTable(database, target.name)
         for batch in rows:
             handle.put(batch)

@@ -25,7 +25,7 @@ from headrace.endpoints.ytsaurus.table_state import ROW_LIMIT
 from headrace.endpoints.ytsaurus.transaction_types import Start, TransactionType, register_transactions
 from headrace.sqlite.forks import no_fork
 from headrace.stores.embedded.database import Database, stamp
-from headrace.stores.embedded.pinned import PinnedDatabase
+from headrace.stores.embedded.snapshot import SnapshotDatabase
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class TabletTransaction:
             raise
         self.since = int(version)
         locks.began(transaction_id, self.since)
-        self.view = PinnedDatabase(database, connection)
+        self.view = SnapshotDatabase(database, connection)
         self.ping()
 
     def ping(self) -> None:
@@ -345,7 +345,7 @@ def reading(context: Context, parameters: Parameters) -> Iterator[Database]:
         return
     database = context.cluster.database
     with database.read() as connection:
-        yield PinnedDatabase(database, connection)
+        yield SnapshotDatabase(database, connection)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.ids import NULL_ID
 from headrace.endpoints.ytsaurus.parameters import is_boolean, is_entity
 from headrace.endpoints.ytsaurus.table_state import UNMOUNTED, Schema, Table
-from headrace.queues import Bounds
+from headrace.queues.values import Bounds
 
 if TYPE_CHECKING:
     from headrace.endpoints.ytsaurus.commands import Context

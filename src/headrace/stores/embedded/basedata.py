@@ -10,9 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import DataLossError
-from headrace.model import FINISHED, ChangeOp, Changes, Key, KeyRange, Page, Position, TableSchema
 from headrace.stores.embedded.physical import PhysicalTable
 from headrace.stores.embedded.tokens import key_of, key_position
+from headrace.tables.changes import ChangeOp, Changes
+from headrace.tables.conditions import KeyRange
+from headrace.tables.schema import Key, TableSchema
+from headrace.tunnels.values import FINISHED, Page, Position
 
 # The most rows that one page holds.
 _PAGE_ROWS = 65536

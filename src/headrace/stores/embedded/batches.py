@@ -7,9 +7,16 @@ import json
 import apsw
 
 from headrace.errors import NotFoundError, TunnelTakenError
-from headrace.model import INITIAL_BATCH, BatchPlan, ChannelEnd
-from headrace.plans import end_from_json, end_to_json, plan_from_json, plan_to_json
 from headrace.stores.embedded.database import Database
+from headrace.tunnels.records import (
+    INITIAL_BATCH,
+    BatchPlan,
+    ChannelEnd,
+    end_from_json,
+    end_to_json,
+    plan_from_json,
+    plan_to_json,
+)
 
 
 class BatchRecords:

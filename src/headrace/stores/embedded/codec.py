@@ -27,8 +27,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SchemaError
-from headrace.model import TableSchema
 from headrace.stores.embedded.composite import fixed_width, is_text_or_bytes, pack, unpack
+from headrace.tables.schema import TableSchema
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 

@@ -9,7 +9,8 @@ import apsw
 
 from headrace.errors import NotFoundError, OffsetConflictError, OptionError
 from headrace.ports import Consumer, QueuePartition, Registration
-from headrace.queues import CUMULATIVE_DATA_WEIGHT, ConsumerPartition, Disposition, data_weights
+from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, data_weights
+from headrace.queues.values import ConsumerPartition, Disposition
 from headrace.stores.embedded import objects, queues
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.queue import EmbeddedQueue

@@ -6,7 +6,7 @@ import base64
 import json
 from typing import overload
 
-from headrace.model import Key
+from headrace.tables.schema import Key
 
 
 @overload

@@ -14,11 +14,12 @@ from typing import NamedTuple
 import apsw
 
 from headrace.errors import NotFoundError, OptionError
-from headrace.model import Key, KeyRange
 from headrace.ports import Partition
 from headrace.stores.embedded import tunnels
 from headrace.stores.embedded.keys import key_from_json, key_to_json
 from headrace.stores.embedded.physical import PhysicalTable
+from headrace.tables.conditions import KeyRange
+from headrace.tables.schema import Key
 
 
 class OpenPartition(NamedTuple):

@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.model import Key, KeyRange, Predicate, TableSchema
 from headrace.stores.embedded.codec import Encoded, RowCodec
 from headrace.stores.embedded.predicates import Sql, where
+from headrace.tables.conditions import KeyRange, Predicate
+from headrace.tables.schema import Key, TableSchema
 
 PAGE_BYTES = 32 << 20
 # Above this a concatenated column is cut off by SQLite, and the page is read again with fewer rows.

@@ -16,9 +16,10 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from headrace.errors import OptionError
-from headrace.model import Key, KeyRange, Predicate
 from headrace.rows.conditions import BOUNDING, Cut, after_prefix, key_cuts, operands
 from headrace.stores.embedded.codec import RowCodec, Slot, ordered_bytes, value_width
+from headrace.tables.conditions import KeyRange, Predicate
+from headrace.tables.schema import Key
 from headrace.types import type_name
 
 _Range: TypeAlias = tuple[int, int]

@@ -12,14 +12,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import OptionError, SessionEpochError
-from headrace.model import Column, RowSchema
 from headrace.ports import Producer, Rows
-from headrace.queue_requests import sequence_numbers
-from headrace.queues import SEQUENCE_NUMBER, TABLET_INDEX, ProducerSession, Pushed
+from headrace.queues.columns import SEQUENCE_NUMBER, TABLET_INDEX
+from headrace.queues.validation import sequence_numbers
+from headrace.queues.values import ProducerSession, Pushed
 from headrace.rows import to_arrow
 from headrace.stores.embedded import objects
 from headrace.stores.embedded.database import Database, stamp
 from headrace.stores.embedded.queue import EmbeddedQueue
+from headrace.tables.schema import Column, RowSchema
 
 _BEFORE_THE_FIRST = -1
 

@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from headrace import failpoints
 from headrace.errors import PublicationError
-from headrace.model import RowChange
 from headrace.ports import Advance, Append, Publisher, Staged, Write
-from headrace.queue_requests import Route
+from headrace.queues.validation import Route
 from headrace.stores.embedded import consumers, queues, staging
 from headrace.stores.embedded.database import Database, stamp
 from headrace.stores.embedded.staging import BatchKey, StagePart
 from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.tables.changes import RowChange
 
 _APPLY_ROWS = 1_000_000
 # Far below the 2 GiB that one Arrow column of text can hold.

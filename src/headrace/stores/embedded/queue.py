@@ -8,9 +8,10 @@ from typing import Any
 import apsw
 
 from headrace.errors import DataLossError, OptionError
-from headrace.ports import Queue, QueueDescription, QueueOptions, Rows
-from headrace.queue_requests import Route, changed_options
-from headrace.queues import Bounds, QueuePage, QueueSchema, RowRange
+from headrace.ports import Queue, QueueDescription, Rows
+from headrace.queues.columns import QueueSchema
+from headrace.queues.validation import Route, changed_options
+from headrace.queues.values import Bounds, QueueOptions, QueuePage, RowRange
 from headrace.stores.embedded import chunks, queues
 from headrace.stores.embedded.database import Database, stamp
 

@@ -6,11 +6,11 @@ import apsw
 import numpy as np
 import pyarrow as pa
 
-from headrace.column_limits import check_columns
 from headrace.errors import OptionError
-from headrace.queues import CUMULATIVE_DATA_WEIGHT, QueueSchema, data_weights
+from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, QueueSchema, data_weights
 from headrace.stores.embedded import chunks, queues
 from headrace.stores.embedded.queue_rows import SYSTEM_COLUMN_WEIGHT, Layout
+from headrace.tables.column_limits import check_columns
 
 MOST_BYTES = 1 << 30
 """A queue of more bytes would keep all writers of the store waiting for too long."""

@@ -16,20 +16,14 @@ import pyarrow as pa
 
 from headrace.cached import cached_property
 from headrace.errors import OptionError
-from headrace.model import Column, RowSchema
 from headrace.ports import Rows
-from headrace.queue_requests import Route, check_partition
-from headrace.queues import (
-    CUMULATIVE_DATA_WEIGHT,
-    TABLET_INDEX,
-    TIMESTAMP,
-    QueueSchema,
-    data_weights,
-    partition_of_keys,
-)
+from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, TABLET_INDEX, TIMESTAMP, QueueSchema, data_weights
+from headrace.queues.validation import Route, check_partition
+from headrace.queues.values import partition_of_keys
 from headrace.rows import to_arrow
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.chunks import Chunk, Message
+from headrace.tables.schema import Column, RowSchema
 
 SYSTEM_COLUMN_WEIGHT = 8
 

@@ -8,9 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import SchemaError
-from headrace.ports import Consumer, Producer, Queue, QueueOptions, Registration, Store
-from headrace.queue_requests import changed_options
-from headrace.queues import QueueSchema
+from headrace.ports import Consumer, Producer, Queue, Registration, Store
+from headrace.queues.columns import QueueSchema
+from headrace.queues.validation import changed_options
+from headrace.queues.values import QueueOptions
 from headrace.stores.embedded import consumers, objects, queues
 from headrace.stores.embedded.consumers import EmbeddedConsumer
 from headrace.stores.embedded.database import Database

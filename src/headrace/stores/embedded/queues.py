@@ -15,15 +15,16 @@ from typing import NamedTuple
 import apsw
 import pyarrow as pa
 
-from headrace.column_limits import check_columns
 from headrace.errors import OptionError
-from headrace.ports import QueueOptions, QueuePartition, Registration, Rows
-from headrace.queue_requests import Route, no_partition
-from headrace.queues import Bounds, QueueSchema, RowRange, trim_target
+from headrace.ports import QueuePartition, Registration, Rows
+from headrace.queues.columns import QueueSchema
+from headrace.queues.validation import Route, no_partition
+from headrace.queues.values import Bounds, QueueOptions, RowRange, trim_target
 from headrace.stores.embedded import chunks, objects
 from headrace.stores.embedded.database import ROW_INDEX_BITS
 from headrace.stores.embedded.queue_rows import Layout, Part, split, typed
 from headrace.stores.embedded.stored_columns import stored_columns
+from headrace.tables.column_limits import check_columns
 
 _SCHEMA_VERSION = 1
 _CHUNKS_PER_APPEND = 256

@@ -17,11 +17,11 @@ import apsw
 import pyarrow as pa
 
 from headrace.errors import OptionError
-from headrace.model import KeyRange, Predicate
 from headrace.rows.conditions import typed_range
 from headrace.sqlite.forks import no_fork
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.physical import PAGE_BYTES, PhysicalTable
+from headrace.tables.conditions import KeyRange, Predicate
 
 READ_AHEAD_BYTES = 64 << 20
 # Below this, finding the middle costs more than a second thread brings.

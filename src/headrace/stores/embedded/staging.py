@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headrace.errors import PublicationError
 from headrace.ports import Staged
-from headrace.queue_requests import Route
+from headrace.queues.validation import Route
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.chunks import Message
 from headrace.stores.embedded.queue_rows import Part, split, typed

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import NotFoundError, SchemaError
-from headrace.model import OPERATORS, Start, TableSchema, TunnelKind
 from headrace.ports import Capabilities, Files, Publisher, Table, TableOptions, Tunnel
 from headrace.ports.arguments import flag, text
 from headrace.stores.embedded import objects, tables, tunnels
@@ -21,7 +20,10 @@ from headrace.stores.embedded.publisher import EmbeddedPublisher
 from headrace.stores.embedded.queue_store import QueueStore
 from headrace.stores.embedded.tables import EmbeddedTable
 from headrace.stores.embedded.tunnel import EmbeddedTunnel
-from headrace.tunnel_requests import Named, find
+from headrace.tables.conditions import OPERATORS
+from headrace.tables.schema import TableSchema
+from headrace.tunnels.validation import Named, find
+from headrace.tunnels.values import Start, TunnelKind
 
 
 class EmbeddedStore(QueueStore):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from headrace.errors import UnsupportedError
-from headrace.model import Column, columns_of
+from headrace.tables.schema import Column, columns_of
 from headrace.types import MAX_NESTING
 
 

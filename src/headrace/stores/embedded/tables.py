@@ -14,9 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.column_limits import check_columns
 from headrace.errors import NotFoundError, OptionError, SchemaError
-from headrace.model import KeyRange, KeyValue, RowChange, TableSchema, Where, parse_where
 from headrace.option_names import check_names
 from headrace.ports import Rows, Table, TableDescription, TableOptions, TrimReport
 from headrace.rows import check_not_null, to_arrow
@@ -27,6 +25,10 @@ from headrace.stores.embedded.physical import PhysicalTable
 from headrace.stores.embedded.physical import Rows as TableRows
 from headrace.stores.embedded.scan import scan
 from headrace.stores.embedded.writes import Prepared, Writer, one_batch
+from headrace.tables.changes import RowChange
+from headrace.tables.column_limits import check_columns
+from headrace.tables.conditions import KeyRange, Where, parse_where
+from headrace.tables.schema import KeyValue, TableSchema
 
 _NO_NUMBER_OF_SQLITE = 1 << 63
 _COLUMNS_OF: dict[RowChange, Any] = {

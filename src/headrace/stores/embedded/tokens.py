@@ -10,9 +10,10 @@ import base64
 import json
 
 from headrace.errors import OptionError
-from headrace.model import FINISHED, Key, Position, TableSchema
 from headrace.rows.conditions import typed_key
 from headrace.stores.embedded.keys import key_from_json, key_to_json
+from headrace.tables.schema import Key, TableSchema
+from headrace.tunnels.values import FINISHED, Position
 
 _LAST_ROW = (1 << 63) - 1
 BASE_START = Position(base64.b64encode(b'{"k":null}').decode())

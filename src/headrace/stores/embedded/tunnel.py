@@ -11,31 +11,30 @@ from typing import NamedTuple
 
 import apsw
 
-from headrace.channels import channel_states
 from headrace.errors import DataLossError, NotFoundError, OptionError, UnsupportedError
-from headrace.leases import LeaseStatus
-from headrace.model import (
-    FINISHED,
-    Backlog,
-    BatchPlan,
-    Channel,
-    ChannelEnd,
-    ChannelKind,
-    ChannelState,
-    KeyRange,
-    Page,
-    Position,
-    Start,
-    StartKind,
-    TunnelKind,
-)
 from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
 from headrace.stores.embedded import basedata, chunks, log, tunnel_clients, tunnels
 from headrace.stores.embedded.batches import BatchRecords
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.keys import key_from_json
 from headrace.stores.embedded.tokens import check_key_position, is_behind, key_of, row_of, row_position
-from headrace.tunnel_requests import microseconds
+from headrace.tables.conditions import KeyRange
+from headrace.tunnels.channels import channel_states
+from headrace.tunnels.leases import LeaseStatus
+from headrace.tunnels.records import BatchPlan, ChannelEnd
+from headrace.tunnels.validation import microseconds
+from headrace.tunnels.values import (
+    FINISHED,
+    Backlog,
+    Channel,
+    ChannelKind,
+    ChannelState,
+    Page,
+    Position,
+    Start,
+    StartKind,
+    TunnelKind,
+)
 
 # How many finished channels are looked at, at once, to be forgotten.
 _FORGET_AT_ONCE = 64

@@ -1,7 +1,7 @@
 """Clients that share a tunnel's channels: rows of ``tunnel_client``, and what ``channel`` says of leases and saves.
 
 Every call is one transaction, so that clients in any number of processes see one order of events; the rules are those
-of `headrace.sharing`. A client is gone when its time-out has passed, whether anybody has noticed or not.
+of `headrace.tunnels.assignment`. A client is gone when its time-out has passed, whether anybody has noticed or not.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import apsw
 
-from headrace import sharing
 from headrace.errors import ClientGoneError, NotFoundError, OptionError, SequenceNumberError, TunnelTakenError
-from headrace.leases import Lease, LeaseStatus, Saved
-from headrace.model import FINISHED, Position
 from headrace.ports import TunnelClient
-from headrace.sharing import ClientLife, Holding
 from headrace.stores.embedded.database import Database
+from headrace.tunnels import assignment
+from headrace.tunnels.assignment import Assignment, ClientLife
+from headrace.tunnels.leases import Lease, LeaseStatus, Saved
+from headrace.tunnels.values import FINISHED, Position
 
 if TYPE_CHECKING:
     from headrace.stores.embedded.tunnel import EmbeddedTunnel
@@ -58,8 +58,8 @@ class EmbeddedTunnelClient(TunnelClient):
             connection.execute("UPDATE tunnel_client SET seen = ? WHERE id = ?", (now, self.id))
             # If the clock went back, the dead would live on until it has caught up.
             connection.execute("UPDATE tunnel_client SET seen = ?1 WHERE tunnel = ?2 AND seen > ?1", (now, self._of))
-            before = _holdings(connection, self._of)
-            after = sharing.heartbeat(
+            before = _assignments(connection, self._of)
+            after = assignment.rebalance(
                 {channel.id: channel.state for channel in self._tunnel.channels()},
                 before,
                 _lives(connection, self._of),
@@ -72,7 +72,7 @@ class EmbeddedTunnelClient(TunnelClient):
             connection.execute(
                 "DELETE FROM tunnel_client WHERE tunnel = ? AND ? - ifnull(seen, connected) > timeout", (self._of, now)
             )
-        return sharing.leases_of(after, self.id)
+        return assignment.leases_of(after, self.id)
 
     def saved(self, channel: str) -> Saved:
         with self._database.read() as connection:
@@ -189,13 +189,13 @@ def _lives(connection: apsw.Connection, tunnel_id: str) -> dict[str, ClientLife]
     return {client: ClientLife(seen, timeout) for client, seen, timeout in found}
 
 
-def _holdings(connection: apsw.Connection, tunnel_id: str) -> dict[str, Holding]:
+def _assignments(connection: apsw.Connection, tunnel_id: str) -> dict[str, Assignment]:
     found = connection.execute("SELECT id, lease, version, client, since FROM channel WHERE tunnel = ?", (tunnel_id,))
-    return {channel: Holding(LeaseStatus(status), *rest) for channel, status, *rest in found}
+    return {channel: Assignment(LeaseStatus(status), *rest) for channel, status, *rest in found}
 
 
 def _store(
-    connection: apsw.Connection, tunnel_id: str, before: Mapping[str, Holding], after: Mapping[str, Holding]
+    connection: apsw.Connection, tunnel_id: str, before: Mapping[str, Assignment], after: Mapping[str, Assignment]
 ) -> None:
     connection.executemany(
         "UPDATE channel SET lease = ?, version = ?, client = ?, since = ? WHERE tunnel = ? AND id = ?",

@@ -17,14 +17,16 @@ from typing import NamedTuple
 import apsw
 
 from headrace.errors import AlreadyExistsError, DataLossError, NotFoundError
-from headrace.model import ChannelKind, Key, KeyRange, Position, Start, StartKind, TunnelKind
 from headrace.ports import Table
 from headrace.stores.embedded import basedata, chunks, log
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.keys import key_from_json, key_to_json
 from headrace.stores.embedded.physical import PhysicalTable
 from headrace.stores.embedded.tokens import BASE_START, row_position
-from headrace.tunnel_requests import check_new, microseconds
+from headrace.tables.conditions import KeyRange
+from headrace.tables.schema import Key
+from headrace.tunnels.validation import check_new, microseconds
+from headrace.tunnels.values import ChannelKind, Position, Start, StartKind, TunnelKind
 
 ROWS_PER_BASE_CHANNEL = 500_000
 MAX_BASE_CHANNELS = 16

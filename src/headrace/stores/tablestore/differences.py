@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model import RowChange, TableSchema
 from headrace.rows.by_position import compared
 from headrace.stores.tablestore.writing import turns
+from headrace.tables.changes import RowChange
+from headrace.tables.schema import TableSchema
 
 
 def differences(

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import OptionError
-from headrace.model import Predicate, TableSchema
 from headrace.rows.conditions import operands
+from headrace.tables.conditions import Predicate
+from headrace.tables.schema import TableSchema
 from headrace.types import type_name
 from headrace.wire.plainbuffer.rows import encode_value
 from headrace.wire.tablestore import table_pb2 as pb

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
 from headrace.errors import NotFoundError, StoreDamagedError, TunnelTakenError
-from headrace.model import INITIAL_BATCH, BatchPlan, ChannelEnd, Position
-from headrace.plans import plan_from_json, plan_to_json
 from headrace.stores.tablestore.meta_table import MetaRow, MetaTable
+from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, plan_from_json, plan_to_json
+from headrace.tunnels.values import Position
 
 PLAN = "__plan__"
 READER = "__reader__"

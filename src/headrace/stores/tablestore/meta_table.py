@@ -9,10 +9,11 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from headrace.errors import AlreadyExistsError, NotFoundError
-from headrace.model import RowChange, TableSchema
 from headrace.stores.tablestore.connection import Connection
 from headrace.stores.tablestore.write_options import WriteOptions
 from headrace.stores.tablestore.writing import Writer
+from headrace.tables.changes import RowChange
+from headrace.tables.schema import TableSchema
 from headrace.wire.plainbuffer.rows import decode_row, decode_rows, encode_row
 from headrace.wire.plainbuffer.values import Cell, Marker, Row, Value
 from headrace.wire.tablestore import table_pb2 as pb

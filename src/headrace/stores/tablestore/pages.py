@@ -17,7 +17,9 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from headrace.errors import OptionError
-from headrace.model import FINISHED, ChangeOp, Changes, Position, TableSchema
+from headrace.tables.changes import ChangeOp, Changes
+from headrace.tables.schema import TableSchema
+from headrace.tunnels.values import FINISHED, Position
 from headrace.wire.plainbuffer.decoding import decode_records
 from headrace.wire.plainbuffer.rows import decode_row
 from headrace.wire.plainbuffer.values import CellKind, PlainBufferError

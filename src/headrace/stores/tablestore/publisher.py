@@ -21,15 +21,16 @@ import pyarrow as pa
 
 from headrace import failpoints
 from headrace.errors import PublicationError, UnsupportedError
-from headrace.model import Column, RowChange, TableSchema
 from headrace.ports import Advance, Append, Publisher, Staged, Write
 from headrace.rows import to_arrow
-from headrace.rows.gathering import gathered
+from headrace.rows.rebatching import rebatched
 from headrace.stores.tablestore.differences import differences
 from headrace.stores.tablestore.meta_table import MetaRow, MetaTable
 from headrace.stores.tablestore.reading import Reader
 from headrace.stores.tablestore.tables import declared
 from headrace.stores.tablestore.writing import ROWS_AT_ONCE
+from headrace.tables.changes import RowChange
+from headrace.tables.schema import Column, TableSchema
 
 if TYPE_CHECKING:
     from headrace.stores.tablestore.store import TablestoreStore
@@ -83,7 +84,7 @@ class TablestorePublisher(Publisher):
             return self._put_aside(batch, rows)
         primary_key = self._store.table(table).schema.primary_key
         count = 0
-        for part in gathered(rows, ROWS_AT_ONCE):
+        for part in rebatched(rows, ROWS_AT_ONCE):
             # Each time: a task that Spark has given up may live on while others publish.
             if self.published(batch):
                 return []
@@ -168,7 +169,7 @@ class TablestorePublisher(Publisher):
     def _put_aside(self, batch: int, rows: Iterable[pa.RecordBatch]) -> list[Staged]:
         staged: list[Staged] = []
         try:
-            for part in gathered(rows, _STREAM_BYTES, by_bytes=True):
+            for part in rebatched(rows, _STREAM_BYTES, by_bytes=True):
                 # Among the receipts first, so that a part that was only begun is discarded with the others.
                 staged.append(Staged(uuid.uuid4().int >> 66 | 1, part.num_rows))
                 for row in _parts(part, _receipt_key(batch, staged[-1].id)):

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from headrace.model import Column, Key, KeyRange, KeyValue, Predicate, TableSchema
 from headrace.rows.conditions import BOUNDING, Cut, key_cuts, operands
+from headrace.tables.conditions import KeyRange, Predicate
+from headrace.tables.schema import Column, Key, KeyValue, TableSchema
 from headrace.wire.plainbuffer.values import Marker, Value
 from headrace.wire.tablestore.limits import MAX_BATCH_GET_ROWS, MAX_KEY_VALUE_BYTES
 

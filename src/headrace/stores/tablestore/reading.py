@@ -18,11 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import OptionError
-from headrace.model import Key, KeyRange, Predicate, TableSchema
 from headrace.stores.tablestore import filters
 from headrace.stores.tablestore.connection import Connection, Patience
 from headrace.stores.tablestore.failures import failure_of
 from headrace.stores.tablestore.ranges import Place, Span, WireKey, place_of
+from headrace.tables.conditions import KeyRange, Predicate
+from headrace.tables.schema import Key, TableSchema
 from headrace.wire.plainbuffer.decoding import Decoded, decode_block, decode_records
 from headrace.wire.plainbuffer.rows import decode_row, encode_row
 from headrace.wire.plainbuffer.values import CellKind, Marker, Row

@@ -9,9 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.column_limits import check_columns
 from headrace.errors import AlreadyExistsError, NotFoundError, SchemaError
-from headrace.model import OPERATORS, Start, TableSchema, TunnelKind, parse_columns
 from headrace.ports import Capabilities, Publisher, Table, Tunnel
 from headrace.stores.tablestore import tables
 from headrace.stores.tablestore.connection import Connection
@@ -24,6 +22,10 @@ from headrace.stores.tablestore.tunnels import create_tunnel, drop_tunnel, find_
 from headrace.stores.tablestore.without_queues import StoreWithoutQueues
 from headrace.stores.tablestore.write_options import WriteOptions
 from headrace.stores.tablestore.writing import Writer
+from headrace.tables.column_limits import check_columns
+from headrace.tables.conditions import OPERATORS
+from headrace.tables.schema import TableSchema, parse_columns
+from headrace.tunnels.values import Start, TunnelKind
 from headrace.wire.tablestore import table_pb2 as pb
 from headrace.wire.tablestore import tunnel_pb2 as tunnel_pb
 from headrace.wire.tablestore.limits import MAX_DEFINED_COLUMNS

@@ -15,12 +15,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 from headrace.errors import DataLossError, NotFoundError, OptionError, UnsupportedError
-from headrace.model import (
+from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
+from headrace.stores.tablestore.meta import BatchRecords
+from headrace.stores.tablestore.meta_table import MetaTable
+from headrace.stores.tablestore.pages import RecordPage, before, changes_of, time_of
+from headrace.stores.tablestore.tunnel_client import TablestoreTunnelClient
+from headrace.stores.tablestore.tunnel_service import TunnelService
+from headrace.tunnels.records import BatchPlan, ChannelEnd
+from headrace.tunnels.validation import microseconds
+from headrace.tunnels.values import (
     FINISHED,
     Backlog,
-    BatchPlan,
     Channel,
-    ChannelEnd,
     ChannelKind,
     ChannelState,
     Page,
@@ -29,13 +35,6 @@ from headrace.model import (
     StartKind,
     TunnelKind,
 )
-from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
-from headrace.stores.tablestore.meta import BatchRecords
-from headrace.stores.tablestore.meta_table import MetaTable
-from headrace.stores.tablestore.pages import RecordPage, before, changes_of, time_of
-from headrace.stores.tablestore.tunnel_client import TablestoreTunnelClient
-from headrace.stores.tablestore.tunnel_service import TunnelService
-from headrace.tunnel_requests import microseconds
 from headrace.wire.tablestore import tunnel_pb2 as pb
 from headrace.wire.tablestore.errors import ServiceError
 

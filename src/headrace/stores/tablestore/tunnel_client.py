@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Sequence
 
 from headrace.errors import ClientGoneError, NotFoundError
-from headrace.leases import Lease, Saved
-from headrace.model import Position
 from headrace.ports import TunnelClient
 from headrace.stores.tablestore.meta import BatchRecords
 from headrace.stores.tablestore.tunnel_service import TunnelService
+from headrace.tunnels.leases import Lease, Saved
+from headrace.tunnels.values import Position
 
 
 class TablestoreTunnelClient(TunnelClient):

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 
 from headrace.errors import SequenceNumberError
-from headrace.leases import Lease, LeaseStatus
-from headrace.model import TunnelKind
 from headrace.stores.tablestore.connection import Connection
+from headrace.tunnels.leases import Lease, LeaseStatus
+from headrace.tunnels.values import TunnelKind
 from headrace.wire.tablestore import tunnel_pb2 as pb
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.model import Start, StartKind, TunnelKind
 from headrace.stores.tablestore.connection import Connection
 from headrace.stores.tablestore.meta import BatchRecords
 from headrace.stores.tablestore.meta_table import MetaTable
 from headrace.stores.tablestore.tunnel_service import TunnelService
-from headrace.tunnel_requests import Named, check_new, find, microseconds
+from headrace.tunnels.validation import Named, check_new, find, microseconds
+from headrace.tunnels.values import Start, StartKind, TunnelKind
 from headrace.wire.tablestore import tunnel_pb2 as pb
 
 

@@ -19,11 +19,12 @@ import pyarrow.compute as pc
 
 from headrace import failpoints
 from headrace.errors import NotFoundError, OptionError, RowsNotWrittenError, StoreError
-from headrace.model import Key, RowChange, TableSchema
 from headrace.rows.by_position import last_places, sort_indices
 from headrace.stores.tablestore.connection import Connection
 from headrace.stores.tablestore.failures import failure_of
 from headrace.stores.tablestore.write_options import WriteOptions
+from headrace.tables.changes import RowChange
+from headrace.tables.schema import Key, TableSchema
 from headrace.wire.plainbuffer.encoding import encode_deletes, encode_puts, encode_updates
 from headrace.wire.tablestore import table_pb2 as pb
 from headrace.wire.tablestore.errors import ServiceError

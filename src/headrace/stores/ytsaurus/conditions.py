@@ -12,9 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model import Column, Key, KeyRange, Predicate
 from headrace.rows.conditions import BOUNDING, after_prefix, operands
 from headrace.stores.ytsaurus.schemas import TableLayout
+from headrace.tables.conditions import KeyRange, Predicate
+from headrace.tables.schema import Column, Key
 from headrace.wire.ytsaurus.types import UNSIGNED, YtColumn, type_parts, untagged
 
 _MOST_VALUES = 100

@@ -11,7 +11,8 @@ from typing import Any
 
 from headrace.errors import NotFoundError, OffsetConflictError, OptionError, StoreError
 from headrace.ports import Consumer, QueuePartition, Registration
-from headrace.queues import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, ConsumerPartition, Disposition, data_weights
+from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, data_weights
+from headrace.queues.values import ConsumerPartition, Disposition
 from headrace.stores.ytsaurus import nodes, registrations
 from headrace.stores.ytsaurus.connection import Connection, nested
 from headrace.stores.ytsaurus.failures import (

@@ -12,16 +12,17 @@ import pyarrow as pa
 from yt.wrapper import YsonFormat
 
 from headrace.errors import OptionError, SessionEpochError, StoreBusyError, StoreError
-from headrace.model import Column, RowSchema
 from headrace.ports import Producer, Rows
-from headrace.queue_requests import Route, sequence_numbers
-from headrace.queues import SEQUENCE_NUMBER, ProducerSession, Pushed
+from headrace.queues.columns import SEQUENCE_NUMBER
+from headrace.queues.validation import Route, sequence_numbers
+from headrace.queues.values import ProducerSession, Pushed
 from headrace.rows import to_arrow
 from headrace.stores.ytsaurus import nodes, registrations, routing
 from headrace.stores.ytsaurus.connection import Connection, as_batch, parts
 from headrace.stores.ytsaurus.failures import translated
 from headrace.stores.ytsaurus.nodes import Names, check_path_in_queries
 from headrace.stores.ytsaurus.queues import YtQueue
+from headrace.tables.schema import Column, RowSchema
 from headrace.wire.yson.documents import loads
 from headrace.wire.yson.rows_encoding import encode_rows
 from headrace.wire.ytsaurus.types import YtColumn

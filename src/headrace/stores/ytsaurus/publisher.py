@@ -19,21 +19,21 @@ from yt.wrapper import YtClient
 
 from headrace import failpoints
 from headrace.errors import StoreBusyError
-from headrace.model import RowChange
 from headrace.ports import Advance, Append, Publisher, Staged, Write
-from headrace.queue_requests import Route
+from headrace.queues.validation import Route
 from headrace.rows import to_arrow
-from headrace.stores.ytsaurus import producers, works
+from headrace.stores.ytsaurus import planned_writes, producers
 from headrace.stores.ytsaurus.connection import Connection
 from headrace.stores.ytsaurus.consumers import Move, advance, check_offsets, check_registered
 from headrace.stores.ytsaurus.failures import YtTooManyRowsError, YtUnmountedError, translated
 from headrace.stores.ytsaurus.markers import Marker, Markers
 from headrace.stores.ytsaurus.nodes import Names
+from headrace.stores.ytsaurus.planned_writes import PlannedQueueWrite, PlannedTableWrite, PlannedWrite
 from headrace.stores.ytsaurus.progress import Progress, ensure_keeper, keeper_of, move_keeper
 from headrace.stores.ytsaurus.queues import YtQueue
 from headrace.stores.ytsaurus.routing import routed
 from headrace.stores.ytsaurus.staging import Staging
-from headrace.stores.ytsaurus.works import QueueWork, TableWork, Work
+from headrace.tables.changes import RowChange
 
 _KEPT_ROWS = 500_000
 """Most rows of a batch that are kept in memory; those of a larger one are read again for each step."""
@@ -131,7 +131,7 @@ class YtPublisher(Publisher):
             return False
         named = [(self._target(write), receipt) for write in writes for receipt in write.staged]
         self._staging.check(batch, named)
-        found = self._works(batch, writes, [{}] * len(writes))
+        found = self._planned_writes(batch, writes, [{}] * len(writes))
         moves = self._moves(advances)
         attempt = Marker(batch, content, uuid.uuid4().hex)
         changed = False
@@ -152,7 +152,9 @@ class YtPublisher(Publisher):
     def _target(self, write: Write | Append) -> str:
         return self._names.path(write.queue if isinstance(write, Append) else write.table)
 
-    def _works(self, batch: int, writes: Sequence[Write | Append], values: Sequence[Mapping[str, Any]]) -> list[Work]:
+    def _planned_writes(
+        self, batch: int, writes: Sequence[Write | Append], values: Sequence[Mapping[str, Any]]
+    ) -> list[PlannedWrite]:
         """Return what the writes of a batch do; ``values`` are what an intent says besides."""
         total = sum(receipt.rows for write in writes for receipt in write.staged)
         loaded: dict[int, pa.Table] = {}
@@ -166,44 +168,45 @@ class YtPublisher(Publisher):
             return rows
 
         return [
-            QueueWork.of(self._connection, self._names, write, load, value.get("unrouted"))
+            PlannedQueueWrite.of(self._connection, self._names, write, load, value.get("unrouted"))
             if isinstance(write, Append)
-            else TableWork.of(self._connection, self._names, write, load)
+            else PlannedTableWrite.of(self._connection, self._names, write, load)
             for write, value in zip(writes, values, strict=True)
         ]
 
-    def _publish_at_once(self, marker: Marker, found: Sequence[Work], moves: Sequence[Move]) -> bool:
+    def _publish_at_once(self, marker: Marker, found: Sequence[PlannedWrite], moves: Sequence[Move]) -> bool:
         """Publish in one transaction; tell whether this call did it.
 
         Raises:
             YtTooManyRowsError: it is more than a transaction takes; nothing was written.
         """
         rows: dict[str, int] = {}
-        for work in found:
-            rows[work.path] = rows.get(work.path, 0) + work.most_rows()
-            works.check_size(rows[work.path])
+        for planned in found:
+            rows[planned.path] = rows.get(planned.path, 0) + planned.most_rows()
+            planned_writes.check_size(rows[planned.path])
 
         def write(client: Any) -> None:
-            for work in found:
-                if isinstance(work, QueueWork):
-                    work.append(self._connection, client)
+            for planned in found:
+                if isinstance(planned, PlannedQueueWrite):
+                    planned.append(self._connection, client)
                 else:
-                    work.apply(client)
+                    planned.apply(client)
             self._advance(client, moves)
 
         return self._commit(marker, write)
 
     def _publish_in_parts(
-        self, marker: Marker, writes: Sequence[Write | Append], found: Sequence[Work], moves: Sequence[Move]
+        self, marker: Marker, writes: Sequence[Write | Append], found: Sequence[PlannedWrite], moves: Sequence[Move]
     ) -> bool:
         """Write the intent of a batch and see to it that it is carried out; tell whether the intent is this call's."""
-        for work in found:
-            for _ in work.pieces():
+        for planned in found:
+            for _ in planned.pieces():
                 # What does not fit is found here: nobody could finish an intent that cannot be carried out.
                 pass
         self._ensure_producer()
         described = [
-            works.describe(write, self._details(work, write)) for write, work in zip(writes, found, strict=True)
+            planned_writes.describe(write, self._details(planned, write))
+            for write, planned in zip(writes, found, strict=True)
         ]
         # As it is when it was read again.
         intent = json.loads(json.dumps({"writes": described, "moves": [vars(move) for move in moves]}))
@@ -220,15 +223,15 @@ class YtPublisher(Publisher):
         self._carry_out(begun, found)
         return True
 
-    def _details(self, work: Work, write: Write | Append) -> dict[str, Any]:
+    def _details(self, planned: PlannedWrite, write: Write | Append) -> dict[str, Any]:
         """Return what fixes, beside its files, what an append in parts does, whenever it is repeated."""
-        if not isinstance(work, QueueWork) or not isinstance(write, Append):
+        if not isinstance(planned, PlannedQueueWrite) or not isinstance(write, Append):
             return {}
-        opened = producers.open_session(self._connection, self._producer, work.queue.path, self._session)
-        ends = {number: bounds.upper for number, bounds in work.queue.bounds().items()}
+        opened = producers.open_session(self._connection, self._producer, planned.queue.path, self._session)
+        ends = {number: bounds.upper for number, bounds in planned.queue.bounds().items()}
         return {
             "first": int(opened["sequence_number"]) + 1,
-            "unrouted": work.unrouted,
+            "unrouted": planned.unrouted,
             "trimmed": ends if write.replace else {},
         }
 
@@ -237,9 +240,11 @@ class YtPublisher(Publisher):
         assert marker.intent is not None
         self._ensure_producer()
         values = marker.intent["writes"]
-        self._carry_out(marker, self._works(marker.batch, [works.described(value) for value in values], values))
+        self._carry_out(
+            marker, self._planned_writes(marker.batch, [planned_writes.described(value) for value in values], values)
+        )
 
-    def _carry_out(self, marker: Marker, found: Sequence[Work]) -> None:
+    def _carry_out(self, marker: Marker, found: Sequence[PlannedWrite]) -> None:
         """Do what an intent says, unless somebody else does it first: then its rows may be older than what is there."""
         assert marker.intent is not None
 
@@ -258,17 +263,19 @@ class YtPublisher(Publisher):
         done = Marker(marker.batch, marker.content, marker.attempt)
         self._commit(done, lambda client: self._advance(client, moves), instead_of=marker)
 
-    def _write_parts(self, intent: Mapping[str, Any], found: Sequence[Work], guard: Callable[[YtClient], None]) -> None:
+    def _write_parts(
+        self, intent: Mapping[str, Any], found: Sequence[PlannedWrite], guard: Callable[[YtClient], None]
+    ) -> None:
         firsts: dict[str, int] = {}
-        for value, work in zip(intent["writes"], found, strict=True):
-            if isinstance(work, TableWork):
-                work.in_parts(self._connection, guard)
+        for value, planned in zip(intent["writes"], found, strict=True):
+            if isinstance(planned, PlannedTableWrite):
+                planned.in_parts(self._connection, guard)
                 continue
             for number, upper in value["trimmed"].items():
-                if work.queue.bounds()[int(number)].lower < upper:
-                    work.queue.trim(int(number), upper)
-            first = firsts.get(work.path, int(value["first"]))
-            firsts[work.path] = work.push(self._connection, self._producer, self._session, first)
+                if planned.queue.bounds()[int(number)].lower < upper:
+                    planned.queue.trim(int(number), upper)
+            first = firsts.get(planned.path, int(value["first"]))
+            firsts[planned.path] = planned.push(self._connection, self._producer, self._session, first)
 
     def _commit(self, marker: Marker, write: Any, instead_of: Marker | None = None) -> bool:
         """Commit what ``write`` does with the marker; tell whether this call did it.

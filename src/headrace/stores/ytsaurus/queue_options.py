@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.errors import OptionError
-from headrace.ports import QueueOptions
-from headrace.queue_requests import changed_options
+from headrace.queues.validation import changed_options
+from headrace.queues.values import QueueOptions
 
 _MILLISECONDS = 1000
 

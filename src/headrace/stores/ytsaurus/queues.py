@@ -11,19 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import DataLossError, OptionError, StoreError, UnsupportedError
-from headrace.ports import Queue, QueueDescription, QueueOptions, QueuePartition, Registration, Rows
-from headrace.queue_requests import Route, no_partition
-from headrace.queues import (
-    CUMULATIVE_DATA_WEIGHT,
-    ROW_INDEX,
-    TABLET_INDEX,
-    TIMESTAMP,
-    Bounds,
-    QueuePage,
-    QueueSchema,
-    RowRange,
-    trim_target,
-)
+from headrace.ports import Queue, QueueDescription, QueuePartition, Registration, Rows
+from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, ROW_INDEX, TABLET_INDEX, TIMESTAMP, QueueSchema
+from headrace.queues.validation import Route, no_partition
+from headrace.queues.values import Bounds, QueueOptions, QueuePage, RowRange, trim_target
 from headrace.rows import to_arrow
 from headrace.stores.ytsaurus import nodes, registrations, routing
 from headrace.stores.ytsaurus.connection import ROWS_PER_TABLET, Connection, as_batch

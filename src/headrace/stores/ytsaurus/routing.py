@@ -9,8 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import OptionError
-from headrace.queue_requests import Route, check_partition
-from headrace.queues import TABLET_INDEX, partition_of_keys
+from headrace.queues.columns import TABLET_INDEX
+from headrace.queues.validation import Route, check_partition
+from headrace.queues.values import partition_of_keys
 
 
 def routed(rows: pa.Table, route: Route, ends: Sequence[int]) -> pa.Table:

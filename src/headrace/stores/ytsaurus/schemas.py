@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SchemaError, UnsupportedError
-from headrace.model import Column, RowSchema, TableSchema
-from headrace.queues import CUMULATIVE_DATA_WEIGHT, ROW_INDEX, TABLET_INDEX, TIMESTAMP, QueueSchema
+from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, ROW_INDEX, TABLET_INDEX, TIMESTAMP, QueueSchema
 from headrace.rows import to_column
 from headrace.stores.ytsaurus.connection import as_batch
+from headrace.tables.schema import Column, RowSchema, TableSchema
 from headrace.types import check_nesting
 from headrace.wire.ytsaurus.types import YtColumn, schema_of, yt_columns
 

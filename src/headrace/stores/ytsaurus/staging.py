@@ -16,7 +16,7 @@ import pyarrow as pa
 from headrace import failpoints
 from headrace.errors import PublicationError
 from headrace.ports import Staged
-from headrace.rows.gathering import gathered
+from headrace.rows.rebatching import rebatched
 from headrace.stores.ytsaurus.connection import Connection
 from headrace.stores.ytsaurus.failures import YtNotFoundError, translated
 from headrace.stores.ytsaurus.nodes import Names, node_name
@@ -53,7 +53,7 @@ class Staging:
         """
         staged: list[Staged] = []
         try:
-            for part in gathered(rows, FILE_BYTES, by_bytes=True):
+            for part in rebatched(rows, FILE_BYTES, by_bytes=True):
                 # Among the receipts first, so that a file that was only begun is discarded with the others.
                 staged.append(Staged(uuid.uuid4().int >> 66 | 1, part.num_rows))
                 self._upload(batch, staged[-1], part, target)

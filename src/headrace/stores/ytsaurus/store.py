@@ -9,11 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.cached import cached_property
-from headrace.column_limits import check_columns
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError, UnsupportedError
-from headrace.model import OPERATORS, TableSchema
-from headrace.ports import Capabilities, Files, Publisher, QueueOptions, Registration
-from headrace.queues import TIMESTAMP, QueueSchema
+from headrace.ports import Capabilities, Files, Publisher, Registration
+from headrace.queues.columns import TIMESTAMP, QueueSchema
+from headrace.queues.values import QueueOptions
 from headrace.stores.ytsaurus import nodes, registrations, tables
 from headrace.stores.ytsaurus.connection import Address, Connection
 from headrace.stores.ytsaurus.consumers import YtConsumer
@@ -28,6 +27,9 @@ from headrace.stores.ytsaurus.queues import YtQueue
 from headrace.stores.ytsaurus.schemas import queue_schema, table_schema
 from headrace.stores.ytsaurus.tables import YtTable
 from headrace.stores.ytsaurus.without_tunnels import StoreWithoutTunnels
+from headrace.tables.column_limits import check_columns
+from headrace.tables.conditions import OPERATORS
+from headrace.tables.schema import TableSchema
 from headrace.types import type_name
 
 _MOMENT = 0.2

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import OptionError, SchemaError, UnsupportedError
-from headrace.model import Key, KeyRange, KeyValue, RowChange, TableSchema, Where, parse_where
 from headrace.option_names import check_names
 from headrace.ports import Rows, Table, TableDescription, TableOptions, TrimReport
 from headrace.rows import to_arrow
@@ -21,6 +20,9 @@ from headrace.stores.ytsaurus.connection import Connection
 from headrace.stores.ytsaurus.nodes import Names
 from headrace.stores.ytsaurus.schemas import TableLayout
 from headrace.stores.ytsaurus.writing import write, write_whole
+from headrace.tables.changes import RowChange
+from headrace.tables.conditions import KeyRange, Where, parse_where
+from headrace.tables.schema import Key, KeyValue, TableSchema
 
 FIXED_OPTIONS = TableOptions(retention_seconds=None)
 """How every table keeps its changes: not at all, so there is nothing to remove."""

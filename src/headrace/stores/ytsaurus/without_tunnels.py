@@ -8,8 +8,8 @@ from typing import NoReturn
 import pyarrow as pa
 
 from headrace.errors import UnsupportedError
-from headrace.model import Start, TunnelKind
 from headrace.ports import Store, Tunnel
+from headrace.tunnels.values import Start, TunnelKind
 
 
 class StoreWithoutTunnels(Store):

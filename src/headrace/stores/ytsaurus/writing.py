@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 from yt.wrapper import YtClient
 
-from headrace.model import RowChange
 from headrace.rows import check_not_null
 from headrace.rows.by_position import compared, last_places, repeats
 from headrace.stores.ytsaurus.connection import ROWS_PER_TABLET, Connection, parts
 from headrace.stores.ytsaurus.schemas import TableLayout
+from headrace.tables.changes import RowChange
 
 
 def write_whole(

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.model import Column, TableSchema
+from headrace.tables.schema import Column, TableSchema
 from headrace.wire.plainbuffer.cells import Cells, Mask, Message, Offsets, every_cell, read_cells
 from headrace.wire.plainbuffer.checksum import Bytes, crc8_numbers, crc8_shifted, crc8_texts
 from headrace.wire.plainbuffer.encoding import check_schema

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SchemaError, UnsupportedError
-from headrace.model import ChangeOp, Changes, RowSchema, TableSchema
+from headrace.tables.changes import ChangeOp, Changes
+from headrace.tables.schema import RowSchema, TableSchema
 from headrace.types import type_name
 from headrace.wire.plainbuffer.cells import text_buffers
 from headrace.wire.plainbuffer.pieces import COLUMN_TYPES, Mask, Pieces, Stamps

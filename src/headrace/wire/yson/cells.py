@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.wire.texts import first_not_utf8
+from headrace.wire.yson.conversion_errors import NOT_TEXT, conversion_error
 from headrace.wire.yson.documents import load_fragment
 from headrace.wire.yson.message import Bytes, Effort, Marker, Mask, Message, Places, UnusualError, Words, signed
-from headrace.wire.yson.misfits import NOT_TEXT, misfit
 from headrace.wire.yson.nesting import value_ends
 from headrace.wire.yson.python_values import as_array
 from headrace.wire.ytsaurus.types import RANGES, YtColumn, carried_as_yson, type_parts, untagged
@@ -220,7 +220,7 @@ class Cells:
             array = texts.cast(self.column.type)
         except pa.ArrowInvalid:
             wrong = first_not_utf8(texts)
-            raise misfit(self.column, first_row + wrong, NOT_TEXT) from None
+            raise conversion_error(self.column, first_row + wrong, NOT_TEXT) from None
         if whole:
             return array
         return pa.Array.from_buffers(array.type, len(array), [pa.array(valid).buffers()[1], *array.buffers()[1:]])
@@ -258,7 +258,7 @@ class Cells:
             kind += f" {self.payloads[row]}"
         elif tag == Marker.STRING:
             kind += f" of {self.ends[row] - self.content[row]} bytes"
-        raise misfit(self.column, first_row + row, kind)
+        raise conversion_error(self.column, first_row + row, kind)
 
 
 def _with_nulls(data_type: pa.DataType, values: npt.NDArray[Any], valid: Mask, whole: bool) -> pa.Array:

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.wire.yson.conversion_errors import conversion_error
 from headrace.wire.yson.message import Mask
-from headrace.wire.yson.misfits import misfit
 from headrace.wire.ytsaurus.types import RANGES, YtColumn
 
 _SECONDS: Final = ("datetime", "datetime64")
@@ -63,7 +63,7 @@ def check_uuids(values: pa.Array, column: YtColumn, first_row: int) -> None:
     lengths = pc.binary_length(values)
     wrong = pc.index(pc.not_equal(lengths, 16), True).as_py()
     if wrong >= 0:
-        raise misfit(column, first_row + wrong, f"a string of {lengths[wrong].as_py()} bytes")
+        raise conversion_error(column, first_row + wrong, f"a string of {lengths[wrong].as_py()} bytes")
 
 
 def halves(values: pa.Array) -> npt.NDArray[np.int64]:
@@ -76,4 +76,4 @@ def halves(values: pa.Array) -> npt.NDArray[np.int64]:
 def _check(column: YtColumn, first_row: int, wrong: Mask, shown: pa.Array, what: str) -> None:
     if wrong.any():
         row = int(wrong.argmax())
-        raise misfit(column, first_row + row, f"{what} {shown[row].as_py()}")
+        raise conversion_error(column, first_row + row, f"{what} {shown[row].as_py()}")

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from headrace.wire.yson.conversion_errors import NOT_TEXT, conversion_error
 from headrace.wire.yson.documents import YsonError, dumps, loads
-from headrace.wire.yson.misfits import NOT_TEXT, misfit
 from headrace.wire.ytsaurus.types import (
     RANGES,
     UNSIGNED,
@@ -59,7 +59,7 @@ def as_array(values: list[Any], column: YtColumn, first_row: int = 0, *, whole_d
                     raise MisfitError("a value with attributes")
                 found[row] = convert(value)
             except MisfitError as error:
-                raise misfit(column, first_row + row, str(error)) from None
+                raise conversion_error(column, first_row + row, str(error)) from None
     return pa.array(found, type=column.type)
 
 
@@ -76,7 +76,7 @@ def as_values(array: pa.Array, column: YtColumn, first_row: int = 0) -> list[Any
             try:
                 found[row] = convert(value)
             except MisfitError as error:
-                raise misfit(column, first_row + row, str(error)) from None
+                raise conversion_error(column, first_row + row, str(error)) from None
     return found
 
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SchemaError
+from headrace.wire.yson.conversion_errors import conversion_error
 from headrace.wire.yson.documents import YsonError, dumps, loads
 from headrace.wire.yson.message import Effort, Marker, Mask, Message, UnusualError, zigzag
-from headrace.wire.yson.misfits import misfit
 from headrace.wire.yson.nesting import value_ends
 from headrace.wire.yson.numbers import check_uuids, decimal_bytes, whole_numbers
 from headrace.wire.yson.pieces import Pieces
@@ -185,7 +185,7 @@ def _checked_yson(values: pa.Array, column: YtColumn, first_row: int) -> pa.Arra
             try:
                 loads(value)
             except YsonError as error:
-                raise misfit(column, first_row + row, f"{error.problem}: {error.received}") from None
+                raise conversion_error(column, first_row + row, f"{error.problem}: {error.received}") from None
             if value.lstrip().startswith(b"<"):
-                raise misfit(column, first_row + row, "a value with attributes")
+                raise conversion_error(column, first_row + row, "a value with attributes")
     return values

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.wire.yson.conversion_errors import conversion_error
 from headrace.wire.yson.documents import YsonError, dumps
 from headrace.wire.yson.json_values import plain
 from headrace.wire.yson.message import Bytes, Places
-from headrace.wire.yson.misfits import misfit
 from headrace.wire.yson.numbers import check_uuids, decimal_bytes, whole_numbers
 from headrace.wire.yson.python_values import as_values, decimal_width
 from headrace.wire.ytsaurus.types import RANGES, UNSIGNED, YtColumn, carried_as_yson, type_parts, untagged
@@ -74,9 +74,9 @@ def _as_json(values: list[Any], column: YtColumn, first_row: int, notation: Nota
                 found = plain(value, encode_utf8=notation.encode_utf8)
                 written[row] = json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
             except YsonError as error:
-                raise misfit(column, first_row + row, str(error)) from None
+                raise conversion_error(column, first_row + row, str(error)) from None
             except ValueError:
-                raise misfit(column, first_row + row, "infinity or no number, which JSON has not") from None
+                raise conversion_error(column, first_row + row, "infinity or no number, which JSON has not") from None
     return pa.array(written, type=_BINARY)
 
 
@@ -85,7 +85,7 @@ def _doubles(values: pa.Array, column: YtColumn, first_row: int, as_json: bool) 
     if not pc.all(pc.is_finite(values), min_count=0).as_py():
         if as_json:
             wrong = pc.index(pc.is_finite(values), False).as_py()
-            raise misfit(column, first_row + wrong, f"{values[wrong].as_py()}, for which JSON has no number")
+            raise conversion_error(column, first_row + wrong, f"{values[wrong].as_py()}, for which JSON has no number")
         for found, word in (("nan", "%nan"), ("-inf", "%-inf"), ("inf", "%inf")):
             texts = pc.if_else(pc.equal(texts, found), word, texts)
     # Without a point or an exponent it would be a whole number.

@@ -40,7 +40,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from headrace.errors import SchemaError, UnsupportedError
-from headrace.model import Column
+from headrace.tables.schema import Column
 from headrace.types import type_name
 
 TypeV3: TypeAlias = str | Mapping[str, Any]

@@ -1,0 +1,123 @@
+"""What every store checks alike when rows are given to a queue, and options: partitions, numbers, limits. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import OptionError, SequenceNumberError
+from headrace.option_names import check_names
+from headrace.queues.columns import SEQUENCE_NUMBER
+from headrace.queues.values import QueueOptions
+
+_BEFORE_THE_FIRST = -1
+_LARGEST_NUMBER = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Route:
+    """How an append chooses partitions: a given one, or by key columns, or by the rows' `$tablet_index`."""
+
+    partition: int | None = None
+    key: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, partition: int | None, key: str | Sequence[str] | None) -> Route:
+        """Check and return what a caller asks for.
+
+        Raises:
+            OptionError: both a partition and a key, or a key of no columns.
+        """
+        columns = (key,) if isinstance(key, str) else None if key is None else tuple(key)
+        if columns is not None and partition is not None:
+            raise OptionError("rows go to a partition or are spread by a key, not both", received=f"{partition}, {key}")
+        if columns == ():
+            raise OptionError("a key that chooses partitions needs a column", received=repr(key))
+        return cls(partition, columns)
+
+
+def check_partition(number: int, partitions: int) -> None:
+    """Raise `OptionError` unless a queue of so many partitions has one of this number."""
+    if not 0 <= number < partitions:
+        raise no_partition(number, partitions)
+
+
+def no_partition(number: int, partitions: int) -> OptionError:
+    """Return the error of naming a partition that a queue has not."""
+    return OptionError("the queue has no such partition", received=number, valid=f"0 to {partitions - 1}")
+
+
+def sequence_numbers(given: pa.ChunkedArray, first: int | None) -> npt.NDArray[np.int64]:
+    """Return the sequence number of each row of a push.
+
+    Args:
+        given: the rows' own column of them, null where there is none.
+        first: that of the first row, if the rows have none of their own.
+
+    Raises:
+        SequenceNumberError: no numbers, two sources of numbers, or numbers that do not rise.
+    """
+    if len(given) == 0:
+        return np.empty(0, dtype=np.int64)
+    if first is None:
+        return _rising(given)
+    if given.null_count < len(given):
+        raise SequenceNumberError(
+            "the rows are numbered twice over",
+            received=f"sequence_number={first} and a column {SEQUENCE_NUMBER}",
+            remedy="give one of them",
+        )
+    if not 0 <= first <= _LARGEST_NUMBER - len(given) + 1:
+        raise SequenceNumberError(
+            "the sequence numbers leave their range",
+            received=f"{first} for the first of {len(given)} rows",
+            valid=f"0 to {_LARGEST_NUMBER}",
+        )
+    return first + np.arange(len(given), dtype=np.int64)
+
+
+def _rising(given: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """Return the numbers in a column, if every row has one, none is below 0 and they rise strictly."""
+    if given.null_count:
+        row = pc.index(given.is_null(), True).as_py()
+        raise SequenceNumberError(
+            f"row {row} has no sequence number",
+            remedy=f"pass sequence_number for the first row, or give every row its own in column {SEQUENCE_NUMBER}",
+        )
+    numbers: npt.NDArray[np.int64] = given.to_numpy()
+    wrong = np.flatnonzero(numbers <= np.concatenate(([_BEFORE_THE_FIRST], numbers[:-1])))
+    if len(wrong):
+        row = int(wrong[0])
+        before = f", after {numbers[row - 1]}" if row else ""
+        raise SequenceNumberError(
+            f"the sequence number of row {row} does not rise",
+            received=f"{numbers[row]}{before}",
+            valid="numbers from 0 on, each above the one before; gaps are allowed",
+        )
+    return numbers
+
+
+def changed_options(options: QueueOptions, changes: Mapping[str, Any]) -> QueueOptions:
+    """Return options with some changed.
+
+    Raises:
+        OptionError: an unknown option, or a value that is not of its kind.
+    """
+    check_names("a queue", changes, [field.name for field in dataclasses.fields(QueueOptions)])
+    for name, value in changes.items():
+        if name == "auto_trim":
+            if not isinstance(value, bool):
+                raise OptionError("option auto_trim is True or False", received=repr(value))
+        elif value is not None:
+            allowed = int if name == "retained_rows" else int | float
+            is_number = isinstance(value, allowed) and not isinstance(value, bool)
+            if not is_number or not 0 <= value <= _LARGEST_NUMBER:
+                raise OptionError(f"option {name} is a number, or None for no limit", received=repr(value))
+    return dataclasses.replace(options, **changes)

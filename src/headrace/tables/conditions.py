@@ -1,0 +1,75 @@
+"""Conditions on rows: ranges of keys, and comparisons of columns with values. Pure values, no I/O here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from headrace.errors import OptionError, shown
+from headrace.tables.schema import Key
+
+
+@dataclass(frozen=True)
+class KeyRange:
+    """The keys from ``low`` (included) to ``high`` (excluded); None is open.
+
+    A bound shorter than the key compares only its own columns: ``low=("u1",)`` starts with the first
+    key of ``u1``, ``high=("u2",)`` ends before the first key of ``u2``.
+    """
+
+    low: Key | None = None
+    high: Key | None = None
+
+
+OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "in", "is null", "is not null", "starts with")
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A condition on one column: ``operator`` is one of `OPERATORS`; null never satisfies a comparison."""
+
+    column: str
+    operator: str
+    value: Any = None
+
+    def __post_init__(self) -> None:
+        if self.operator not in OPERATORS:
+            raise OptionError("unknown operator in a condition", received=repr(self.operator), valid=OPERATORS)
+
+
+Where: TypeAlias = Mapping[str, Any] | Sequence[Predicate | tuple[str, str, Any]]
+
+
+def parse_where(where: Where | None) -> tuple[Predicate, ...]:
+    """Return the conditions, all of which must hold.
+
+    Accepted are ``{"UserId": "u1"}`` for equality (a list or set of values means any of them, None
+    means null) and ``[("price", ">", 10), …]``.
+    """
+    if where is None:
+        return ()
+    if isinstance(where, Mapping):
+        return tuple(_equality(column, value) for column, value in where.items())
+    if isinstance(where, str | bytes) or not isinstance(where, Iterable):
+        raise OptionError("where takes a mapping or a list of conditions", received=shown(where))
+    conditions: list[Predicate] = []
+    for item in where:
+        if isinstance(item, Predicate):
+            conditions.append(item)
+        elif isinstance(item, tuple) and len(item) in (2, 3) and all(isinstance(part, str) for part in item[:2]):
+            operator = {"==": "=", "<>": "!="}.get(item[1], item[1].lower())
+            conditions.append(Predicate(item[0], operator, item[2] if len(item) == 3 else None))
+        else:
+            raise OptionError(
+                "a condition is (column, operator, value)", received=shown(item), valid=f"operators {OPERATORS}"
+            )
+    return tuple(conditions)
+
+
+def _equality(column: str, value: Any) -> Predicate:
+    if value is None:
+        return Predicate(column, "is null")
+    if isinstance(value, list | set | frozenset | tuple):
+        return Predicate(column, "in", tuple(value))
+    return Predicate(column, "=", value)

@@ -1,0 +1,158 @@
+"""The schema of rows: columns, keys, and the schema of a table. Pure values, no I/O here."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from headrace.cached import cached_property
+from headrace.errors import SchemaError, shown
+from headrace.types import KEY_TYPES, parse_type, type_name
+
+KeyValue: TypeAlias = str | int | bytes
+Key: TypeAlias = tuple[KeyValue, ...]
+"""The values of a row's key columns, in key order; a bound may be a prefix of a key."""
+
+MAX_KEY_COLUMNS = 4
+_NOT_NULL = re.compile(r"(.*\S)\s+not\s+null\s*", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its name (any text), its Arrow type, and whether it may hold null; key columns never may."""
+
+    name: str
+    type: pa.DataType
+    nullable: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise SchemaError("a column name must be a text that is not empty", received=shown(self.name))
+        try:
+            self.name.encode()
+        except UnicodeEncodeError:
+            raise SchemaError("a column name must be valid Unicode", received=ascii(self.name)) from None
+
+
+@dataclass(frozen=True)
+class RowSchema:
+    """The columns of rows, in order. What tables and queues share."""
+
+    columns: tuple[Column, ...]
+
+    def __post_init__(self) -> None:
+        repeated = sorted(name for name, count in Counter(column.name for column in self.columns).items() if count > 1)
+        if repeated:
+            raise SchemaError("a column name stands twice", received=", ".join(repeated))
+
+    def column(self, name: str) -> Column:
+        """Return the column of that name, or raise `SchemaError`."""
+        found = self._by_name.get(name)
+        if found is None:
+            raise SchemaError("no such column", received=repr(name), valid=self.names)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        """Tell whether a column has that name."""
+        return name in self._by_name
+
+    # Computed once: code asks for them column by column, and a wide table would pay for the square of its width.
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        return pa.schema([pa.field(column.name, column.type, nullable=column.nullable) for column in self.columns])
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Column]:
+        return {column.name: column for column in self.columns}
+
+
+def parse_columns(columns: Mapping[str, str | pa.DataType] | pa.Schema) -> tuple[Column, ...]:
+    """Return the columns of ``{name: type name}`` or of an Arrow schema; a type name may end in ``not null``.
+
+    Raises:
+        SchemaError: the columns are given in another form, or a type is not known.
+    """
+    if isinstance(columns, pa.Schema):
+        return tuple(Column(field.name, parse_type(field.type), field.nullable) for field in columns)
+    if not isinstance(columns, Mapping):
+        valid = 'a mapping of names to types, {"user": "string", "ms": "long not null"}, or an Arrow schema'
+        raise SchemaError("columns are given in another form", received=f"a {type(columns).__name__}", valid=valid)
+    return tuple(_parse_column(name, kind) for name, kind in columns.items())
+
+
+def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
+    """Return the columns of an Arrow schema whose types are headrace's own already."""
+    return tuple(Column(field.name, field.type, field.nullable) for field in schema)
+
+
+def _parse_column(name: str, kind: str | pa.DataType) -> Column:
+    if isinstance(kind, str) and (found := _NOT_NULL.fullmatch(kind)):
+        return Column(name, parse_type(found[1]), nullable=False)
+    return Column(name, parse_type(kind))
+
+
+@dataclass(frozen=True)
+class TableSchema(RowSchema):
+    """The columns of a table, in order, and which of them are the primary key, in key order."""
+
+    primary_key: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= len(self.primary_key) <= MAX_KEY_COLUMNS or len(set(self.primary_key)) != len(self.primary_key):
+            raise SchemaError(
+                "a table needs a primary key of 1 to 4 different columns", received=list(self.primary_key)
+            )
+        types = {column.name: column.type for column in self.columns}
+        for name in self.primary_key:
+            if name not in types:
+                raise SchemaError("the primary key names a column that is not there", received=name, valid=types)
+            if types[name] not in KEY_TYPES:
+                raise SchemaError(
+                    f"primary key column {name!r} has a type that a key cannot have",
+                    received=type_name(types[name]),
+                    valid=[type_name(key_type) for key_type in KEY_TYPES],
+                )
+        # A key column is never null, whether its definition says so or not: equal schemas have equal columns.
+        columns = tuple(
+            Column(column.name, column.type, nullable=False) if column.name in self.primary_key else column
+            for column in self.columns
+        )
+        object.__setattr__(self, "columns", columns)
+
+    @classmethod
+    def of(cls, columns: Mapping[str, str | pa.DataType] | pa.Schema, primary_key: str | Sequence[str]) -> TableSchema:
+        """Build a schema from ``{name: type name}`` or an Arrow schema."""
+        key = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key)
+        return cls(parse_columns(columns), key)
+
+    @cached_property
+    def attributes(self) -> tuple[Column, ...]:
+        """The columns outside the primary key, in order."""
+        return tuple(column for column in self.columns if column.name not in self.primary_key)
+
+    @cached_property
+    def changes(self) -> pa.Schema:
+        """The Arrow schema of `Changes.rows`: every attribute is nullable, for a delete may have none."""
+        return pa.schema([pa.field(c.name, c.type, nullable=c.name not in self.primary_key) for c in self.columns])
+
+    def with_columns(self, added: Mapping[str, str | pa.DataType]) -> TableSchema:
+        """Return the schema with attribute columns added at the end; they are null in rows that are there."""
+        new = parse_columns(added)
+        for column in new:
+            if not column.nullable:
+                raise SchemaError(
+                    f"column {column.name!r} cannot be added as NOT NULL: it is null in the rows that are there"
+                )
+        return TableSchema(self.columns + new, self.primary_key)

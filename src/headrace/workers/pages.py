@@ -1,0 +1,25 @@
+"""Cutting what a store reads at once into batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.ports import Tunnel
+from headrace.tunnels.values import Page, Position
+
+
+def cut(tunnel: Tunnel, channel: str, start: Position, page: Page, most: int) -> Iterator[Page]:
+    """Yield a page that was read from ``start`` in pieces of at most so many rows; nothing, if it has none.
+
+    A pre-image stays with the change that follows it, if need be in a piece of one row more.
+    """
+    changes = page.changes
+    while changes.num_rows > most:
+        rows = changes.whole_pairs(most)
+        if rows == changes.num_rows:
+            break
+        start = tunnel.advance(channel, start, rows)
+        yield Page(changes.slice(0, rows), start)
+        changes = changes.slice(rows)
+    if changes.num_rows:
+        yield Page(changes, page.next)

@@ -1,0 +1,166 @@
+"""`TunnelWorker`: what `Tunnel.consume` gives, an iterator over batches of changes."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from headrace.errors import OptionError
+from headrace.ports import Tunnel
+from headrace.tables.change_columns import ChangeShape
+from headrace.tables.changes import Changes
+from headrace.tables.schema import TableSchema, columns_of
+from headrace.tunnels.values import Position
+from headrace.workers.engine import Engine, Pace
+
+IDLE = ("wait", "stop")
+_HEARTBEAT_SECONDS = 5.0
+
+
+class ChangeBatch:
+    """Changes of one channel, in commit order, at least one.
+
+    Attributes:
+        channel: the id of the channel. One row's changes are in one channel, or in a channel and those that follow it.
+        changes: the changes as arrays.
+        position: the position behind the last of them; opaque.
+    """
+
+    def __init__(
+        self,
+        channel: str,
+        changes: Changes,
+        position: Position,
+        primary_key: tuple[str, ...],
+        done: Callable[[], None],
+    ) -> None:
+        self.channel = channel
+        self.changes = changes
+        self.position = position
+        self._primary_key = primary_key
+        self._done = done
+
+    def __len__(self) -> int:
+        return self.changes.num_rows
+
+    def __repr__(self) -> str:
+        return f"ChangeBatch({len(self)} changes of {self.channel})"
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """Return the changes as rows: the table's columns, `_change_type`, `_commit_version`, `_commit_timestamp`.
+
+        They are the rows of format ``headrace`` in Spark.
+
+        Raises:
+            SchemaError: a column of the table has the name of one of these.
+        """
+        schema = TableSchema(columns_of(self.changes.rows.schema), self._primary_key)
+        return ChangeShape(schema).rows(self.changes)
+
+    def done(self) -> None:
+        """Count the batch as processed now, not only when the next one is asked for. Does nothing the second time."""
+        self._done()
+
+
+class TunnelWorker:
+    """One of the workers that share a tunnel: an iterator over its batches, and a context manager.
+
+    It connects when it is entered or the first batch is asked for. Between then and `close` threads of its own read
+    ahead, save progress and send heartbeats, so a batch may take its time; but one batch is given at a time, and no
+    other thread may ask for one.
+
+    Whatever ends the iteration, what was processed is saved and the channels are given back. After a `break` the batch
+    in hand does not count as processed, unless `ChangeBatch.done` was called.
+
+    Raises, from the iteration:
+        DataLossError: changes that were not read yet are gone.
+        NotFoundError: the tunnel was dropped.
+        TunnelTakenError: a streaming query has begun to read the tunnel.
+        HeadraceError: whatever else the store says that trying again does not mend.
+    """
+
+    def __init__(
+        self,
+        tunnel: Tunnel,
+        client: str,
+        *,
+        batch_rows: int,
+        checkpoint_interval: float,
+        heartbeat_interval: float | None,
+        timeout: float,
+        idle: str,
+    ) -> None:
+        if batch_rows < 1:
+            raise OptionError("batch_rows must be at least 1", received=batch_rows)
+        if idle not in IDLE:
+            raise OptionError("unknown value of option idle", received=repr(idle), valid=IDLE)
+        _check_seconds("timeout", timeout)
+        _check_seconds("checkpoint_interval", checkpoint_interval)
+        if heartbeat_interval is None:
+            heartbeat_interval = min(_HEARTBEAT_SECONDS, timeout / 4)
+        _check_seconds("heartbeat_interval", heartbeat_interval)
+        if heartbeat_interval > timeout / 2:
+            raise OptionError(
+                "one late heartbeat must not cost a worker its channels",
+                received=f"heartbeat_interval={heartbeat_interval}",
+                valid=f"at most half of timeout, {timeout / 2}",
+            )
+        self.tunnel = tunnel
+        self.idle = idle
+        pace = Pace(checkpoint_interval, heartbeat_interval, timeout)
+        self._engine = Engine(tunnel, client, batch_rows, pace)
+        self._primary_key: tuple[str, ...] = ()
+        # For a loop that is left without `with`: the engine's threads know the engine, not this object.
+        finalizer = weakref.finalize(self, self._engine.leave)
+        finalizer.atexit = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ChangeBatch:
+        self._start()
+        try:
+            handed = self._engine.take(stop_at_the_end=self.idle == "stop")
+        except BaseException:
+            self.close()
+            raise
+        if handed is None:
+            self.close()
+            raise StopIteration
+        page = handed.page
+        done = partial(self._engine.done, handed)
+        return ChangeBatch(handed.channel.id, page.changes, page.next, self._primary_key, done)
+
+    def stop(self) -> None:
+        """End the iteration after the batch in hand, which counts as processed. May be called by a signal handler."""
+        self._engine.stop()
+
+    def close(self) -> None:
+        """Save what was processed, give the channels back, and end. May be called twice."""
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        if not self._primary_key:
+            primary_key = self.tunnel.table.schema.primary_key
+            self._engine.start()
+            self._primary_key = primary_key
+
+
+def _check_seconds(name: str, seconds: float) -> None:
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise OptionError(f"{name} must be a positive number of seconds", received=seconds)
