@@ -196,6 +196,21 @@ def test_a_batch_of_alike_rows_keeps_versions(service: Service) -> None:
     assert [each.value for each in decode_row(found).cells] == [1, 0]
 
 
+def test_what_headrace_itself_writes_is_the_newest_version(service: Service) -> None:
+    instance, table = service.instance, service.store.table("T")
+    put(instance, cell("a", 1, 1), cell("a", 2, 2), cell("b", 1, 1), cell("b", 2, 2))
+    update(instance, cell("a", 3, 3))
+    tunnel = service.create()
+    table.update([{"k": 1, "a": 4, "b": None}])
+    assert read(instance, max_versions=3) == [("a", 4, 3), ("a", 2, 2), ("a", 1, 1)]
+    assert [told(row.cells) for row, _ in actions(service, tunnel)] == [[("a", 4, 3), ("b", CellOp.DELETE_ALL, 0)]]
+    base = rows_of(service.read(service.create(name="later"), "BaseData_1-0"))
+    assert [told(row.cells) for row in base] == [[("a", 1, 1), ("a", 2, 2), ("a", 4, 3)]]
+    table.put([{"k": 1, "a": 5}])
+    found = rows_api.get_row(instance, pb.GetRowRequest(table_name="T", primary_key=change(), max_versions=3)).row
+    assert [each.value for each in decode_row(found).cells] == [5]
+
+
 # -- against a model ----------------------------------------------------------------------------------------
 
 NAMES = st.sampled_from(["a", "b"])

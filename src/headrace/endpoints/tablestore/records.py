@@ -259,8 +259,11 @@ def _add_versions(cells: list[list[Cell]], changes: Changes) -> None:
             if was_sent and sent[row] is not None:
                 cells[row] = list(unpack_cells(sent[row]))
         elif older[row] is not None:
-            # The newest version last: readers that want one take the last.
-            cells[row] = sorted([*cells[row], *unpack_cells(older[row])], key=lambda cell: (cell.name, cell.timestamp))
+            # A cell that headrace itself has removed since then has none. The newest version comes last: readers that
+            # want one take the last.
+            there = {cell.name for cell in cells[row]}
+            versions = [*cells[row], *(cell for cell in unpack_cells(older[row]) if cell.name in there)]
+            cells[row] = sorted(versions, key=lambda cell: (cell.name, cell.timestamp))
 
 
 @functools.lru_cache(maxsize=256)
