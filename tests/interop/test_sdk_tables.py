@@ -117,7 +117,7 @@ def test_a_table_is_made_described_changed_and_dropped(client: Any) -> None:
         ("bad", [(f"k{n}", "STRING") for n in range(5)], {}),
         ("bad", [("pk", "STRING"), ("pk", "STRING")], {}),
         ("bad", [("pk", "INTEGER", "PK_AUTO_INCR")], {}),
-        ("bad", [("pk", "STRING")], {"max_version": 2}),
+        ("bad", [("pk", "STRING")], {"max_version": 0}),
         ("bad", [("pk", "STRING")], {"time_to_live": 60}),
     ],
 )
@@ -299,6 +299,27 @@ def test_reads_give_the_versions_asked_for(client: Any, table: str) -> None:
     client.update_row(table, older, IGNORE)
     assert get(client, table, "a", 1) == {"a": 1, "b": 2}
     assert code_of(client.get_row, table, key("a", 1), max_version=0) == (400, "OTSParameterInvalid")
+
+
+def test_a_table_keeps_several_versions(client: Any, table: str) -> None:
+    client.update_table(table, sdk.TableOptions(max_version=3))
+    now = int(time.time() * 1000)
+    versions = [(number, now - number) for number in range(5)]
+    for value, timestamp in versions[::-1]:
+        client.update_row(table, sdk.Row(key("a", 1), {"PUT": [("c", value, timestamp)]}), IGNORE)
+
+    def values(**wanted: Any) -> list[tuple[int, int]] | None:
+        row = client.get_row(table, key("a", 1), **wanted)[1]
+        return None if row is None else [(value, timestamp) for _, value, timestamp in row.attribute_columns]
+
+    assert values(max_version=9) == versions[:3]
+    assert values(max_version=None, time_range=(now - 2, now)) == versions[1:3]
+    assert values(max_version=None, time_range=now - 1) == versions[1:2]
+    assert get(client, table, "a", 1) == {"c": 0}
+    client.update_row(table, sdk.Row(key("a", 1), {"DELETE": [("c", None, now)]}), IGNORE)
+    assert values(max_version=9) == versions[1:3]
+    client.update_row(table, sdk.Row(key("a", 1), {"DELETE_ALL": ["c"]}), IGNORE)
+    assert values(max_version=9) == []
 
 
 def fill(client: Any, table: str, count: int) -> list[Key]:

@@ -13,8 +13,9 @@ import headrace
 from tests.interop.conftest import Endpoint
 from tests.interop.programs import LineProcess, built_with_go, built_with_maven, environment
 
-GO = ["tables", "rows", "conditions", "batches", "ranges", "numbered", "times", "errors", "tunnels"]
-JAVA = [*GO, "writer", "timeseries"]
+COMMON = ["tables", "rows", "conditions", "batches", "ranges", "numbered", "times", "errors", "tunnels"]
+GO = [*COMMON, "versions"]
+JAVA = [*COMMON, "writer", "timeseries"]
 PATIENCE = 120.0
 ROWS = 60
 

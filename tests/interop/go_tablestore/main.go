@@ -20,7 +20,7 @@ var (
 
 var scenarios = map[string]func(){
 	"tables": tables, "rows": rows, "conditions": conditions, "batches": batches, "ranges": ranges,
-	"numbered": numbered, "times": times, "errors": errors, "tunnels": tunnels,
+	"numbered": numbered, "times": times, "versions": versions, "errors": errors, "tunnels": tunnels,
 }
 
 func main() {

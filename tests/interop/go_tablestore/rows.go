@@ -287,3 +287,51 @@ func times() {
 	_, err = update(far)
 	refused("a timestamp that is far off", err, "OTSParameterInvalid", "")
 }
+
+// versions reads and deletes versions of cells, in a table that keeps three.
+func versions() {
+	client.DeleteTable(&tablestore.DeleteTableRequest{TableName: "versions"})
+	meta := &tablestore.TableMeta{TableName: "versions"}
+	meta.AddPrimaryKeyColumn("p", tablestore.PrimaryKeyType_STRING)
+	meta.AddPrimaryKeyColumn("k", tablestore.PrimaryKeyType_INTEGER)
+	option := &tablestore.TableOption{TimeToAlive: -1, MaxVersion: 3}
+	_, err := client.CreateTable(&tablestore.CreateTableRequest{
+		TableMeta: meta, TableOption: option, ReservedThroughput: &tablestore.ReservedThroughput{},
+	})
+	must(err)
+	described, err := client.DescribeTable(&tablestore.DescribeTableRequest{TableName: "versions"})
+	must(err)
+	same("versions of the table", described.TableOption.MaxVersion, 3)
+	now := time.Now().UnixNano() / 1000000
+	for number := int64(0); number < 5; number++ {
+		change := updateChange("versions", pair("a", 1))
+		change.PutColumnWithTimestamp("c", number, now-100+number)
+		_, err = update(change)
+		must(err)
+	}
+	values := func(wanted *tablestore.SingleRowQueryCriteria) []int64 {
+		found, err := find(wanted)
+		must(err)
+		numbers := []int64{}
+		for _, column := range found.Columns {
+			same("timestamp", column.Timestamp, now-100+column.Value.(int64))
+			numbers = append(numbers, column.Value.(int64))
+		}
+		return numbers
+	}
+	wanted := criteria("versions", pair("a", 1))
+	same("the newest version", values(wanted), []int64{4})
+	wanted.MaxVersion = 9
+	same("all versions", values(wanted), []int64{4, 3, 2})
+	wanted.MaxVersion = 0
+	wanted.TimeRange = &tablestore.TimeRange{Start: now - 98, End: now - 96}
+	same("versions of a time range", values(wanted), []int64{3, 2})
+	wanted.MaxVersion = 1
+	same("the newest of a time range", values(wanted), []int64{3})
+	change := updateChange("versions", pair("a", 1))
+	change.DeleteColumnWithTimestamp("c", now-97)
+	_, err = update(change)
+	must(err)
+	wanted.MaxVersion, wanted.TimeRange = 9, nil
+	same("without the deleted version", values(wanted), []int64{4, 2})
+}

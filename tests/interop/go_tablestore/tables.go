@@ -105,6 +105,11 @@ func errors() {
 	refused("a bad table", err, "OTSParameterInvalid", "Invalid table name: '1st'.")
 	_, err = client.BatchWriteRow(&tablestore.BatchWriteRowRequest{})
 	refused("an empty batch", err, "OTSParameterInvalid", "No row is specified in BatchWriteRow.")
+	table := "errors"
+	_, err = client.ListStream(&tablestore.ListStreamRequest{TableName: &table})
+	refused("a stream without a tunnel", err, "OTSParameterInvalid",
+		"this endpoint has no such operation; received: /ListStream; "+
+			"valid: streams are read through tunnels here: create one (/tunnel/create) and read its channels")
 }
 
 func numbered() {

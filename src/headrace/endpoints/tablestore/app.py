@@ -25,7 +25,7 @@ from headrace.endpoints.tablestore.configuration import Configuration
 from headrace.endpoints.tablestore.errors import INTERNAL, invalid, service_error
 from headrace.endpoints.tablestore.instances import Instances
 from headrace.endpoints.tablestore.messages import read_message
-from headrace.endpoints.tablestore.operations import OPERATIONS, Operation
+from headrace.endpoints.tablestore.operations import OPERATIONS, REFUSED, Operation
 from headrace.endpoints.unpacking import Budget
 from headrace.http.application import (
     HEALTH_PATH,
@@ -149,7 +149,8 @@ class TablestoreApp(Application):
         mark_authenticated(scope)
         operation = self._operations.get(exchange.path)
         if operation is None:
-            raise invalid("this endpoint has no such operation", received=exchange.path, valid=sorted(self._operations))
+            valid = REFUSED.get(exchange.path) or sorted(self._operations)
+            raise invalid("this endpoint has no such operation", received=exchange.path, valid=valid)
         with self._workload.request() as held:
             async with asyncio.timeout(self._bounds.body_seconds):
                 body = await _read(exchange, held)

@@ -52,8 +52,8 @@ def _read_of(instance: Instance, part: pb.TableInBatchGetRowRequest) -> tuple[Se
     """
     if any(part.token):
         raise invalid("this endpoint gives rows whole, and takes no token to go on inside of one")
-    expired_before = instance.settings.get(part.table_name).expired_before()
-    selection = Selection.of(part, expired_before, instance.column_names(part.table_name))
+    settings = instance.settings.get(part.table_name)
+    selection = Selection.of(part, settings, instance.column_names(part.table_name))
     keys = [decode_row(data) for data in part.primary_key]
     for row in keys:
         check_key(row.key)

@@ -110,6 +110,8 @@ class _Update:
 
     def decide(self, found: Found) -> list[Decided]:
         layout = layout_of(found.schema)
+        if layout.versioned:
+            return []
         now = time.time_ns() // 1_000_000
         rows = self._rows
         columns = [layout.place(*cell).column for cell in self._cells]

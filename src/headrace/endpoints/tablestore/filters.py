@@ -117,13 +117,19 @@ class Rule:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A condition on one column; ``if_missing`` is its result where the row has no such cell."""
+    """A condition on one column.
+
+    Attributes:
+        if_missing: its result where the row has no such cell.
+        latest_only: the newest version of a cell has to satisfy it; else any of them.
+    """
 
     column: str
     comparator: Comparator
     value: Value
     if_missing: bool
     rule: Rule | None = None
+    latest_only: bool = True
 
 
 @dataclass(frozen=True)
@@ -227,7 +233,8 @@ def _comparison(message: pb.SingleColumnValueFilter) -> Comparison:
         check_value_size(message.column_name, value)
         if cell_type(value) is None:
             raise invalid(f"a filter compares column {message.column_name!r} with no value", received=repr(value))
-    return Comparison(message.column_name, comparator, value, not message.filter_if_missing, rule)
+    missing = not message.filter_if_missing
+    return Comparison(message.column_name, comparator, value, missing, rule, message.latest_version_only)
 
 
 def column_names(parsed: Filter) -> Iterator[str]:
@@ -248,11 +255,16 @@ def _has_pagination(parsed: Filter) -> bool:
 # -- one row ------------------------------------------------------------------------------------------------
 
 
-def matches(parsed: Filter, cells: Mapping[str, Value]) -> bool:
-    """Tell whether a row satisfies a filter; ``cells`` are its key and attributes by name on the wire."""
+def matches(parsed: Filter, cells: Mapping[str, Sequence[Value]]) -> bool:
+    """Tell whether a row satisfies a filter.
+
+    Args:
+        cells: the versions of each cell of its key and attributes, the newest first, by name on the wire.
+    """
     match parsed:
         case Comparison():
-            return _matches_one(parsed, cells.get(parsed.column))
+            versions = cells.get(parsed.column) or (None,)
+            return any(_matches_one(parsed, value) for value in (versions[:1] if parsed.latest_only else versions))
         case Combination(Combinator.NOT, parts):
             return not matches(parts[0], cells)
         case Combination(Combinator.AND, parts):

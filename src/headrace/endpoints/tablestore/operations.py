@@ -36,6 +36,12 @@ class Operation:
     handle: Callable[[Instance, Any], Message]
 
 
+_STREAMS = "streams are read through tunnels here: create one (/tunnel/create) and read its channels"
+REFUSED: Mapping[str, str] = dict.fromkeys(
+    ("/ListStream", "/DescribeStream", "/GetShardIterator", "/GetStreamRecord"), _STREAMS
+)
+"""Operations that the service has and the endpoint has not: what to do instead."""
+
 OPERATIONS: Mapping[str, Operation] = {
     "/CreateTable": Operation(pb.CreateTableRequest, tables_api.create_table),
     "/ListTable": Operation(pb.ListTableRequest, tables_api.list_table),

@@ -9,9 +9,10 @@ import numpy as np
 from headrace.endpoints.tablestore.errors import refused
 from headrace.endpoints.tablestore.instances import Instance, staying
 from headrace.endpoints.tablestore.keys import range_from, range_of
-from headrace.endpoints.tablestore.reading import Selected, Selection, select
+from headrace.endpoints.tablestore.reading import Selected, Selection
 from headrace.endpoints.tablestore.rows_api import check_plain, consumed
 from headrace.endpoints.tablestore.schema import Layout, layout_of
+from headrace.endpoints.tablestore.versions import SelectedVersions, select_rows
 from headrace.endpoints.tablestore.writing import write_units
 from headrace.stores.embedded.tables import EmbeddedTable
 from headrace.tables.conditions import KeyRange
@@ -33,8 +34,8 @@ def get_range(instance: Instance, request: pb.GetRangeRequest) -> pb.GetRangeRes
     table = instance.table(request.table_name)
     schema = table.schema
     backward = request.direction == pb.BACKWARD
-    expired_before = instance.settings.get(request.table_name).expired_before()
-    selection = Selection.of(request, expired_before, instance.column_names(request.table_name))
+    settings = instance.settings.get(request.table_name)
+    selection = Selection.of(request, settings, instance.column_names(request.table_name))
     keys = range_of(request.inclusive_start_primary_key, request.exclusive_end_primary_key, schema, backward=backward)
     if keys is None:
         return pb.GetRangeResponse(consumed=consumed(read=1), rows=b"")
@@ -65,7 +66,7 @@ def _page(
     page = table.page(selection.needed(layout), keys, selection.predicates(layout), limit=wanted + 1, reverse=backward)
     rows = page.rows
     shown = rows.num_rows if page.ended and rows.num_rows <= wanted else max(1, rows.num_rows - 1)
-    selected = select(rows.slice(0, shown), layout, selection, time.time_ns() // 1_000_000)
+    selected = select_rows(rows.slice(0, shown), layout, selection, time.time_ns() // 1_000_000)
     given, block = _fitting(selected, limit)
     if given < selected.num_rows:
         shown = int(np.flatnonzero(selected.kept)[given])
@@ -83,7 +84,7 @@ def _page(
     return block, rest.last if rest.rows.num_rows == 2 else None
 
 
-def _fitting(selected: Selected, limit: int) -> tuple[int, bytes]:
+def _fitting(selected: Selected | SelectedVersions, limit: int) -> tuple[int, bytes]:
     """Return how many rows make a page, and the page."""
     given = min(limit, selected.num_rows)
     while True:

@@ -25,6 +25,7 @@ from headrace.endpoints.tablestore.schema import (
     ARROW_TYPES,
     TIMESTAMP,
     TIMESTAMPS,
+    VERSIONS,
     CellType,
     Layout,
     Mask,
@@ -33,6 +34,7 @@ from headrace.endpoints.tablestore.schema import (
     cell_timestamps,
     is_holdable,
 )
+from headrace.endpoints.tablestore.settings import TableSettings
 from headrace.tables.conditions import Predicate
 from headrace.tables.schema import Column, TableSchema
 from headrace.wire.plainbuffer.encoding import check_schema, encode_block, encode_puts
@@ -75,6 +77,8 @@ class Selection:
         oldest, newest: timestamps (ms) of the cells, from the first up to but without the second.
         expired_before: timestamp (ms) below which cells of the table have expired.
         filter: the condition on rows, or the page of columns.
+        versions: how many versions of a cell are given at most.
+        kept_versions: how many versions the table keeps.
     """
 
     columns: frozenset[str] | None = None
@@ -84,13 +88,15 @@ class Selection:
     newest: int = _END_OF_TIME
     expired_before: int = 0
     filter: Filter | None = None
+    versions: int = 1
+    kept_versions: int = 1
 
     @classmethod
-    def of(cls, request: ReadRequest, expired_before: int, known: Collection[str]) -> Selection:
+    def of(cls, request: ReadRequest, settings: TableSettings, known: Collection[str]) -> Selection:
         """Read the fields of a request.
 
         Args:
-            expired_before: timestamp (ms) below which cells of the table have expired.
+            settings: the table's.
             known: names of the table's columns, which may be other than Tablestore allows.
 
         Raises:
@@ -110,7 +116,10 @@ class Selection:
         if not request.HasField("max_versions") and not request.HasField("time_range"):
             in_batch = " while querying row" if isinstance(request, pb.TableInBatchGetRowRequest) else ""
             raise refused(f"No version condition is specified{in_batch}.")
+        expired_before = settings.expired_before()
         selection = cls(
+            versions=request.max_versions if request.HasField("max_versions") else settings.max_versions,
+            kept_versions=settings.max_versions,
             columns=columns or None,
             first=request.start_column or None,
             behind=request.end_column or None,
@@ -124,6 +133,11 @@ class Selection:
     def by_column(self) -> bool:
         """Whether only some columns are to be got."""
         return self.columns is not None or self.first is not None or self.behind is not None
+
+    def several(self, layout: Layout) -> bool:
+        """Whether older versions of cells may be among those that are given."""
+        has_times = self.oldest > self.expired_before or self.newest < _END_OF_TIME
+        return layout.versioned and self.kept_versions > 1 and (self.versions > 1 or has_times)
 
     def places(self, layout: Layout) -> list[Placed]:
         """Return the attributes to get, in the order of their names on the wire.
@@ -142,12 +156,19 @@ class Selection:
         ]
 
     def needed(self, layout: Layout) -> list[str]:
-        """Return the columns of the table that `select` needs."""
+        """Return the columns of the table that a read needs."""
+        if self.several(layout):
+            self.places(layout)
+            attributes = [each.column for each in layout.placed]
+            return [*layout.schema.primary_key, *attributes, TIMESTAMP, TIMESTAMPS, VERSIONS]
         hidden = [TIMESTAMP, TIMESTAMPS] if layout.timed else []
         return [*layout.schema.primary_key, *(each.column for each in self.places(layout)), *hidden]
 
     def predicates(self, layout: Layout) -> list[Predicate]:
         """Return conditions, which the store can check, that leave out only rows that `select` leaves out."""
+        if self.several(layout):
+            # The store knows the newest versions only.
+            return []
         places = {each.name: each for each in self.places(layout)}
 
         def column_of(name: str, kind: CellType) -> str | None:

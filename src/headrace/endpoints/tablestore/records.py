@@ -17,7 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.endpoints.tablestore.reading import Selected
-from headrace.endpoints.tablestore.schema import TIMESTAMP, Layout, Numbers, Placed, cell_timestamps
+from headrace.endpoints.tablestore.schema import (
+    CHANGE,
+    TIMESTAMP,
+    VERSIONS,
+    Layout,
+    Numbers,
+    Placed,
+    cell_timestamps,
+    unpack_cells,
+)
 from headrace.tables.changes import ChangeOp, Changes
 from headrace.tables.schema import Column, TableSchema
 from headrace.wire.plainbuffer.encoding import encode_records
@@ -132,7 +141,10 @@ def _encoded(changes: Changes, layout: Layout, indexes: Numbers) -> tuple[list[i
     """Return the ActionType and the record of each change."""
     attributes = _attributes(changes, layout)
     names = [attribute.place.name for attribute in attributes]
-    if len(set(names)) < len(names):
+    has_versions = layout.versioned and any(
+        changes.rows.column(column).null_count < changes.num_rows for column in (VERSIONS, CHANGE)
+    )
+    if has_versions or len(set(names)) < len(names):
         return _one_by_one(changes, layout, attributes, indexes)
     key = changes.rows.select(list(layout.schema.primary_key))
     arrays = [*key.columns, *(attribute.cells for attribute in attributes)]
@@ -211,7 +223,7 @@ def _timestamps(changes: Changes, layout: Layout) -> Mapping[str, Numbers]:
 def _one_by_one(
     changes: Changes, layout: Layout, attributes: Iterable[_Attribute], indexes: Numbers
 ) -> tuple[list[int], list[bytes]]:
-    # Only for changes among which a column has cells of several types.
+    # Only for changes among which a column has cells of several types, or a cell several versions.
     ops = changes.ops.to_pylist()
     cells: list[list[Cell]] = [[] for _ in ops]
     for attribute in attributes:
@@ -225,6 +237,8 @@ def _one_by_one(
                 cells[row].append(Cell(name, value, timestamp=int(attribute.timestamps[row])))
             elif is_update:
                 cells[row].append(Cell(name, op=CellOp.DELETE_ALL))
+    if layout.versioned:
+        _add_versions(cells, changes)
     keys = changes.rows.select(list(layout.schema.primary_key)).to_pylist()
     commits = changes.timestamps.view(pa.int64()).to_pylist()
     encoded = [
@@ -232,6 +246,25 @@ def _one_by_one(
         for key, row, commit, index in zip(keys, cells, commits, indexes.tolist(), strict=True)
     ]
     return [_ACTIONS.get(op, pb.PUT_ROW) for op in ops], encoded
+
+
+def _add_versions(cells: list[list[Cell]], changes: Changes) -> None:
+    """Add the older versions of cells to puts; let updates be what the client sent."""
+    ops = changes.ops.to_pylist()
+    older = changes.rows.column(VERSIONS).to_pylist()
+    sent = changes.rows.column(CHANGE).to_pylist()
+    for row, (op, was_sent) in enumerate(zip(ops, _written(changes, CHANGE).tolist(), strict=True)):
+        if op == ChangeOp.DELETE:
+            continue
+        if _ACTIONS.get(op) == pb.UPDATE_ROW:
+            if was_sent and sent[row] is not None:
+                cells[row] = list(unpack_cells(sent[row]))
+        elif older[row] is not None:
+            # A cell that headrace itself has removed since then has none. The newest version comes last: readers that
+            # want one take the last.
+            there = {cell.name for cell in cells[row]}
+            versions = [*cells[row], *(cell for cell in unpack_cells(older[row]) if cell.name in there)]
+            cells[row] = sorted(versions, key=lambda cell: (cell.name, cell.timestamp))
 
 
 @functools.lru_cache(maxsize=256)

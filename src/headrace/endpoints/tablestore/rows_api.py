@@ -8,8 +8,9 @@ from typing import Any
 from headrace.endpoints.tablestore.errors import invalid
 from headrace.endpoints.tablestore.instances import Instance, staying
 from headrace.endpoints.tablestore.keys import key_of, key_table
-from headrace.endpoints.tablestore.reading import Selected, Selection, select
+from headrace.endpoints.tablestore.reading import Selected, Selection
 from headrace.endpoints.tablestore.schema import layout_of
+from headrace.endpoints.tablestore.versions import SelectedVersions, select_rows
 from headrace.endpoints.tablestore.writing import Outcome, RowWrite, write_rows, write_units
 from headrace.stores.embedded.tables import EmbeddedTable
 from headrace.tables.schema import Key, TableSchema
@@ -22,8 +23,8 @@ def get_row(instance: Instance, request: pb.GetRowRequest) -> pb.GetRowResponse:
     check_plain(request)
     table = instance.table(request.table_name)
     schema = table.schema
-    expired_before = instance.settings.get(request.table_name).expired_before()
-    selection = Selection.of(request, expired_before, instance.column_names(request.table_name))
+    settings = instance.settings.get(request.table_name)
+    selection = Selection.of(request, settings, instance.column_names(request.table_name))
     selected = find_rows(table, schema, [key_of(request.primary_key, schema)], selection)
     row = selected.each()[0] if selected.num_rows else b""
     return pb.GetRowResponse(consumed=consumed(read=write_units(len(row))), row=row)
@@ -59,7 +60,9 @@ def _write(
     return outcome
 
 
-def find_rows(table: EmbeddedTable, schema: TableSchema, keys: list[Key], selection: Selection) -> Selected:
+def find_rows(
+    table: EmbeddedTable, schema: TableSchema, keys: list[Key], selection: Selection
+) -> Selected | SelectedVersions:
     """Return what a selection gives of the rows of some keys; ``kept`` tells which rows these are.
 
     Args:
@@ -68,7 +71,7 @@ def find_rows(table: EmbeddedTable, schema: TableSchema, keys: list[Key], select
     with staying(table, schema):
         found = table.find(key_table(keys, schema))
     layout = layout_of(found.schema)
-    return select(found.rows, layout, selection, time.time_ns() // 1_000_000, found.present)
+    return select_rows(found.rows, layout, selection, time.time_ns() // 1_000_000, found.present)
 
 
 def check_plain(request: Any) -> None:

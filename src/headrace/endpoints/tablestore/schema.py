@@ -7,6 +7,10 @@ null in a row. So names with a colon are refused, although Tablestore takes them
 Cells have timestamps: ``:timestamp`` is when the row was last written (ms), which is the timestamp of all its
 cells but for those that ``:timestamps`` lists. Tables that headrace itself has made have neither column; their cells
 count as written now.
+
+A table that keeps several versions of a cell has two more columns. A cell's column holds its newest version;
+``:versions`` holds the older ones of all cells of the row. ``:change`` holds the cells of the row's last update as a
+client sent them, since the columns do not tell which versions it set or deleted.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,12 +29,16 @@ from headrace.endpoints.tablestore.errors import refused
 from headrace.errors import SchemaError, UnsupportedError
 from headrace.tables.schema import TableSchema
 from headrace.types import type_name
-from headrace.wire.plainbuffer.values import Value
+from headrace.wire.plainbuffer.rows import decode_row, encode_row
+from headrace.wire.plainbuffer.values import Cell, Row, Value
 from headrace.wire.tablestore.limits import MAX_VALUE_BYTES, is_attribute_name
 
 TIMESTAMP = ":timestamp"
 TIMESTAMPS = ":timestamps"
-HIDDEN_COLUMNS = {TIMESTAMP: "long", TIMESTAMPS: "binary"}
+HIDDEN_COLUMNS = {TIMESTAMP: pa.int64(), TIMESTAMPS: pa.binary()}
+VERSIONS = ":versions"
+CHANGE = ":change"
+VERSION_COLUMNS = {VERSIONS: pa.binary(), CHANGE: pa.binary()}
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -120,11 +128,13 @@ class Layout:
         of_cell: (name, type) → its column.
         names: names on the wire of all columns, those of the key too.
         timed: cells have timestamps of their own.
+        versioned: cells may have several versions.
     """
 
     def __init__(self, schema: TableSchema) -> None:
         self.schema = schema
         self.timed = TIMESTAMP in schema.names
+        self.versioned = VERSIONS in schema.names
         placed = []
         self._unsendable: dict[str, pa.DataType] = {}
         for index, column in enumerate(schema.columns):
@@ -263,15 +273,40 @@ class Held:
 
 @dataclass(frozen=True)
 class RowState:
-    """A row that is there: its cells by name on the wire, those that have expired too, and its last write (ms)."""
+    """A row that is there, by name on the wire.
+
+    Attributes:
+        cells: the newest version of each cell, those that have expired too.
+        written: when the row was last written (ms).
+        older: the older versions of cells, the newest first.
+    """
 
     cells: Mapping[str, Held]
     written: int
+    older: Mapping[str, Sequence[Held]] = field(default_factory=dict)
 
     def visible(self, expired_before: int) -> dict[str, Held] | None:
         """Return the cells that have not expired; None if the whole row has."""
         cells = {name: held for name, held in self.cells.items() if held.timestamp >= expired_before}
         return cells if cells or self.written >= expired_before else None
+
+    def versions(self, expired_before: int) -> dict[str, list[Held]]:
+        """Return the versions of each cell that have not expired, the newest first."""
+        return {
+            name: [newest, *(held for held in self.older.get(name, ()) if held.timestamp >= expired_before)]
+            for name, newest in self.cells.items()
+            if newest.timestamp >= expired_before
+        }
+
+
+def pack_cells(cells: Sequence[Cell]) -> bytes | None:
+    """Return the value of `VERSIONS` or `CHANGE` for cells."""
+    return encode_row(Row((), tuple(cells))) if cells else None
+
+
+def unpack_cells(packed: bytes) -> tuple[Cell, ...]:
+    """Return the cells of a value of `VERSIONS` or `CHANGE`."""
+    return decode_row(packed).cells
 
 
 def states_of(rows: pa.RecordBatch, present: Sequence[bool], layout: Layout, now: int) -> list[RowState | None]:
@@ -292,11 +327,24 @@ def states_of(rows: pa.RecordBatch, present: Sequence[bool], layout: Layout, now
         for row, value, timestamp in zip(cells, values.to_pylist(), timestamps[each.column].tolist(), strict=True):
             if value is not None:
                 row[each.name] = Held(value, timestamp)
-    return [RowState(row, at) if there else None for row, at, there in zip(cells, written, present, strict=True)]
+    older: list[dict[str, list[Held]]] = [{} for _ in present]
+    for versions, packed in zip(older, rows.column(VERSIONS).to_pylist() if layout.versioned else (), strict=False):
+        for cell in () if packed is None else unpack_cells(packed):
+            assert cell.timestamp is not None
+            versions.setdefault(cell.name, []).append(Held(cell.value, cell.timestamp))
+    return [
+        RowState(row, at, versions) if there else None
+        for row, at, versions, there in zip(cells, written, older, present, strict=True)
+    ]
 
 
-def whole_row(cells: Mapping[str, Held], layout: Layout, now: int) -> dict[str, Any]:
+def whole_row(
+    cells: Mapping[str, Held], layout: Layout, now: int, older: Mapping[str, Sequence[Held]] | None = None
+) -> dict[str, Any]:
     """Return the columns that a row with these cells, written now (ms), has besides its key.
+
+    Args:
+        older: the older versions of the cells, the newest first. Only a layout that is versioned has a place for them.
 
     Raises:
         SchemaError: the table has no column for one of them.
@@ -313,4 +361,8 @@ def whole_row(cells: Mapping[str, Held], layout: Layout, now: int) -> dict[str, 
     if layout.timed:
         row[TIMESTAMP] = now
         row[TIMESTAMPS] = pack_timestamps(own)
+    if layout.versioned:
+        row[VERSIONS] = pack_cells(
+            [Cell(name, held.value, None, held.timestamp) for name, each in (older or {}).items() for held in each]
+        )
     return row

@@ -44,6 +44,7 @@ class TableSettings:
     Attributes:
         defined_columns: (name, code of the type) of each predefined column.
         auto_increment: the key column that the server numbers, if there is one.
+        max_versions: how many versions of a cell are kept.
         time_to_live: seconds after which a cell is no longer given, or `FOR_EVER`.
         deviation: seconds by which a given cell timestamp may be off.
         allow_update: whether cells of rows that are there may be set.
@@ -55,6 +56,7 @@ class TableSettings:
 
     defined_columns: tuple[tuple[str, int], ...] = ()
     auto_increment: str | None = None
+    max_versions: int = 1
     time_to_live: int = FOR_EVER
     deviation: int = DEFAULT_VERSION_DEVIATION
     allow_update: bool = True

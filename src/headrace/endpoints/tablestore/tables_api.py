@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from headrace.endpoints.tablestore.errors import invalid, refused
 from headrace.endpoints.tablestore.instances import Instance, staying
 from headrace.endpoints.tablestore.keys import wrong_key_count
@@ -16,6 +18,7 @@ from headrace.endpoints.tablestore.rows_api import consumed
 from headrace.endpoints.tablestore.schema import (
     ARROW_TYPES,
     HIDDEN_COLUMNS,
+    VERSION_COLUMNS,
     CellType,
     type_of_column,
 )
@@ -74,7 +77,7 @@ def create_table(instance: Instance, request: pb.CreateTableRequest) -> pb.Creat
     columns = {
         **{column.name: ARROW_TYPES[_KEY_TYPES[column.type]] for column in meta.primary_key},
         **{column.name: ARROW_TYPES[_DEFINED_TYPES[column.type]] for column in meta.defined_column},
-        **HIDDEN_COLUMNS,
+        **_hidden_columns(settings),
     }
     key = [column.name for column in meta.primary_key]
     with instance.changing:
@@ -155,6 +158,9 @@ def _change(instance: Instance, name: str, updated: Callable[[TableSettings], Ta
         settings = updated(before)
         if settings.stream != before.stream:
             table.set_options(**_log_options(settings))
+        missing = {name: kind for name, kind in _hidden_columns(settings).items() if name not in table.schema.names}
+        if missing and settings.max_versions > 1:
+            table.add_columns(missing)
         if settings != before:
             instance.settings.save(name, settings)
     return settings
@@ -280,11 +286,15 @@ def _refuse(asked: bool, what: str) -> None:
         raise invalid(f"this endpoint has no {what}")
 
 
+def _hidden_columns(settings: TableSettings) -> dict[str, pa.DataType]:
+    return {**HIDDEN_COLUMNS, **(VERSION_COLUMNS if settings.max_versions > 1 else {})}
+
+
 def _with_options(settings: TableSettings, options: pb.TableOptions) -> TableSettings:
-    if options.HasField("max_versions") and options.max_versions != 1:
-        raise invalid(
-            "this endpoint keeps one version of each cell: max_versions must be 1", received=options.max_versions
-        )
+    if options.HasField("max_versions"):
+        if options.max_versions < 1:
+            raise invalid("max_versions must be at least 1", received=options.max_versions)
+        settings = replace(settings, max_versions=options.max_versions)
     if options.HasField("time_to_live"):
         life = options.time_to_live
         if life != FOR_EVER and life < _SHORTEST_LIFE:
@@ -343,7 +353,7 @@ def _log_options(settings: TableSettings) -> dict[str, Any]:
 def _options(settings: TableSettings) -> pb.TableOptions:
     return pb.TableOptions(
         time_to_live=settings.time_to_live,
-        max_versions=1,
+        max_versions=settings.max_versions,
         deviation_cell_version_in_sec=settings.deviation,
         allow_update=settings.allow_update,
         update_full_row=settings.update_full_row,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.endpoints.tablestore.errors import condition_failed, invalid, refused, service_error
@@ -17,8 +17,10 @@ from headrace.endpoints.tablestore.instances import Instance, staying
 from headrace.endpoints.tablestore.keys import check_written_key, key_table, whole_key
 from headrace.endpoints.tablestore.reading import check_column_name
 from headrace.endpoints.tablestore.schema import (
+    CHANGE,
     TIMESTAMP,
     TIMESTAMPS,
+    VERSIONS,
     CellType,
     Held,
     Layout,
@@ -26,10 +28,12 @@ from headrace.endpoints.tablestore.schema import (
     cell_type,
     check_value_size,
     layout_of,
+    pack_cells,
     states_of,
     whole_row,
 )
 from headrace.endpoints.tablestore.settings import TableSettings
+from headrace.endpoints.tablestore.versions import with_version
 from headrace.errors import HeadraceError, SchemaError
 from headrace.stores.embedded.tables import Decided, EmbeddedTable, Found
 from headrace.tables.changes import RowChange
@@ -300,18 +304,17 @@ class _Transaction:
         visible = None if state is None else state.visible(self._expired_before)
         if write.conditional:
             outcome.read_units = 1
-            self._check_condition(write, step.key, visible, layout.schema)
+            self._check_condition(write, step.key, None if visible is None else state, layout.schema)
         outcome.write_units = write_units(write.size)
         after: RowState | None = None
         if write.kind == pb.PUT:
-            cells = {
-                cell.name: Held(cell.value, self._now if cell.timestamp is None else cell.timestamp)
-                for cell in write.row.cells
-            }
-            after = RowState(cells, self._now)
-            changes.put(step.key, whole_row(cells, layout, self._now))
+            versions: dict[str, list[Held]] = {}
+            for cell in write.row.cells:
+                self._set_cell(versions, cell, layout)
+            after = self._state(versions)
+            changes.put(step.key, whole_row(after.cells, layout, self._now, after.older))
         elif write.kind == pb.UPDATE:
-            after = self._update(step, state, visible or {}, layout, changes)
+            after = self._update(step, state, layout, changes)
         else:
             changes.delete(step.key)
         self._states[step.key] = after
@@ -322,63 +325,85 @@ class _Transaction:
             named = [(name, after.cells[name]) for name in write.columns if name in after.cells]
             outcome.row = encode_row(Row(key, tuple(Cell(n, held.value, None, held.timestamp) for n, held in named)))
 
-    def _check_condition(
-        self, write: RowWrite, key: Key, state: Mapping[str, Held] | None, schema: TableSchema
-    ) -> None:
+    def _check_condition(self, write: RowWrite, key: Key, state: RowState | None, schema: TableSchema) -> None:
         if write.exists is not None and write.exists is (state is None):
             raise condition_failed()
         if write.condition is not None:
-            cells: dict[str, Value] = {name: held.value for name, held in (state or {}).items()}
+            cells: dict[str, list[Value]] = {}
             if state is not None:
-                cells.update(zip(schema.primary_key, key, strict=True))
+                for name, versions in state.versions(self._expired_before).items():
+                    cells[name] = [held.value for held in versions[: self._settings.max_versions]]
+                cells.update((name, [value]) for name, value in zip(schema.primary_key, key, strict=True))
             if not matches(write.condition, cells):
                 raise condition_failed()
 
-    def _update(
-        self, step: _Step, state: RowState | None, visible: dict[str, Held], layout: Layout, changes: _Changes
-    ) -> RowState | None:
-        after = dict(visible)
-        touched: set[str] = set()
+    def _update(self, step: _Step, state: RowState | None, layout: Layout, changes: _Changes) -> RowState | None:
+        versions = {} if state is None else state.versions(self._expired_before)
+        said: list[Cell] = []
         for cell in step.write.row.cells:
-            if self._set_cell(after, cell, timed=layout.timed):
-                touched.add(cell.name)
+            change = self._set_cell(versions, cell, layout)
+            if change is not None:
+                said.append(change)
             if cell.op is CellOp.INCREMENT:
                 step.outcome.read_units = 1
-        if not touched or (not after and state is None):
+        if not said or (not versions and state is None):
             # Deletions of cells that are not there make no row.
             return state
+        touched = {cell.name for cell in said}
         row = dict.fromkeys(each.column for name in touched for each in layout.of_name.get(name, ()))
+        after = self._state(versions)
         if state is not None:
             # Cells that have expired stay so.
-            after = {**{name: held for name, held in state.cells.items() if name not in touched}, **after}
-        full = whole_row(after, layout, self._now)
-        row.update({column: full[column] for column in [*row, TIMESTAMP, TIMESTAMPS] if column in full})
+            expired = {name: held for name, held in state.cells.items() if name not in touched}
+            after = replace(after, cells={**expired, **after.cells})
+        full = whole_row(after.cells, layout, self._now, after.older)
+        if layout.versioned:
+            full[CHANGE] = pack_cells(said)
+        row.update(
+            {column: full[column] for column in [*row, TIMESTAMP, TIMESTAMPS, VERSIONS, CHANGE] if column in full}
+        )
         changes.update(step.key, row)
-        return RowState(after, self._now)
+        return after
 
-    def _set_cell(self, after: dict[str, Held], cell: Cell, *, timed: bool) -> bool:
-        """Apply one cell of an update; tell whether that changes anything."""
-        held = after.get(cell.name)
+    def _state(self, versions: Mapping[str, Sequence[Held]]) -> RowState:
+        cells = {name: held[0] for name, held in versions.items()}
+        return RowState(cells, self._now, {name: held[1:] for name, held in versions.items() if len(held) > 1})
+
+    def _set_cell(self, versions: dict[str, list[Held]], cell: Cell, layout: Layout) -> Cell | None:
+        """Apply one cell of a put or an update; return what it did, None if that is nothing."""
+        most = self._settings.max_versions if layout.versioned else 1
+        before = versions.get(cell.name, [])
         if cell.op is None:
-            timestamp = self._now if cell.timestamp is None or not timed else cell.timestamp
-            if held is not None and timed and held.timestamp > timestamp:
-                # An older version; only the newest is kept.
-                return False
-            after[cell.name] = Held(cell.value, timestamp)
+            timestamp = self._now if cell.timestamp is None or not layout.timed else cell.timestamp
+            given = Held(cell.value, timestamp)
         elif cell.op is CellOp.INCREMENT:
-            assert type(cell.value) is int
-            before = 0 if held is None else held.value
-            if type(before) is not int:
-                raise invalid(f"column {cell.name!r} holds no integer, and cannot be incremented")
-            total = before + cell.value
-            if not -_LARGEST - 1 <= total <= _LARGEST:
-                raise invalid(f"column {cell.name!r} cannot hold the sum of the increment", received=total)
-            after[cell.name] = Held(total, self._now)
-        elif held is None or (cell.op is CellOp.DELETE_ONE and timed and held.timestamp != cell.timestamp):
-            return False
+            given = self._incremented(cell, before[0] if before else None)
         else:
-            del after[cell.name]
-        return True
+            # A table without timestamps has no versions to choose from.
+            is_one = cell.op is CellOp.DELETE_ONE and layout.timed
+            left = [held for held in before if is_one and held.timestamp != cell.timestamp]
+            if len(left) == len(before):
+                return None
+            versions[cell.name] = left
+            if not left:
+                del versions[cell.name]
+            return cell
+        after = with_version(before, given, most)
+        if given not in after:
+            # Older than all versions that are kept.
+            return None
+        versions[cell.name] = after
+        return Cell(cell.name, given.value, None, given.timestamp)
+
+    def _incremented(self, cell: Cell, newest: Held | None) -> Held:
+        assert type(cell.value) is int
+        before = 0 if newest is None else newest.value
+        if type(before) is not int:
+            raise invalid(f"column {cell.name!r} holds no integer, and cannot be incremented")
+        total = before + cell.value
+        if not -_LARGEST - 1 <= total <= _LARGEST:
+            raise invalid(f"column {cell.name!r} cannot hold the sum of the increment", received=total)
+        return Held(total, self._now if newest is None else max(self._now, newest.timestamp))
 
 
 class _Changes:
