@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import apsw
 
 from headrace.errors import StoreBusyError, StoreDamagedError, StoreError
-from headrace.sqlite.connections import Connections
+from headrace.sqlite.connections import Connections, roll_back
 from headrace.sqlite.forks import no_fork
 
 _FORMAT_VERSION = 1
@@ -64,8 +64,7 @@ class Workspace:
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+                roll_back(connection)
                 raise
 
     def close(self) -> None:
