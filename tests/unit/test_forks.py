@@ -332,7 +332,7 @@ def test_threads_that_wait_at_two_stores_are_no_deadlock(tmp_path: Path, monkeyp
         os.write(refused_in, b"!")
         pause(seconds)
 
-    monkeypatch.setattr(writer_lock.time, "sleep", noted)
+    monkeypatch.setattr(time, "sleep", noted)
 
     def hold_and_wait(mine: str, other: str, wait_for_release: Callable[[], object]) -> bool:
         got = []

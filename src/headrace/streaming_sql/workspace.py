@@ -42,7 +42,10 @@ class Workspace:
 
     def __init__(self, directory: str | Path) -> None:
         # realpath: two spellings of one directory must meet in one owner.
-        self.directory = Path(os.path.realpath(directory)) / ".headrace"
+        try:
+            self.directory = Path(os.path.realpath(directory)) / ".headrace"
+        except ValueError as error:
+            raise StoreError("the workspace is not a path", received=ascii(directory), valid="a directory") from error
         self._path = self.directory / "workspace.db"
         self._connections = Connections(functools.partial(_connect, self._path))
 
