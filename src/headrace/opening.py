@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from headrace.errors import MissingDependencyError, OptionError, StoreError, UnsupportedError, shown
 from headrace.option_names import check_names
 from headrace.ports import Store
+from headrace.ports.arguments import flag
 
 VALID_URLS = "a path, file:///path, tablestore+https://host/instance, or yt://proxy"
 TABLESTORE_SCHEMES = ("tablestore+https", "tablestore+http")
@@ -60,6 +61,8 @@ def open(url: str | os.PathLike[str], *, create: bool | None = None, **options: 
         StoreError: the file system does not take the path.
     """
     _check_address(url)
+    if create is not None:
+        create = flag(create, "create")
     scheme = scheme_of(url)
     if isinstance(url, str) and scheme in TABLESTORE_SCHEMES:
         return _open_tablestore(url, options)

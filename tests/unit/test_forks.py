@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
+import select
 import shutil
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +21,7 @@ import pytest
 import headrace
 from headrace.errors import StoreError
 from headrace.sqlite import forks
-from headrace.stores.embedded import scan
+from headrace.stores.embedded import scan, writer_lock
 from headrace.stores.embedded.database import Database
 from headrace.streaming_sql.workspace import Workspace
 
@@ -258,3 +261,107 @@ def test_a_store_made_anew_at_the_same_path_has_a_lock_of_its_own(tmp_path: Path
             assert str(tmp_path / "store" / "writer.lock") in [file.path for file in psutil.Process().open_files()]
         database.close()
         shutil.rmtree(tmp_path / "store")
+
+
+def test_a_child_that_leaves_a_transaction_of_its_parent_does_not_end_it(tmp_path: Path) -> None:
+    database = Database(tmp_path / "store", create=True, synchronous="off")
+
+    def leave_it() -> None:
+        assert not transaction.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+
+    def go_on_with_it() -> None:
+        with pytest.raises(StoreError, match="only its parent can go on"):
+            connection.execute("UPDATE clock SET version = 8")
+        with pytest.raises(StoreError, match="only its parent can go on"):
+            transaction.__exit__(None, None, None)
+
+    transaction = database.write()
+    connection = transaction.__enter__()
+    # Uncommitted pages go to the shared log, where a rollback in a child would forget them.
+    connection.pragma("cache_size", 10)
+    connection.execute("CREATE TABLE large (value)")
+    fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 2000) INSERT INTO large"
+    connection.execute(f"{fill} SELECT zeroblob(500) FROM n")
+    assert Child(leave_it).ended_well()
+    assert Child(go_on_with_it).ended_well()
+    connection.execute(f"{fill} SELECT zeroblob(500) FROM n")
+    transaction.__exit__(None, None, None)
+    assert database.query("SELECT count(*), version FROM large, clock") == [(4000, 0)]
+    assert database.query("PRAGMA integrity_check") == [("ok",)]
+
+
+def test_a_handle_that_is_collected_while_the_process_forks_is_closed(store: headrace.Store, tmp_path: Path) -> None:
+    cycle: list[object] = [headrace.open(tmp_path / "store")]
+    cycle.append(cycle)
+    forks.no_fork.before_fork()
+    try:
+        del cycle
+        gc.collect()
+    finally:
+        forks.no_fork.after_in_parent()
+    put(store, 1)
+    assert numbers(store) == [1]
+
+
+def test_a_child_that_c_code_forked_among_writers_does_not_wait_for_them(store: headrace.Store, tmp_path: Path) -> None:
+    lock = writer_lock.writer_lock(Path(os.path.realpath(tmp_path)) / "store" / "writer.lock")
+    begun, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            begun.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    begun.wait()
+    try:
+        child = Child(lambda: expect_refusal(lambda: store.create_table("more", {"id": "long"}, "id")), c_fork)
+        assert child.ended_well()
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_threads_that_wait_at_two_stores_are_no_deadlock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused_out, refused_in = os.pipe()
+    release_out, release_in = os.pipe()
+    pause = time.sleep
+
+    def noted(seconds: float) -> None:
+        os.write(refused_in, b"!")
+        pause(seconds)
+
+    monkeypatch.setattr(time, "sleep", noted)
+
+    def hold_and_wait(mine: str, other: str, wait_for_release: Callable[[], object]) -> bool:
+        got = []
+
+        def wait() -> None:
+            try:
+                with writer_lock.writer_lock(tmp_path / other):
+                    got.append(True)
+            finally:
+                os.write(refused_in, b"!")
+
+        thread = threading.Thread(target=wait)
+        with writer_lock.writer_lock(tmp_path / mine):
+            thread.start()
+            wait_for_release()
+        thread.join()
+        return bool(got)
+
+    def work() -> None:
+        assert hold_and_wait("b", "a", lambda: os.read(release_out, 1))
+
+    child = Child(work)
+
+    def refused() -> None:
+        # The system has refused one of the two threads, or 20 seconds are over.
+        select.select([refused_out], [], [], 20)
+        os.write(release_in, b"!")
+
+    assert hold_and_wait("a", "b", refused)
+    assert child.ended_well()
+    for end in (refused_out, refused_in, release_out, release_in):
+        os.close(end)

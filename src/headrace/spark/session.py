@@ -7,6 +7,9 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from headrace.errors import OptionError
+from headrace.ports.arguments import any_value, mapping, text
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -35,6 +38,10 @@ def session(
     """
     from pyspark.sql import SparkSession
 
+    text(name, "name")
+    conf = _settings({} if conf is None else conf)
+    if master is not None:
+        _settings({"spark.master": text(master, "master")})
     # Workers of another interpreter lack headrace, and Spark only says that they crashed.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -52,15 +59,23 @@ def session(
     }
     builder = SparkSession.builder.appName(name)
     if master is not None or (SparkSession.getActiveSession() is None and "SPARK_REMOTE" not in os.environ):
-        given = dict(conf or {})
-        settings["spark.master"] = master or given.get("spark.master") or os.environ.get("MASTER") or LOCAL_MASTER
+        settings["spark.master"] = master or conf.get("spark.master") or os.environ.get("MASTER") or LOCAL_MASTER
         settings["spark.driver.host"] = "localhost"
-    settings.update(conf or {})
+    settings.update(conf)
     for key, value in settings.items():
         builder = builder.config(key, str(value))
     spark = builder.getOrCreate()
     carry_environment(spark)
     return spark
+
+
+def _settings(conf: Mapping[str, object]) -> dict[str, str]:
+    """Return Spark settings as texts; messages do not show a value, which may be a secret."""
+    settings = {key: str(value) for key, value in mapping(text, any_value)(conf, "conf").items()}
+    for key, value in settings.items():
+        if "\0" in key + value or (not value.isascii() and value.encode(errors="replace").decode() != value):
+            raise OptionError(f"setting {key!r} has a NUL or half of a surrogate pair in it", received="a text")
+    return settings
 
 
 def carry_environment(spark: SparkSession) -> None:

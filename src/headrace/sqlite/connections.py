@@ -7,16 +7,43 @@ They are held here, not only by the threads that use them, so that none is close
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import NoReturn
 
 import apsw
 
+from headrace.errors import StoreError
 from headrace.sqlite.forks import no_fork, register
 
-# Inherited connections that cannot be closed safely. Collecting them would close them.
-_abandoned: list[apsw.Connection] = []
+
+def _abandon(connections: Iterable[apsw.Connection]) -> None:
+    """Keep inherited connections that cannot be closed safely, in memory that is never freed, and make them useless.
+
+    Collecting them would close them, and the end of the interpreter collects what modules hold. The fork may have
+    happened inside a transaction of the forking thread, in a signal handler: the child must not go on with it.
+    """
+    for connection in connections:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        connection.exec_trace = _refuse
+
+
+def _refuse(cursor: object, sql: object, bindings: object) -> NoReturn:
+    raise StoreError(
+        "this process was forked in the middle of a transaction, which only its parent can go on with",
+        received=f"process {os.getpid()}",
+        remedy="leave the function that the fork interrupted, for example with os._exit or exec",
+    )
+
+
+def roll_back(connection: apsw.Connection) -> None:
+    """End a transaction that is not committed, unless a full disk, a fork or the end of the connection has ended it."""
+    with contextlib.suppress(apsw.ConnectionClosedError, StoreError):
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 class Connections:
@@ -76,7 +103,7 @@ class Connections:
                 connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                 connection.close(True)
         else:
-            _abandoned.extend(self._open)
+            _abandon(self._open)
         self._open.clear()
         # A new queue: the leases in `_local` put their connections into the one that they know.
         self._left = deque()
@@ -85,9 +112,13 @@ class Connections:
 
     def __del__(self) -> None:
         if self._open:
-            with no_fork:
-                for connection in list(self._open):
-                    self._close(connection)
+            try:
+                with no_fork:
+                    for connection in list(self._open):
+                        self._close(connection)
+            except StoreError:
+                # Collected in a forked process before it could be dropped.
+                _abandon(self._open)
 
     def _opened(self) -> apsw.Connection:
         connection = self._open_one()

@@ -44,7 +44,8 @@ class _NoFork:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._depths: dict[int, int] = {}
-        self._forking = False
+        # The thread that forks. It may run code here: the garbage collector closes handles in any thread.
+        self._forking: int | None = None
         self._is_quiet = False
         self._process = os.getpid()
         self._is_usable = True
@@ -63,7 +64,7 @@ class _NoFork:
         depth = self._depths.get(me, 0)
         if not depth:
             with self._changed:
-                while self._forking:
+                while self._forking not in (None, me):
                     self._changed.wait()
                 self._depths[me] = 1
         else:
@@ -78,32 +79,37 @@ class _NoFork:
         elif depth:
             with self._changed:
                 del self._depths[me]
-                if self._forking:
+                if self._forking is not None:
                     self._changed.notify_all()
 
     def before_fork(self) -> None:
         """Wait for the code of other threads to end, and keep new code out."""
+        me = threading.get_ident()
         self._changed.acquire()
-        while self._forking:
+        while self._forking is not None:
             self._changed.wait()
-        self._forking = True
-        if threading.get_ident() not in self._depths:
+        self._forking = me
+        if me not in self._depths:
             self._changed.wait_for(lambda: not self._depths, PATIENCE_SECONDS)
         self._is_quiet = self._is_usable and self._process == os.getpid() and not self._depths
 
     def after_in_parent(self) -> None:
         """Let code run again."""
-        self._forking = self._is_quiet = False
+        self._forking, self._is_quiet = None, False
         self._changed.notify_all()
         self._changed.release()
 
     def after_in_child(self) -> None:
         """Drop inherited state; the process can use SQLite if that is safe, or if no connection was inherited."""
+        if self._process == os.getpid():
+            # A finalizer that ran in the child before this hook needed a connection.
+            return
         inherited = list(_inheritances)
-        self._is_usable = self._is_quiet or (self._is_usable and not any(each.has_connections() for each in inherited))
+        is_idle = not self._depths and not any(each.has_connections() for each in inherited)
+        self._is_usable = self._is_quiet or (self._is_usable and is_idle)
         self._changed = threading.Condition()
         self._depths = {}
-        self._forking = self._is_quiet = False
+        self._forking, self._is_quiet = None, False
         self._process = os.getpid()
         for each in inherited:
             each.drop(close=self._is_usable)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlError
+from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlError, shown
+from headrace.ports.arguments import flag
 from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog
 from headrace.streaming_sql.consumers import Consumers
@@ -102,8 +103,10 @@ class StreamingSql:
 
         A query's rows can so be fetched before a later statement changes the table.
         """
+        if not isinstance(text, str):
+            raise OptionError("a script is a text", received=shown(text), valid="a str")
         statements = parse(text)
-        self._available_now = available_now
+        self._available_now = flag(available_now, "available_now")
         return self._run_each(statements)
 
     def _run_each(self, statements: Sequence[st.Statement]) -> Iterator[Result]:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import apsw
 
 from headrace.errors import StoreBusyError, StoreDamagedError, StoreError
-from headrace.sqlite.connections import Connections
+from headrace.sqlite.connections import Connections, roll_back
 from headrace.sqlite.forks import no_fork
 
 _FORMAT_VERSION = 1
@@ -42,7 +42,10 @@ class Workspace:
 
     def __init__(self, directory: str | Path) -> None:
         # realpath: two spellings of one directory must meet in one owner.
-        self.directory = Path(os.path.realpath(directory)) / ".headrace"
+        try:
+            self.directory = Path(os.path.realpath(directory)) / ".headrace"
+        except ValueError as error:
+            raise StoreError("the workspace is not a path", received=ascii(directory), valid="a directory") from error
         self._path = self.directory / "workspace.db"
         self._connections = Connections(functools.partial(_connect, self._path))
 
@@ -64,8 +67,7 @@ class Workspace:
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+                roll_back(connection)
                 raise
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ import apsw
 
 from headrace import failpoints
 from headrace.errors import NotFoundError, OptionError, StoreBusyError, StoreDamagedError, StoreError
-from headrace.sqlite.connections import Connections
+from headrace.sqlite.connections import Connections, roll_back
 from headrace.sqlite.forks import no_fork
 from headrace.stores.embedded.writer_lock import writer_lock
 
@@ -209,7 +209,7 @@ class Database:
                 connection.execute("COMMIT")
                 failpoints.reach("committed")
             except BaseException:
-                _roll_back(connection)
+                roll_back(connection)
                 raise
             finally:
                 self._local.writing = False
@@ -229,7 +229,7 @@ class Database:
             try:
                 yield connection
             finally:
-                _roll_back(connection)
+                roll_back(connection)
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:
@@ -298,13 +298,6 @@ def _nothing_here(directory: Path) -> NotFoundError:
         received=str(directory),
         remedy="create one with headrace.open(path, create=True), `headrace table create` or `headrace queue create`",
     )
-
-
-def _roll_back(connection: apsw.Connection) -> None:
-    """End a transaction that is not committed, unless a full disk or the end of the connection has ended it."""
-    with contextlib.suppress(apsw.ConnectionClosedError):
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
 
 
 def stamp(connection: apsw.Connection) -> tuple[int, int]:

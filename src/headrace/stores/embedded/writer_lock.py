@@ -8,26 +8,44 @@ threads hold the lock or wait for it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from headrace.sqlite.forks import register
+from headrace.sqlite.forks import no_fork, register
 
 
 @contextlib.contextmanager
 def writer_lock(path: Path) -> Iterator[None]:
     """Hold the lock on a file, which a thread may take again while it holds it."""
     with _locks.used(path) as lock, lock.threads:
-        fcntl.lockf(lock.descriptor, fcntl.LOCK_EX)
+        _wait_for(lock.descriptor)
         try:
             yield
         finally:
             # A child that was forked in between holds nothing.
             if lock.process == os.getpid():
                 fcntl.lockf(lock.descriptor, fcntl.LOCK_UN)
+
+
+def _wait_for(descriptor: int) -> None:
+    """Lock a file that other processes may hold.
+
+    The system takes two threads of a process that wait at two stores for one thread, and may see a deadlock where
+    there is none. It then refuses; the other process goes on, so the lock will be free.
+    """
+    while True:
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX)
+            return
+        except OSError as error:
+            if error.errno != errno.EDEADLK:
+                raise
+            time.sleep(0.001)
 
 
 class _Lock:
@@ -50,7 +68,8 @@ class _Locks:
 
     @contextlib.contextmanager
     def used(self, path: Path) -> Iterator[_Lock]:
-        with self._guard:
+        # `no_fork` also raises in a forked process that inherited locked locks and cannot use stores.
+        with no_fork, self._guard:
             lock = self._used.get(path)
             if lock is None:
                 lock = self._used[path] = _Lock(path)

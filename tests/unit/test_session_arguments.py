@@ -1,0 +1,58 @@
+"""Arguments of sessions, scripts and workspaces that no caller can have meant: they raise headrace's errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import headrace
+from headrace.errors import HeadraceError, OptionError, StoreError
+from headrace.streaming_sql.workspace import Workspace
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"name": "\ud800"},
+        {"name": 1},
+        {"master": "\ud800"},
+        {"master": "local\0"},
+        {"master": -1},
+        {"conf": "spark.x=1"},
+        {"conf": 1},
+        {"conf": {1: 2}},
+        {"conf": {"\ud800": 1}},
+        {"conf": {"spark.x": "\0"}},
+    ],
+)
+def test_a_session_refuses_arguments_before_it_starts_spark(arguments: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        headrace.session(**arguments)
+
+
+def test_a_refused_setting_does_not_show_its_value() -> None:
+    with pytest.raises(OptionError) as refusal:
+        headrace.session(conf={"spark.token": "hunter2\ud800"})
+    assert "hunter2" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("path", ["\ud800", "a\0b"])
+def test_a_workspace_refuses_what_is_no_path(path: str) -> None:
+    with pytest.raises(StoreError, match="not a path"):
+        Workspace(path)
+
+
+@pytest.mark.parametrize("text", [None, 1, b"SELECT 1", ["SELECT 1"]])
+def test_a_script_is_a_text(text: object, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="a script is a text"):
+        headrace.sql(cast("Any", None), tmp_path).run(cast("Any", text))
+
+
+def test_a_text_is_no_switch(tmp_path: Path) -> None:
+    with pytest.raises(OptionError):
+        headrace.sql(cast("Any", None), tmp_path).run("", available_now=cast("Any", "false"))
+    with pytest.raises(HeadraceError):
+        headrace.open(tmp_path / "store", create=cast("Any", "false"))
+    assert not (tmp_path / "store").exists()
