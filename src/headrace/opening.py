@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from headrace.errors import MissingDependencyError, OptionError, StoreError, UnsupportedError
+from headrace.errors import MissingDependencyError, OptionError, StoreError, UnsupportedError, shown
 from headrace.option_names import check_names
 from headrace.ports import Store
 
@@ -116,7 +116,7 @@ def _check_address(url: object) -> None:
     """Raise `OptionError` for an address that no store can have. No message shows more of a URL than its scheme."""
     text = os.fspath(url) if isinstance(url, os.PathLike) else url
     if not isinstance(text, str):
-        received = repr(url) if url is None or isinstance(url, int | float) else type(url).__name__
+        received = shown(url) if url is None or isinstance(url, int | float) else type(url).__name__
         raise OptionError("the address of a store is a text or a path", received=received[:80], valid=VALID_URLS)
     if not text.strip():
         raise OptionError("the address of a store is empty", received=repr(text[:20]), valid=VALID_URLS)

@@ -9,7 +9,6 @@ from headrace.errors import OptionError, SchemaError, UnsupportedError
 from headrace.model import RowChange
 from headrace.ports import Append, Queue, Store, Table, Write
 from tests.conformance.queue_reading import rows_in
-from tests.conformance.stores import require
 
 NAMES = [".v", ".a.b", "a.b", "../x", "a[0]", "[0]", ".", "`v`", "a\0b"]
 
@@ -19,20 +18,22 @@ def with_decoys(name: str) -> list[str]:
     return [decoy for decoy in ("v", "a", "b", "x") if decoy != name]
 
 
-def table_of(store: Store, name: str) -> Table:
-    """Make a table with a key column of this name, decoys, and an attribute that is named likewise."""
+def table_of(store: Store, name: str) -> Table | None:
+    """Make a table with a key column of this name, decoys, and an attribute named likewise; None if it is refused."""
     columns = {name: "string", **dict.fromkeys(with_decoys(name), "long"), f"{name}.n": "long"}
     try:
         return store.create_table("t", columns, name)
-    except (OptionError, SchemaError, UnsupportedError) as error:
+    except (OptionError, SchemaError, UnsupportedError):
         assert not store.capabilities.any_names
         assert store.tables() == []
-        pytest.skip(f"refused: {error}")
+        return None
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_key_column_of_any_name_is_refused_at_creation_or_works(store: Store, name: str) -> None:
     table, other = table_of(store, name), f"{name}.n"
+    if table is None:
+        return
     decoy = with_decoys(name)[0]
     table.put([{name: key, decoy: n, other: n} for key, n in (("b", 5), ("a", 1), ("b", 2), ("c", 0))])
     table.update([{name: "b", decoy: 7, other: None}, {name: "c", decoy: None, other: 8}], keep_nulls=False)
@@ -52,6 +53,8 @@ def test_a_key_column_of_any_name_is_refused_at_creation_or_works(store: Store, 
 @pytest.mark.parametrize("name", [".v", ".a.b", "a.b", "a[0]"])
 def test_publications_replace_tables_whose_key_has_any_name(store: Store, name: str) -> None:
     table, other = table_of(store, name), f"{name}.n"
+    if table is None:
+        return
     publisher = store.publisher("job")
     for batch, rows in enumerate([{"b": 5, "a": 1}, {"b": 2, "c": 3}, {"b": 2}]):
         given = [{name: key, other: n} for key, n in rows.items()]
@@ -61,17 +64,17 @@ def test_publications_replace_tables_whose_key_has_any_name(store: Store, name: 
         assert {row[name]: row[other] for row in table.scan().read_all().to_pylist()} == rows
 
 
+@pytest.mark.needs("queues")
 @pytest.mark.parametrize("name", NAMES[:5])
 def test_a_queue_with_columns_of_any_name_is_refused_at_creation_or_works(store: Store, name: str) -> None:
-    require(store, "queues")
     try:
         queue: Queue = store.create_queue(
             "q", {name: "string", **dict.fromkeys(with_decoys(name), "long")}, partitions=2
         )
-    except (OptionError, SchemaError, UnsupportedError) as error:
+    except (OptionError, SchemaError, UnsupportedError):
         assert not store.capabilities.any_names
         assert store.queues() == []
-        pytest.skip(f"refused: {error}")
+        return
     decoy = with_decoys(name)[0]
     queue.append([{name: "a", decoy: 1}, {name: "b", decoy: 2}], key=name)
     publisher = store.publisher("job")

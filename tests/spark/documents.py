@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 # What the documents name by relative paths. Spark's processes work in the directory in which Spark was started.
-_RELATIVE = re.compile(r'"(shop|checkpoints|copy)\b')
+_RELATIVE = re.compile(r'"(shop|checkpoints|copy|workspace)\b')
 
 
 def blocks(document: str, language: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Every answer of the endpoint has the fields that a message of any official SDK requires.
 
-The numbers are those of the fields marked ``required`` in the messages of the SDKs in Go (1.7.17, 4.1.3 and its
+The numbers are those of the fields marked ``required`` in the messages of the SDKs in Go (1.7.17 and its
 repository), Java (5.17.10), Python (6.1.0, 6.4.8), Node.js, PHP, C# and C++. They agree on all of them but one: the
 messages in Java and Python lack field 4 of DescribeTableResponse. A client cannot read an answer that lacks one.
 """

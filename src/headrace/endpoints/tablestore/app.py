@@ -37,8 +37,6 @@ from headrace.wire.tablestore.limits import MAX_BODY_BYTES
 
 # A client that is sending a body that is too large is let go on for so long, or it would not read the answer.
 _DRAINED_BYTES = 8 * MAX_BODY_BYTES
-# Python reads no number of thousands of digits.
-_MOST_DIGITS = 18
 _log = logging.getLogger("headrace")
 
 
