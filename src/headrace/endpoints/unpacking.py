@@ -15,6 +15,8 @@ import pyarrow as pa
 
 STEP_BYTES = 1 << 20
 """At most this much is unpacked before the limits are checked again."""
+_INFLATE_BYTES = 16 << 10
+"""What is inflated at once: zlib copies all that is left of it at the end of each stream, and streams may be tiny."""
 # zlib finds out by itself whether a stream is one of gzip or of zlib: clients send the one and call it the other.
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 
@@ -154,7 +156,7 @@ def inflate(source: Source) -> Iterator[bytes]:
     stream = zlib.decompressobj(_GZIP_OR_ZLIB)
     begun = False
     try:
-        while data := source.read(STEP_BYTES):
+        while data := source.read(_INFLATE_BYTES):
             while data:
                 if stream.eof:
                     stream = zlib.decompressobj(_GZIP_OR_ZLIB)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace.endpoints.ytsaurus.commands import Answer, Command, Context, Parameters
 from headrace.endpoints.ytsaurus.ids import NULL_ID
+from headrace.endpoints.ytsaurus.prerequisites import check_prerequisites
 from headrace.stores.embedded.database import Database
 from headrace.wire.yson import documents
 
@@ -36,8 +37,7 @@ class Mutations:
 
 def execute(context: Context, known: Command, parameters: Parameters, body: bytes) -> Answer:
     """Run a command, once for each mutation id, in the transaction of the store that it needs."""
-    for transaction_id in parameters.sequence("prerequisite_transaction_ids", []):
-        context.transactions.get(str(transaction_id))
+    check_prerequisites(context, parameters)
     database = context.cluster.database
     if known.volatile and (known.atomic or known.heavy):
         # What has ended must not stand in the way, however long ago the work in the background looked.
@@ -49,6 +49,8 @@ def execute(context: Context, known: Command, parameters: Parameters, body: byte
             done = None if mutation_id is None else context.cluster.mutations.find(mutation_id)
             if done is not None:
                 return done
+            # Again: nobody can change them now.
+            check_prerequisites(context, parameters)
             answer = known.run(context, parameters, body)
             if mutation_id is not None:
                 context.cluster.mutations.keep(mutation_id, answer, context.now)

@@ -22,11 +22,11 @@ from headrace.endpoints.ytsaurus.sessions import (
 from headrace.endpoints.ytsaurus.table_nodes import find_table
 from headrace.endpoints.ytsaurus.table_state import Kind, Table
 from headrace.endpoints.ytsaurus.tablet_transactions import Change, reading, transaction_of, write_in
-from headrace.errors import SchemaError
 from headrace.queues.columns import SEQUENCE_NUMBER
 from headrace.stores.embedded import objects, producer_rows
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.producer_rows import SessionRow
+from headrace.wire.ytsaurus.errors import YtError
 from headrace.wire.ytsaurus.types import YtColumn
 
 _NUMBER = YtColumn.of(SEQUENCE_NUMBER, "int64", required=False)
@@ -84,7 +84,7 @@ def push_queue_producer(context: Context, parameters: Parameters, body: bytes) -
     where = f"session {session!r} of producer {producer.name} for queue {queue.name}"
     try:
         rows = read_body(context, body, (*written_columns(queue), _NUMBER), queue).rows
-    except SchemaError as error:
+    except YtError as error:
         if repr(SEQUENCE_NUMBER) in str(error):
             raise refused(f"Error parsing sequence number from row: {error}") from None
         raise

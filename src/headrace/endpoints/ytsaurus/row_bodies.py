@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.table_state import Table
+from headrace.errors import SchemaError
 from headrace.wire.yson import json_rows, rows_decoding
 from headrace.wire.yson.rows_decoding import Decoded
 from headrace.wire.ytsaurus.errors import Code, YtError
@@ -22,14 +23,16 @@ def read_body(context: Context, body: bytes, columns: Sequence[YtColumn], table:
     """Read rows into some columns of a table, or columns that a command takes beside them.
 
     Raises:
-        YtError: a row has another column, or is null.
-        SchemaError: a value does not fit its column.
+        YtError: a row has another column, or is null; 307, a value does not fit its column.
     """
     form = context.input_format
-    if form.name == "yson":
-        decoded = rows_decoding.read_rows(body, columns)
-    else:
-        decoded = json_rows.read_json_rows(body, columns, encode_utf8=form.encode_utf8)
+    try:
+        if form.name == "yson":
+            decoded = rows_decoding.read_rows(body, columns)
+        else:
+            decoded = json_rows.read_json_rows(body, columns, encode_utf8=form.encode_utf8)
+    except SchemaError as error:
+        raise YtError(Code.SCHEMA_VIOLATION, str(error)) from None
     if decoded.unknown:
         raise YtError(
             Code.COLUMN_NOT_FOUND,

@@ -18,6 +18,7 @@ from headrace.endpoints.ytsaurus.row_bodies import Decoded, read_body
 from headrace.endpoints.ytsaurus.row_changes import ConsumerChange, LockedRows, QueueAppend, SessionChange, SortedChange
 from headrace.endpoints.ytsaurus.row_sources import few_rows
 from headrace.endpoints.ytsaurus.sessions import session_rows
+from headrace.endpoints.ytsaurus.table_layout import require_values
 from headrace.endpoints.ytsaurus.table_nodes import find_table
 from headrace.endpoints.ytsaurus.table_objects import SYSTEM_COLUMNS
 from headrace.endpoints.ytsaurus.table_state import Kind, Table
@@ -134,10 +135,7 @@ def _insert_few(context: Context, parameters: Parameters, table: Table, decoded:
 
 def _few_changes(context: Context, table: Table, rows: pa.RecordBatch, *, delete: bool = False) -> list[Change]:
     """Return what writes or deletes rows of a consumer or producer; those to be deleted are only keys."""
-    given = set(rows.schema.names)
-    for column in table.schema.columns:
-        if column.required and column.name in given and rows.column(column.name).null_count:
-            raise refused(f"Required column {column.name!r} cannot have a null value")
+    require_values(table.schema.columns, rows)
     here = context.cluster.name
     if table.kind is Kind.PRODUCER:
         return [SessionChange(table, row, delete=delete) for row in session_rows(rows, here)]

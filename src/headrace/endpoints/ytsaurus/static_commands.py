@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import apsw
-import pyarrow as pa
 
 from headrace.endpoints.ytsaurus import sort_order, static_tables, table_state
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
@@ -24,8 +23,10 @@ from headrace.endpoints.ytsaurus.response_buffers import kept_on_disk
 from headrace.endpoints.ytsaurus.row_bodies import read_body
 from headrace.endpoints.ytsaurus.row_sources import source_of
 from headrace.endpoints.ytsaurus.row_weights import check_row_weights
+from headrace.endpoints.ytsaurus.table_layout import require_values
 from headrace.endpoints.ytsaurus.table_nodes import TABLE, find_table, set_schema
 from headrace.endpoints.ytsaurus.table_state import Kind, Schema, Table
+from headrace.endpoints.ytsaurus.tablets import plain_key
 from headrace.endpoints.ytsaurus.uploads import Upload, check_keys, upload_of
 from headrace.endpoints.ytsaurus.values import names_of
 from headrace.wire.yson import documents
@@ -36,6 +37,7 @@ _NO_SCHEMA = Schema((), strict=False).of_bytes
 _BINARY = Format("yson", {"format": "binary"})
 _PIECE_BYTES = 1 << 20
 _STEP_ROWS = 1000
+_NOT_READ = ("rename_columns", "transaction_id")
 _END_OF_ROW = b"};"
 
 
@@ -145,6 +147,7 @@ def _with_schema(context: Context, body: bytes, table: Table) -> Iterator[tuple[
     """Return the rows of a body as pieces of the table."""
     columns = table.schema.columns
     rows = read_body(context, body, columns, table).rows
+    require_values(columns, rows)
     if table.schema.keys and rows.num_rows:
         sort_order.check_batches([rows], table.schema.keys, unique=table.schema.unique_keys)
     step = max(1, _PIECE_BYTES * rows.num_rows // max(1, rows.nbytes))
@@ -202,11 +205,14 @@ def _listed(fragment: bytes) -> list[Any]:
 def read_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return the rows of a table, or those in ranges of row numbers, and the columns that the path names."""
     path: YPath = parameters.path()
+    for name in _NOT_READ:
+        if name in path.attributes:
+            raise refused("This endpoint does not have the attribute of a path", received=name)
     table = find_table(context, path, _transaction(parameters))
     wanted = path.attributes.get("columns")
     names = None if wanted is None else set(names_of(_listed_in(path, "columns")))
     if table.kind is Kind.STATIC:
-        return _read_static(context, table, path, names)
+        return _read_static(context, table, path, names, empty=parameters.flag("start_row_index_only"))
     if path.attributes.get("ranges"):
         raise refused("This endpoint reads ranges of static tables only", remedy="use select_rows")
     columns = [column for column in table.schema.columns if names is None or column.name in names]
@@ -224,7 +230,8 @@ def read_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
     return Answer.streamed(pieces, size, on_disk=True, start_row_index=0, approximate_row_count=count)
 
 
-def _read_static(context: Context, table: Table, path: YPath, names: set[str] | None) -> Answer:
+def _read_static(context: Context, table: Table, path: YPath, names: set[str] | None, *, empty: bool) -> Answer:
+    """Answer with the rows of a static table, or only with what the headers say of them."""
     ranges = None if path.attributes.get("ranges") is None else _listed_in(path, "ranges")
     with context.cluster.database.read() as connection:
         parts = context.cluster.contents.parts(table.node.chain, table.node.id)
@@ -235,19 +242,22 @@ def _read_static(context: Context, table: Table, path: YPath, names: set[str] | 
             return static_tables.piece(connection, part)
 
         @functools.lru_cache(maxsize=1)
-        def keys(part: Part) -> pa.RecordBatch:
-            return decode_rows(piece(part), table.schema.keys)
+        def keys(part: Part) -> Sequence[Sequence[Any]]:
+            if table.schema.keys:
+                return [column.to_pylist() for column in decode_rows(piece(part), table.schema.keys).columns]
+            found = _listed(piece(part))
+            return [[plain_key(row.get(name)) for row in found] for name in table.schema.key_names]
 
         def key_of(row: int) -> list[Any]:
             ((part, place, _),) = _parts(parts, [(row, row + 1)])
-            return [column[place].as_py() for column in keys(part).columns]
+            return [column[place] for column in keys(part)]
 
         if ranges is not None:
-            ranges = KeyRanges(len(table.schema.keys), rows, key_of).by_number(ranges)
+            ranges = KeyRanges(len(table.schema.key_names), rows, key_of).by_number(ranges)
         spans = list(_spans(ranges, rows))
         pieces, size = kept_on_disk(
             _written(context.output_format, piece(part), first, end, table, names)
-            for part, first, end in _parts(parts, spans)
+            for part, first, end in _parts(parts, [] if empty else spans)
         )
     count = sum(end - begin for begin, end in spans)
     # Rows that are not there have no first one.
@@ -301,18 +311,19 @@ def _spans(ranges: Sequence[Any] | None, count: int) -> Iterator[tuple[int, int]
             yield min(row, count), min(row + 1, count)
             continue
         for side in bounds:
-            if side in each:
+            # A limit that says nothing is none: Go's client writes a key without values so.
+            if side in each and each[side] != {}:
                 bounds[side] = _row_index(each[side])
         first = min(bounds["lower_limit"], count)
         yield first, max(first, min(bounds["upper_limit"], count))
 
 
-def _row_index(limit: Mapping[str, Any]) -> int:
-    index = limit.get("row_index")
+def _row_index(limit: Any) -> int:
+    index = limit.get("row_index") if isinstance(limit, Mapping) else None
     if not isinstance(index, int) or len(limit) != 1:
         raise refused(
             "A limit of a range is a row number, or a key",
-            received=repr(dict(limit))[:200],
+            received=repr(limit)[:200],
             valid='[#10:#20], ["a":"b"]',
         )
     return int(index)

@@ -23,9 +23,12 @@ from headrace.queues.values import partition_of_keys
 from headrace.stores.embedded.codec import ordered_bytes
 from headrace.tables.conditions import Predicate
 from headrace.tables.schema import MAX_KEY_COLUMNS, Column, TableSchema
+from headrace.wire.ytsaurus.errors import Code, YtError
 from headrace.wire.ytsaurus.types import YtColumn
 
 PACKED_KEY = "$key"
+MAX_KEY_BYTES = 256 << 10
+"""A key is no longer than this: every insert behind it compares with it, all of it."""
 _HASHES = 1 << 62
 
 
@@ -83,12 +86,15 @@ class SortedLayout:
         """Return rows that have the key and perhaps other columns as rows of the embedded table.
 
         Raises:
-            SchemaError: a key is null where it must not be, or a required column is.
+            YtError: a key is null where it must not be, or a required column is (307); or a key is too long.
         """
-        self._check_nulls(rows)
+        require_values(self.columns, rows)
         if self.packed:
             key = self._packed_key(rows)
+            _check_lengths([key])
             return pa.RecordBatch.from_arrays([key, *rows.columns], names=[PACKED_KEY, *rows.schema.names])
+        require_values(self.keys, rows, what="Key")
+        _check_lengths([rows.column(column.name) for column in self.keys])
         names = {column.name for column in self.keys}
         arrays = [
             array.cast(_key_type(array.type)) if name in names else array
@@ -116,25 +122,44 @@ class SortedLayout:
         known = [_as_bytes(each) if pa.types.is_binary(types[each.column]) else each for each in known]
         return [each for each in known if _can_compare(types[each.column], each.value)]
 
-    def _check_nulls(self, rows: pa.RecordBatch) -> None:
-        given = set(rows.schema.names)
-        for column in self.columns:
-            if column.name not in given:
-                continue
-            array = rows.column(column.name)
-            key = column.sort_order is not None
-            if array.null_count and (column.required or (key and not self.packed)):
-                row = pc.index(array.is_null(), True).as_py()
-                what = "Key" if key else "Required"
-                raise SchemaError(
-                    f"{what} column {column.name!r} cannot have a null value",
-                    received=f"null in row {row}",
-                    valid=str(column.yt),
-                )
-
     def _packed_key(self, rows: pa.RecordBatch) -> pa.Array:
         parts = [_sortable(rows.column(column.name)) for column in self.keys]
         return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
+
+
+def require_values(columns: Sequence[YtColumn], rows: pa.RecordBatch, *, what: str = "Required") -> None:
+    """Raise if a column that must have a value in each row has null in one.
+
+    Args:
+        columns: columns of the table; those that rows do not have are left out.
+        what: "Required" looks at the required ones, "Key" at all.
+
+    Raises:
+        YtError: 307.
+    """
+    given = set(rows.schema.names)
+    for column in columns:
+        if column.name in given and (column.required or what == "Key") and rows.column(column.name).null_count:
+            raise YtError(
+                Code.SCHEMA_VIOLATION,
+                f"{what} column {column.name!r} cannot have a null value",
+                received=f"null in row {pc.index(rows.column(column.name).is_null(), True).as_py()}",
+                valid=str(column.yt),
+            )
+
+
+def _check_lengths(key: Sequence[pa.Array]) -> None:
+    """Raise if the strings of a key are too long together; their arrays have no nulls."""
+    lengths = [pc.binary_length(array).cast(pa.int64()) for array in key if _is_text(array.type)]
+    if lengths and len(lengths[0]):
+        longest = max(np.sum([each.to_numpy(zero_copy_only=False) for each in lengths], axis=0))
+        if longest > MAX_KEY_BYTES:
+            raise YtError(
+                Code.GENERIC,
+                "A key of a dynamic table is too long",
+                received=f"{longest} bytes",
+                valid=f"at most {MAX_KEY_BYTES}",
+            )
 
 
 def _fits(data_type: pa.DataType) -> bool:

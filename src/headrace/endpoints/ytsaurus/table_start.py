@@ -8,6 +8,7 @@ from headrace.endpoints.ytsaurus import static_tables, table_state
 from headrace.endpoints.ytsaurus.periodic import at_start
 from headrace.endpoints.ytsaurus.table_nodes import REGISTRATIONS_PATH, REGISTRATIONS_SCHEMA, TABLE
 from headrace.endpoints.ytsaurus.table_state import MOUNTED, Kind, Table, new_tablets
+from headrace.endpoints.ytsaurus.tree import Facet
 from headrace.stores.embedded import consumer_rows, registration_rows
 
 if TYPE_CHECKING:
@@ -23,7 +24,12 @@ def make_tables(cluster: Cluster) -> None:
             connection.execute(statement)
         directory, _, name = REGISTRATIONS_PATH.rpartition("/")
         parent = cluster.cypress.find(directory)
-        if cluster.cypress.child(parent, name) is None:
+        node = cluster.cypress.child(parent, name)
+        if node is None:
             node = cluster.cypress.make(context, parent, name, TABLE, {})
             table = Table(node, Kind.REGISTRATIONS, REGISTRATIONS_SCHEMA, new_tablets(1, MOUNTED))
             table_state.save(connection, table)
+        if cluster.cypress.content(node) is not None:
+            # It was made as a static table, and its rows are elsewhere.
+            for facet in (Facet.CONTENT, Facet.PARTS):
+                cluster.cypress.tree.put(node.chain[0], node.id, facet, "", None)

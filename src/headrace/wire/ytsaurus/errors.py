@@ -36,6 +36,7 @@ class Code(enum.IntEnum):
     """Also: a consumer is not registered for the queue."""
     ACCOUNT_LIMIT = 902
     RATE_LIMIT = 904
+    PREREQUISITE_CHECK_FAILED = 1000
     PROXY_BANNED = 2100
     TABLET_LOCK_CONFLICT = 1700
     NO_SUCH_TABLET = 1701

@@ -1,0 +1,40 @@
+"""What a request asks to be so before it is done: transactions that are open, nodes that nobody has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.endpoints.ytsaurus.commands import Context, Parameters
+from headrace.endpoints.ytsaurus.errors import no_such_transaction, refused
+from headrace.wire.ytsaurus.errors import Code, YtError
+
+
+def check_prerequisites(context: Context, parameters: Parameters) -> None:
+    """Raise unless all prerequisites of a request are met.
+
+    Raises:
+        YtError: 1000, they are not.
+    """
+    for transaction_id in parameters.sequence("prerequisite_transaction_ids", []):
+        if context.transactions.find(str(transaction_id)) is None:
+            raise _failed(f"transaction {transaction_id} is missing", no_such_transaction(str(transaction_id)))
+    for each in parameters.sequence("prerequisite_revisions", []):
+        if not isinstance(each, Mapping):
+            raise refused("A prerequisite revision is a map", received=repr(each)[:200], valid="path, revision")
+        _check_revision(context, Parameters(each))
+
+
+def _check_revision(context: Context, given: Parameters) -> None:
+    path: Any = given.path()
+    chain = context.transactions.chain(given.text("transaction_id", None))
+    found = context.cypress.look(chain, path.node)
+    if found.rest:
+        raise _failed(f"{path.text} is not there")
+    revision, wanted = context.cypress.changed(found.node), given.number("revision")
+    if revision != wanted:
+        raise _failed(f"{path.text} has revision {revision}, not {wanted}")
+
+
+def _failed(reason: str, *inner: YtError) -> YtError:
+    return YtError(Code.PREREQUISITE_CHECK_FAILED, f"Prerequisite check failed: {reason}", inner=inner)
