@@ -68,14 +68,14 @@ def test_in_needs_values(client: YtClient, numbers: str, condition: str) -> None
         list(client.select_rows(f"k from [{numbers}] where {condition}"))
 
 
-def test_a_table_may_have_thousands_of_columns(client: YtClient, home: str) -> None:
-    columns = [{"name": f"c{number}", "type": "int64"} for number in range(6000)]
+def test_a_table_may_have_as_many_columns_as_the_documents_say(client: YtClient, home: str) -> None:
+    columns = [{"name": f"c{number}", "type": "int64"} for number in range(1900)]
     started = time.monotonic()
     client.create("table", f"{home}/wide", attributes={"dynamic": True, "schema": columns})
     client.mount_table(f"{home}/wide", sync=True)
-    client.insert_rows(f"{home}/wide", [{"c5999": 1}])
+    client.insert_rows(f"{home}/wide", [{"c1899": 1}])
     (row,) = client.select_rows(f"* from [{home}/wide]")
-    assert (row["c5999"], row["c0"], len(row)) == (1, None, 6002)
+    assert (row["c1899"], row["c0"], len(row)) == (1, None, 1902)
     assert time.monotonic() - started < PATIENCE
 
 

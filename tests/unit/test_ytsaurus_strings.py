@@ -15,7 +15,7 @@ from headrace.endpoints.ytsaurus.commands import COMMANDS, Answer
 from headrace.endpoints.ytsaurus.mutations import execute
 from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.tree import TRUNK, Facet
-from headrace.errors import SchemaError
+from headrace.wire.ytsaurus.errors import YtError
 from tests.unit.ytsaurus_cluster import call, value_of
 
 KEY = {"name": "k", "type": "string", "sort_order": "ascending"}
@@ -67,7 +67,7 @@ def test_a_sorted_table_of_texts_is_read_written_widened_and_copied_as_one(clust
         call(cluster, "mount_table", path=path)
         given(cluster, "insert_rows", b"{k=a; v=b; w=c};", path=path)
         assert rows_in(cluster, path) == [{"k": "a", "v": "b", "w": "c"}]
-        with pytest.raises(SchemaError, match=r"'w'.*not UTF-8"):
+        with pytest.raises(YtError, match=r"'w'.*not UTF-8"):
             given(cluster, "insert_rows", rb'{k=a; v=b; w="\xff"};', path=path)
         stored = cluster.store.table(path).schema
         assert {column.type for column in stored.columns} == {pa.string()}
@@ -79,7 +79,7 @@ def test_a_queue_of_texts_is_read_and_written_as_one(cluster: Cluster) -> None:
     given(cluster, "insert_rows", b"{v=b};", path="//tmp/q")
     cluster.store.queue("//tmp/q").append([{"v": "from beside"}])
     assert [row["v"] for row in rows_in(cluster, "//tmp/q")] == ["b", "from beside"]
-    with pytest.raises(SchemaError, match=r"'v'.*not UTF-8"):
+    with pytest.raises(YtError, match=r"'v'.*not UTF-8"):
         given(cluster, "insert_rows", rb'{v="\xff"};', path="//tmp/q")
 
 
