@@ -303,6 +303,16 @@ def test_a_handle_that_is_collected_while_the_process_forks_is_closed(store: hea
     assert numbers(store) == [1]
 
 
+def test_a_signal_handler_forks_while_a_fork_of_its_thread_waits(store: headrace.Store) -> None:
+    forks.no_fork.before_fork()
+    try:
+        assert Child(lambda: put(store, 1)).ended_well()
+    finally:
+        forks.no_fork.after_in_parent()
+    assert Child(lambda: put(store, 2)).ended_well()
+    assert numbers(store) == [1, 2]
+
+
 def test_a_child_that_c_code_forked_among_writers_does_not_wait_for_them(store: headrace.Store, tmp_path: Path) -> None:
     lock = writer_lock.writer_lock(Path(os.path.realpath(tmp_path)) / "store" / "writer.lock")
     begun, done = threading.Event(), threading.Event()

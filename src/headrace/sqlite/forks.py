@@ -46,6 +46,8 @@ class _NoFork:
         self._depths: dict[int, int] = {}
         # The thread that forks. It may run code here: the garbage collector closes handles in any thread.
         self._forking: int | None = None
+        # How often it does: a signal handler may fork while a fork of its thread waits.
+        self._forks = 0
         self._is_quiet = False
         self._process = os.getpid()
         self._is_usable = True
@@ -86,17 +88,23 @@ class _NoFork:
         """Wait for the code of other threads to end, and keep new code out."""
         me = threading.get_ident()
         self._changed.acquire()
-        while self._forking is not None:
+        while self._forking not in (None, me):
             self._changed.wait()
         self._forking = me
+        self._forks += 1
         if me not in self._depths:
             self._changed.wait_for(lambda: not self._depths, PATIENCE_SECONDS)
         self._is_quiet = self._is_usable and self._process == os.getpid() and not self._depths
 
     def after_in_parent(self) -> None:
         """Let code run again."""
-        self._forking, self._is_quiet = None, False
-        self._changed.notify_all()
+        if self._forking is None:
+            # This process is itself a child, of a signal handler that interrupted the fork.
+            return
+        self._forks -= 1
+        if not self._forks:
+            self._forking, self._is_quiet = None, False
+            self._changed.notify_all()
         self._changed.release()
 
     def after_in_child(self) -> None:
@@ -109,7 +117,7 @@ class _NoFork:
         self._is_usable = self._is_quiet or (self._is_usable and is_idle)
         self._changed = threading.Condition()
         self._depths = {}
-        self._forking, self._is_quiet = None, False
+        self._forking, self._forks, self._is_quiet = None, 0, False
         self._process = os.getpid()
         for each in inherited:
             each.drop(close=self._is_usable)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import random
 import threading
 import time
@@ -83,7 +84,7 @@ class Engine:
         readers = [threading.Thread(target=self._read, name="headrace-reader", daemon=True) for _ in range(_READERS)]
         self._threads = [keeper, *readers]
         # Daemon threads end with the interpreter, but not before this.
-        atexit.register(self.close)
+        atexit.register(self._close_at_exit, os.getpid())
         for thread in self._threads:
             thread.start()
 
@@ -141,6 +142,11 @@ class Engine:
         with self._changed:
             self._leaving = True
             self._changed.notify_all()
+
+    def _close_at_exit(self, process: int) -> None:
+        """Close in the process that reads; a forked child has none of its threads, and perhaps their locks."""
+        if process == os.getpid():
+            self.close()
 
     def close(self) -> None:
         """Leave, and wait until progress is saved and the channels are given back.
@@ -361,7 +367,7 @@ class Engine:
                 self._client.close()
         except HeadraceError as error:
             _log.info("tunnel %s: the last progress was not saved, and comes again: %s", self._tunnel.name, error)
-        atexit.unregister(self.close)
+        atexit.unregister(self._close_at_exit)
 
     # -- both ---------------------------------------------------------------------------------------------
 
