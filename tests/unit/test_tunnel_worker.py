@@ -356,3 +356,23 @@ def test_a_client_has_a_positive_timeout(tunnel: Tunnel, timeout: float) -> None
 def test_options_are_checked(tunnel: Tunnel, options: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         quick(tunnel, **options)
+
+
+# Newer Pythons warn of a fork beside threads.
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_leaves_its_parents_worker_alone(tunnel: Tunnel) -> None:
+    with tunnel.consume(batch_rows=10, idle="stop") as worker:
+        first = next(worker)
+        child = os.fork()
+        if child == 0:
+            # A child that waits for threads that it does not have would wait for ever.
+            signal.alarm(int(DEADLINE))
+            try:
+                with pytest.raises(StoreError, match="a fork of that process"):
+                    next(worker)
+                worker.close()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert sorted(ids([first, *worker])) == list(range(30))

@@ -15,7 +15,14 @@ import time
 from collections import deque
 from typing import NamedTuple
 
-from headrace.errors import ClientGoneError, DataLossError, HeadraceError, NotFoundError, SequenceNumberError
+from headrace.errors import (
+    ClientGoneError,
+    DataLossError,
+    HeadraceError,
+    NotFoundError,
+    SequenceNumberError,
+    StoreError,
+)
 from headrace.ports import Tunnel, TunnelClient
 from headrace.tunnels.leases import Lease, LeaseStatus
 from headrace.tunnels.values import FINISHED, ChannelState, Page, Position
@@ -64,6 +71,8 @@ class Engine:
         self._pace = pace
         self._changed = threading.Condition()
         self._client: TunnelClient | None = None
+        # The process that reads. A forked child has none of its threads, and perhaps their locks.
+        self._process: int | None = None
         self._threads: list[threading.Thread] = []
         self._leased: dict[str, LeasedChannel] = {}
         self._ready: deque[LeasedChannel] = deque()
@@ -84,7 +93,8 @@ class Engine:
         readers = [threading.Thread(target=self._read, name="headrace-reader", daemon=True) for _ in range(_READERS)]
         self._threads = [keeper, *readers]
         # Daemon threads end with the interpreter, but not before this.
-        atexit.register(self._close_at_exit, os.getpid())
+        atexit.register(self.close)
+        self._process = os.getpid()
         for thread in self._threads:
             thread.start()
 
@@ -93,8 +103,14 @@ class Engine:
     def take(self, *, stop_at_the_end: bool) -> Handed | None:
         """Return the next page, and count the one before as processed; None if there will be no more.
 
-        Raises whatever has ended the work of the other threads.
+        Raises the error that has ended the work of the other threads.
         """
+        if self._is_inherited:
+            raise StoreError(
+                "a tunnel worker reads in the process that started it, and this one is a fork of that process",
+                received=f"process {os.getpid()}",
+                remedy="call tunnel.consume() in this process",
+            )
         with self._changed:
             if self._in_hand is not None:
                 self.done(self._in_hand)
@@ -123,6 +139,8 @@ class Engine:
 
     def done(self, handed: Handed) -> None:
         """Count a page as processed, unless it is another's by now or was counted already."""
+        if self._is_inherited:
+            return
         with self._changed:
             if self._in_hand is not handed:
                 return
@@ -133,27 +151,32 @@ class Engine:
 
     def stop(self) -> None:
         """Let `take` return None from now on."""
+        if self._is_inherited:
+            return
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
 
+    @property
+    def _is_inherited(self) -> bool:
+        return self._process not in (None, os.getpid())
+
     def leave(self) -> None:
         """Let all threads come to their end by themselves; the keeper saves and gives the channels back."""
+        if self._is_inherited:
+            return
         with self._changed:
             self._leaving = True
             self._changed.notify_all()
-
-    def _close_at_exit(self, process: int) -> None:
-        """Close in the process that reads; a forked child has none of its threads, and perhaps their locks."""
-        if process == os.getpid():
-            self.close()
 
     def close(self) -> None:
         """Leave, and wait until progress is saved and the channels are given back.
 
         A store that is away is not waited for much longer than a save takes. What was not saved then comes again, and
-        others get the channels after the time-out.
+        others get the channels after the time-out. In a forked child nothing happens.
         """
+        if self._is_inherited:
+            return
         self.leave()
         for number, thread in enumerate(self._threads):
             if thread is not threading.current_thread():
@@ -367,7 +390,7 @@ class Engine:
                 self._client.close()
         except HeadraceError as error:
             _log.info("tunnel %s: the last progress was not saved, and comes again: %s", self._tunnel.name, error)
-        atexit.unregister(self._close_at_exit)
+        atexit.unregister(self.close)
 
     # -- both ---------------------------------------------------------------------------------------------
 
