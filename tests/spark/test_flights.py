@@ -5,10 +5,16 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights" / "run.py"
 
 
-def test_a_year_of_flights_equals_the_batch(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_year_of_flights_equals_the_batch(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The example sets them; this gives them back.
+    monkeypatch.setenv("FLIGHTS_STORE", "")
+    monkeypatch.setenv("FLIGHTS_CHECKPOINT", "")
     assert runpy.run_path(str(EXAMPLE))["main"](tmp_path) == 0
