@@ -140,7 +140,7 @@ def test_offsets_may_lie_anywhere(reader: Consumer) -> None:
 
 @pytest.mark.parametrize("offsets", [{0: 1, 3: 1}, {0: 1, -1: 1}, {0: 1, 1: -1}, {0: 1, 1: 1 << 63}])
 def test_offsets_that_cannot_be_are_refused_and_none_is_set(reader: Consumer, offsets: dict[int, int]) -> None:
-    with pytest.raises(OptionError, match="partition|offsets is out of range"):
+    with pytest.raises(OptionError, match=r"partition|offsets is out of range"):
         reader.advance("clicks", offsets)
     assert reader.offsets("clicks") == {0: 0, 1: 0, 2: 0}
 
