@@ -24,7 +24,7 @@ from typing import Protocol
 
 from headrace.errors import StoreError
 
-# A fork waits so long for the transactions of other threads.
+# The longest time that a fork waits for transactions of other threads.
 PATIENCE_SECONDS = 60.0
 
 
@@ -46,7 +46,7 @@ class _NoFork:
         self._depths: dict[int, int] = {}
         # The thread that forks. It may run code here: the garbage collector closes handles in any thread.
         self._forking: int | None = None
-        # How often it does: a signal handler may fork while a fork of its thread waits.
+        # The number of nested forks: a signal handler may fork while a fork of its thread waits.
         self._forks = 0
         self._is_quiet = False
         self._process = os.getpid()
