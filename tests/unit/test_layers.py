@@ -31,12 +31,13 @@ ALLOWED = {
     # The base of servers knows errors only.
     "http": {"errors"},
     "checkpoints": GROUND | {"http"},
-    "spark": GROUND | {"feeds", "checkpoints", "opening"},
-    "streaming_sql": GROUND | {"checkpoints", "feeds", "spark", "opening"},
+    "formats": GROUND | {"feeds", "opening"},
+    "spark": GROUND | {"feeds", "formats", "checkpoints", "opening"},
+    "streaming_sql": GROUND | {"checkpoints", "feeds", "formats", "spark", "opening"},
     # The embedded store behind another's protocol.
     "endpoints": GROUND | {"opening", "stores", "http"},
-    "demo": GROUND | {"feeds", "spark", "opening", "streaming_sql", "cli"},
-    "cli": GROUND | {"feeds", "spark", "opening", "streaming_sql", "endpoints", "demo", "http"},
+    "demo": GROUND | {"feeds", "formats", "spark", "opening", "streaming_sql", "cli"},
+    "cli": GROUND | {"feeds", "formats", "spark", "opening", "streaming_sql", "endpoints", "demo", "http"},
 }
 # They know every store, or every public name: each is loaded when it is used.
 DIRECTORIES = {"__init__", "opening"}
