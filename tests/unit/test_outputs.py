@@ -14,9 +14,8 @@ import pytest
 import headrace
 from headrace import Output
 from headrace.errors import OptionError, SchemaError
-from headrace.formats.options import HEADRACE_OPTIONS, YT_OPTIONS, Settings
 from headrace.ports import Append, Store, Write
-from headrace.spark.outputs import QueueTarget, TableTarget, Target, rows_per_write, stage
+from headrace.spark.outputs import QueueTarget, TableTarget, Target, stage
 from headrace.tables.changes import RowChange
 
 TARGETS = [TableTarget("orders"), QueueTarget("clicks")]
@@ -151,20 +150,3 @@ def test_rows_go_to_the_partition_that_they_name(store: Store) -> None:
     publisher.publish(0, [target.write(receipts)])
     queue = store.queue("clicks")
     assert [queue.read(number, 0).rows.column("id").to_pylist() for number in (0, 1)] == [[2], [0, 1, 3]]
-
-
-# -- the size of writes ---------------------------------------------------------------------------------
-
-
-def test_format_yt_bounds_its_writes() -> None:
-    plain, given = Settings(YT_OPTIONS, {}), Settings(YT_OPTIONS, {"dynbatchsize": "7"})
-    assert rows_per_write("headrace", Settings(HEADRACE_OPTIONS, {}), "100") is None
-    assert rows_per_write("yt", plain, None) == 50_000
-    assert rows_per_write("YT", plain, "100") == 100
-    assert rows_per_write("yt", given, "100") == 7
-
-
-@pytest.mark.parametrize("text", ["0", "-5", "many", "", "1e3", "2.5"])
-def test_a_size_of_writes_must_be_a_positive_number(text: str) -> None:
-    with pytest.raises(OptionError, match=r"spark\.yt\.write\.dynBatchSize.*positive"):
-        rows_per_write("yt", Settings(YT_OPTIONS, {}), text)

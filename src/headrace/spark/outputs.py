@@ -27,10 +27,6 @@ from headrace.types import can_hold, type_name
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headrace.formats.options import Settings
-
-ROWS_PER_WRITE = "spark.yt.write.dynBatchSize"
-_DEFAULT_ROWS_PER_WRITE = 50_000
 _PARTITION = Column(TABLET_INDEX, pa.int64())
 _NEVER_GIVEN = (ROW_INDEX, SEQUENCE_NUMBER, TIMESTAMP, CUMULATIVE_DATA_WEIGHT)
 
@@ -283,33 +279,6 @@ def check_complete(columns: pa.Schema, schema: RowSchema, where: str) -> None:
                 received=columns.names,
                 valid=f"a column {column.name!r} of type {type_name(column.type)}",
             )
-
-
-def rows_per_write(provider: str, settings: Settings, session: str | None) -> int | None:
-    """Return how many rows one write to the store may have, None for any number.
-
-    Args:
-        provider: the format; only ``yt`` bounds its writes.
-        settings: the options of the format, where one may stand that goes before the session's setting.
-        session: the text of Spark's setting `ROWS_PER_WRITE`, if it is set.
-
-    Raises:
-        OptionError: the option or the setting is not a positive whole number.
-    """
-    if provider.lower() != "yt":
-        return None
-    given: int | None = settings.get("dynBatchSize")
-    if given is not None:
-        return given
-    if session is None:
-        return _DEFAULT_ROWS_PER_WRITE
-    if not session.strip().isdecimal() or int(session) == 0:
-        raise OptionError(
-            f"the Spark setting {ROWS_PER_WRITE} cannot be read",
-            received=repr(session),
-            valid="a positive whole number of rows",
-        )
-    return int(session)
 
 
 def _names(columns: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -15,16 +15,15 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from headrace.errors import PublicationError
+from headrace.formats.source import Source
 from headrace.ports import Advance, Queue, Staged, Store
 from headrace.spark.checkpoint import BATCH_ID, QUERY_ID, batch_content, queue_progress
-from headrace.spark.outputs import ROWS_PER_WRITE, QueueTarget, TableTarget, Target, rows_per_write, stage
+from headrace.spark.outputs import QueueTarget, TableTarget, Target, stage
 from headrace.spark.workers import settle
 from headrace.tables.changes import RowChange
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from headrace.spark.sources import _StoreDataSource
 
 
 @dataclass
@@ -61,7 +60,7 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
 class _Writer:
     """Finds and checks the target where Spark plans the write; tasks and commits get copies."""
 
-    def __init__(self, source: _StoreDataSource, schema: StructType, *, overwrite: bool = False) -> None:
+    def __init__(self, source: Source, schema: StructType, *, overwrite: bool = False) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         self._source = source
@@ -76,7 +75,7 @@ class _Writer:
             self._target.check(store, to_arrow_schema(schema, timezone="UTC"))
 
     def _stage(self, job: str, batch: int, rows: Iterator[pa.RecordBatch]) -> StagedRows:
-        most_rows = rows_per_write(self._source.name(), self._source.settings, _task_property(ROWS_PER_WRITE))
+        most_rows = self._source.rows_per_write(_task_property)
         with self._source.open_store() as store:
             publisher = store.publisher(job, self._target.name)
             staged = stage(store, self._target, publisher, batch, rows, most_rows)
@@ -129,7 +128,7 @@ class StreamSinkWriter(_Writer, DataSourceStreamArrowWriter):
 class BatchSinkWriter(_Writer, DataSourceArrowWriter):
     """A batch write: all of its rows become visible at once. Overwrite replaces what the table or queue holds."""
 
-    def __init__(self, source: _StoreDataSource, schema: StructType, *, overwrite: bool) -> None:
+    def __init__(self, source: Source, schema: StructType, *, overwrite: bool) -> None:
         super().__init__(source, schema, overwrite=overwrite)
         self._job = f"batch-{uuid.uuid4()}"
 
