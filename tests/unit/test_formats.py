@@ -34,10 +34,11 @@ def test_spark_finds_every_format() -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_format_has_the_options_that_its_value_names(name: str) -> None:
     each = FORMATS[name]
-    named = [each.row_change_option, *each.channel_limit_options, each.batch_limit_option]
-    named += [each.tunnel_option, each.queue_option, each.consumer_option, each.key_option]
-    named += [each.rows_per_write and each.rows_per_write.option]
-    assert {option for option in named if option} <= {option.name for option in each.options}
+    named = {each.row_change_option, *each.channel_limit_options, each.batch_limit_option, each.tunnel_option}
+    named |= {each.queue_option, each.consumer_option, each.key_option}
+    if each.rows_per_write is not None:
+        named.add(each.rows_per_write.option)
+    assert named - {None} <= {option.name for option in each.options}
 
 
 @pytest.mark.parametrize("name", FORMATS)
