@@ -157,11 +157,11 @@ def test_sparks_error_for_a_file_system_that_it_has_not_becomes_an_option_error(
             pytest.raises(
                 OptionError, match=r"cannot open this checkpoint.*received: foo:….*headrace:///path"
             ) as caught,
-            checkpoint_location.refused_places("foo://h/a"),
+            checkpoint_location.checkpoint_errors("foo://h/a"),
         ):
             raise RuntimeError(text)
         assert "secret" not in str(caught.value)
-    with pytest.raises(RuntimeError, match="else"), checkpoint_location.refused_places("/a"):
+    with pytest.raises(RuntimeError, match="else"), checkpoint_location.checkpoint_errors("/a"):
         raise RuntimeError("something else")
 
 

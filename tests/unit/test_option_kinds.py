@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import HeadraceError, OptionError
 from headrace.formats.option_kinds import (
-    Kind,
+    OptionKind,
     boolean,
     duration,
     limit,
@@ -131,7 +131,7 @@ def test_internal_kinds_of_a_start_cannot_be_named(given: Any) -> None:
         (ypath, " //tmp/q ", "//tmp/q"),
     ],
 )
-def test_values_as_they_are_read(kind: Kind, text: str, value: Any) -> None:
+def test_values_as_they_are_read(kind: OptionKind, text: str, value: Any) -> None:
     assert kind(text) == value
 
 
@@ -139,7 +139,7 @@ def test_values_as_they_are_read(kind: Kind, text: str, value: Any) -> None:
     ("kind", "text"),
     [(positive, str(2**63)), (tasks, "1000001"), (size, f"{2**34}g"), (duration, "200000d"), (name, "")],
 )
-def test_values_just_outside(kind: Kind, text: str) -> None:
+def test_values_just_outside(kind: OptionKind, text: str) -> None:
     with pytest.raises(ValueError) as caught:
         kind(text)
     assert str(caught.value) == kind.valid

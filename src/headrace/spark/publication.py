@@ -25,7 +25,7 @@ from headrace.formats.source import Source
 from headrace.opening import open as open_store
 from headrace.ports import Queue, Staged
 from headrace.spark.checkpoint import batch_content, clear_unfinished_start, query_id, queue_progress
-from headrace.spark.checkpoint_location import refused_places, sink_checkpoint
+from headrace.spark.checkpoint_location import checkpoint_errors, sink_checkpoint
 from headrace.spark.outputs import Output, Target, stage
 from headrace.spark.stream_arguments import checked_trigger, format_name, output_mode, triggered
 from headrace.spark.workers import settle
@@ -87,7 +87,7 @@ class StreamWriter:
             stream = stream.queryName(self.name)
         if self.trigger_options:
             stream = triggered(stream, self.trigger_options)
-        with refused_places(self.checkpoint):
+        with checkpoint_errors(self.checkpoint):
             return stream.foreachBatch(self._publish_batch(url, targets, checkpoint)).start()
 
     def _publish_batch(self, url: str, targets: Sequence[Target], checkpoint: str) -> Callable[[DataFrame, int], None]:

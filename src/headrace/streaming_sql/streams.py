@@ -11,7 +11,7 @@ from headrace.errors import SqlError
 from headrace.formats.options import SINK
 from headrace.spark.checkpoint import clear_unfinished_start
 from headrace.spark.checkpoint_location import checkpoint as spark_checkpoint
-from headrace.spark.checkpoint_location import refused_places
+from headrace.spark.checkpoint_location import checkpoint_errors
 from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition, overlaid
 from headrace.streaming_sql.format_options import check_given, options_for_use
@@ -269,13 +269,13 @@ def _into_format(
     frame: DataFrame, provider: str, options: Mapping[str, str], name: str, stream: StreamOptions
 ) -> StreamingQuery:
     writer = frame.writeStream.format(provider).options(**options).outputMode(stream.output_mode)
-    with refused_places(stream.checkpoint):
+    with checkpoint_errors(stream.checkpoint):
         return _placed(writer, name, stream).start()
 
 
 def _into_spark_table(frame: DataFrame, table: str, name: str, stream: StreamOptions) -> StreamingQuery:
     writer = frame.writeStream.options(**stream.sink).outputMode(stream.output_mode)
-    with refused_places(stream.checkpoint):
+    with checkpoint_errors(stream.checkpoint):
         return _placed(writer, name, stream).toTable(table)
 
 
