@@ -30,9 +30,9 @@ ALLOWED = {
     "feeds": GROUND,
     # The base of servers knows errors only.
     "http": {"errors"},
-    "checkpoints": GROUND | {"http"},
-    "spark": GROUND | {"feeds", "checkpoints", "opening"},
-    "streaming_sql": GROUND | {"checkpoints", "feeds", "spark", "opening"},
+    "checkpoint_server": GROUND | {"http"},
+    "spark": GROUND | {"feeds", "checkpoint_server", "opening"},
+    "streaming_sql": GROUND | {"checkpoint_server", "feeds", "spark", "opening"},
     # The embedded store behind another's protocol.
     "endpoints": GROUND | {"opening", "stores", "http"},
     "demo": GROUND | {"feeds", "spark", "opening", "streaming_sql", "cli"},

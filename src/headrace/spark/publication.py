@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import LongType, StructField, StructType
 
-from headrace.checkpoints.locations import checkpoint_text
+from headrace.checkpoint_server.locations import checkpoint_text
 from headrace.errors import OptionError
 from headrace.opening import open as open_store
 from headrace.ports import Queue, Staged

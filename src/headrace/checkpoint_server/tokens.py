@@ -11,7 +11,7 @@ import secrets
 import time
 from urllib.parse import parse_qs
 
-from headrace.checkpoints.protocol import Answer
+from headrace.checkpoint_server.protocol import Answer
 
 PATH = "/oauth2/token"
 CLIENT_ID = "headrace"

@@ -6,9 +6,9 @@ import atexit
 import os
 import threading
 
-from headrace.checkpoints.locations import parse_served, served_url
-from headrace.checkpoints.places import Places
-from headrace.checkpoints.tokens import Tokens
+from headrace.checkpoint_server.locations import parse_served, served_url
+from headrace.checkpoint_server.places import Places
+from headrace.checkpoint_server.tokens import Tokens
 from headrace.http.listening import LOOPBACK as LOOPBACK_ADDRESS
 from headrace.http.listening import in_url, listen
 from headrace.http.serving import ServingThread
@@ -29,7 +29,7 @@ class CheckpointServer:
     """
 
     def __init__(self, host: str = LOOPBACK) -> None:
-        from headrace.checkpoints.app import CheckpointApp
+        from headrace.checkpoint_server.app import CheckpointApp
 
         self.host = host
         self.access = Tokens()

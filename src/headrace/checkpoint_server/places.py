@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-from headrace.checkpoints.locations import store_key
+from headrace.checkpoint_server.locations import store_key
 from headrace.ports import Files, Store
 from headrace.ports.files import normal_path
 

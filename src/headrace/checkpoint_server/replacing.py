@@ -15,7 +15,7 @@ import threading
 import time
 from collections import defaultdict
 
-from headrace.checkpoints.places import Place
+from headrace.checkpoint_server.places import Place
 
 # In a query's checkpoint, or in a directory of several: state/<operator>/<partition>/…, but for what describes it.
 _STATE_FILE = re.compile(r"(?:/[^/]+)?/state/\d+/\d+/(?!_)(?:[^/]+/)*[^/]+")

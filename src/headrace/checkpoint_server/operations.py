@@ -6,10 +6,10 @@ import re
 import time
 from collections.abc import Callable
 
-from headrace.checkpoints import protocol
-from headrace.checkpoints.places import Place, Places
-from headrace.checkpoints.protocol import Answer, Request
-from headrace.checkpoints.replacing import Replacements, is_state_file
+from headrace.checkpoint_server import protocol
+from headrace.checkpoint_server.places import Place, Places
+from headrace.checkpoint_server.protocol import Answer, Request
+from headrace.checkpoint_server.replacing import Replacements, is_state_file
 from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, OptionError, UnsupportedError
 from headrace.ports import FileStatus
 from headrace.ports.files import parent_path

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from headrace.checkpoints import protocol, tokens
-from headrace.checkpoints.operations import NotServedError, Operations
-from headrace.checkpoints.places import Places
-from headrace.checkpoints.protocol import Answer, Request
-from headrace.checkpoints.tokens import Tokens
+from headrace.checkpoint_server import protocol, tokens
+from headrace.checkpoint_server.operations import NotServedError, Operations
+from headrace.checkpoint_server.places import Places
+from headrace.checkpoint_server.protocol import Answer, Request
+from headrace.checkpoint_server.tokens import Tokens
 from headrace.errors import HeadraceError
 from headrace.http.application import Application, DisconnectedError, Receive, Scope, Send, mark_authenticated
 from headrace.http.limits import Limits
