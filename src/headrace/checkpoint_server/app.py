@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Iterator
 
 from headrace.checkpoint_server import protocol, tokens
 from headrace.checkpoint_server.operations import NotServedError, Operations
@@ -16,10 +14,9 @@ from headrace.checkpoint_server.tokens import Tokens
 from headrace.errors import HeadraceError
 from headrace.http.application import Application, DisconnectedError, Receive, Scope, Send, mark_authenticated
 from headrace.http.limits import Limits
+from headrace.http.threads import Threads, ThreadsClosedError
 from headrace.http.workload import HeldBytes, IncomingBody, OverloadedError, Workload
 from headrace.ports import Upload
-
-_Result = TypeVar("_Result")
 
 # Requests that are worked on at once. Uploads and downloads hold no thread while they wait for their client.
 _WORKERS = 8
@@ -39,10 +36,6 @@ LIMITS = Limits(
 _log = logging.getLogger("headrace")
 
 
-class _StoppingError(Exception):
-    """Nothing is worked on any more."""
-
-
 class CheckpointApp(Application):
     """WebHDFS over the directories of `Places`, for callers with a token of `Tokens`."""
 
@@ -51,12 +44,11 @@ class CheckpointApp(Application):
     def __init__(self, places: Places, access: Tokens) -> None:
         self._operations = Operations(places)
         self._access = access
-        self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="headrace-checkpoints")
+        self._threads = Threads(_WORKERS, "headrace-checkpoints")
         self._workload = Workload(requests=LIMITS.connections, body_bytes=_HELD_BYTES)
 
-    def close(self) -> None:
-        """Wait for requests that are at work."""
-        self._pool.shutdown()
+    def close(self, seconds: float | None = None) -> None:
+        self._threads.close(seconds)
 
     async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -65,7 +57,7 @@ class CheckpointApp(Application):
             answer = protocol.access_denied(403, str(error))
         except HeadraceError as error:
             answer = protocol.told(error)
-        except (_StoppingError, asyncio.CancelledError):
+        except (ThreadsClosedError, asyncio.CancelledError):
             answer = Answer(503, b"the process that serves this file ends")
         except DisconnectedError:
             raise
@@ -94,7 +86,7 @@ class CheckpointApp(Application):
         host = headers.get(b"host", "")
         match request.operation:
             case "PUT CREATE" if not request.has_data:
-                await self._run(self._operations.check_creation, request)
+                await self._threads.run(self._operations.check_creation, request)
                 return protocol.redirect(scope["scheme"], host, raw_path, query)
             case "PUT CREATE":
                 return await self._create(request, scope, receive)
@@ -104,19 +96,19 @@ class CheckpointApp(Application):
             case "GET OPEN":
                 await self._open(request, send)
                 return None
-        return await self._run(self._operations.answer, request)
+        return await self._threads.run(self._operations.answer, request)
 
     async def _create(self, request: Request, scope: Scope, receive: Receive) -> Answer:
         """Write a file; it is there when the whole body is. The client takes as long as its task does."""
         place = self._operations.place(request.path)
-        upload = await self._run(lambda: place.files.create(place.path, overwrite=request.flag("overwrite")))
+        upload = await self._threads.run(lambda: place.files.create(place.path, overwrite=request.flag("overwrite")))
         body = IncomingBody(scope, receive)
         try:
             with self._workload.request() as held:
                 rest = await self._write(upload, body, held)
-                await self._run(_finish, upload, rest)
+                await self._threads.run(_finish, upload, rest)
         finally:
-            await self._run(upload.abort)
+            await self._threads.run(upload.abort)
         return Answer(201)
 
     async def _write(self, upload: Upload, body: IncomingBody, held: HeldBytes) -> bytes:
@@ -131,7 +123,7 @@ class CheckpointApp(Application):
             except OverloadedError:
                 full = True
             if full:
-                await self._run(upload.write, bytes(waiting))
+                await self._threads.run(upload.write, bytes(waiting))
                 waiting.clear()
                 held.release(held.size)
         return bytes(waiting)
@@ -139,27 +131,19 @@ class CheckpointApp(Application):
     async def _open(self, request: Request, send: Send) -> None:
         place = self._operations.place(request.path)
         offset, length = request.number("offset") or 0, request.number("length")
-        content = await self._run(lambda: place.files.open_read(place.path, offset, length))
+        content = await self._threads.run(lambda: place.files.open_read(place.path, offset, length))
         headers = [(b"content-length", str(content.size).encode())]
-        part = await self._run(_next, content.parts)
+        part = await self._threads.run(_next, content.parts)
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         try:
             while part is not None:
                 await send({"type": "http.response.body", "body": part, "more_body": True})
-                part = await self._run(_next, content.parts)
+                part = await self._threads.run(_next, content.parts)
         except (HeadraceError, asyncio.CancelledError):
             # Too late to say so: the client finds that bytes are missing, and tries again.
             _log.warning("a checkpoint's file could not be read to its end", exc_info=True)
             raise DisconnectedError from None
         await send({"type": "http.response.body", "body": b""})
-
-    async def _run(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
-        try:
-            done = asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
-        except RuntimeError:
-            # The application is closed, or Python itself ends, while Spark's last requests come in.
-            raise _StoppingError from None
-        return await done
 
 
 def _finish(upload: Upload, rest: bytes) -> None:
