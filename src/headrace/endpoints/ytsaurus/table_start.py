@@ -9,7 +9,7 @@ from headrace.endpoints.ytsaurus.periodic import at_start
 from headrace.endpoints.ytsaurus.table_nodes import REGISTRATIONS_PATH, REGISTRATIONS_SCHEMA, TABLE
 from headrace.endpoints.ytsaurus.table_state import MOUNTED, Kind, Table, new_tablets
 from headrace.endpoints.ytsaurus.tree import Facet
-from headrace.stores.embedded import consumer_rows, registration_rows
+from headrace.stores.embedded.queues import consumer_rows, registration_rows
 
 if TYPE_CHECKING:
     from headrace.endpoints.ytsaurus.cluster import Cluster

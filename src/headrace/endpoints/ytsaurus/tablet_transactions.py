@@ -24,7 +24,7 @@ from headrace.endpoints.ytsaurus.row_locks import Locked, Locks, RowLocks
 from headrace.endpoints.ytsaurus.table_state import ROW_LIMIT
 from headrace.endpoints.ytsaurus.transaction_types import Start, TransactionType, register_transactions
 from headrace.sqlite.forks import no_fork
-from headrace.stores.embedded.database import Database, stamp
+from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.snapshot import SnapshotDatabase
 from headrace.wire.ytsaurus.errors import Code, YtError
 
