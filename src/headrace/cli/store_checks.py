@@ -12,7 +12,7 @@ from headrace.cli.checks import NO_DISK_BYTES, SCARCE_DISK_BYTES, Finding, Statu
 from headrace.errors import HeadraceError, own_message
 
 if TYPE_CHECKING:
-    from headrace.stores.embedded.database import Database
+    from headrace.stores.embedded.connection import Database
 
 # WAL mode needs shared memory and locks between all that use a file, which these do not give.
 # fmt: off
@@ -29,7 +29,7 @@ def check_store(directory: Path) -> list[Finding]:
     """Look at an embedded store: its file system, its database, and whether it takes commits."""
     findings = [_file_system(directory), _disk_space(directory)]
     try:
-        from headrace.stores.embedded.database import Database
+        from headrace.stores.embedded.connection import Database
 
         database = Database(directory)
         try:

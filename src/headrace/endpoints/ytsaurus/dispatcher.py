@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.endpoints.ytsaurus.commands import Answer, Command, Context, Parameters
 from headrace.endpoints.ytsaurus.ids import NULL_ID
 from headrace.endpoints.ytsaurus.transactions.prerequisites import check_prerequisites
-from headrace.stores.embedded.database import Database
+from headrace.stores.embedded.connection import Database
 from headrace.wire.yson import documents
 
 KEPT_MICROSECONDS = 600_000_000

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.stores.embedded.database import Database
+from headrace.stores.embedded.connection import Database
 
 DDL = """
 CREATE TABLE IF NOT EXISTS yt_part_list (list TEXT NOT NULL, number INTEGER NOT NULL, part NOT NULL,

@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.endpoints.ytsaurus.storage import part_lists
 from headrace.endpoints.ytsaurus.storage.part_lists import Mode, PartLists, Version, kept
-from headrace.stores.embedded.database import Database
+from headrace.stores.embedded.connection import Database
 
 TRUNK = ""
 """In the place of a transaction: outside of all of them."""

@@ -30,10 +30,10 @@ from headrace.endpoints.ytsaurus.tables.row_sources import few_rows
 from headrace.endpoints.ytsaurus.tables.state import Kind, Table
 from headrace.endpoints.ytsaurus.tables.tablet_transactions import Change, check_timestamp, reading, write_in
 from headrace.queues.columns import TABLET_INDEX
-from headrace.stores.embedded.consumer_rows import ConsumerRow
-from headrace.stores.embedded.database import Database
-from headrace.stores.embedded.queue import EmbeddedQueue
-from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.stores.embedded.connection import Database
+from headrace.stores.embedded.queues.consumer_rows import ConsumerRow
+from headrace.stores.embedded.queues.queue import EmbeddedQueue
+from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.changes import RowChange
 from headrace.wire.ytsaurus.errors import Code, YtError
 from headrace.wire.ytsaurus.types import YtColumn

@@ -10,7 +10,7 @@ from headrace.endpoints.ytsaurus.storage.tree import Facet
 from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.endpoints.ytsaurus.tables.nodes import REGISTRATIONS_PATH, REGISTRATIONS_SCHEMA, TABLE
 from headrace.endpoints.ytsaurus.tables.state import MOUNTED, Kind, Table, new_tablets
-from headrace.stores.embedded import consumer_rows, registration_rows
+from headrace.stores.embedded.queues import consumer_rows, registration_rows
 
 if TYPE_CHECKING:
     from headrace.endpoints.ytsaurus.cluster import Cluster

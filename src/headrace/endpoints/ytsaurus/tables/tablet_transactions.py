@@ -24,7 +24,7 @@ from headrace.endpoints.ytsaurus.tables.row_locks import Locked, Locks, RowLocks
 from headrace.endpoints.ytsaurus.tables.state import ROW_LIMIT
 from headrace.endpoints.ytsaurus.transactions.types import Start, TransactionType, register_transactions
 from headrace.sqlite.forks import no_fork
-from headrace.stores.embedded.database import Database, stamp
+from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.snapshot import SnapshotDatabase
 from headrace.wire.ytsaurus.errors import Code, YtError
 
