@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from headrace.errors import NotFoundError, OptionError
 from headrace.feeds.limits import Limits
-from headrace.spark.option_values import (
+from headrace.formats.option_kinds import (
     Kind,
     boolean,
     duration,
@@ -34,7 +34,7 @@ from headrace.spark.option_values import (
     whole,
     ypath,
 )
-from headrace.spark.store_options import configured_proxy, proxy_url, store_options, with_access_key
+from headrace.formats.store_options import configured_proxy, proxy_url, store_options, with_access_key
 
 if TYPE_CHECKING:
     import pyarrow as pa

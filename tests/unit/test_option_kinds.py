@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import HeadraceError, OptionError
-from headrace.spark.option_values import (
+from headrace.formats.option_kinds import (
     Kind,
     boolean,
     duration,
@@ -22,7 +22,7 @@ from headrace.spark.option_values import (
     tasks,
     ypath,
 )
-from headrace.spark.options import OPTIONS_OF, Option, Settings
+from headrace.formats.options import OPTIONS_OF, Option, Settings
 from headrace.tables.changes import RowChange
 from headrace.tunnels.values import Start, StartKind
 

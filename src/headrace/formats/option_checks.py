@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from headrace.errors import OptionError
+from headrace.formats.options import OPTIONS_OF
 from headrace.option_names import check_names
-from headrace.spark.options import OPTIONS_OF
 
 SPARKS_OWN = ("path", "checkpointLocation", "queryName", "outputMode", "asyncProgressTrackingEnabled",
               "asyncProgressTrackingCheckpointIntervalMs")  # fmt: skip

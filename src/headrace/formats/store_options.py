@@ -11,7 +11,7 @@ from headrace.errors import OptionError
 from headrace.opening import TABLESTORE_SCHEMES, YTSAURUS_SCHEMES, scheme_of
 
 if TYPE_CHECKING:
-    from headrace.spark.options import Settings
+    from headrace.formats.options import Settings
 
 # By format: its options for the key's id, its secret, and a token.
 _ACCESS_KEY = {
