@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 from headrace.errors import PublicationError
 from headrace.ports import Advance, Queue, Staged, Store
 from headrace.spark.checkpoint import BATCH_ID, QUERY_ID, batch_content, queue_progress
+from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.spark.outputs import ROWS_PER_WRITE, QueueTarget, TableTarget, Target, rows_per_write, stage
-from headrace.spark.workers import settle
 from headrace.tables.changes import RowChange
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class _Writer:
         with self._source.open_store() as store:
             publisher = store.publisher(job, self._target.name)
             staged = stage(store, self._target, publisher, batch, rows, most_rows)
-        settle()
+        freeze_loaded_modules()
         return StagedRows(job, batch, staged)
 
     def _publish(

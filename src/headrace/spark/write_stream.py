@@ -22,11 +22,11 @@ from headrace.opening import open as open_store
 from headrace.ports import Queue, Staged
 from headrace.spark.checkpoint import batch_content, clear_unfinished_start, query_id, queue_progress
 from headrace.spark.checkpoint_location import refused_places, sink_checkpoint
+from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.spark.option_checks import check_options, option_texts
 from headrace.spark.options import OPTIONS_OF, SINK, Location, Settings, locate
 from headrace.spark.outputs import ROWS_PER_WRITE, Output, Target, rows_per_write, stage
 from headrace.spark.stream_arguments import checked_trigger, format_name, output_mode, triggered
-from headrace.spark.workers import settle
 from headrace.tables.changes import RowChange
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class StreamWriter:
                     given = (pa.RecordBatch.from_arrays(part.columns, names=names) for part in numbered)
                     with open_store(url, **options) as store:
                         receipts = stage(store, target, store.publisher(current, sink), batch, given, most_rows)
-                    settle()
+                    freeze_loaded_modules()
                     ids, counts = [receipt.id for receipt in receipts], [receipt.rows for receipt in receipts]
                     yield pa.RecordBatch.from_arrays(
                         [pa.array(ids, pa.int64()), pa.array(counts, pa.int64())], ["id", "rows"]
