@@ -31,7 +31,8 @@ ALLOWED = {
     # The base of servers knows errors only.
     "http": {"errors"},
     "checkpoints": GROUND | {"http"},
-    "spark": GROUND | {"feeds", "checkpoints", "opening"},
+    "sinks": {"errors", "types", "tables", "queues", "ports", "rows"},
+    "spark": GROUND | {"feeds", "sinks", "checkpoints", "opening"},
     "streaming_sql": GROUND | {"checkpoints", "feeds", "spark", "opening"},
     # The embedded store behind another's protocol.
     "endpoints": GROUND | {"opening", "stores", "http"},

@@ -125,19 +125,19 @@ class _StoreDataSource(DataSource):
         return FilteringTableReader(self, schema) if self.settings.get("pushDownFilters") else TableReader(self, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        from headrace.spark.native_sinks import BatchSinkWriter
+        from headrace.spark.native_sinks import BatchSink
 
-        return BatchSinkWriter(self, schema, overwrite=overwrite)
+        return BatchSink(self, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from headrace.spark.native_sinks import StreamSinkWriter
+        from headrace.spark.native_sinks import StreamSink
 
         if overwrite:
             raise UnsupportedError(
                 "Spark cannot write in complete mode to a Python sink",
                 remedy='use headrace.write_stream(df, …, mode="complete")',
             )
-        return StreamSinkWriter(self, schema)
+        return StreamSink(self, schema)
 
 
 class QueueDataSource(_StoreDataSource):
