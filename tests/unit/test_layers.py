@@ -31,8 +31,9 @@ ALLOWED = {
     # The base of servers knows errors only.
     "http": {"errors"},
     "checkpoint_server": GROUND | {"http"},
+    "sinks": {"errors", "types", "tables", "queues", "ports", "rows"},
     "formats": GROUND | {"feeds", "opening"},
-    "spark": GROUND | {"feeds", "formats", "checkpoint_server", "opening"},
+    "spark": GROUND | {"feeds", "sinks", "formats", "checkpoint_server", "opening"},
     "streaming_sql": GROUND | {"checkpoint_server", "feeds", "formats", "spark", "opening"},
     # The embedded store behind another's protocol.
     "endpoints": GROUND | {"opening", "stores", "http"},
