@@ -248,7 +248,7 @@ def test_the_prompt_waits_for_a_semicolon_outside_of_strings_and_comments(text: 
 
 
 def test_streams_of_a_workspace_are_seen_without_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from headrace.streaming_sql.jobs import StreamRegistry
+    from headrace.streaming_sql.stream_registry import StreamRegistry
     from headrace.streaming_sql.workspace import Workspace
 
     workspace = ["--workspace", str(tmp_path), "--json"]

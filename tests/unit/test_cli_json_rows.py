@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.cli.output import JsonOutput
-from headrace.cli.rows import read_rows
+from headrace.cli.row_files import read_rows
 from headrace.errors import SchemaError
 from headrace.queues.columns import QueueSchema
 

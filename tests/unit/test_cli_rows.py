@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.cli.output import to_json
-from headrace.cli.rows import first_rows, parse_condition, parse_key, parse_value, read_rows
+from headrace.cli.row_files import first_rows, parse_condition, parse_key, parse_value, read_rows
 from headrace.errors import OptionError, SchemaError
 from headrace.tables.conditions import Predicate
 from headrace.tables.schema import TableSchema
@@ -89,7 +89,7 @@ def test_columns_that_a_csv_file_does_not_have_are_left_out(tmp_path: Path) -> N
 
 
 def test_json_lines_are_read_in_blocks_that_end_with_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.cli.rows._BLOCK_BYTES", 50)
+    monkeypatch.setattr("headrace.cli.row_files._BLOCK_BYTES", 50)
     file = tmp_path / "rows.jsonl"
     file.write_text("\n".join(json.dumps({"id": number, "name": "x" * (number % 7)}) for number in range(100)))
     batches = list(read_rows(str(file), None, SCHEMA))
@@ -118,7 +118,7 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path, name: str, text: str)
 
 
 def test_a_json_value_that_does_not_fit_is_named_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.cli.rows._BLOCK_BYTES", 20)
+    monkeypatch.setattr("headrace.cli.row_files._BLOCK_BYTES", 20)
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(f'{{"id": {n}}}\n' for n in range(6)) + '{"id": "one"}\n')
     with pytest.raises(SchemaError, match="line 7, column 'id', value \"one\": "):

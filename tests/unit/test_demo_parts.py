@@ -16,7 +16,7 @@ from headrace.demo.proof import compare, read_all, recompute, window_key
 from headrace.demo.script import script
 from headrace.demo.view import Snapshot, as_facts, as_line, as_picture
 from headrace.errors import HeadraceError
-from headrace.streaming_sql.grammar import parse
+from headrace.streaming_sql.language.grammar import parse
 
 
 @given(st.integers(), st.lists(st.integers(0, 60), max_size=20))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
+from headrace.cli.arguments import row_numbers
 from headrace.cli.output import console_table
-from headrace.cli.values import row_numbers
 from headrace.streaming_sql.results import instant
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
-from headrace.cli.checks import Finding, Status, environment_checks
+from headrace.cli.environment_checks import Finding, Status, environment_checks
 from headrace.errors import UnsupportedError
 
 

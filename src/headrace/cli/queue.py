@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
-from headrace.cli.values import TYPES_HELP, column_types, format_option, row_numbers
+from headrace.cli.arguments import TYPES_HELP, column_types, format_option, row_numbers
 from headrace.errors import OptionError
 from headrace.streaming_sql.results import instant
 
@@ -87,7 +87,7 @@ def append(
 
     Rows become visible in portions; those of one portion at once.
     """
-    from headrace.cli.rows import read_rows
+    from headrace.cli.row_files import read_rows
 
     rows = 0
     ends: dict[int, int] = {}
@@ -107,7 +107,7 @@ def append(
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="At most so many rows.")
 def read(app: App, name: str, partition: int | None, first_row: int | None, limit: int | None) -> None:
     """Show the rows of a queue with their addresses, one partition after the other; with --json, one line each."""
-    from headrace.cli.rows import first_rows
+    from headrace.cli.row_files import first_rows
 
     if first_row is not None and partition is None:
         raise OptionError("a row index belongs to a partition", remedy="give --partition, too")

@@ -18,9 +18,9 @@ from headrace.cli.app import App, Command, common_options, parse_pairs, pass_app
 from headrace.cli.output import console_table
 
 if TYPE_CHECKING:
-    from headrace.streaming_sql.jobs import StreamStatus
     from headrace.streaming_sql.results import Result
     from headrace.streaming_sql.session import StreamingSql
+    from headrace.streaming_sql.stream_registry import StreamStatus
 
 MOST_ROWS = 1000
 _LOOK_EVERY_SECONDS = 0.5
@@ -83,7 +83,7 @@ def run(
 
 def execute(app: App, text: str, name: str, options: SparkOptions, *, available_now: bool = False) -> None:
     """Run a script, print what its statements give, and follow its streams until they end."""
-    from headrace.streaming_sql.grammar import parse
+    from headrace.streaming_sql.language.grammar import parse
 
     # Faults in the text are found before Spark is started, which takes a while.
     if not parse(text):

@@ -39,7 +39,7 @@ def sql(app: App, text: str | None, workspace: Path, master: str | None, conf: t
 
 def is_complete(text: str) -> bool:
     """Tell whether a text can be run: it is empty but for comments, or ends with a semicolon."""
-    from headrace.streaming_sql.lexer import tokenize
+    from headrace.streaming_sql.language.lexer import tokenize
 
     try:
         tokens = tokenize(text).tokens

@@ -13,7 +13,7 @@ from headrace.cli.app import App, common_options, pass_app
 from headrace.cli.run import SparkOptions, execute, spark_options, workspace_option
 
 if TYPE_CHECKING:
-    from headrace.streaming_sql.jobs import StreamRegistry, StreamStatus
+    from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
 
 
 @click.group(no_args_is_help=False)
@@ -94,7 +94,7 @@ def explain_stream(app: App, name: str, workspace: Path, master: str | None, con
 
 
 def _execute(app: App, verb: str, name: str, options: SparkOptions, *, available_now: bool = False) -> None:
-    from headrace.streaming_sql.lexer import quote_name
+    from headrace.streaming_sql.language.lexer import quote_name
 
     # Found before Spark is started, which takes a while.
     known = _registry(options.workspace).get(name)
@@ -134,7 +134,7 @@ def _instant(seconds: float) -> str:
 
 
 def _registry(workspace: Path) -> StreamRegistry:
-    from headrace.streaming_sql.jobs import StreamRegistry
+    from headrace.streaming_sql.stream_registry import StreamRegistry
     from headrace.streaming_sql.workspace import Workspace
 
     return StreamRegistry(Workspace(workspace))

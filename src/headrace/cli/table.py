@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.app import App, common_options, parse_pairs, pass_app, store_option
-from headrace.cli.values import TYPES_HELP, column_types, format_option, row_numbers
+from headrace.cli.arguments import TYPES_HELP, column_types, format_option, row_numbers
 from headrace.errors import OptionError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def scan(app: App, name: str, conditions: tuple[str, ...], columns: str | None, 
 @format_option
 def put(app: App, name: str, file: str, file_format: str | None) -> None:
     """Write rows from a file, or JSON lines from standard input, replacing the rows of the same keys."""
-    from headrace.cli.rows import read_rows
+    from headrace.cli.row_files import read_rows
 
     rows = 0
     with app.store() as store, app.output.status(f"Writing to {name}"):
@@ -108,7 +108,7 @@ def put(app: App, name: str, file: str, file_format: str | None) -> None:
 @click.option("-k", "--key", "keys", multiple=True, metavar="NAME=VALUE", help="A key column of the row to delete.")
 def delete(app: App, name: str, file: str | None, file_format: str | None, keys: tuple[str, ...]) -> None:
     """Delete the row of one key (--key), or those whose keys stand in a file (- is standard input)."""
-    from headrace.cli.rows import parse_key, read_rows
+    from headrace.cli.row_files import parse_key, read_rows
 
     if bool(keys) == bool(file):
         raise OptionError("delete takes either a key or a file", remedy="give --key NAME=VALUE, or a file")
@@ -131,7 +131,7 @@ def delete(app: App, name: str, file: str | None, file_format: str | None, keys:
 @click.option("-k", "--at", "keys", multiple=True, metavar="NAME=VALUE", help="Where; in the middle if not given.")
 def split(app: App, name: str, partition: int | None, keys: tuple[str, ...]) -> None:
     """Split a partition in two."""
-    from headrace.cli.rows import parse_key
+    from headrace.cli.row_files import parse_key
 
     with app.store() as store:
         target = store.table(name)
@@ -200,7 +200,7 @@ def drop_table(app: App, name: str, if_exists: bool) -> None:
 
 
 def _show_rows(app: App, name: str, conditions: tuple[str, ...], columns: tuple[str, ...], limit: int | None) -> None:
-    from headrace.cli.rows import first_rows, parse_condition
+    from headrace.cli.row_files import first_rows, parse_condition
 
     with app.store() as store:
         source = store.table(name)

@@ -97,7 +97,7 @@ def drop_tunnel(app: App, id_or_name: str, table: str | None, if_exists: bool) -
 @click.option("--no-follow", is_flag=True, help="End when all that is there has been shown.")
 def tail(app: App, id_or_name: str, table: str | None, start: str, limit: int | None, no_follow: bool) -> None:
     """Show changes as they come, without moving the tunnel's checkpoints."""
-    from headrace.cli.rows import first_rows
+    from headrace.cli.row_files import first_rows
 
     with app.store() as store:
         changes = follow(store, store.tunnel(id_or_name, table), start, follow=not no_follow)
