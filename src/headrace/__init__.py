@@ -1,4 +1,4 @@
-"""headrace streams tables' changes and queues through Spark, and back into tables and queues, exactly once."""
+"""headrace streams changes of tables and rows of queues through Spark, and into tables and queues, exactly once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Spark imports this package in every worker: each name loads what it needs, and no more, when it is used.
+# Spark imports this package in every worker, so a name imports its module when it is first used.
 _HOMES = {
     "ChangeBatch": "headrace.workers",
     "Consumer": "headrace.ports",

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.errors import SqlError, UnsupportedError
-from headrace.streaming_sql import queue_grammar
-from headrace.streaming_sql import statements as st
-from headrace.streaming_sql.cursor import Cursor
-from headrace.streaming_sql.lexer import Token, tokenize
-from headrace.streaming_sql.older_grammar import set_statement
+from headrace.streaming_sql.language import queue_grammar
+from headrace.streaming_sql.language import statements as st
+from headrace.streaming_sql.language.cursor import Cursor
+from headrace.streaming_sql.language.lexer import Token, tokenize
+from headrace.streaming_sql.language.older_grammar import set_statement
 from headrace.streaming_sql.providers import is_headrace
 
 TUNNEL_KINDS = ("BaseData", "Stream", "BaseAndStream")

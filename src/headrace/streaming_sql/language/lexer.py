@@ -12,7 +12,7 @@ from headrace.errors import SqlError
 from headrace.streaming_sql.secrets import is_secret_name
 
 
-class Kind(enum.Enum):
+class TokenKind(enum.Enum):
     """What a token is; ``QUOTED`` is a name in backquotes."""
 
     WORD = "word"
@@ -26,26 +26,26 @@ class Kind(enum.Enum):
 class Token:
     """A piece of text: ``text`` as written, from ``start`` to ``end`` (offsets in characters)."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     start: int
     end: int
 
     def is_word(self, *words: str) -> bool:
         """Tell whether this is one of these keywords (given in capitals), in any case."""
-        return self.kind is Kind.WORD and self.text.upper() in words
+        return self.kind is TokenKind.WORD and self.text.upper() in words
 
     def is_symbol(self, symbol: str) -> bool:
-        return self.kind is Kind.SYMBOL and self.text == symbol
+        return self.kind is TokenKind.SYMBOL and self.text == symbol
 
     @property
     def is_name(self) -> bool:
-        return self.kind in (Kind.WORD, Kind.QUOTED)
+        return self.kind in (TokenKind.WORD, TokenKind.QUOTED)
 
     @property
     def name(self) -> str:
         """The name that a word or a quoted name stands for."""
-        return self.text[1:-1].replace("``", "`") if self.kind is Kind.QUOTED else self.text
+        return self.text[1:-1].replace("``", "`") if self.kind is TokenKind.QUOTED else self.text
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _cut(text: str) -> tuple[list[Token], list[tuple[int, int]], int | None]:
         elif kind == "slashes":
             if verbatim and text[position - 1] not in " \t\r\n":
                 end = position + 1
-                tokens.append(Token(Kind.SYMBOL, "/", position, end))
+                tokens.append(Token(TokenKind.SYMBOL, "/", position, end))
             else:
                 comments.append((position, end))
         elif kind not in ("space", "dashes"):
@@ -125,7 +125,7 @@ def _cut(text: str) -> tuple[list[Token], list[tuple[int, int]], int | None]:
                 return tokens, comments, position
             if not tokens or tokens[-1].is_symbol(";"):
                 verbatim = match[0].upper() in _VERBATIM_STATEMENTS
-            tokens.append(Token(Kind[str(kind)], match[0], position, end))
+            tokens.append(Token(TokenKind[str(kind)], match[0], position, end))
         position = end
     return tokens, comments, None
 
@@ -197,16 +197,16 @@ def option_key(tokens: tuple[Token, ...], index: int) -> tuple[str, int]:
 
     A string or a quoted name is a name too; dashes and dots belong to a name where no space is around them.
     """
-    if index >= len(tokens) or tokens[index].kind is Kind.SYMBOL:
+    if index >= len(tokens) or tokens[index].kind is TokenKind.SYMBOL:
         return "", index
     first = tokens[index]
-    if first.kind is Kind.STRING:
+    if first.kind is TokenKind.STRING:
         return string_value(first), index + 1
     key, end = first.name, first.end
     index += 1
     while index < len(tokens) and tokens[index].start == end:
         token = tokens[index]
-        if not (token.text in ".-" or token.kind in (Kind.WORD, Kind.QUOTED, Kind.NUMBER)):
+        if not (token.text in ".-" or token.kind in (TokenKind.WORD, TokenKind.QUOTED, TokenKind.NUMBER)):
             break
         key, end = key + token.name, token.end
         index += 1
@@ -218,7 +218,7 @@ def hide_secrets(text: str) -> str:
     tokens, _, endless = _cut(text)
     shown = list(text)
     for index, token in enumerate(tokens):
-        if token.kind is Kind.STRING:
+        if token.kind is TokenKind.STRING:
             if _follows_secret_key(tokens, index):
                 shown[token.start + 1 : token.end - 1] = _stars(text[token.start + 1 : token.end - 1])
         elif index > 0 and tokens[index - 1].is_symbol("=") and _follows_secret_key(tokens, index):
@@ -240,13 +240,15 @@ def _follows_secret_key(tokens: list[Token], index: int) -> bool:
 
 
 def _key_ending_at(tokens: list[Token], index: int) -> str:
-    if tokens[index].kind is Kind.STRING:
+    if tokens[index].kind is TokenKind.STRING:
         return tokens[index].text[1:-1]
     first = index
     # A key has few parts; a text without any space must not be looked through once for each of its tokens.
     earliest = max(0, index - _MOST_PARTS)
     while (
-        first > earliest and tokens[first - 1].end == tokens[first].start and tokens[first - 1].kind is not Kind.STRING
+        first > earliest
+        and tokens[first - 1].end == tokens[first].start
+        and tokens[first - 1].kind is not TokenKind.STRING
     ):
         first -= 1
     return "".join(token.name for token in tokens[first : index + 1])

@@ -1,4 +1,4 @@
-"""How columns, numbers and files are given on the command line, to the commands for tables and for queues."""
+"""Arguments of several commands: columns, numbers by partition, file formats."""
 
 from __future__ import annotations
 
@@ -12,32 +12,36 @@ from headrace.errors import OptionError
 
 FORMAT_NAMES = ("csv", "jsonl", "parquet", "arrow")
 TYPES_HELP = (
-    "Types: boolean, byte, short, int, long, float, double, decimal(p,s), string, binary, date, timestamp, and of "
-    "them array<…>, map<…,…> and struct<name:…,…>; 'not null' may follow."
+    "Types: boolean, byte, short, int, long, float, double, decimal(p,s), string, binary, date, timestamp, "
+    "array<…>, map<…,…>, struct<name:…,…>. 'not null' can follow a type."
 )
 
 
 def format_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--format``, of a file with rows."""
+    """Add ``--format``, the format of a file with rows."""
     return click.option(
-        "-f", "--format", "file_format", type=click.Choice(FORMAT_NAMES), help="By the file's suffix if not given."
+        "-f",
+        "--format",
+        "file_format",
+        type=click.Choice(FORMAT_NAMES),
+        help="The file's format; by default from its suffix.",
     )(command)
 
 
 def column_types(columns: tuple[str, ...]) -> dict[str, str]:
-    """Read ``NAME=TYPE`` texts; a name may hold an equals sign, a type cannot."""
+    """Parse ``NAME=TYPE`` texts. The last equals sign separates them, because a name can contain one."""
     types: dict[str, str] = {}
     for text in columns:
         name, equals, kind = text.rpartition("=")
         if not equals or name in types:
-            problem = "a column is named twice" if equals else "a column is written NAME=TYPE"
+            problem = "a column occurs twice" if equals else "a column is written NAME=TYPE"
             raise OptionError(problem, received=repr(text))
         types[name] = kind
     return types
 
 
 def whole_number(text: str, option: str) -> int:
-    """Read a whole number."""
+    """Parse a whole number."""
     try:
         return int(text)
     except ValueError:
@@ -45,7 +49,7 @@ def whole_number(text: str, option: str) -> int:
 
 
 def row_numbers(pairs: tuple[str, ...], option: str) -> dict[int, int]:
-    """Read ``PARTITION=ROW`` texts."""
+    """Parse ``PARTITION=ROW`` texts."""
     return {
         whole_number(partition, option): whole_number(row, option)
         for partition, row in parse_pairs(pairs, option).items()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Part:
+class ScriptPart:
     """A part of a script: the script (``//`` comments blanked) from ``start`` to ``end``."""
 
     script: str = field(repr=False)
@@ -29,7 +29,7 @@ class Name:
     """A name as parsed: one part, or more for a name with dots."""
 
     parts: tuple[str, ...]
-    part: Part
+    part: ScriptPart
 
     def __str__(self) -> str:
         return ".".join(self.parts)
@@ -39,7 +39,7 @@ class Name:
 class Statement:
     """Any statement; ``part`` is where it stands."""
 
-    part: Part
+    part: ScriptPart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class CreateTable(Statement):
     columns: str | None
     provider: str
     options: Mapping[str, str] = field(repr=False)
-    query: Part | None
+    query: ScriptPart | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class Insert(Statement):
     target: Name
     overwrite: bool
     columns: tuple[str, ...] | None
-    query: Part
+    query: ScriptPart
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from headrace.streaming_sql.lexer import Kind, Token
+from headrace.streaming_sql.language.lexer import Token, TokenKind
 
 _QUERY_STARTS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
 _SET_OPERATIONS = ("UNION", "INTERSECT", "EXCEPT", "MINUS")
@@ -236,7 +236,7 @@ def _begins_tail(tokens: Sequence[Token], index: int) -> bool:
     token = tokens[index]
     following = tokens[index + 1] if index + 1 < len(tokens) else None
     if token.is_word("HAVING", "LIMIT", "QUALIFY"):
-        return following is not None and (following.kind is not Kind.SYMBOL or following.is_symbol("("))
+        return following is not None and (following.kind is not TokenKind.SYMBOL or following.is_symbol("("))
     if following is None:
         return False
     if token.is_word("WINDOW"):

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable
 
 from headrace.errors import SchemaError
-from headrace.streaming_sql import statements as st
-from headrace.streaming_sql.cursor import Cursor
-from headrace.streaming_sql.lexer import Kind, Token
+from headrace.streaming_sql.language import statements as st
+from headrace.streaming_sql.language.cursor import Cursor
+from headrace.streaming_sql.language.lexer import Token, TokenKind
 from headrace.streaming_sql.providers import QUEUE_PROVIDERS
 
 _CLOSING = {"<": ">", "(": ")"}
@@ -68,13 +68,13 @@ def _column_type(cursor: Cursor) -> str:
     from headrace.types import parse_type
 
     first = cursor.peek()
-    if first is None or first.kind is not Kind.WORD:
+    if first is None or first.kind is not TokenKind.WORD:
         raise cursor.expected("the type of the column")
     tokens = [cursor.take()]
     while (token := cursor.peek()) is not None:
         if token.text in _CLOSING:
             tokens += _bracketed(cursor)
-        elif first.is_word("INTERVAL") and token.kind is Kind.WORD and not token.is_word("NOT"):
+        elif first.is_word("INTERVAL") and token.kind is TokenKind.WORD and not token.is_word("NOT"):
             tokens.append(cursor.take())
         else:
             break

@@ -1,4 +1,4 @@
-"""What `headrace doctor` looks at in the environment: each check is a function that returns a `Finding`."""
+"""The checks of the environment in `headrace doctor`. Each check is a function that returns a `Finding`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found; ``remedy`` says what to do where something is wrong."""
+    """The result of a check. ``remedy`` says how to repair the problem; it is empty if there is none."""
 
     name: str
     status: Status
@@ -50,13 +50,13 @@ Check = Callable[[], Finding]
 
 
 def check_java() -> Finding:
-    """Spark runs on Java 17 or newer, from JAVA_HOME or else the path."""
+    """Check for Java 17 or newer, in JAVA_HOME or else on the PATH."""
     install = "install Java 17 or newer (Debian, Ubuntu: apt install openjdk-17-jre-headless) or point JAVA_HOME to it"
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if program is None:
-        return Finding("Java", Status.FAIL, "no java on the path, JAVA_HOME is not set", install)
-    source = "JAVA_HOME" if home else "path"
+        return Finding("Java", Status.FAIL, "no java on the PATH, JAVA_HOME is not set", install)
+    source = "JAVA_HOME" if home else "PATH"
     try:
         answer = subprocess.run(
             [program, "-version"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
@@ -65,20 +65,20 @@ def check_java() -> Finding:
         return Finding("Java", Status.FAIL, f"{program} ({source}) does not run: {error}", install)
     version = java_version(answer.stderr + answer.stdout)
     if version is None:
-        return Finding("Java", Status.FAIL, f"{program} ({source}) does not tell its version", install)
+        return Finding("Java", Status.FAIL, f"{program} ({source}) does not print its version", install)
     if version < OLDEST_JAVA:
         return Finding("Java", Status.FAIL, f"Java {version} at {program} ({source})", install)
     return Finding("Java", Status.OK, f"Java {version} at {program} ({source})")
 
 
 def java_version(text: str) -> int | None:
-    """Return the main version number in what ``java -version`` prints; Java 8 calls itself 1.8."""
+    """Return the main version number in the output of ``java -version``. (Java 8 prints 1.8.)"""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match[1]) if match else None
 
 
 def check_python() -> Finding:
-    """This Python is new enough."""
+    """Check the version of this Python."""
     found = f"Python {platform.python_version()} at {sys.executable}"
     if sys.version_info < OLDEST_PYTHON:
         return Finding("Python", Status.FAIL, found, "use Python 3.11 or newer")
@@ -86,23 +86,23 @@ def check_python() -> Finding:
 
 
 def check_worker_python() -> Finding:
-    """Spark's workers run a Python with the same version and packages as the driver.
+    """Check that the Python of Spark's workers has the driver's version and packages.
 
-    Spark takes PYSPARK_PYTHON, or else whatever ``python3`` the path has, not the Python of the driver.
+    Spark uses PYSPARK_PYTHON, or else the ``python3`` on the PATH, not the Python of the driver.
     """
     name = "Python of Spark's workers"
     variable = os.environ.get("PYSPARK_PYTHON")
     chosen = variable or "python3"
-    where = "PYSPARK_PYTHON" if variable else "python3 of the path; PYSPARK_PYTHON is not set"
+    where = "PYSPARK_PYTHON" if variable else "python3 on the PATH; PYSPARK_PYTHON is not set"
     remedy = f"export PYSPARK_PYTHON={sys.executable}"
-    # What headrace.session() starts is right in any case; a session of the user's own is not.
+    # headrace.session() sets the right Python even if the variable is missing. Other sessions do not.
     severity = Status.FAIL if variable else Status.WARN
     probe = (
         "import importlib.util, json, sys; print(json.dumps([sys.executable, list(sys.version_info[:2]),"
         " [name for name in ('pyspark', 'pyarrow', 'pandas', 'headrace') if importlib.util.find_spec(name) is None]]))"
     )
     try:
-        # The isolated mode keeps the current directory from standing in for installed packages.
+        # -I keeps packages in the current directory from counting as installed.
         answer = subprocess.run(
             [chosen, "-I", "-c", probe], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True
         )
@@ -119,14 +119,14 @@ def check_worker_python() -> Finding:
 
 
 def check_driver_python() -> Finding:
-    """PYSPARK_DRIVER_PYTHON, which only ``pyspark`` and ``spark-submit`` look at, names this Python or none."""
+    """Check that PYSPARK_DRIVER_PYTHON, which ``pyspark`` and ``spark-submit`` read, is unset or this Python."""
     name = "PYSPARK_DRIVER_PYTHON"
     variable = os.environ.get(name)
     if not variable:
         return Finding(name, Status.OK, "not set")
     program = shutil.which(variable)
     if program is None:
-        return Finding(name, Status.FAIL, f"{variable} is not there", f"unset {name}")
+        return Finding(name, Status.FAIL, f"{variable} does not exist", f"unset {name}")
     if not Path(program).samefile(sys.executable):
         return Finding(
             name, Status.WARN, f"{program} is not this Python ({sys.executable})", f"unset {name} or make them the same"
@@ -135,7 +135,7 @@ def check_driver_python() -> Finding:
 
 
 def check_package(name: str) -> Finding:
-    """A package is installed in a version that headrace works with."""
+    """Check that a package is installed in a supported version."""
     oldest = OLDEST_PACKAGES[name]
     wanted = f"pip install -U '{name}>={'.'.join(map(str, oldest))}'"
     try:
@@ -148,13 +148,13 @@ def check_package(name: str) -> Finding:
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version: ``4.2.0.dev1`` gives (4, 2, 0)."""
+    """Return the leading numbers of a version: (4, 2, 0) for ``4.2.0.dev1``."""
     match = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
 def check_sqlite() -> Finding:
-    """The SQLite inside apsw is free of the bug that corrupts databases in WAL mode."""
+    """Check that apsw's SQLite does not have the bug that corrupts databases in WAL mode."""
     name, remedy = "SQLite (apsw)", "pip install -U 'apsw>=3.53'"
     try:
         import apsw
@@ -166,23 +166,23 @@ def check_sqlite() -> Finding:
 
 
 def check_other_sqlites() -> Finding:
-    """No other SQLite library is loaded: two in one process undo each other's locks on a file that both open."""
+    """Check that no other SQLite library is loaded: closing a file in one library drops the locks of the other."""
     name = "Other SQLite libraries"
     loaded = sorted(module for module in _OTHER_SQLITES if module in sys.modules)
     if loaded:
         return Finding(
             name,
             Status.WARN,
-            f"this process has loaded {', '.join(loaded)} besides apsw",
+            f"this process has loaded {', '.join(loaded)} in addition to apsw",
             "never open a store's files with them: commits can be lost",
         )
     return Finding(name, Status.OK, "none is loaded")
 
 
 def check_data_sources() -> Finding:
-    """Spark finds the formats of headrace.
+    """Check that Spark finds headrace's formats.
 
-    Spark imports every module named pyspark_*; one that raises hides the formats of all others.
+    Spark imports every module named pyspark_*. If one import fails, Spark finds no format.
     """
     name = "Spark's data sources"
     found: list[str] = []
@@ -210,7 +210,7 @@ def check_data_sources() -> Finding:
 
 
 def check_hostname() -> Finding:
-    """The name of this machine leads to an address, which Spark asks for when it starts."""
+    """Check that the host name resolves to an address, which Spark needs when it starts."""
     name = "Host name"
     remedy = "export SPARK_LOCAL_IP=127.0.0.1, or put the host name into /etc/hosts"
     local = os.environ.get("SPARK_LOCAL_IP")
@@ -227,35 +227,38 @@ def check_hostname() -> Finding:
         return Finding(
             name,
             Status.WARN,
-            f"{host} is {address}, a loopback address: Spark warns and takes another one",
-            "export SPARK_LOCAL_IP=127.0.0.1 to run on this machine alone",
+            f"{host} is {address}, a loopback address: Spark warns and uses another one",
+            "export SPARK_LOCAL_IP=127.0.0.1 to use only this machine",
         )
     return Finding(name, Status.OK, f"{host} is {address}")
 
 
 def check_temporary_space() -> Finding:
-    """Spark can write where it keeps shuffled and spilled data."""
+    """Check that Spark can write shuffled and spilled data, and has space for it."""
     name = "Temporary space"
-    places = (os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()).split(",")
+    directories = (os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()).split(",")
     free = {}
-    for place in places:
+    for directory in directories:
         try:
-            with tempfile.NamedTemporaryFile(dir=place) as file:
+            with tempfile.NamedTemporaryFile(dir=directory) as file:
                 file.write(b"\0" * 4096)
-            free[place] = shutil.disk_usage(place).free
+            free[directory] = shutil.disk_usage(directory).free
         except OSError as error:
             return Finding(
-                name, Status.FAIL, f"{place} cannot be written: {error}", "set TMPDIR or SPARK_LOCAL_DIRS to another"
+                name,
+                Status.FAIL,
+                f"{directory} cannot be written: {error}",
+                "set TMPDIR or SPARK_LOCAL_DIRS to another directory",
             )
-    found = ", ".join(f"{place} has {size / 2**30:.1f} GiB free" for place, size in free.items())
+    found = ", ".join(f"{directory} has {size / 2**30:.1f} GiB free" for directory, size in free.items())
     if min(free.values()) < SCARCE_DISK_BYTES:
         status = Status.FAIL if min(free.values()) < NO_DISK_BYTES else Status.WARN
-        return Finding(name, status, found, "free some space, or set SPARK_LOCAL_DIRS to another place")
+        return Finding(name, status, found, "free some space, or set SPARK_LOCAL_DIRS to another directory")
     return Finding(name, Status.OK, found)
 
 
 def environment_checks() -> list[Check]:
-    """Return the checks that need neither a store nor a Spark session, in the order to make them."""
+    """Return the checks that need neither a store nor a Spark session, in the order in which they run."""
     packages: list[Check] = [lambda name=name: check_package(name) for name in OLDEST_PACKAGES]  # type: ignore[misc]
     return [
         check_java,
@@ -265,7 +268,7 @@ def environment_checks() -> list[Check]:
         *packages,
         check_sqlite,
         check_data_sources,
-        # After the data sources, whose imports may load one.
+        # After the data sources, because their imports can load a SQLite library.
         check_other_sqlites,
         check_hostname,
         check_temporary_space,

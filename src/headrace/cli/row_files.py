@@ -1,8 +1,8 @@
-"""Rows and values as files and texts hold them: CSV, JSON lines, Parquet and Arrow files, keys, conditions.
+"""Reading rows from CSV, JSON lines, Parquet and Arrow files, and keys and conditions from texts.
 
-In CSV, an empty field is null and ``""`` an empty text. In CSV and JSON, binary is base64, dates and
-timestamps are ISO 8601 (timestamps with their offset from UTC). In JSON, structs and maps are objects and
-intervals seconds; CSV has no form for these.
+In CSV, an empty field is null and ``""`` is an empty text. In CSV and JSON, binary is base64, and dates and timestamps
+are ISO 8601 (timestamps with their offset from UTC). In JSON, structs and maps are objects and intervals are seconds;
+CSV does not support these types.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ _ARROW_FILE_MAGIC = b"ARROW1"
 
 
 def read_rows(path: str, file_format: str | None, schema: RowSchema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file, with the column types of a table or queue; columns that it does not have are left out.
+    """Yield the rows of a file with the column types of a table or queue. The batches have the columns of the file.
 
     Args:
         path: the file; ``-`` is standard input.
-        file_format: one of `FORMATS`; by the file's suffix if None, and JSON lines on standard input.
+        file_format: one of `FORMATS`. None selects it by the file's suffix, and JSON lines on standard input.
 
     Raises:
-        OptionError: the file cannot be read, or its format is not known.
-        SchemaError: the file has columns that the table has not, or values that do not fit.
+        OptionError: the file cannot be read, or its format is unknown.
+        SchemaError: the file has columns that the table does not have, or values that do not fit.
     """
     chosen = file_format or ("jsonl" if path == "-" else _SUFFIXES.get(Path(path).suffix.lower()))
     if chosen is None:
         raise OptionError(
-            "the file's suffix does not tell its format",
+            "unknown suffix of the file",
             received=path,
             valid=list(_SUFFIXES),
             remedy=f"give --format with one of {', '.join(FORMATS)}",
@@ -58,7 +58,7 @@ def read_rows(path: str, file_format: str | None, schema: RowSchema) -> Iterator
         raise OptionError(f"cannot read the file: {error.strerror or error}", received=path) from error
     except (pa.ArrowException, binascii.Error, UnicodeDecodeError, JsonRowError) as error:
         raise SchemaError(
-            f"the file cannot be read as such rows: {error}",
+            f"cannot read the rows of the file: {error}",
             received=f"{path} as {chosen}",
             valid=_columns_text(schema),
         ) from error
@@ -86,7 +86,7 @@ def _read_json_lines(file: BinaryIO, schema: RowSchema) -> Iterator[pa.RecordBat
             try:
                 batches = _json_batches(block, schema)
             except (pa.ArrowException, binascii.Error):
-                # Arrow names neither line nor value; the slower reader does.
+                # The slower reader raises an error that names line, column and value; Arrow's error does not.
                 for _ in read_nested_json_lines(io.BytesIO(block), schema, first_line=line):
                     pass
                 raise
@@ -101,7 +101,7 @@ def _json_batches(block: bytes, schema: RowSchema) -> list[pa.RecordBatch]:
 
 
 def _read_parquet(file: BinaryIO, schema: RowSchema) -> Iterator[pa.RecordBatch]:
-    # Parquet is read from its end, which standard input does not have yet.
+    # A Parquet file is read from its end, so standard input must be read completely first.
     source = file if file.seekable() else pa.BufferReader(file.read())
     for batch in pyarrow.parquet.ParquetFile(source).iter_batches():
         yield _typed(batch, schema)
@@ -139,7 +139,7 @@ _SUFFIXES = {
 
 
 def _text_schema(schema: RowSchema) -> pa.Schema:
-    """Return the types that the text formats are read as, before `_typed` makes the table's types of them."""
+    """Return the types with which Arrow reads the text formats. `_typed` then converts them to the schema's types."""
     as_text = (pa.date32(), pa.binary())
     return pa.schema(
         [(column.name, pa.string() if column.type in as_text else column.type) for column in schema.columns]
@@ -147,7 +147,7 @@ def _text_schema(schema: RowSchema) -> pa.Schema:
 
 
 def _typed(batch: pa.RecordBatch, schema: RowSchema) -> pa.RecordBatch:
-    """Return the rows with the table's own column types."""
+    """Return the rows with the column types of the schema."""
     columns = [_converted(batch.column(name), schema.column(name).type) for name in batch.schema.names]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
@@ -161,7 +161,7 @@ def _converted(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def first_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """Yield batches until there were ``limit`` rows."""
+    """Yield batches with at most ``limit`` rows together; None is no limit."""
     for batch in batches:
         if limit is None:
             yield batch
@@ -173,10 +173,10 @@ def first_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator
 
 
 def parse_value(text: str, data_type: pa.DataType, column: str) -> Any:
-    """Return the value that a text on the command line stands for, as a Python value of a column's type.
+    """Convert a text of the command line to a Python value of a column's type.
 
     Raises:
-        SchemaError: the text is no value of that type.
+        SchemaError: the text is not a value of that type.
     """
     try:
         if pa.types.is_string(data_type):
@@ -192,7 +192,7 @@ def parse_value(text: str, data_type: pa.DataType, column: str) -> Any:
 
 
 def parse_key(pairs: dict[str, str], schema: TableSchema) -> dict[str, Any]:
-    """Return a key, or the beginning of one, from texts by column name."""
+    """Convert texts by column name to a key, or to a prefix of one."""
     for name in pairs:
         if name not in schema.primary_key:
             raise SchemaError("not a key column", received=repr(name), valid=schema.primary_key)
@@ -200,17 +200,17 @@ def parse_key(pairs: dict[str, str], schema: TableSchema) -> dict[str, Any]:
 
 
 def parse_condition(text: str, schema: TableSchema) -> Predicate:
-    """Read a condition such as ``price > 10``, ``UserId in u1,u2`` or ``price is null``.
+    """Parse a condition such as ``price > 10``, ``UserId in u1,u2`` or ``price is null``.
 
-    Texts may stand in single quotes, which they need only if they begin or end with a blank or a quote, or
-    hold a comma after ``in``; a quote within is doubled.
+    A text can be in single quotes, with inner quotes doubled. It must be quoted if it begins or ends with a space or a
+    quote, or contains a comma after ``in``.
 
     Raises:
-        OptionError: the text is no condition on a column of the table.
+        OptionError: the text is not a condition on a column of the table.
         SchemaError: a value does not fit the column's type.
     """
     stripped = text.strip()
-    # Column names are any text: the longest that fits is the one that is meant.
+    # A column name can be any text, so the longest name that matches is used.
     for name in sorted(schema.names, key=len, reverse=True):
         match = _OPERATOR.fullmatch(stripped[len(name) :]) if stripped.startswith(name) else None
         if match is None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headrace.errors import SqlError
-from headrace.streaming_sql import statements as st
-from headrace.streaming_sql.lexer import Kind, Token, error_at, hide_secrets, option_key, string_value
+from headrace.streaming_sql.language import statements as st
+from headrace.streaming_sql.language.lexer import Token, TokenKind, error_at, hide_secrets, option_key, string_value
 
 QUERY_STARTS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
 _SHOWN = 200
@@ -78,7 +78,7 @@ class Cursor:
 
     def need_string(self, what: str) -> str:
         token = self.peek()
-        if token is None or token.kind is not Kind.STRING:
+        if token is None or token.kind is not TokenKind.STRING:
             raise self.expected(what)
         self._index += 1
         return self.string(token)
@@ -120,7 +120,7 @@ class Cursor:
     def need_store_name(self, what: str) -> st.Name:
         """Read a name that a store gives: any text in quotes, or words with dots and dashes, as a tunnel's id has."""
         token = self.peek()
-        if token is None or token.kind is Kind.SYMBOL:
+        if token is None or token.kind is TokenKind.SYMBOL:
             raise self.expected(f"the name of {what}")
         text, index = self.key()
         if not text:
@@ -131,8 +131,8 @@ class Cursor:
 
     # -- parts of the text ----------------------------------------------------------------------------
 
-    def part(self, start: int, end: int) -> st.Part:
-        return st.Part(self._script, start, end)
+    def part(self, start: int, end: int) -> st.ScriptPart:
+        return st.ScriptPart(self._script, start, end)
 
     @property
     def start(self) -> int:
@@ -140,10 +140,10 @@ class Cursor:
         return self._tokens[min(self._index, len(self._tokens) - 1)].start
 
     @property
-    def whole(self) -> st.Part:
+    def whole(self) -> st.ScriptPart:
         return self.part(self._tokens[0].start, self._tokens[-1].end)
 
-    def rest(self) -> st.Part:
+    def rest(self) -> st.ScriptPart:
         """Take all tokens that are left."""
         part = self.part(self._tokens[self._index].start, self._tokens[-1].end)
         self._index = len(self._tokens)
@@ -154,7 +154,7 @@ class Cursor:
             ahead += 1
         return token is not None and token.is_word(*QUERY_STARTS)
 
-    def query(self) -> st.Part:
+    def query(self) -> st.ScriptPart:
         if not self.at_query():
             raise self.expected("a query")
         return self.rest()
@@ -214,12 +214,12 @@ class Cursor:
         sign = ""
         if token is not None and token.is_symbol("-"):
             sign, token = "-", self.peek(1)
-        if token is not None and token.kind is Kind.NUMBER:
+        if token is not None and token.kind is TokenKind.NUMBER:
             self._index += 2 if sign else 1
             return sign + token.text
-        if not sign and token is not None and (token.kind is Kind.STRING or token.is_word("TRUE", "FALSE")):
+        if not sign and token is not None and (token.kind is TokenKind.STRING or token.is_word("TRUE", "FALSE")):
             self._index += 1
-            return self.string(token) if token.kind is Kind.STRING else token.text.lower()
+            return self.string(token) if token.kind is TokenKind.STRING else token.text.lower()
         raise self.expected(f"the value of option {key}: a text in quotes, a number, true or false")
 
     # -- errors ---------------------------------------------------------------------------------------

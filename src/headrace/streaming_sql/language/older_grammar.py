@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.streaming_sql import statements as st
-from headrace.streaming_sql.cursor import Cursor
-from headrace.streaming_sql.lexer import Kind, Token
+from headrace.streaming_sql.language import statements as st
+from headrace.streaming_sql.language.cursor import Cursor
+from headrace.streaming_sql.language.lexer import Token, TokenKind
 
 _QUERY_SETTINGS = "spark.sql.streaming.query."
 _CHECKPOINT_SETTING = "spark.sql.streaming.checkpointlocation."
@@ -24,7 +24,7 @@ def set_statement(cursor: Cursor) -> st.Statement:
         raise cursor.expected(f"the value of {key}")
     first, *others = cursor.left()
     text = cursor.rest().text
-    value = text if others or first.kind is not Kind.STRING else cursor.string(first)
+    value = text if others or first.kind is not TokenKind.STRING else cursor.string(first)
     if named:
         return st.SetQueryName(part=cursor.whole, name=value)
     query, option = _setting(cursor, key, name)

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace.errors import SqlError
-from headrace.streaming_sql.lexer import Kind, Token, error_at, quote_name, string_value, tokenize
-from headrace.streaming_sql.queries import Block, QueryShape, Relation, dotted_name
-from headrace.streaming_sql.statements import Part
+from headrace.streaming_sql.language.lexer import Token, TokenKind, error_at, quote_name, string_value, tokenize
+from headrace.streaming_sql.language.query_shape import Block, QueryShape, Relation, dotted_name
+from headrace.streaming_sql.language.statements import ScriptPart
 
 ColumnsOf = Callable[[str], Sequence[str]]
 """Returns the columns of a relation, given as SQL text; nothing if they are not known."""
@@ -33,7 +33,7 @@ def uses_dialect(tokens: Sequence[Token]) -> bool:
     return any(_is_call(tokens, index) for index in range(len(tokens)))
 
 
-def rewrite(part: Part, columns_of: ColumnsOf) -> str:
+def rewrite(part: ScriptPart, columns_of: ColumnsOf) -> str:
     """Return a part of a script as Spark SQL; unchanged where nothing of the dialect is used.
 
     Args:
@@ -75,7 +75,7 @@ class _Watermark:
 
 
 class _Rewriter:
-    def __init__(self, part: Part, tokens: Sequence[Token], columns_of: ColumnsOf) -> None:
+    def __init__(self, part: ScriptPart, tokens: Sequence[Token], columns_of: ColumnsOf) -> None:
         self._part = part
         self._tokens = tokens
         self._columns_of = columns_of
@@ -147,7 +147,7 @@ class _Rewriter:
         place = tokens[0] if tokens else near
         words: list[str] = []
         for token in tokens[1:] if tokens and tokens[0].is_word("INTERVAL") else tokens:
-            if token.kind is Kind.STRING:
+            if token.kind is TokenKind.STRING:
                 try:
                     words.append(string_value(token))
                 except ValueError:
