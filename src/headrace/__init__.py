@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from headrace.spark.listener import LagListener, lag_of
     from headrace.spark.outputs import Output
     from headrace.spark.session import session
-    from headrace.spark.sources import HeadraceDataSource, TablestoreDataSource
+    from headrace.spark.sources import HeadraceDataSource, TablestoreDataSource, YtDataSource
     from headrace.spark.write_stream import write_stream
-    from headrace.spark.yt_source import YtDataSource
     from headrace.streaming_sql.session import StreamingSql, sql
     from headrace.workers import ChangeBatch, TunnelWorker
 
@@ -37,7 +36,7 @@ _HOMES = {
     "TablestoreDataSource": "headrace.spark.sources",
     "Tunnel": "headrace.ports",
     "TunnelWorker": "headrace.workers",
-    "YtDataSource": "headrace.spark.yt_source",
+    "YtDataSource": "headrace.spark.sources",
     "checkpoint": "headrace.spark.checkpoint_location",
     "lag_of": "headrace.spark.listener",
     "open": "headrace.opening",

@@ -26,13 +26,13 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import SchemaError
 from headrace.feeds.queue_columns import fitted
+from headrace.formats.source import Source
 from headrace.tables.conditions import KeyRange, Predicate
 from headrace.tables.schema import TableSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.spark.sources import _StoreDataSource
 
 _COMPARISONS: dict[type[Filter], str] = {
     EqualTo: "=",
@@ -52,7 +52,7 @@ class _KeyRangeTask(InputPartition):
 class TableReader(DataSourceReader):
     """Reads a table, each task a key range. Every task sees one state of its range; tasks may see different commits."""
 
-    def __init__(self, source: _StoreDataSource, schema: StructType) -> None:
+    def __init__(self, source: Source, schema: StructType) -> None:
         self._source = source
         self._schema = schema
         self._predicates: list[Predicate] = []
@@ -83,8 +83,10 @@ class TableReader(DataSourceReader):
                 yield pa.RecordBatch.from_arrays(columns, schema=arrow)
 
     def _check(self, schema: TableSchema) -> None:
+        if self._source.format.missing_columns_are_null:
+            return
         for name in self._schema.fieldNames():
-            if name not in schema and self._source.name() != "tablestore":
+            if name not in schema:
                 raise SchemaError("no such column in the table", received=repr(name), valid=schema.names)
 
 

@@ -11,8 +11,8 @@ from pyspark.sql.types import StructType
 
 from headrace.feeds.queue_feed import QueueFeed, QueueOffset
 from headrace.feeds.queue_reading import QueueRange, plan_tasks, read_rows
+from headrace.formats.source import Source
 from headrace.spark.garbage_collection import freeze_loaded_modules
-from headrace.spark.sources import QueueDataSource
 from headrace.spark.stream_reader import FeedStreamReader, Offset
 
 if TYPE_CHECKING:
@@ -28,19 +28,21 @@ class RangesTask(InputPartition):
     ranges: tuple[QueueRange, ...]
 
 
-def read_ranges(source: QueueDataSource, schema: StructType, task: RangesTask) -> Iterator[pa.RecordBatch]:
+def read_ranges(source: Source, schema: StructType, task: RangesTask) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task in the columns of a schema."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
     fail_on_data_loss = source.settings.get("failOnDataLoss")
     with source.open_store() as store:
         queues = {name: store.queue(name) for name in dict.fromkeys(part.queue for part in task.ranges)}
-        shape = source.queue_shape(list(queues.values()), schema)
+        shape = source.queue_shape(list(queues.values()), to_arrow_schema(schema, timezone="UTC"))
         for part in task.ranges:
             for page in read_rows(queues[part.queue], part, fail_on_data_loss=fail_on_data_loss):
                 yield shape.rows(part.queue, page)
     freeze_loaded_modules()
 
 
-class QueueStreamReader(FeedStreamReader[QueueDataSource, QueueOffset]):
+class QueueStreamReader(FeedStreamReader[QueueOffset]):
     """Offsets are the JSON of a `QueueOffset`; see `headrace.feeds.queue_feed` for what they mean."""
 
     def _make_feed(self, store: Store) -> QueueFeed:
@@ -50,7 +52,7 @@ class QueueStreamReader(FeedStreamReader[QueueDataSource, QueueOffset]):
             self._source.open_queues(store),
             self._source.open_consumer(store),
             start=settings.get("startingPosition"),
-            limits=settings.limits(),
+            limits=self._source.limits(),
             fail_on_data_loss=settings.get("failOnDataLoss"),
         )
 

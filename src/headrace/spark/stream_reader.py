@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from headrace.errors import OptionError
 from headrace.feeds.channel_reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.formats.source import Source
 from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.tunnels.records import INITIAL_BATCH, ChannelPlan
 from headrace.tunnels.values import Start
@@ -27,11 +28,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.ports import Store
-    from headrace.spark.sources import _StoreDataSource
 
 Offset: TypeAlias = dict[str, Any]
 Position = TypeVar("Position")
-Source = TypeVar("Source", bound="_StoreDataSource")
 _NO_LIMIT = (1 << 63) - 1
 # With nothing to read, Spark asks a hundred times a second; then a question may wait so long for new data …
 _IDLE_WAIT_SECONDS = 0.1
@@ -59,7 +58,7 @@ class Feed(Protocol[Position]):
     def behind(self) -> dict[str, int]: ...
 
 
-class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[Source, Position]):
+class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[Position]):
     """What stream readers share: the life of the feed, limits, and waiting where there is nothing to read."""
 
     def __init__(self, source: Source, schema: StructType) -> None:
@@ -131,7 +130,7 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Gene
             self._store = self._feed = None
 
 
-class TunnelStreamReader(FeedStreamReader["_StoreDataSource", str]):
+class TunnelStreamReader(FeedStreamReader[str]):
     """Offsets are ``{"batch": <batch id>}``; see `headrace.feeds.tunnel_feed` for what they mean.
 
     Tokens are opaque, so the rows that wait are the only honest "latest" there is.
@@ -148,7 +147,7 @@ class TunnelStreamReader(FeedStreamReader["_StoreDataSource", str]):
         return TunnelFeed(
             self._source.open_tunnel(store),
             start=start,
-            limits=settings.limits(),
+            limits=self._source.limits(),
             retain_batches=settings.get("retainBatches"),
         )
 
@@ -171,7 +170,7 @@ class TunnelStreamReader(FeedStreamReader["_StoreDataSource", str]):
         settings = self._source.settings
         with self._source.open_store() as store:
             tunnel = self._source.open_tunnel(store)
-            shape = self._source.shape(tunnel.table, self._schema)
+            shape = self._source.shape(tunnel.table, self._schema.fieldNames())
             for changes in read_channel(
                 tunnel, partition.batch, partition.part, fail_on_data_loss=settings.get("failOnDataLoss")
             ):
