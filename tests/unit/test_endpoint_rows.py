@@ -382,8 +382,8 @@ def test_a_range_goes_on_behind_a_row_that_fills_a_page_alone(
 ) -> None:
     for number in range(4):
         put(instance, number, Cell("a", "x" * 1000))
-    monkeypatch.setattr("headrace.stores.embedded.physical.PAGE_BYTES", 100)
-    monkeypatch.setattr("headrace.stores.embedded.physical._CUT_BYTES", 1500)
+    monkeypatch.setattr("headrace.stores.embedded.tables.physical.PAGE_BYTES", 100)
+    monkeypatch.setattr("headrace.stores.embedded.tables.physical._CUT_BYTES", 1500)
     found, low = [], 0
     while True:
         answer = get_range(instance, scan_request(low=low))

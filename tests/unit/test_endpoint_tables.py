@@ -19,7 +19,7 @@ from headrace.endpoints.tablestore.rows_api import get_row, put_row
 from headrace.endpoints.tablestore.settings import TableSettings
 from headrace.endpoints.tablestore.stream_bounds import STREAM_BOUNDS_TABLE
 from headrace.endpoints.tablestore.tables_api import create_table, delete_table, describe_table, update_table
-from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.wire.plainbuffer.rows import encode_row
 from headrace.wire.plainbuffer.values import Cell, Marker, Row
 from headrace.wire.tablestore import table_pb2 as pb

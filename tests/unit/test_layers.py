@@ -30,10 +30,11 @@ ALLOWED = {
     "feeds": GROUND,
     # The base of servers knows errors only.
     "http": {"errors"},
-    "checkpoints": GROUND | {"http"},
+    "checkpoint_server": GROUND | {"http"},
+    "sinks": {"errors", "types", "tables", "queues", "ports", "rows"},
     "formats": GROUND | {"feeds", "opening"},
-    "spark": GROUND | {"feeds", "formats", "checkpoints", "opening"},
-    "streaming_sql": GROUND | {"checkpoints", "feeds", "formats", "spark", "opening"},
+    "spark": GROUND | {"feeds", "sinks", "formats", "checkpoint_server", "opening"},
+    "streaming_sql": GROUND | {"checkpoint_server", "feeds", "formats", "spark", "opening"},
     # The embedded store behind another's protocol.
     "endpoints": GROUND | {"opening", "stores", "http"},
     "demo": GROUND | {"feeds", "formats", "spark", "opening", "streaming_sql", "cli"},

@@ -16,7 +16,7 @@ from headrace.tables.changes import RowChange
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.feeds.queue_shapes import AddressColumns, QueueShape
+    from headrace.feeds.queue_columns import AddressColumns, QueueShape
     from headrace.ports import Consumer, Queue, Store, Table, Tunnel
     from headrace.tables.change_columns import Shape
     from headrace.tables.conditions import KeyRange
@@ -73,7 +73,7 @@ class Source(ABC):
 
     def address_columns(self) -> AddressColumns:
         """Return the additional columns of a queue's rows."""
-        from headrace.feeds.queue_shapes import AddressColumns
+        from headrace.feeds.queue_columns import AddressColumns
 
         return AddressColumns({}, {})
 
@@ -197,8 +197,8 @@ class Source(ABC):
 
     def queue_shape(self, queues: Sequence[Queue], wanted: pa.Schema | None) -> QueueShape:
         """Return the rows of queues; ``wanted`` are the columns of the rows, None for all."""
+        from headrace.feeds.queue_columns import QueueShape
         from headrace.feeds.queue_feed import common_schema
-        from headrace.feeds.queue_shapes import QueueShape
 
         return QueueShape(
             common_schema(queues).arrow, self.address_columns(), opaque=self.has_json_composites(), wanted=wanted

@@ -13,10 +13,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.checkpoints.locations import ANY_VALID, SERVICE, StoreLocation, checkpoint_text, parse_location
-from headrace.checkpoints.server import LOOPBACK, CheckpointServer, serve
-from headrace.checkpoints.tokens import CLIENT_ID
-from headrace.checkpoints.tokens import PATH as TOKEN_PATH
+from headrace.checkpoint_server.locations import ANY_VALID, SERVICE, StoreLocation, checkpoint_text, parse_location
+from headrace.checkpoint_server.server import LOOPBACK, CheckpointServer, serve
+from headrace.checkpoint_server.tokens import CLIENT_ID
+from headrace.checkpoint_server.tokens import PATH as TOKEN_PATH
 from headrace.errors import HeadraceError, OptionError
 from headrace.formats.registry import checkpoint_scheme
 from headrace.opening import open as open_store

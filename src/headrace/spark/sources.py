@@ -59,19 +59,19 @@ class FormatDataSource(DataSource):
         return FilteringTableReader(self.source, schema) if filters else TableReader(self.source, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        from headrace.spark.writers import BatchSinkWriter
+        from headrace.spark.native_sinks import BatchSink
 
-        return BatchSinkWriter(self.source, schema, overwrite=overwrite)
+        return BatchSink(self.source, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from headrace.spark.writers import StreamSinkWriter
+        from headrace.spark.native_sinks import StreamSink
 
         if overwrite:
             raise UnsupportedError(
                 "Spark cannot write in complete mode to a Python sink",
                 remedy='use headrace.write_stream(df, …, mode="complete")',
             )
-        return StreamSinkWriter(self.source, schema)
+        return StreamSink(self.source, schema)
 
 
 class HeadraceDataSource(FormatDataSource):

@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.errors import AlreadyExistsError, NotFoundError, StoreDamagedError
 from headrace.formats.registry import format_named
+from headrace.streaming_sql.language.statements import CreateScan
 from headrace.streaming_sql.providers import is_headrace
 from headrace.streaming_sql.secrets import masked, resolved
 from headrace.streaming_sql.workspace import Workspace
@@ -90,6 +91,10 @@ class ScanDefinition:
     table: str
     streaming: bool
     options: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def from_statement(cls, statement: CreateScan) -> ScanDefinition:
+        return cls(str(statement.name), str(statement.table), statement.streaming, dict(statement.options))
 
     @property
     def kind(self) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import NotFoundError, OptionError, UnsupportedError
 from headrace.formats.registry import DEFAULT_FORMAT, format_named
-from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
+from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.providers import QUEUE_PROVIDERS, is_headrace
 
 if TYPE_CHECKING:

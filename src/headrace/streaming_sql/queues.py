@@ -8,9 +8,9 @@ from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlE
 from headrace.formats.location import find_queue
 from headrace.formats.registry import format_named
 from headrace.option_names import check_names
-from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.format_options import check_definition, options_of
+from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.places import QueuePlaces, location_of
 from headrace.streaming_sql.providers import QUEUE_PROVIDERS
 from headrace.streaming_sql.results import Result, instant

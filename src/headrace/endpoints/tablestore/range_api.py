@@ -14,7 +14,7 @@ from headrace.endpoints.tablestore.rows_api import check_plain, consumed
 from headrace.endpoints.tablestore.schema import Layout, layout_of
 from headrace.endpoints.tablestore.versions import SelectedVersions, select_rows
 from headrace.endpoints.tablestore.writing import write_units
-from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.conditions import KeyRange
 from headrace.tables.schema import Key
 from headrace.wire.plainbuffer.rows import encode_row

@@ -35,7 +35,7 @@ from headrace.endpoints.tablestore.schema import (
 from headrace.endpoints.tablestore.settings import TableSettings
 from headrace.endpoints.tablestore.versions import with_version
 from headrace.errors import HeadraceError, SchemaError
-from headrace.stores.embedded.tables import Decided, EmbeddedTable, Found
+from headrace.stores.embedded.tables.table import Decided, EmbeddedTable, Found
 from headrace.tables.changes import RowChange
 from headrace.tables.schema import Key, TableSchema
 from headrace.wire.plainbuffer.rows import encode_row

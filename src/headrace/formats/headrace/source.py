@@ -13,7 +13,7 @@ from headrace.tables.conditions import KeyRange
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.feeds.queue_shapes import AddressColumns
+    from headrace.feeds.queue_columns import AddressColumns
     from headrace.ports import Table
     from headrace.tables.change_columns import Shape
 

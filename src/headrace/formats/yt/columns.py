@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.feeds.queue_shapes import PARTITION, QUEUE_NAME, ROW_INDEX, AddressColumns
+from headrace.feeds.queue_columns import PARTITION, QUEUE_NAME, ROW_INDEX, AddressColumns
 
 TABLET_COLUMN, ROW_COLUMN = "__spyt_streaming_src_tablet_index", "__spyt_streaming_src_row_index"
 _SERVICE = {TABLET_COLUMN: PARTITION, ROW_COLUMN: ROW_INDEX}

@@ -11,7 +11,7 @@ from headrace.tables.conditions import KeyRange
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.feeds.queue_shapes import AddressColumns
+    from headrace.feeds.queue_columns import AddressColumns
     from headrace.ports import Table
 
 
@@ -32,7 +32,7 @@ class YtSource(Source):
     def table_columns(self, table: Table) -> pa.Schema:
         import pyarrow as pa
 
-        from headrace.feeds.queue_shapes import opaque_type
+        from headrace.feeds.queue_columns import opaque_type
 
         columns = nullable(table.schema.arrow)
         if not self.has_json_composites():
