@@ -14,7 +14,6 @@ from headrace.formats.headrace.format import HEADRACE
 from headrace.formats.option_checks import SPARKS_OWN, check_options, checked_by_spark, option_texts, options_for
 from headrace.formats.options import BATCH_READ, SINK, SOURCE
 from headrace.formats.registry import FORMATS
-from headrace.spark.sources import HeadraceDataSource
 from headrace.spark.stream_arguments import checked_trigger
 
 
@@ -116,7 +115,7 @@ def test_an_option_of_another_use_is_named_as_such_and_can_be_left_out() -> None
 
 def test_every_value_that_spark_hands_to_a_format_is_checked(tmp_path: Path) -> None:
     given = {"store": str(tmp_path), "table": "t"}
-    HeadraceDataSource(dict(given))
+    headrace.HeadraceDataSource(dict(given))
     for name, value in (("rowChange", "replace_all"), ("splits", "nan"), ("preImages", "yes"), ("foo", "bar")):
         with pytest.raises(OptionError, match=f"{name}.*valid: "):
-            HeadraceDataSource(given | {name: value})
+            headrace.HeadraceDataSource(given | {name: value})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import OptionError
@@ -89,7 +90,7 @@ def carry_environment(spark: SparkSession) -> None:
     if not hasattr(spark, "_jsparkSession"):
         # A server of Spark Connect has its own environment.
         return
-    from headrace.spark.sources import FormatDataSource
+    from headrace.formats.registry import FORMATS
 
     context = spark.sparkContext
     java: Any = context._jvm.java.lang.System  # type: ignore[union-attr]
@@ -98,5 +99,5 @@ def carry_environment(spark: SparkSession) -> None:
     changed = {name: value for name, value in current.items() if value != known.get(name, java.getenv(name))}
     if changed:
         known.update(changed)
-        for format_class in FormatDataSource.__subclasses__():
-            spark.dataSource.register(format_class)
+        for format_name in FORMATS:
+            spark.dataSource.register(import_module(f"pyspark_{format_name}").DefaultSource)
