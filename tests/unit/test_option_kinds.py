@@ -20,11 +20,11 @@ from headrace.formats.option_kinds import (
     positive,
     size,
     tasks,
-    ypath,
 )
 from headrace.formats.options import Option
 from headrace.formats.registry import FORMATS
 from headrace.formats.settings import Settings
+from headrace.formats.yt.paths import ypath
 from headrace.tables.changes import RowChange
 from headrace.tunnels.values import Start, StartKind
 

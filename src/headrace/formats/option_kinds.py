@@ -12,7 +12,6 @@ from headrace.errors import OptionError
 from headrace.feeds.queue_positions import parse_position
 from headrace.tables.changes import RowChange
 from headrace.tunnels.values import Start
-from headrace.wire.ytsaurus.paths import PARTS, WHOLE, has_suffix
 
 LARGEST = 2**63 - 1
 """The largest whole number that stores and options can have."""
@@ -149,24 +148,6 @@ def _size(text: str) -> int:
     return value
 
 
-# Names of attributes, but not texts of other attributes.
-_CHOICE = re.compile(rf"""[<;]\s*"?(?:{"|".join(sorted(PARTS))})"?\s*=""")
-_ATTRIBUTES = re.compile(r"""\s*<(?:"(?:[^"\\]|\\.)*"|[^">])*>""")
-
-
-def _ypath(text: str) -> str:
-    path = text
-    while match := _ATTRIBUTES.match(path):
-        if _CHOICE.search(match[0]):
-            raise OptionError("a path names a part of a table or queue", received=repr(text), valid=WHOLE)
-        path = path[match.end() :]
-    if not path.strip():
-        raise ValueError
-    if path.strip().startswith("//") and has_suffix(path):
-        raise OptionError("a path names a part of a table or queue", received=repr(text), valid=WHOLE)
-    return path.strip()
-
-
 text = OptionKind("a text without NUL characters and lone surrogates", str, name="text")
 """Any text, including the empty text."""
 secret = OptionKind(text.valid, str, name="text")
@@ -184,7 +165,6 @@ duration = OptionKind(
     name="duration: `500ms`, `30s`, `15m`, `1h`, `7d`",
 )
 size = OptionKind("a size such as 1048576, 512k, 64m or 1g", _size, name="size: `1048576`, `512k`, `64m`, `1g`")
-ypath = OptionKind("a path such as //home/project/queue", _ypath, name="path")
 row_change = one_of("put", "update", "delete", convert=RowChange)
 start = OptionKind("committed, earliest, latest, a timestamp, or batch:<uuid>", Start.parse, name="position")
 position = OptionKind(

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 LOCAL_MASTER = "local[*,4]"
 # Names of settings and options that hold secrets: Spark's default, and the options of the formats.
 REDACTION = "(?i)secret|password|token|access[.]?key|credential"
-# Prefixes of the environment variables for stores, keys and the configuration of YTsaurus' client.
-_VARIABLES = ("HEADRACE_", "YT_")
 
 
 def session(
@@ -92,9 +90,10 @@ def carry_environment(spark: SparkSession) -> None:
         return
     from headrace.formats.registry import FORMATS
 
+    prefixes = tuple({prefix for each in FORMATS.values() for prefix in each.environment})
     context = spark.sparkContext
     java: Any = context._jvm.java.lang.System  # type: ignore[union-attr]
-    current = {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
+    current = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
     known = context.environment
     changed = {name: value for name, value in current.items() if value != known.get(name, java.getenv(name))}
     if changed:
