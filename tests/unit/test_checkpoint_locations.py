@@ -1,4 +1,4 @@
-"""Addresses of checkpoints in a store, and which store they mean."""
+"""URLs of checkpoints in a store, and the store that they name."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_what_spark_gets_names_no_host_and_leads_back() -> None:
     assert parse_served("webhdfs://namenode:9870/jobs/orders") is None
 
 
-def test_where_nothing_names_the_store_the_message_says_what_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_an_unknown_store_names_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("YT_PROXY", "HEADRACE_STORE"):
         monkeypatch.delenv(variable, raising=False)
     with pytest.raises(OptionError, match="YT_PROXY or HEADRACE_STORE"):
@@ -154,7 +154,7 @@ def test_places_that_cannot_have_a_checkpoint_are_refused_with_the_right_form(pl
     assert "secret" not in str(caught.value)
 
 
-def test_sparks_error_for_a_file_system_that_it_has_not_becomes_an_option_error() -> None:
+def test_sparks_error_for_a_missing_file_system_becomes_an_option_error() -> None:
     for text in (
         'UnsupportedFileSystemException: No FileSystem for scheme "foo"\n\tat …\nCaused by: java.x.E: foo://me:secret@h',
         "[CANNOT_LOAD_CHECKPOINT_FILE_MANAGER.UNCATEGORIZED] …\nCaused by: java.net.UnknownHostException: h\n\tat",
@@ -171,6 +171,6 @@ def test_sparks_error_for_a_file_system_that_it_has_not_becomes_an_option_error(
         raise RuntimeError("something else")
 
 
-def test_an_address_that_is_not_in_a_store_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_url_outside_stores_is_unchanged(tmp_path: Path) -> None:
     assert checkpoint_location.checkpoint(tmp_path) == str(tmp_path)
     assert checkpoint_location.checkpoint("s3a://bucket/a") == "s3a://bucket/a"
