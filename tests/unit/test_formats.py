@@ -142,3 +142,9 @@ def test_only_the_registry_imports_a_format() -> None:
         and path.parent.name not in FORMATS
     }
     assert importers == {"formats/registry.py"}
+
+
+def test_formats_do_not_import_spark() -> None:
+    # The readers of all formats are in `spark`, which imports the formats.
+    texts = {str(path.relative_to(SOURCE)): path.read_text() for path in MODULES if room_of(path) == "formats"}
+    assert [file for file, text in texts.items() if "import pyspark" in text or "from pyspark" in text] == []

@@ -43,9 +43,7 @@ from headrace.spark.stream_arguments import checked_trigger
         ({"trigger": {"availableNow": True, "once": True}}, "a trigger has one entry"),
     ],
 )
-def test_the_error_for_a_bad_argument_shows_the_valid_ones(
-    arguments: dict[str, Any], says: str, tmp_path: Path
-) -> None:
+def test_the_error_for_a_bad_argument_is_clear(arguments: dict[str, Any], says: str, tmp_path: Path) -> None:
     store = headrace.open(tmp_path / "shop", create=True, synchronous="off")
     store.create_table("t", {"id": "long"}, "id")
 
