@@ -10,7 +10,6 @@ import pytest
 from headrace.errors import NotFoundError, OptionError
 from headrace.feeds.limits import Limits
 from headrace.feeds.queue_positions import RowStart, check_positions
-from headrace.opening import open as open_store
 from headrace.spark.option_checks import check_options
 from headrace.spark.option_values import names
 from headrace.spark.options import (
@@ -23,6 +22,7 @@ from headrace.spark.options import (
     with_default_store,
 )
 from headrace.spark.sources import HeadraceDataSource
+from headrace.stores.registry import open as open_store
 from headrace.tunnels.values import Start, StartKind
 
 ORDERS = {"endpoint": "/data", "instance.name": "vehicle-test", "table.name": "OrderSource"}

@@ -18,7 +18,6 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.checkpoints.locations import checkpoint_text
 from headrace.errors import OptionError
-from headrace.opening import open as open_store
 from headrace.ports import Queue, Staged
 from headrace.spark.checkpoint import batch_content, clear_unfinished_start, query_id, queue_progress
 from headrace.spark.checkpoint_location import refused_places, sink_checkpoint
@@ -27,6 +26,7 @@ from headrace.spark.options import OPTIONS_OF, SINK, Location, Settings, locate
 from headrace.spark.outputs import ROWS_PER_WRITE, Output, Target, rows_per_write, stage
 from headrace.spark.stream_arguments import checked_trigger, format_name, output_mode, triggered
 from headrace.spark.workers import settle
+from headrace.stores.registry import open as open_store
 from headrace.tables.changes import RowChange
 
 if TYPE_CHECKING:
