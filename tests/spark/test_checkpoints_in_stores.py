@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import headrace
-from headrace.checkpoints import server
-from headrace.checkpoints.operations import Operations
-from headrace.checkpoints.protocol import Answer, Request
+from headrace.checkpoint_server import server
+from headrace.checkpoint_server.operations import Operations
+from headrace.checkpoint_server.protocol import Answer, Request
 from headrace.errors import OptionError
 from headrace.ports import Files, FileStatus, Store
 from headrace.spark import checkpoint_location

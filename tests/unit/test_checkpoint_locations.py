@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from headrace.checkpoints.locations import StoreLocation, checkpoint_text, parse_location, parse_served, served_url
+from headrace.checkpoint_server.locations import (
+    StoreLocation,
+    checkpoint_text,
+    parse_location,
+    parse_served,
+    served_url,
+)
 from headrace.errors import OptionError
 from headrace.spark import checkpoint_location
 

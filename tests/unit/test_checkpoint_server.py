@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.checkpoints import operations, server, tokens
-from headrace.checkpoints.locations import parse_served, served_url
+from headrace.checkpoint_server import operations, server, tokens
+from headrace.checkpoint_server.locations import parse_served, served_url
 from headrace.errors import OptionError, UnsupportedError
 from headrace.ports import Files, Store
 from tests.unit.webhdfs_client import Client
@@ -373,7 +373,7 @@ def test_the_uploads_of_200_executors_are_served_at_once(client: Client) -> None
 _ENDING = """
 import sys, http.client
 import headrace
-from headrace.checkpoints import server
+from headrace.checkpoint_server import server
 
 with headrace.open(sys.argv[1]) as store:
     serving, _ = server.serve(store, "/checkpoints/job")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.checkpoints.app import LIMITS
+from headrace.checkpoint_server.app import LIMITS
 from headrace.errors import OptionError
 from headrace.http.admission import Admission
 from headrace.http.limits import Limits

@@ -30,13 +30,14 @@ ALLOWED = {
     "feeds": GROUND,
     # The base of servers knows errors only.
     "http": {"errors"},
-    "checkpoints": GROUND | {"http"},
-    "spark": GROUND | {"feeds", "checkpoints", "registry"},
-    "streaming_sql": GROUND | {"checkpoints", "feeds", "spark", "registry"},
+    "checkpoint_server": GROUND | {"http"},
+    "formats": GROUND | {"feeds", "registry"},
+    "spark": GROUND | {"feeds", "formats", "checkpoint_server", "registry"},
+    "streaming_sql": GROUND | {"checkpoint_server", "feeds", "formats", "spark", "registry"},
     # The embedded store behind another's protocol.
     "endpoints": GROUND | {"registry", "stores", "http"},
-    "demo": GROUND | {"feeds", "spark", "registry", "streaming_sql", "cli"},
-    "cli": GROUND | {"feeds", "spark", "registry", "streaming_sql", "endpoints", "demo", "http"},
+    "demo": GROUND | {"feeds", "formats", "spark", "registry", "streaming_sql", "cli"},
+    "cli": GROUND | {"feeds", "formats", "spark", "registry", "streaming_sql", "endpoints", "demo", "http"},
 }
 # They know every store, or every public name: each is loaded when it is used.
 DIRECTORIES = {"__init__", "registry"}

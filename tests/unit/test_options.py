@@ -10,9 +10,9 @@ import pytest
 from headrace.errors import NotFoundError, OptionError
 from headrace.feeds.limits import Limits
 from headrace.feeds.queue_positions import RowStart, check_positions
-from headrace.spark.option_checks import check_options
-from headrace.spark.option_values import names
-from headrace.spark.options import (
+from headrace.formats.option_checks import check_options
+from headrace.formats.option_kinds import names
+from headrace.formats.options import (
     HEADRACE_OPTIONS,
     TABLESTORE_OPTIONS,
     YT_OPTIONS,

@@ -14,8 +14,8 @@ import pytest
 import headrace
 from headrace import Output
 from headrace.errors import OptionError, SchemaError
+from headrace.formats.options import HEADRACE_OPTIONS, YT_OPTIONS, Settings
 from headrace.ports import Append, Store, Write
-from headrace.spark.options import HEADRACE_OPTIONS, YT_OPTIONS, Settings
 from headrace.spark.outputs import QueueTarget, TableTarget, Target, rows_per_write, stage
 from headrace.tables.changes import RowChange
 

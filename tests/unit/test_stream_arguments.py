@@ -10,8 +10,8 @@ import pytest
 
 import headrace
 from headrace.errors import OptionError
-from headrace.spark.option_checks import SPARKS_OWN, check_options, checked_by_spark, option_texts, options_for
-from headrace.spark.options import BATCH_READ, OPTIONS_OF, SINK, SOURCE
+from headrace.formats.option_checks import SPARKS_OWN, check_options, checked_by_spark, option_texts, options_for
+from headrace.formats.options import BATCH_READ, OPTIONS_OF, SINK, SOURCE
 from headrace.spark.sources import HeadraceDataSource
 from headrace.spark.stream_arguments import checked_trigger
 

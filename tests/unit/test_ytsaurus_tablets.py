@@ -16,10 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.endpoints.ytsaurus.commands import COMMANDS, Answer, Parameters
+from headrace.endpoints.ytsaurus.dispatcher import execute
 from headrace.endpoints.ytsaurus.formats import JSON
-from headrace.endpoints.ytsaurus.mutations import execute
-from headrace.endpoints.ytsaurus.row_locks import NO_HASHES, Locked, RowLocks
-from headrace.endpoints.ytsaurus.table_layout import SortedLayout
+from headrace.endpoints.ytsaurus.tables.layout import SortedLayout
+from headrace.endpoints.ytsaurus.tables.row_locks import NO_HASHES, Locked, RowLocks
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.snapshot import SnapshotDatabase
 from headrace.stores.embedded.tables.table import EmbeddedTable

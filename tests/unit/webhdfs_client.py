@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from headrace.checkpoints.server import CheckpointServer
+from headrace.checkpoint_server.server import CheckpointServer
 
 
 @dataclass

@@ -42,8 +42,13 @@ class Application(ABC):
     limits: Limits = Limits()
 
     @abstractmethod
-    def close(self) -> None:
-        """Wait for requests in threads, and release all resources. Called in a thread of its own."""
+    def close(self, seconds: float | None = None) -> None:
+        """Wait for the requests that run in threads, and release all resources. Called in a thread of its own.
+
+        Args:
+            seconds: the longest wait; after it, the resources of unfinished requests are not released. None waits
+                without a limit.
+        """
 
     @abstractmethod
     async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:

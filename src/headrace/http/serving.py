@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -76,12 +77,13 @@ class ServingThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop serving; requests that are at work are ended first."""
+        """Stop serving. Running requests have `Limits.stop_seconds` to end."""
+        end = time.monotonic() + self._server.limits.stop_seconds
         self._server.should_exit = True
         self._thread.join(self._server.limits.stop_seconds)
         self._listener.close()
-        # At the end of Python the loop's thread could no longer do it.
-        self._application.close()
+        # The event loop cannot start a thread for this while Python exits.
+        self._application.close(max(0.0, end - time.monotonic()))
 
     def forget(self) -> None:
         """Close the sockets that a forked child inherited; its parent goes on with them."""

@@ -13,14 +13,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.checkpoints.locations import ANY_VALID, SERVICE, StoreLocation, checkpoint_text, parse_location
-from headrace.checkpoints.server import LOOPBACK, CheckpointServer, serve
-from headrace.checkpoints.tokens import CLIENT_ID
-from headrace.checkpoints.tokens import PATH as TOKEN_PATH
+from headrace.checkpoint_server.locations import ANY_VALID, SERVICE, StoreLocation, checkpoint_text, parse_location
+from headrace.checkpoint_server.server import LOOPBACK, CheckpointServer, serve
+from headrace.checkpoint_server.tokens import CLIENT_ID
+from headrace.checkpoint_server.tokens import PATH as TOKEN_PATH
 from headrace.errors import HeadraceError, OptionError
+from headrace.formats.store_options import configured_proxy, is_cluster, proxy_url
 from headrace.ports import Store
 from headrace.spark.checkpoint import clear_unfinished_start, is_connect
-from headrace.spark.store_options import configured_proxy, is_cluster, proxy_url
 from headrace.stores.registry import open as open_store
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from headrace.types import can_hold, type_name
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headrace.spark.options import Settings
+    from headrace.formats.options import Settings
 
 ROWS_PER_WRITE = "spark.yt.write.dynBatchSize"
 _DEFAULT_ROWS_PER_WRITE = 50_000

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import LongType, StructField, StructType
 
-from headrace.checkpoints.locations import checkpoint_text
+from headrace.checkpoint_server.locations import checkpoint_text
 from headrace.errors import OptionError
+from headrace.formats.option_checks import check_options, option_texts
+from headrace.formats.options import OPTIONS_OF, SINK, Location, Settings, locate
 from headrace.ports import Queue, Staged
 from headrace.spark.checkpoint import batch_content, clear_unfinished_start, query_id, queue_progress
 from headrace.spark.checkpoint_location import refused_places, sink_checkpoint
-from headrace.spark.option_checks import check_options, option_texts
-from headrace.spark.options import OPTIONS_OF, SINK, Location, Settings, locate
 from headrace.spark.outputs import ROWS_PER_WRITE, Output, Target, rows_per_write, stage
 from headrace.spark.stream_arguments import checked_trigger, format_name, output_mode, triggered
 from headrace.spark.workers import settle

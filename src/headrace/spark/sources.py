@@ -15,8 +15,8 @@ from pyspark.sql.datasource import DataSourceWriter as BatchWriter
 
 from headrace.cached import cached_property
 from headrace.errors import OptionError, SchemaError, UnsupportedError
-from headrace.spark.option_checks import checked_by_spark
-from headrace.spark.options import (
+from headrace.formats.option_checks import checked_by_spark
+from headrace.formats.options import (
     HEADRACE_OPTIONS,
     TABLESTORE_OPTIONS,
     Location,

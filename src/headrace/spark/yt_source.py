@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from headrace.errors import UnsupportedError
-from headrace.spark.options import YT_OPTIONS, Settings
+from headrace.formats.options import YT_OPTIONS, Settings
 from headrace.spark.sources import QueueDataSource, nullable, splits
 from headrace.tables.changes import RowChange
 from headrace.tables.conditions import KeyRange

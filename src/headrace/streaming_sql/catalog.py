@@ -43,7 +43,7 @@ class TableDefinition:
         options = resolved(overlaid(self.options, over or {}), f"table {self.name}")
         if not is_headrace(self.provider):
             return options
-        from headrace.spark.options import with_default_store
+        from headrace.formats.options import with_default_store
 
         # The processes in which Spark asks a data source have the environment that Spark was started with.
         return with_default_store(self.provider, options)

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.errors import SqlError
+from headrace.formats.options import SINK
 from headrace.spark.checkpoint import clear_unfinished_start
 from headrace.spark.checkpoint_location import checkpoint as spark_checkpoint
 from headrace.spark.checkpoint_location import refused_places
-from headrace.spark.options import SINK
 from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition, overlaid
 from headrace.streaming_sql.format_options import check_given, options_for_use
