@@ -10,13 +10,14 @@ import headrace
 SOURCE = Path(headrace.__file__).parent
 # What each room imports besides itself. A room is a folder of one subject, or a module beside the folders.
 VALUES = {"errors", "cached", "option_names", "failpoints", "types", "tables", "tunnels", "queues"}
-BELOW_STORES = VALUES | {"ports", "rows", "sqlite", "wire"}
+BELOW_STORES = VALUES | {"ports", "retries", "rows", "sqlite", "wire"}
 GROUND = BELOW_STORES | {"workers"}
 ALLOWED = {
     "errors": set(),
     "cached": set(),
     "failpoints": set(),
     "option_names": {"errors"},
+    "retries": set(),
     "types": {"errors"},
     "tables": {"errors", "cached", "types"},
     "tunnels": {"errors", "types", "tables"},

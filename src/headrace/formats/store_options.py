@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import OptionError
-from headrace.stores.registry import TABLESTORE, YTSAURUS, scheme_of
+from headrace.stores.registry import find_opening, scheme_of
 
 if TYPE_CHECKING:
     from headrace.formats.options import Settings
@@ -28,12 +28,14 @@ _MOST_ROWS, _MOST_BYTES = 200, 4 << 20
 
 def is_instance(url: str) -> bool:
     """Tell whether a store's address is that of an instance, which takes an access key."""
-    return scheme_of(url) in TABLESTORE.schemes
+    opening = find_opening(url)
+    return opening is not None and "access_key_id" in opening.options
 
 
 def is_cluster(url: str) -> bool:
     """Tell whether a store's address is that of a YTsaurus cluster, which takes a token."""
-    return scheme_of(url) in YTSAURUS.schemes
+    opening = find_opening(url)
+    return opening is not None and "token" in opening.options
 
 
 def proxy_url(proxy: str) -> str:
@@ -81,7 +83,7 @@ def with_access_key(provider: str, given: Mapping[str, str]) -> dict[str, str]:
         options["token"] = token
     names = [name.lower() for name in _ACCESS_KEY.get(provider.lower(), ())]
     address = options.get("endpoint" if provider.lower() == "tablestore" else "store") or ""
-    wanted = scheme_of(address) in ("http", "https", *TABLESTORE.schemes)
+    wanted = scheme_of(address) in ("http", "https") or is_instance(address)
     if names and wanted and not any(options.get(name) for name in names[:2]):
         for name, variable in zip(names, _ENVIRONMENT, strict=True):
             if os.environ.get(variable):

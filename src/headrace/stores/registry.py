@@ -86,10 +86,10 @@ def opening_of(url: str | os.PathLike[str]) -> Opening:
         OptionError: the scheme is unknown.
         UnsupportedError: this version does not have this kind of store.
     """
+    opening = find_opening(url)
+    if opening is not None:
+        return opening
     scheme = scheme_of(url)
-    for opening in OPENINGS:
-        if opening.takes_paths if scheme is None else scheme in opening.schemes:
-            return opening
     if scheme in _LATER_SCHEMES:
         raise UnsupportedError(
             "this version does not have this kind of store",
@@ -104,6 +104,12 @@ def opening_of(url: str | os.PathLike[str]) -> Opening:
         valid=_VALID_ADDRESSES,
         remedy=", ".join(filter(None, remedies)) or _OTHER_SCHEMES.get(str(scheme), _HOW_TO_NAME_A_STORE),
     )
+
+
+def find_opening(url: str | os.PathLike[str]) -> Opening | None:
+    """Return how the store of a path or URL is opened; None if no store has such addresses."""
+    scheme = scheme_of(url)
+    return next((each for each in OPENINGS if (each.takes_paths if scheme is None else scheme in each.schemes)), None)
 
 
 def _check_address(url: object) -> None:
