@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from headrace.spark.checkpoint_location import checkpoint
     from headrace.spark.listener import LagListener, lag_of
     from headrace.spark.outputs import Output
-    from headrace.spark.publication import write_stream
     from headrace.spark.session import session
     from headrace.spark.sources import HeadraceDataSource, TablestoreDataSource
+    from headrace.spark.write_stream import write_stream
     from headrace.spark.yt_source import YtDataSource
     from headrace.stores.registry import open
     from headrace.streaming_sql.session import StreamingSql, sql
@@ -43,7 +43,7 @@ _HOMES = {
     "open": "headrace.stores.registry",
     "session": "headrace.spark.session",
     "sql": "headrace.streaming_sql.session",
-    "write_stream": "headrace.spark.publication",
+    "write_stream": "headrace.spark.write_stream",
 }
 
 __all__ = [

@@ -32,8 +32,9 @@ ALLOWED = {
     # The base of servers knows errors only.
     "http": {"errors"},
     "checkpoint_server": GROUND | {"http"},
+    "sinks": {"errors", "types", "tables", "queues", "ports", "rows"},
     "formats": GROUND | {"feeds", "registry"},
-    "spark": GROUND | {"feeds", "formats", "checkpoint_server", "registry"},
+    "spark": GROUND | {"feeds", "sinks", "formats", "checkpoint_server", "registry"},
     "streaming_sql": GROUND | {"checkpoint_server", "feeds", "formats", "spark", "registry"},
     # The embedded store behind another's protocol.
     "endpoints": GROUND | {"registry", "stores", "http"},

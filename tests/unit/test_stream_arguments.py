@@ -37,6 +37,7 @@ from headrace.spark.stream_arguments import checked_trigger
         ({"options": {"keyColumns": ","}}, "option keyColumns cannot be read"),
         ({"row_change": 5}, "valid: put, update, delete"),
         ({"key": 5}, "key spreads rows over the partitions of a queue"),
+        ({"table": None, "outputs": [headrace.Output(table="t")] * 2}, "outputs have a table twice; received: 't'"),
         ({"format": "yt"}, "unknown option of write_stream with format yt; received: 'table'"),
         ({"trigger": {"availableNow": True, "once": True}}, "a trigger has one entry"),
     ],

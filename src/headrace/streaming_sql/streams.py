@@ -238,7 +238,7 @@ class Streams:
 def _into_store(
     frame: DataFrame, provider: str, options: Mapping[str, str], name: str, stream: StreamOptions
 ) -> StreamingQuery:
-    from headrace.spark.publication import write_stream
+    from headrace.spark.write_stream import write_stream
 
     return write_stream(
         frame,

@@ -1,6 +1,7 @@
-"""Tables and queues as sinks of Spark: tasks stage Arrow batches in the store, the driver publishes them at once.
+"""Native sinks of Spark: `df.writeStream.format(…)` in append mode, and batch writes with `df.write.format(…)`.
 
-A stream writer is made anew for each batch, so nothing is kept between batches but the marker in the store.
+Both bind Spark's writer interfaces to `headrace.sinks.batch_writer`. Spark creates a new stream writer for each batch,
+so a writer keeps no state: the marker of the last batch is in the store.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from headrace.errors import PublicationError
-from headrace.ports import Advance, Queue, Staged, Store
+from headrace.ports import Queue, Staged, Store
+from headrace.sinks.batch_writer import BatchWriter
+from headrace.sinks.targets import QueueTarget, TableTarget, Target
 from headrace.spark.checkpoint import BATCH_ID, QUERY_ID, batch_content, queue_progress
-from headrace.spark.outputs import ROWS_PER_WRITE, QueueTarget, TableTarget, Target, rows_per_write, stage
-from headrace.spark.workers import settle
+from headrace.spark.garbage_collection import freeze_loaded_modules
+from headrace.spark.outputs import ROWS_PER_WRITE, rows_per_write
 from headrace.tables.changes import RowChange
 
 if TYPE_CHECKING:
@@ -28,8 +31,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class StagedRows(WriterCommitMessage):
-    """What one task staged, for which batch of which job."""
+class StagedByTask(WriterCommitMessage):
+    """The receipts of one task, for one batch of a job."""
 
     job: str
     batch: int
@@ -37,7 +40,7 @@ class StagedRows(WriterCommitMessage):
 
 
 def streaming_batch() -> tuple[str, int]:
-    """Return the query id and batch id that the current task works for.
+    """Return the query id and the batch id of the current task.
 
     Raises:
         PublicationError: the task does not belong to a streaming query.
@@ -53,13 +56,13 @@ def _task_property(name: str) -> str | None:
     return context.getLocalProperty(name) if context else None
 
 
-def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
-    # Spark gives None for a task that failed.
-    return [message for message in messages if isinstance(message, StagedRows)]
+def _staged_by_tasks(messages: Sequence[WriterCommitMessage | None]) -> list[StagedByTask]:
+    # Spark passes None for a failed task.
+    return [message for message in messages if isinstance(message, StagedByTask)]
 
 
-class _Writer:
-    """Finds and checks the target where Spark plans the write; tasks and commits get copies."""
+class _NativeSink:
+    """A writer for one target, which the constructor finds and checks while Spark plans the write."""
 
     def __init__(self, source: _StoreDataSource, schema: StructType, *, overwrite: bool = False) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -75,59 +78,48 @@ class _Writer:
                 self._target = TableTarget(sink.name, change, source.location.columns)
             self._target.check(store, to_arrow_schema(schema, timezone="UTC"))
 
-    def _stage(self, job: str, batch: int, rows: Iterator[pa.RecordBatch]) -> StagedRows:
-        most_rows = rows_per_write(self._source.name(), self._source.settings, _task_property(ROWS_PER_WRITE))
+    def _batch_writer(self, store: Store, job: str) -> BatchWriter:
+        return BatchWriter(store, job, [self._target])
+
+    def _stage(self, job: str, batch: int, rows: Iterator[pa.RecordBatch]) -> StagedByTask:
+        limit = rows_per_write(self._source.name(), self._source.settings, _task_property(ROWS_PER_WRITE))
         with self._source.open_store() as store:
-            publisher = store.publisher(job, self._target.name)
-            staged = stage(store, self._target, publisher, batch, rows, most_rows)
-        settle()
-        return StagedRows(job, batch, staged)
+            staged = self._batch_writer(store, job).stage(batch, self._target, rows, limit)
+        freeze_loaded_modules()
+        return StagedByTask(job, batch, staged)
 
-    def _publish(
-        self,
-        store: Store,
-        messages: Sequence[StagedRows],
-        *,
-        advances: Sequence[Advance] = (),
-        content: str = "",
-        last: bool = False,
-    ) -> None:
-        job, batch = messages[0].job, messages[0].batch
-        write = self._target.write(receipt for message in messages for receipt in message.staged)
-        publisher = store.publisher(job, self._target.name)
-        publisher.publish(batch, [write], advances=advances, content=content, last=last)
-
-    def _discard(self, messages: Sequence[StagedRows]) -> None:
+    def _discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         with self._source.open_store() as store:
-            for message in messages:
-                store.publisher(message.job, self._target.name).discard(message.batch, message.staged)
+            for task in _staged_by_tasks(messages):
+                self._batch_writer(store, task.job).discard(task.batch, task.staged)
 
 
-class StreamSinkWriter(_Writer, DataSourceStreamArrowWriter):
-    """Native append: each micro-batch is published once, under the query's id."""
+class StreamSink(_NativeSink, DataSourceStreamArrowWriter):
+    """Append mode: publishes each batch once, with the query's id as the job."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._stage(*streaming_batch(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        staged = _staged(messages)
-        if not staged:
+        tasks = _staged_by_tasks(messages)
+        if not tasks:
             return
+        job, batch = tasks[0].job, tasks[0].batch
         checkpoint = self._source.options.get("checkpointlocation", "")
         with self._source.open_store() as store:
-            self._publish(
-                store,
-                staged,
+            self._batch_writer(store, job).publish(
+                batch,
+                [[receipt for task in tasks for receipt in task.staged]],
                 advances=queue_progress(checkpoint, batchId, store.id, store=store) if checkpoint else (),
                 content=batch_content(checkpoint, batchId, store=store) if checkpoint else "",
             )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self._discard(_staged(messages))
+        self._discard(messages)
 
 
-class BatchSinkWriter(_Writer, DataSourceArrowWriter):
-    """A batch write: all of its rows become visible at once. Overwrite replaces what the table or queue holds."""
+class BatchSink(_NativeSink, DataSourceArrowWriter):
+    """A batch write: publishes all rows as the only batch of a job. ``overwrite`` replaces the existing rows."""
 
     def __init__(self, source: _StoreDataSource, schema: StructType, *, overwrite: bool) -> None:
         super().__init__(source, schema, overwrite=overwrite)
@@ -137,9 +129,10 @@ class BatchSinkWriter(_Writer, DataSourceArrowWriter):
         return self._stage(self._job, 0, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        # Without any task there is no message, and an overwrite with nothing is still an overwrite.
+        # Without messages too: an overwrite without rows deletes the existing rows.
+        staged = [receipt for task in _staged_by_tasks(messages) for receipt in task.staged]
         with self._source.open_store() as store:
-            self._publish(store, _staged(messages) or [StagedRows(self._job, 0, [])], last=True)
+            self._batch_writer(store, self._job).publish(0, [staged], last=True)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._discard(_staged(messages))
+        self._discard(messages)

@@ -1,9 +1,7 @@
-"""`write_stream`: any streaming query, in any output mode, into tables and queues of a store, exactly once.
+"""`write_stream`: writes a streaming query, in any output mode, into tables and queues of a store, exactly once.
 
-Spark's Python sinks take append mode only, so this goes through ``foreachBatch``: the batch's tasks stage their
-rows in the store, and the driver publishes them in one transaction with the marker (job, batch id) and with the
-progress of the consumers whose queues the batch read. A batch that runs again, after whatever crash, finds the
-marker and changes nothing.
+Spark's Python sinks accept append mode only, so `write_stream` uses ``foreachBatch``. For each batch, the tasks stage
+their rows and the driver publishes them, see `headrace.sinks.batch_writer`.
 """
 
 from __future__ import annotations
@@ -21,11 +19,13 @@ from headrace.errors import OptionError
 from headrace.formats.option_checks import check_options, option_texts
 from headrace.formats.options import OPTIONS_OF, SINK, Location, Settings, locate
 from headrace.ports import Queue, Staged
+from headrace.sinks.batch_writer import BatchWriter
+from headrace.sinks.targets import Target
 from headrace.spark.checkpoint import batch_content, clear_unfinished_start, query_id, queue_progress
 from headrace.spark.checkpoint_location import refused_places, sink_checkpoint
-from headrace.spark.outputs import ROWS_PER_WRITE, Output, Target, rows_per_write, stage
+from headrace.spark.garbage_collection import freeze_loaded_modules
+from headrace.spark.outputs import ROWS_PER_WRITE, Output, rows_per_write
 from headrace.spark.stream_arguments import checked_trigger, format_name, output_mode, triggered
-from headrace.spark.workers import settle
 from headrace.stores.registry import open as open_store
 from headrace.tables.changes import RowChange
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-# Not a text: parsing one is a trip to the JVM in every batch.
+# A schema given as text would cost a call to the JVM in each batch.
 _RECEIPT = StructType([StructField("id", LongType()), StructField("rows", LongType())])
 
 
 @dataclass(frozen=True)
 class StreamWriter:
-    """A stream that is ready to start; `start` starts it."""
+    """A stream that `start` starts. `write_stream` creates it."""
 
     df: DataFrame
     store_url: str
@@ -55,10 +55,10 @@ class StreamWriter:
     columns: pa.Schema | None = None
 
     def trigger(self, **options: Any) -> StreamWriter:
-        """Return the same stream with a trigger: ``processingTime="5 seconds"`` or ``availableNow=True``.
+        """Return the stream with another trigger: ``processingTime="5 seconds"`` or ``availableNow=True``.
 
         Raises:
-            OptionError: Spark knows no such trigger, or not exactly one is given.
+            OptionError: the trigger is unknown, or the number of triggers is not one.
         """
         return replace(self, trigger_options=checked_trigger(options))
 
@@ -66,16 +66,16 @@ class StreamWriter:
         """Check the columns of each output against its table or queue, and start the query.
 
         Raises:
-            NotFoundError: no such store, table or queue.
+            NotFoundError: the store, a table or a queue does not exist.
             SchemaError: the columns do not fit.
-            OptionError: Spark cannot write the checkpoint, or read the trigger.
+            OptionError: Spark cannot write the checkpoint, or does not accept the trigger.
         """
         complete = self.mode == "complete"
         targets = [output.target(complete=complete, columns=self.columns) for output in self.outputs]
         with open_store(self.store_url, **self.store_options) as store:
             for output, target in zip(self.outputs, targets, strict=True):
                 target.check(store, _columns(self.df, output))
-            # Absolute: the tasks may have another working directory.
+            # The absolute URL: tasks may have another working directory.
             url = store.url
         checkpoint = sink_checkpoint(self.checkpoint, url, self.store_options, self.df.sparkSession)
         clear_unfinished_start(checkpoint)
@@ -89,52 +89,52 @@ class StreamWriter:
             return stream.foreachBatch(self._publish_batch(url, targets, checkpoint)).start()
 
     def _publish_batch(self, url: str, targets: Sequence[Target], checkpoint: str) -> Callable[[DataFrame, int], None]:
-        outputs, most_rows = self.outputs, self.rows_per_write
+        """Return the function that stages and publishes one batch."""
+        outputs, limit = self.outputs, self.rows_per_write
         options = dict(self.store_options)
-        sink = "+".join(sorted(target.name for target in targets))
         job: str | None = None
 
         def publish_batch(batch_df: DataFrame, batch: int) -> None:
             nonlocal job
             spark = batch_df.sparkSession
 
-            def staged(rows: DataFrame, target: Target) -> list[Staged]:
+            def stage_output(rows: DataFrame, target: Target) -> list[Staged]:
                 names = rows.columns
 
-                def stage_rows(numbered: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+                def stage_in_task(renamed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                     import pyarrow as pa
 
-                    given = (pa.RecordBatch.from_arrays(part.columns, names=names) for part in numbered)
+                    columns = (pa.RecordBatch.from_arrays(part.columns, names=names) for part in renamed)
                     with open_store(url, **options) as store:
-                        receipts = stage(store, target, store.publisher(current, sink), batch, given, most_rows)
-                    settle()
-                    ids, counts = [receipt.id for receipt in receipts], [receipt.rows for receipt in receipts]
+                        staged = BatchWriter(store, current, targets).stage(batch, target, columns, limit)
+                    freeze_loaded_modules()
+                    ids, counts = [receipt.id for receipt in staged], [receipt.rows for receipt in staged]
                     yield pa.RecordBatch.from_arrays(
                         [pa.array(ids, pa.int64()), pa.array(counts, pa.int64())], ["id", "rows"]
                     )
 
-                # PySpark reads the names of the columns here as paths, with dots and back-ticks.
-                numbered = rows.toDF(*(f"c{place}" for place in range(len(names))))
-                receipts = numbered.mapInArrow(stage_rows, _RECEIPT).collect()
+                # mapInArrow parses column names as paths, with dots and back-ticks.
+                renamed = rows.toDF(*(f"c{index}" for index in range(len(names))))
+                receipts = renamed.mapInArrow(stage_in_task, _RECEIPT).collect()
                 return [Staged(receipt.id, receipt.rows) for receipt in receipts]
 
             with open_store(url, **options) as store:
                 job = current = job or query_id(spark, checkpoint, store)
-                publisher = store.publisher(current, sink)
+                writer = BatchWriter(store, current, targets)
                 try:
-                    with _computed_once(batch_df, len(outputs)) as given:
-                        writes = [
-                            target.write(staged(output.rows(given), target))
+                    with _computed_once(batch_df, len(outputs)) as rows:
+                        staged = [
+                            stage_output(output.rows(rows), target)
                             for output, target in zip(outputs, targets, strict=True)
                         ]
-                    publisher.publish(
+                    writer.publish(
                         batch,
-                        writes,
+                        staged,
                         advances=queue_progress(checkpoint, batch, store.id, spark, store=store),
                         content=batch_content(checkpoint, batch, spark, store=store),
                     )
                 except Exception:
-                    publisher.discard(batch)
+                    writer.discard(batch)
                     raise
 
         return publish_batch
@@ -142,7 +142,7 @@ class StreamWriter:
 
 @contextmanager
 def _computed_once(batch: DataFrame, uses: int) -> Iterator[DataFrame]:
-    """Keep a batch's rows while they are used more than once."""
+    """Persist the rows of a batch while several outputs use them."""
     if uses == 1:
         yield batch
         return
@@ -154,12 +154,12 @@ def _computed_once(batch: DataFrame, uses: int) -> Iterator[DataFrame]:
 
 
 def _columns(df: DataFrame, output: Output) -> pa.Schema:
-    """Return the columns that an output will have."""
+    """Return the columns of an output's rows."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     if output.select is None:
         return to_arrow_schema(df.schema, timezone="UTC")
-    # What selects from a batch need not work on a stream.
+    # `select` may use operations that a streaming DataFrame does not have.
     return to_arrow_schema(output.rows(df.sparkSession.createDataFrame([], df.schema)).schema, timezone="UTC")
 
 
@@ -179,36 +179,37 @@ def write_stream(
     format: str = "headrace",
     options: Mapping[str, str] | None = None,
 ) -> StreamWriter:
-    """Write a streaming DataFrame into a table, a queue, or several of them, each batch at once and once.
+    """Write a streaming DataFrame into one or several tables and queues. Each batch is published atomically and once.
 
-    Where the DataFrame reads a queue of the same store by a consumer, the consumer stands at a batch's end from the
-    moment on when the batch's rows are visible.
+    If the DataFrame reads a queue of the same store with a consumer, the consumer's offset advances in the transaction
+    that publishes the batch.
 
     Args:
-        df: the query; its columns are matched to the table's or queue's by name. In rows for a queue, a column
-            ``$tablet_index`` says which partition each row goes to.
+        df: the query. Its columns are matched with the columns of the table or queue by name. In rows for a queue, a
+            column ``$tablet_index`` is the partition of the row.
         checkpoint: the checkpoint location: a directory, any URL that Spark can write, or ``headrace:///path`` for a
             directory in the sink's store; see docs/checkpoints.md, also for ``yt:///path``.
-        store: the store's path or URL; ``table`` or ``queue`` names the table or queue in it.
-        key: for a queue: the columns by whose values rows are spread over its partitions.
+        store: the store's path or URL. ``table`` or ``queue`` is a table or queue of this store.
+        key: only for a queue: the columns whose values choose the partition of a row.
         outputs: several tables and queues of the store, written in one transaction for each batch, instead of
-            ``table`` or ``queue``. Change them only where the last batch is complete: a batch that has to be
-            repeated counts as published for the same outputs only.
-        mode: ``append``, ``update`` or ``complete``. In complete mode each batch replaces a table's content; to a
-            queue, which is a log, it appends the whole result once more.
+            ``table`` or ``queue``. Change the outputs of a query only after its last batch is complete: a repeated
+            batch is recognized as published only if the outputs are the same.
+        mode: ``append``, ``update`` or ``complete``. In complete mode each batch replaces the content of a table. A
+            queue is a log: each batch appends the complete result to it.
         name: the query's name.
         row_change: ``put`` (default) replaces rows by key, ``update`` sets the cells that are not null, ``delete``
-            removes the rows of the given keys.
+            removes the rows with these keys.
         trigger: as for Spark's ``trigger``: ``{"processingTime": "5 seconds"}``, ``{"availableNow": True}``.
-        format: ``headrace``; or ``tablestore`` or ``yt`` to give store and table in that format's ``options``.
-        options: further options of the format, those that it has for writing streams.
+        format: ``headrace``; or ``tablestore`` or ``yt``, with store and table in the ``options`` of that format.
+        options: further options of the format for writing streams.
 
     Returns:
-        A `StreamWriter`; its ``start()`` gives Spark's ``StreamingQuery``.
+        A `StreamWriter`; its ``start()`` returns Spark's ``StreamingQuery``.
 
     Raises:
-        NotFoundError: no such store, table or queue.
-        OptionError: an option is missing, wrong, or unknown to the format; or the checkpoint is no place for one.
+        NotFoundError: the store, table or queue does not exist.
+        OptionError: an option is missing, invalid, or unknown to the format; ``outputs`` has a table twice; or the
+            checkpoint is not a valid location.
     """
     format, mode = format_name(format), output_mode(mode)
     place = checkpoint_text(checkpoint)
@@ -227,9 +228,10 @@ def write_stream(
         outputs = [_output(location, format, settings, key, row_change)]
     elif not outputs or location.table or location.queue or key is not None or row_change is not None:
         raise OptionError(
-            "outputs take the place of table, queue, key and row_change",
+            "outputs cannot be combined with table, queue, key or row_change, and must not be empty",
             remedy='write_stream(df, store=…, outputs=[headrace.Output(table="…"), headrace.Output(queue="…")])',
         )
+    _check_tables_once(outputs)
     return StreamWriter(
         df,
         location.store_url,
@@ -244,6 +246,19 @@ def write_stream(
     )
 
 
+def _check_tables_once(outputs: Sequence[Output]) -> None:
+    """Raise `OptionError` if two outputs write one table: the order of their changes would be undefined."""
+    tables = [output.table for output in outputs if output.table is not None]
+    repeated = sorted({table for table in tables if tables.count(table) > 1})
+    if repeated:
+        raise OptionError(
+            "outputs have a table twice",
+            received=", ".join(map(repr, repeated)),
+            valid="one output for each table",
+            remedy="combine the rows for a table in the select function of one output, for example with union",
+        )
+
+
 def _output(
     location: Location,
     provider: str,
@@ -251,12 +266,12 @@ def _output(
     key: str | Sequence[str] | None,
     row_change: str | RowChange | None,
 ) -> Output:
-    """Return the one output that a location names, with what arguments and options say about it."""
+    """Return the output for the table or queue of a location, with the key or row change of arguments and options."""
     if location.table and location.queue:
         raise OptionError(
-            "a stream with one output goes to a table or to a queue",
+            "a stream with one output writes either a table or a queue",
             received=f"table {location.table!r}, queue {location.queue!r}",
-            remedy="name both in outputs=[headrace.Output(table=…), headrace.Output(queue=…)]",
+            remedy="for both, use outputs=[headrace.Output(table=…), headrace.Output(queue=…)]",
         )
     with location.open_store() as store:
         sink = location.open(store)
