@@ -1,4 +1,4 @@
-"""The rules of the house: imports go down, and nobody but the opener knows a store's name."""
+"""The rules of the house: imports go down, and only the registry knows a store's name."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import headrace
 SOURCE = Path(headrace.__file__).parent
 # What each room imports besides itself. A room is a folder of one subject, or a module beside the folders.
 VALUES = {"errors", "cached", "option_names", "failpoints", "types", "tables", "tunnels", "queues"}
-BELOW_STORES = VALUES | {"ports", "rows", "sqlite", "wire"}
+BELOW_STORES = VALUES | {"ports", "retries", "rows", "sqlite", "wire"}
 GROUND = BELOW_STORES | {"workers"}
 ALLOWED = {
     "errors": set(),
     "cached": set(),
     "failpoints": set(),
     "option_names": {"errors"},
+    "retries": set(),
     "types": {"errors"},
     "tables": {"errors", "cached", "types"},
     "tunnels": {"errors", "types", "tables"},
@@ -32,18 +33,19 @@ ALLOWED = {
     "http": {"errors"},
     "checkpoint_server": GROUND | {"http"},
     "sinks": {"errors", "types", "tables", "queues", "ports", "rows"},
-    "formats": GROUND | {"feeds", "opening"},
-    "spark": GROUND | {"feeds", "sinks", "formats", "checkpoint_server", "opening"},
-    "streaming_sql": GROUND | {"checkpoint_server", "feeds", "formats", "spark", "opening"},
+    "formats": GROUND | {"feeds", "registry"},
+    "spark": GROUND | {"feeds", "sinks", "formats", "checkpoint_server", "registry"},
+    "streaming_sql": GROUND | {"checkpoint_server", "feeds", "formats", "spark", "registry"},
     # The embedded store behind another's protocol.
-    "endpoints": GROUND | {"opening", "stores", "http"},
-    "demo": GROUND | {"feeds", "formats", "spark", "opening", "streaming_sql", "cli"},
-    "cli": GROUND | {"feeds", "formats", "spark", "opening", "streaming_sql", "endpoints", "demo", "http"},
+    "endpoints": GROUND | {"registry", "stores", "http"},
+    "demo": GROUND | {"feeds", "formats", "spark", "registry", "streaming_sql", "cli"},
+    "cli": GROUND | {"feeds", "formats", "spark", "registry", "streaming_sql", "endpoints", "demo", "http"},
 }
 # They know every store, or every public name: each is loaded when it is used.
-DIRECTORIES = {"__init__", "opening"}
+DIRECTORIES = {"__init__", "registry"}
 # `Tunnel.consume` makes a worker, which reads tunnels through the port.
 UPWARDS = {("ports/tunnels.py", "workers")}
+REGISTRY = SOURCE / "stores" / "registry.py"
 # They look into the files of an embedded store on purpose: a check of its health, and a proof from outside.
 INSPECTORS = {"cli/store_checks.py", "demo/story.py"}
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -61,25 +63,27 @@ def imported(path: Path) -> set[str]:
 
 
 def room_of(path: Path) -> str:
-    """Return the folder or module beside the folders that a file belongs to."""
+    """Return the folder or module beside the folders that a file belongs to; the registry of stores is a room."""
+    if path == REGISTRY:
+        return "registry"
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 def forbidden(path: Path) -> list[str]:
     """Return the imports of a file that its room does not allow."""
     file, room = str(path.relative_to(SOURCE)), room_of(path)
-    own_store = "headrace.stores." + path.relative_to(SOURCE).parts[1] if room == "stores" else None
+    own_store = ".".join(("headrace", *path.relative_to(SOURCE).parts[:2]))
     if room in DIRECTORIES:
         return []
     found = []
     for name in imported(path):
-        target = name.split(".")[1]
-        if not (SOURCE / target).is_dir() and not (SOURCE / f"{target}.py").exists():
+        target = "registry" if name.startswith("headrace.stores.registry") else name.split(".")[1]
+        if target != "registry" and not (SOURCE / target).is_dir() and not (SOURCE / f"{target}.py").exists():
             continue
         if (file in INSPECTORS and target == "stores") or (file, target) in UPWARDS:
             continue
         if room == "stores" and target == "stores":
-            allowed = name == "headrace.stores" or (own_store is not None and name.startswith(own_store))
+            allowed = name == "headrace.stores" or name.startswith(("headrace.stores.opening", own_store))
         else:
             allowed = target == room or target in ALLOWED[room]
         if not allowed:

@@ -124,12 +124,6 @@ class TablestoreTable(Table):
 
     # -- what the service does itself, and what it does not ---------------------------------------------
 
-    def split(self, partition: int | None = None, at: Mapping[str, KeyValue] | None = None) -> tuple[int, int]:
-        raise UnsupportedError("Tablestore splits the partitions of a table itself")
-
-    def merge(self, left: int, right: int) -> int:
-        raise UnsupportedError("Tablestore merges the partitions of a table itself")
-
     def add_columns(self, columns: Mapping[str, str | pa.DataType]) -> None:
         raise UnsupportedError(
             "rows of Tablestore have any columns, so none are added to a table",
