@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.endpoints.tablestore.filters import (
+from headrace.endpoints.tablestore.rows.filters import (
     Combination,
     Combinator,
     Comparator,
@@ -23,7 +23,7 @@ from headrace.endpoints.tablestore.filters import (
     paginated,
     parse_filter,
 )
-from headrace.endpoints.tablestore.schema import ARROW_TYPES, CellType, cell_type
+from headrace.endpoints.tablestore.rows.layout import ARROW_TYPES, CellType, cell_type
 from headrace.tables.conditions import Predicate
 from headrace.wire.plainbuffer.rows import encode_value
 from headrace.wire.plainbuffer.values import Value

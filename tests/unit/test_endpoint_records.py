@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headrace.endpoints.tablestore import tables_api
 from headrace.endpoints.tablestore.instances import Instance
+from headrace.endpoints.tablestore.tables import table_operations
 from headrace.wire.plainbuffer.rows import decode_row
 from headrace.wire.plainbuffer.values import Cell, CellOp
 from headrace.wire.tablestore import table_pb2
@@ -152,7 +152,7 @@ def test_records_have_the_values_before_the_change_where_the_stream_keeps_them(s
     request = table_pb2.CreateTableRequest(
         table_meta=meta, reserved_throughput={"capacity_unit": {}}, table_options={"max_versions": 1}, stream_spec=spec
     )
-    tables_api.create_table(service.instance, request)
+    table_operations.create_table(service.instance, request)
     table = service.store.table("T")
     table.add_columns({"text": "string", "number": "double"})
     tunnel = service.create("Stream")

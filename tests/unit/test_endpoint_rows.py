@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 
-from headrace.endpoints.tablestore import batch_api, settings
-from headrace.endpoints.tablestore.batch_api import batch_write_row, bulk_import
 from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.range_api import get_range
-from headrace.endpoints.tablestore.rows_api import delete_row, get_row, put_row, update_row
-from headrace.endpoints.tablestore.tables_api import (
+from headrace.endpoints.tablestore.rows.batches import batch_write_row, bulk_import
+from headrace.endpoints.tablestore.rows.ranges import get_range
+from headrace.endpoints.tablestore.rows.single_rows import delete_row, get_row, put_row, update_row
+from headrace.endpoints.tablestore.tables import settings
+from headrace.endpoints.tablestore.tables.table_operations import (
     compute_split_points_by_size,
     create_table,
     delete_table,
@@ -310,7 +310,7 @@ def test_rows_that_are_alike_become_what_they_become_one_by_one(
         written = []
         began = int(time.time()) - 100
         for many in (1, 1000):
-            patch.setattr(batch_api, "_MANY", many)
+            patch.setattr(batches, "_MANY", many)
             instance = Instance("shop", Path(directory) / f"{many}")
             create(instance)
             errors = []

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.endpoints.tablestore.keys import range_of
-from headrace.endpoints.tablestore.reading import Selection, select
-from headrace.endpoints.tablestore.schema import (
+from headrace.endpoints.tablestore.rows.keys import range_of
+from headrace.endpoints.tablestore.rows.layout import (
     HIDDEN_COLUMNS,
     CellType,
     Held,
@@ -22,6 +21,7 @@ from headrace.endpoints.tablestore.schema import (
     states_of,
     whole_row,
 )
+from headrace.endpoints.tablestore.rows.reading import Selection, select
 from headrace.errors import UnsupportedError
 from headrace.tables.conditions import KeyRange
 from headrace.tables.schema import TableSchema

@@ -10,15 +10,21 @@ from typing import Any
 
 import pytest
 
-from headrace.endpoints.tablestore import tables_api, tunnels_api
-from headrace.endpoints.tablestore.batch_api import batch_write_row
 from headrace.endpoints.tablestore.errors import service_error
 from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.range_api import get_range
-from headrace.endpoints.tablestore.rows_api import get_row, put_row
-from headrace.endpoints.tablestore.settings import TableSettings
-from headrace.endpoints.tablestore.stream_bounds import STREAM_BOUNDS_TABLE
-from headrace.endpoints.tablestore.tables_api import create_table, delete_table, describe_table, update_table
+from headrace.endpoints.tablestore.rows.batches import batch_write_row
+from headrace.endpoints.tablestore.rows.ranges import get_range
+from headrace.endpoints.tablestore.rows.single_rows import get_row, put_row
+from headrace.endpoints.tablestore.tables import table_operations
+from headrace.endpoints.tablestore.tables.settings import TableSettings
+from headrace.endpoints.tablestore.tables.table_operations import (
+    create_table,
+    delete_table,
+    describe_table,
+    update_table,
+)
+from headrace.endpoints.tablestore.tunnels import tunnel_operations
+from headrace.endpoints.tablestore.tunnels.stream_bounds import STREAM_BOUNDS_TABLE
 from headrace.stores.embedded.tables import EmbeddedTable
 from headrace.wire.plainbuffer.rows import encode_row
 from headrace.wire.plainbuffer.values import Cell, Marker, Row
@@ -51,7 +57,7 @@ def drop(instance: Instance, name: str = "t") -> None:
 
 def create_tunnel(instance: Instance, **config: Any) -> str:
     tunnel = tunnel_pb2.Tunnel(table_name="t", tunnel_name="tunnel", tunnel_type="Stream", stream_tunnel_config=config)
-    return tunnels_api.create_tunnel(instance, tunnel_pb2.CreateTunnelRequest(tunnel=tunnel)).tunnel_id
+    return tunnel_operations.create_tunnel(instance, tunnel_pb2.CreateTunnelRequest(tunnel=tunnel)).tunnel_id
 
 
 def at_once(*calls: Callable[[], Any]) -> list[str]:
@@ -121,7 +127,7 @@ def test_a_table_is_made_once_and_dropped_once(instance: Instance) -> None:
 def test_there_are_not_too_many_tables_however_they_are_made(
     instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables_api, "MAX_TABLES", 3)
+    monkeypatch.setattr(table_operations, "MAX_TABLES", 3)
     codes = at_once(*(lambda name=f"t{number}": create(instance, name) for number in range(8)))
     assert sorted(codes) == [*["OK"] * 3, *["OTSQuotaExhausted"] * 5]
 

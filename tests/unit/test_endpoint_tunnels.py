@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from headrace.endpoints.tablestore import tables_api
-from headrace.endpoints.tablestore import tunnels_api as tunnels
 from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.stream_bounds import STREAM_BOUNDS_TABLE
+from headrace.endpoints.tablestore.tables import table_operations
+from headrace.endpoints.tablestore.tunnels import tunnel_operations as tunnels
+from headrace.endpoints.tablestore.tunnels.stream_bounds import STREAM_BOUNDS_TABLE
 from headrace.errors import NotFoundError
 from headrace.stores.embedded.tunnel import EmbeddedTunnel
 from headrace.tunnels.records import INITIAL_BATCH, BatchPlan
@@ -87,9 +87,9 @@ def test_a_tunnel_enables_the_stream_of_a_table_that_a_client_made(service: Serv
     request = table_pb2.CreateTableRequest(
         table_meta=meta, reserved_throughput={"capacity_unit": {}}, table_options={"max_versions": 1}
     )
-    tables_api.create_table(service.instance, request)
+    table_operations.create_table(service.instance, request)
     service.create()
-    described = tables_api.describe_table(service.instance, table_pb2.DescribeTableRequest(table_name="T"))
+    described = table_operations.describe_table(service.instance, table_pb2.DescribeTableRequest(table_name="T"))
     assert described.stream_details.enable_stream
     assert described.stream_details.stream_id == service.describe().tunnel.stream_id
 
@@ -243,7 +243,7 @@ def make_table(service: Service, hours: int = 1) -> Any:
         table_options={"max_versions": 1},
         stream_spec={"enable_stream": True, "expiration_time": hours},
     )
-    tables_api.create_table(service.instance, request)
+    table_operations.create_table(service.instance, request)
     return service.instance.table("T")
 
 
