@@ -310,7 +310,7 @@ def test_rows_that_are_alike_become_what_they_become_one_by_one(
         written = []
         began = int(time.time()) - 100
         for many in (1, 1000):
-            patch.setattr(batches, "_MANY", many)
+            patch.setattr("headrace.endpoints.tablestore.rows.batches._MANY", many)
             instance = Instance("shop", Path(directory) / f"{many}")
             create(instance)
             errors = []
