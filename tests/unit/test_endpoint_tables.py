@@ -80,7 +80,7 @@ def at_once(*calls: Callable[[], Any]) -> list[str]:
 # -- changes of tables ------------------------------------------------------------------------------------------
 
 
-def test_tables_that_are_changed_at_the_same_time_lose_no_change(instance: Instance) -> None:
+def test_concurrent_updates_of_a_table_lose_nothing(instance: Instance) -> None:
     stream = pb.StreamSpecification(enable_stream=True, expiration_time=24)
     wanted = [{"table_options": pb.TableOptions(time_to_live=3 * DAY)}, {"stream_spec": stream}]
     wanted.append({"table_options": pb.TableOptions(allow_update=False)})
@@ -95,7 +95,7 @@ def test_tables_that_are_changed_at_the_same_time_lose_no_change(instance: Insta
         assert described.stream_details.expiration_time == 24
 
 
-def test_the_first_tunnel_of_a_table_undoes_no_change_of_it(instance: Instance) -> None:
+def test_the_first_tunnel_of_a_table_keeps_concurrent_updates(instance: Instance) -> None:
     for _ in range(10):
         create(instance)
         request = pb.UpdateTableRequest(table_name="t", table_options=pb.TableOptions(time_to_live=3 * DAY))
@@ -106,7 +106,7 @@ def test_the_first_tunnel_of_a_table_undoes_no_change_of_it(instance: Instance) 
         drop(instance)
 
 
-def test_a_table_made_while_one_of_its_name_is_dropped_is_whole(instance: Instance) -> None:
+def test_a_table_created_while_its_predecessor_is_dropped_is_complete(instance: Instance) -> None:
     create(instance)
     for _ in range(20):
         dropped, made = at_once(lambda: drop(instance), lambda: create(instance))
@@ -118,21 +118,19 @@ def test_a_table_made_while_one_of_its_name_is_dropped_is_whole(instance: Instan
             create(instance)
 
 
-def test_a_table_is_made_once_and_dropped_once(instance: Instance) -> None:
+def test_a_table_is_created_once_and_dropped_once(instance: Instance) -> None:
     for _ in range(5):
         assert sorted(at_once(*[lambda: create(instance)] * 4)) == ["OK", *["OTSObjectAlreadyExist"] * 3]
         assert sorted(at_once(*[lambda: drop(instance)] * 4)) == ["OK", *["OTSObjectNotExist"] * 3]
 
 
-def test_there_are_not_too_many_tables_however_they_are_made(
-    instance: Instance, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_creations_respect_the_limit_of_tables(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_operations, "MAX_TABLES", 3)
     codes = at_once(*(lambda name=f"t{number}": create(instance, name) for number in range(8)))
     assert sorted(codes) == [*["OK"] * 3, *["OTSQuotaExhausted"] * 5]
 
 
-def test_a_table_that_was_dropped_gets_no_settings(instance: Instance) -> None:
+def test_a_dropped_table_gets_no_settings(instance: Instance) -> None:
     create(instance)
     instance.table("t")
     instance.store.drop_table("t")
@@ -142,7 +140,7 @@ def test_a_table_that_was_dropped_gets_no_settings(instance: Instance) -> None:
     assert instance.settings.get("t") == TableSettings()
 
 
-def test_nothing_stays_of_the_tunnels_of_a_table_that_is_dropped(instance: Instance) -> None:
+def test_dropping_a_table_deletes_its_tunnels(instance: Instance) -> None:
     create(instance)
     create_tunnel(instance, flag=tunnel_pb2.EARLIEST)
     bounds = instance.store.table(STREAM_BOUNDS_TABLE)
@@ -199,7 +197,7 @@ def scan(instance: Instance) -> None:
 @pytest.mark.parametrize("kind", [pb.INTEGER, pb.STRING])
 @pytest.mark.parametrize("method", ["add_columns", "transact", "put", "find", "page"])
 @pytest.mark.parametrize("call", [put, update, put_many, update_many, get, scan])
-def test_a_request_for_rows_whose_table_is_made_anew_may_be_sent_again(
+def test_a_request_during_the_recreation_of_its_table_can_be_retried(
     instance: Instance,
     monkeypatch: pytest.MonkeyPatch,
     call: Callable[[Instance], None],

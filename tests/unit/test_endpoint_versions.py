@@ -100,7 +100,7 @@ def newer(column: str, value: Any, *, latest_only: bool) -> bytes:
     return pb.Filter(type=pb.FT_SINGLE_COLUMN_VALUE, filter=comparison.SerializeToString()).SerializeToString()
 
 
-def test_a_table_keeps_as_many_versions_as_it_says(service: Service) -> None:
+def test_a_table_keeps_its_maximum_of_versions(service: Service) -> None:
     instance = service.instance
     described = table_operations.describe_table(instance, pb.DescribeTableRequest(table_name="T"))
     assert described.table_options.max_versions == 3
@@ -120,7 +120,7 @@ def test_a_table_keeps_as_many_versions_as_it_says(service: Service) -> None:
     assert read(instance, max_versions=2, filter=paged) == [("b", 0.5, 8), ("b", "x", 7)]
 
 
-def test_a_filter_looks_at_the_newest_version_or_at_all(service: Service) -> None:
+def test_a_filter_checks_the_newest_version_or_all_versions(service: Service) -> None:
     instance = service.instance
     put(instance, cell("a", 9, 1), cell("a", 5, 2))
     assert read(instance, max_versions=2, filter=newer("a", 7, latest_only=True)) is None
@@ -134,7 +134,7 @@ def test_a_filter_looks_at_the_newest_version_or_at_all(service: Service) -> Non
     update(instance, cell("b", 1, 1), condition=condition)
 
 
-def test_an_increment_makes_a_version(service: Service) -> None:
+def test_an_increment_creates_a_version(service: Service) -> None:
     instance = service.instance
     update(instance, cell("n", 5, 1))
     update(instance, Cell("n", 2, CellOp.INCREMENT))
@@ -143,7 +143,7 @@ def test_an_increment_makes_a_version(service: Service) -> None:
     assert [value for _, value, _ in found] == [7, 5]
 
 
-def test_versions_expire_each_by_its_own_timestamp(tmp_path: Path) -> None:
+def test_each_version_expires_by_its_own_timestamp(tmp_path: Path) -> None:
     instance = Instance("shop", tmp_path / "shop")
     create(instance, time_to_live=86400, deviation_cell_version_in_sec=2 * 86400)
     day = 86_400_000
@@ -152,7 +152,7 @@ def test_versions_expire_each_by_its_own_timestamp(tmp_path: Path) -> None:
     instance.store.close()
 
 
-def test_more_or_fewer_versions_from_now_on(service: Service) -> None:
+def test_a_new_maximum_of_versions_applies_to_later_writes(service: Service) -> None:
     instance = service.instance
 
     def allow(count: int) -> None:
@@ -173,7 +173,7 @@ def test_more_or_fewer_versions_from_now_on(service: Service) -> None:
 
 
 @pytest.mark.parametrize("columns", [{"k": "long", "a": "long"}, {"k": "long"}], ids=["own column", "key alone"])
-def test_a_table_that_headrace_made_can_keep_versions_later(service: Service, columns: dict[str, str]) -> None:
+def test_a_table_of_headrace_can_start_to_keep_versions(service: Service, columns: dict[str, str]) -> None:
     table_operations.delete_table(service.instance, pb.DeleteTableRequest(table_name="T"))
     service.table("T", columns, "k")
     options = pb.TableOptions(max_versions=2)
@@ -183,7 +183,7 @@ def test_a_table_that_headrace_made_can_keep_versions_later(service: Service, co
     assert read(service.instance, max_versions=2) == [("a", 2, 2), ("a", 1, 1)]
 
 
-def test_a_batch_of_alike_rows_keeps_versions(service: Service) -> None:
+def test_a_bulk_write_keeps_versions(service: Service) -> None:
     instance = service.instance
     for value in range(2):
         request = pb.BatchWriteRowRequest()
@@ -199,7 +199,7 @@ def test_a_batch_of_alike_rows_keeps_versions(service: Service) -> None:
     assert [each.value for each in decode_row(found).cells] == [1, 0]
 
 
-def test_what_headrace_itself_writes_is_the_newest_version(service: Service) -> None:
+def test_a_write_through_headrace_is_the_newest_version(service: Service) -> None:
     instance, table = service.instance, service.store.table("T")
     put(instance, cell("a", 1, 1), cell("a", 2, 2), cell("b", 1, 1), cell("b", 2, 2))
     update(instance, cell("a", 3, 3))

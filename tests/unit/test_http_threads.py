@@ -35,6 +35,7 @@ def test_a_cancelled_call_that_waits_is_not_made() -> None:
         second = asyncio.create_task(threads.run(made.append, 2))
         await asyncio.sleep(0)
         second.cancel()
+        await asyncio.wait([second])
         leave.set()
         await first
 

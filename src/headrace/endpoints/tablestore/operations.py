@@ -10,8 +10,9 @@ from google.protobuf.message import Message
 
 from headrace.endpoints.tablestore.instances import Instance
 from headrace.endpoints.tablestore.rows import batches, ranges, single_rows
-from headrace.endpoints.tablestore.tables import table_operations
-from headrace.endpoints.tablestore.tunnels import clients, tunnel_operations
+from headrace.endpoints.tablestore.tables import table_operations as tables
+from headrace.endpoints.tablestore.tunnels import clients
+from headrace.endpoints.tablestore.tunnels import tunnel_operations as tunnels
 from headrace.wire.tablestore import table_pb2 as pb
 from headrace.wire.tablestore import tunnel_pb2
 
@@ -37,18 +38,16 @@ REFUSED: Mapping[str, str] = dict.fromkeys(
 """Operations that the service has and the endpoint has not: what to do instead."""
 
 OPERATIONS: Mapping[str, Operation] = {
-    "/CreateTable": Operation(pb.CreateTableRequest, table_operations.create_table),
-    "/ListTable": Operation(pb.ListTableRequest, table_operations.list_table),
-    "/DescribeTable": Operation(pb.DescribeTableRequest, table_operations.describe_table),
-    "/UpdateTable": Operation(pb.UpdateTableRequest, table_operations.update_table),
-    "/DeleteTable": Operation(pb.DeleteTableRequest, table_operations.delete_table),
-    "/AddDefinedColumn": Operation(pb.AddDefinedColumnRequest, table_operations.add_defined_columns),
-    "/DeleteDefinedColumn": Operation(pb.DeleteDefinedColumnRequest, table_operations.delete_defined_columns),
-    "/ListSearchIndex": Operation(pb.ListSearchIndexRequest, table_operations.list_search_index),
-    "/ListTimeseriesTable": Operation(pb.ListTimeseriesTableRequest, table_operations.list_timeseries_table),
-    "/ComputeSplitPointsBySize": Operation(
-        pb.ComputeSplitPointsBySizeRequest, table_operations.compute_split_points_by_size
-    ),
+    "/CreateTable": Operation(pb.CreateTableRequest, tables.create_table),
+    "/ListTable": Operation(pb.ListTableRequest, tables.list_table),
+    "/DescribeTable": Operation(pb.DescribeTableRequest, tables.describe_table),
+    "/UpdateTable": Operation(pb.UpdateTableRequest, tables.update_table),
+    "/DeleteTable": Operation(pb.DeleteTableRequest, tables.delete_table),
+    "/AddDefinedColumn": Operation(pb.AddDefinedColumnRequest, tables.add_defined_columns),
+    "/DeleteDefinedColumn": Operation(pb.DeleteDefinedColumnRequest, tables.delete_defined_columns),
+    "/ListSearchIndex": Operation(pb.ListSearchIndexRequest, tables.list_search_index),
+    "/ListTimeseriesTable": Operation(pb.ListTimeseriesTableRequest, tables.list_timeseries_table),
+    "/ComputeSplitPointsBySize": Operation(pb.ComputeSplitPointsBySizeRequest, tables.compute_split_points_by_size),
     "/GetRow": Operation(pb.GetRowRequest, single_rows.get_row),
     "/PutRow": Operation(pb.PutRowRequest, single_rows.put_row),
     "/UpdateRow": Operation(pb.UpdateRowRequest, single_rows.update_row),
@@ -57,13 +56,13 @@ OPERATIONS: Mapping[str, Operation] = {
     "/BatchWriteRow": Operation(pb.BatchWriteRowRequest, batches.batch_write_row),
     "/BulkImport": Operation(pb.BulkImportRequest, batches.bulk_import),
     "/GetRange": Operation(pb.GetRangeRequest, ranges.get_range),
-    "/tunnel/create": Operation(tunnel_pb2.CreateTunnelRequest, tunnel_operations.create_tunnel),
-    "/tunnel/delete": Operation(tunnel_pb2.DeleteTunnelRequest, tunnel_operations.delete_tunnel),
-    "/tunnel/list": Operation(tunnel_pb2.ListTunnelRequest, tunnel_operations.list_tunnels),
-    "/tunnel/describe": Operation(tunnel_pb2.DescribeTunnelRequest, tunnel_operations.describe_tunnel),
-    "/tunnel/getrpo": Operation(tunnel_pb2.GetRpoRequest, tunnel_operations.get_rpo),
-    "/tunnel/getrpobyoffset": Operation(tunnel_pb2.GetRpoRequest, tunnel_operations.get_rpo),
-    "/tunnel/schedule": Operation(tunnel_pb2.ScheduleRequest, tunnel_operations.schedule),
+    "/tunnel/create": Operation(tunnel_pb2.CreateTunnelRequest, tunnels.create_tunnel),
+    "/tunnel/delete": Operation(tunnel_pb2.DeleteTunnelRequest, tunnels.delete_tunnel),
+    "/tunnel/list": Operation(tunnel_pb2.ListTunnelRequest, tunnels.list_tunnels),
+    "/tunnel/describe": Operation(tunnel_pb2.DescribeTunnelRequest, tunnels.describe_tunnel),
+    "/tunnel/getrpo": Operation(tunnel_pb2.GetRpoRequest, tunnels.get_rpo),
+    "/tunnel/getrpobyoffset": Operation(tunnel_pb2.GetRpoRequest, tunnels.get_rpo),
+    "/tunnel/schedule": Operation(tunnel_pb2.ScheduleRequest, tunnels.schedule),
     "/tunnel/connect": Operation(tunnel_pb2.ConnectRequest, clients.connect),
     "/tunnel/heartbeat": Operation(tunnel_pb2.HeartbeatRequest, clients.heartbeat),
     "/tunnel/shutdown": Operation(tunnel_pb2.ShutdownRequest, clients.shutdown),
