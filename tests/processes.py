@@ -14,7 +14,7 @@ CONTEXT.set_forkserver_preload(
         "pytest",
         "headrace",
         "headrace.stores.embedded.store",
-        "headrace.stores.embedded.publisher",
+        "headrace.stores.embedded.publication.publisher",
         "headrace.stores.tablestore.opening",
         "headrace.stores.ytsaurus.opening",
         "tests.conformance.workers",

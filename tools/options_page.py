@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from headrace.spark.options import EVERYWHERE, OPTIONS_OF, Option
+from headrace.formats.options import EVERYWHERE, OPTIONS_OF, Option
 
 PAGE = Path(__file__).parent.parent / "docs" / "options.md"
 _HEAD = """# Options of the data source formats
 
-Made from `src/headrace/spark/options.py` by `tools/options_page.py`.
+Made from `src/headrace/formats/options.py` by `tools/options_page.py`.
 
 - Names are compared without regard to case, and so are listed values. Other values are refused; numbers have 64 bits.
 - A name that is not in the format's table is refused with the nearest one, in Spark, SQL and Python. Spark's own

@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from headrace.errors import NotFoundError
+from headrace.feeds.channel_reading import read_channel
 from headrace.feeds.limits import Limits
-from headrace.feeds.reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.ports import Store, Table, Tunnel
 from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan

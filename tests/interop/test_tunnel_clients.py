@@ -17,7 +17,7 @@ import headrace
 from headrace.errors import ClientGoneError, DataLossError, SequenceNumberError
 from headrace.ports import Store, Table
 from headrace.stores.tablestore.connection import Connection
-from headrace.stores.tablestore.tunnel_service import TunnelService
+from headrace.stores.tablestore.tunnels.service import TunnelService
 from headrace.tunnels.leases import Lease, LeaseStatus
 from headrace.tunnels.values import TunnelKind
 from headrace.wire.plainbuffer.rows import decode_row

@@ -17,7 +17,7 @@ from yt.wrapper import YsonFormat, YtClient
 import headrace
 from headrace.checkpoint_server.server import stop_all
 from headrace.ports import Store
-from headrace.stores.ytsaurus import planned_writes
+from headrace.stores.ytsaurus.publication import planned_writes
 from tests.conformance import serving
 
 COMPOSITE = [

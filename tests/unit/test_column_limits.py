@@ -17,7 +17,7 @@ from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.errors import HeadraceError, SchemaError, SqlError, UnsupportedError
 from headrace.stores.embedded.store import EmbeddedStore
 from headrace.stores.ytsaurus.schemas import QueueLayout, TableLayout
-from headrace.streaming_sql.grammar import parse
+from headrace.streaming_sql.language.grammar import parse
 from headrace.tables.column_limits import MAX_COLUMNS
 from headrace.tunnels.values import Start
 from headrace.types import MAX_NESTING, parse_type

@@ -380,8 +380,8 @@ def test_a_page_of_a_range_reads_at_most_5000_rows(instance: Instance) -> None:
 def test_a_range_continues_after_a_row_that_fills_a_page(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(4):
         put(instance, number, Cell("a", "x" * 1000))
-    monkeypatch.setattr("headrace.stores.embedded.physical.PAGE_BYTES", 100)
-    monkeypatch.setattr("headrace.stores.embedded.physical._CUT_BYTES", 1500)
+    monkeypatch.setattr("headrace.stores.embedded.tables.physical.PAGE_BYTES", 100)
+    monkeypatch.setattr("headrace.stores.embedded.tables.physical._CUT_BYTES", 1500)
     found, low = [], 0
     while True:
         answer = get_range(instance, scan_request(low=low))

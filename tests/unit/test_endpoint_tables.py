@@ -25,7 +25,7 @@ from headrace.endpoints.tablestore.tables.table_operations import (
 )
 from headrace.endpoints.tablestore.tunnels import tunnel_operations
 from headrace.endpoints.tablestore.tunnels.stream_bounds import STREAM_BOUNDS_TABLE
-from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.wire.plainbuffer.rows import encode_row
 from headrace.wire.plainbuffer.values import Cell, Marker, Row
 from headrace.wire.tablestore import table_pb2 as pb

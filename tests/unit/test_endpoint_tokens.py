@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.endpoints.tablestore.instances import Instance
 from headrace.endpoints.tablestore.tunnels.channels import position_of, store_id, token_of, wire_id
-from headrace.stores.embedded.tokens import key_position, row_position
+from headrace.stores.embedded.tunnels.positions import key_position, row_position
 from headrace.tables.schema import TableSchema
 from headrace.tunnels.values import FINISHED, Position
 from headrace.wire.plainbuffer.rows import decode_row, encode_row

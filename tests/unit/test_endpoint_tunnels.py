@@ -15,7 +15,7 @@ from headrace.endpoints.tablestore.tables import table_operations
 from headrace.endpoints.tablestore.tunnels import tunnel_operations as tunnels
 from headrace.endpoints.tablestore.tunnels.stream_bounds import STREAM_BOUNDS_TABLE
 from headrace.errors import NotFoundError
-from headrace.stores.embedded.tunnel import EmbeddedTunnel
+from headrace.stores.embedded.tunnels.tunnel import EmbeddedTunnel
 from headrace.tunnels.records import INITIAL_BATCH, BatchPlan
 from headrace.wire.tablestore import table_pb2
 from headrace.wire.tablestore import tunnel_pb2 as pb

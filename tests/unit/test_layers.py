@@ -31,12 +31,14 @@ ALLOWED = {
     # The base of servers knows errors only.
     "http": {"errors"},
     "checkpoint_server": GROUND | {"http"},
-    "spark": GROUND | {"feeds", "checkpoint_server", "opening"},
-    "streaming_sql": GROUND | {"checkpoint_server", "feeds", "spark", "opening"},
+    "sinks": {"errors", "types", "tables", "queues", "ports", "rows"},
+    "formats": GROUND | {"feeds", "opening"},
+    "spark": GROUND | {"feeds", "sinks", "formats", "checkpoint_server", "opening"},
+    "streaming_sql": GROUND | {"checkpoint_server", "feeds", "formats", "spark", "opening"},
     # The embedded store behind another's protocol.
     "endpoints": GROUND | {"opening", "stores", "http"},
-    "demo": GROUND | {"feeds", "spark", "opening", "streaming_sql", "cli"},
-    "cli": GROUND | {"feeds", "spark", "opening", "streaming_sql", "endpoints", "demo", "http"},
+    "demo": GROUND | {"feeds", "formats", "spark", "opening", "streaming_sql", "cli"},
+    "cli": GROUND | {"feeds", "formats", "spark", "opening", "streaming_sql", "endpoints", "demo", "http"},
 }
 # They know every store, or every public name: each is loaded when it is used.
 DIRECTORIES = {"__init__", "opening"}

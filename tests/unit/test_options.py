@@ -10,10 +10,9 @@ import pytest
 from headrace.errors import NotFoundError, OptionError
 from headrace.feeds.limits import Limits
 from headrace.feeds.queue_positions import RowStart, check_positions
-from headrace.opening import open as open_store
-from headrace.spark.option_checks import check_options
-from headrace.spark.option_values import names
-from headrace.spark.options import (
+from headrace.formats.option_checks import check_options
+from headrace.formats.option_kinds import names
+from headrace.formats.options import (
     HEADRACE_OPTIONS,
     TABLESTORE_OPTIONS,
     YT_OPTIONS,
@@ -22,6 +21,7 @@ from headrace.spark.options import (
     locate,
     with_default_store,
 )
+from headrace.opening import open as open_store
 from headrace.spark.sources import HeadraceDataSource
 from headrace.tunnels.values import Start, StartKind
 

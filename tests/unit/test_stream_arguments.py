@@ -10,8 +10,8 @@ import pytest
 
 import headrace
 from headrace.errors import OptionError
-from headrace.spark.option_checks import SPARKS_OWN, check_options, checked_by_spark, option_texts, options_for
-from headrace.spark.options import BATCH_READ, OPTIONS_OF, SINK, SOURCE
+from headrace.formats.option_checks import SPARKS_OWN, check_options, checked_by_spark, option_texts, options_for
+from headrace.formats.options import BATCH_READ, OPTIONS_OF, SINK, SOURCE
 from headrace.spark.sources import HeadraceDataSource
 from headrace.spark.stream_arguments import checked_trigger
 
@@ -37,6 +37,7 @@ from headrace.spark.stream_arguments import checked_trigger
         ({"options": {"keyColumns": ","}}, "option keyColumns cannot be read"),
         ({"row_change": 5}, "valid: put, update, delete"),
         ({"key": 5}, "key spreads rows over the partitions of a queue"),
+        ({"table": None, "outputs": [headrace.Output(table="t")] * 2}, "outputs have a table twice; received: 't'"),
         ({"format": "yt"}, "unknown option of write_stream with format yt; received: 'table'"),
         ({"trigger": {"availableNow": True, "once": True}}, "a trigger has one entry"),
     ],

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from headrace.errors import OptionError
 from headrace.stores.tablestore.connection import Patience
 from headrace.stores.tablestore.failures import ServiceBusyError
-from headrace.stores.tablestore.reading import Reader, splits
+from headrace.stores.tablestore.tables.reading import Reader, splits
 from headrace.tables.conditions import KeyRange, parse_where
 from headrace.tables.schema import TableSchema
 from headrace.wire.plainbuffer.rows import decode_row, encode_row, encode_rows

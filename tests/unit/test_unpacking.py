@@ -22,8 +22,8 @@ SLACK_BYTES = 300 * MEBIBYTE
 BOMBS = """
 import json, resource, sys, threading
 from headrace.endpoints.unpacking import Budget
-from headrace.endpoints.ytsaurus.request_bodies import RequestBody
-from headrace.endpoints.ytsaurus.encodings import packed
+from headrace.endpoints.ytsaurus.http.request_bodies import RequestBody
+from headrace.endpoints.ytsaurus.http.encodings import packed
 from headrace.wire.ytsaurus.errors import YtError
 
 size, total, threads = 128 << 20, int(sys.argv[1]), int(sys.argv[2])

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.contents import DIRECTORY
-from headrace.endpoints.ytsaurus.tree import Facet
+from headrace.endpoints.ytsaurus.storage.file_contents import DIRECTORY
+from headrace.endpoints.ytsaurus.storage.tree import Facet
 from headrace.wire.yson import documents
 from tests.unit.ytsaurus_cluster import bytes_of, call, commit, rows_of, start, value_of
 

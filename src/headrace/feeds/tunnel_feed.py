@@ -6,7 +6,7 @@ opaque tokens. So a batch is a UUID, and what it holds is recorded in the store 
 1. `TunnelFeed.latest` makes the batch id and saves its *plan*: the channels that it reads, from where, with
    which limits. The plan is in the store before Spark writes the id into its offset log, so no batch that
    Spark knows of lacks one.
-2. Each task reads one channel and records its *end* (see `headrace.feeds.reading`).
+2. Each task reads one channel and records its *end* (see `headrace.feeds.channel_reading`).
 
 A batch's end positions are where the next batch starts. A channel without an end (its rows were not
 read to the end, by a LIMIT or because its task never ran) is read again from its planned start.

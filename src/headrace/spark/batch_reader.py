@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.errors import SchemaError
-from headrace.feeds.queue_shapes import fitted
+from headrace.feeds.queue_columns import fitted
 from headrace.tables.conditions import KeyRange, Predicate
 from headrace.tables.schema import TableSchema
 

@@ -18,10 +18,10 @@ from headrace.checkpoint_server.server import LOOPBACK, CheckpointServer, serve
 from headrace.checkpoint_server.tokens import CLIENT_ID
 from headrace.checkpoint_server.tokens import PATH as TOKEN_PATH
 from headrace.errors import HeadraceError, OptionError
+from headrace.formats.store_options import configured_proxy, is_cluster, proxy_url
 from headrace.opening import open as open_store
 from headrace.ports import Store
 from headrace.spark.checkpoint import clear_unfinished_start, is_connect
-from headrace.spark.store_options import configured_proxy, is_cluster, proxy_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from headrace.feeds.queue_columns import PARTITION, ROW_INDEX
 from headrace.feeds.queue_feed import check_registered
 from headrace.feeds.queue_positions import check_positions, resolve_position
 from headrace.feeds.queue_reading import QueueRange, plan_tasks, rows_left
-from headrace.feeds.queue_shapes import PARTITION, ROW_INDEX
 from headrace.spark.batch_reader import predicate_of
 from headrace.spark.queue_reader import RangesTask, read_ranges
 from headrace.spark.sources import ROWS_PER_SPLIT, QueueDataSource

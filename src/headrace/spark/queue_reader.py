@@ -11,9 +11,9 @@ from pyspark.sql.types import StructType
 
 from headrace.feeds.queue_feed import QueueFeed, QueueOffset
 from headrace.feeds.queue_reading import QueueRange, plan_tasks, read_rows
+from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.spark.sources import QueueDataSource
 from headrace.spark.stream_reader import FeedStreamReader, Offset
-from headrace.spark.workers import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +37,7 @@ def read_ranges(source: QueueDataSource, schema: StructType, task: RangesTask) -
         for part in task.ranges:
             for page in read_rows(queues[part.queue], part, fail_on_data_loss=fail_on_data_loss):
                 yield shape.rows(part.queue, page)
-    settle()
+    freeze_loaded_modules()
 
 
 class QueueStreamReader(FeedStreamReader[QueueDataSource, QueueOffset]):

@@ -15,8 +15,8 @@ from pyspark.sql.datasource import DataSourceWriter as BatchWriter
 
 from headrace.cached import cached_property
 from headrace.errors import OptionError, SchemaError, UnsupportedError
-from headrace.spark.option_checks import checked_by_spark
-from headrace.spark.options import (
+from headrace.formats.option_checks import checked_by_spark
+from headrace.formats.options import (
     HEADRACE_OPTIONS,
     TABLESTORE_OPTIONS,
     Location,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from headrace.feeds.queue_shapes import AddressColumns, QueueShape
+    from headrace.feeds.queue_columns import AddressColumns, QueueShape
     from headrace.ports import Consumer, Queue, Store, Table, Tunnel
     from headrace.tables.change_columns import Shape
     from headrace.tables.conditions import KeyRange
@@ -125,19 +125,19 @@ class _StoreDataSource(DataSource):
         return FilteringTableReader(self, schema) if self.settings.get("pushDownFilters") else TableReader(self, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        from headrace.spark.writers import BatchSinkWriter
+        from headrace.spark.native_sinks import BatchSink
 
-        return BatchSinkWriter(self, schema, overwrite=overwrite)
+        return BatchSink(self, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from headrace.spark.writers import StreamSinkWriter
+        from headrace.spark.native_sinks import StreamSink
 
         if overwrite:
             raise UnsupportedError(
                 "Spark cannot write in complete mode to a Python sink",
                 remedy='use headrace.write_stream(df, …, mode="complete")',
             )
-        return StreamSinkWriter(self, schema)
+        return StreamSink(self, schema)
 
 
 class QueueDataSource(_StoreDataSource):
@@ -182,8 +182,8 @@ class QueueDataSource(_StoreDataSource):
         """Return the rows of queues, reduced to the wanted columns."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
+        from headrace.feeds.queue_columns import QueueShape
         from headrace.feeds.queue_feed import common_schema
-        from headrace.feeds.queue_shapes import QueueShape
 
         return QueueShape(
             common_schema(queues).arrow,
@@ -251,7 +251,7 @@ class HeadraceDataSource(QueueDataSource):
         return name
 
     def address_columns(self) -> AddressColumns:
-        from headrace.feeds.queue_shapes import PARTITION, QUEUE_NAME, ROW_INDEX, AddressColumns
+        from headrace.feeds.queue_columns import PARTITION, QUEUE_NAME, ROW_INDEX, AddressColumns
 
         address = {"_queue": QUEUE_NAME, "_partition": PARTITION, "_row_index": ROW_INDEX}
         path = self.settings.get("sourcePathColumn")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import OptionError
+from headrace.formats.options import OPTIONS_OF
 from headrace.option_names import check_names
-from headrace.spark.options import OPTIONS_OF
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter

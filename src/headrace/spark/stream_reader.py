@@ -17,9 +17,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from headrace.errors import OptionError
-from headrace.feeds.reading import read_channel
+from headrace.feeds.channel_reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
-from headrace.spark.workers import settle
+from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.tunnels.records import INITIAL_BATCH, ChannelPlan
 from headrace.tunnels.values import Start
 
@@ -176,7 +176,7 @@ class TunnelStreamReader(FeedStreamReader["_StoreDataSource", str]):
                 tunnel, partition.batch, partition.part, fail_on_data_loss=settings.get("failOnDataLoss")
             ):
                 yield shape.rows(changes)
-        settle()
+        freeze_loaded_modules()
 
 
 def _batch_of(offset: Offset) -> str:

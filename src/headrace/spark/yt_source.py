@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from headrace.errors import UnsupportedError
-from headrace.spark.options import YT_OPTIONS, Settings
+from headrace.formats.options import YT_OPTIONS, Settings
 from headrace.spark.sources import QueueDataSource, nullable, splits
 from headrace.tables.changes import RowChange
 from headrace.tables.conditions import KeyRange
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from headrace.feeds.queue_shapes import AddressColumns
+    from headrace.feeds.queue_columns import AddressColumns
     from headrace.ports import Table
     from headrace.tables.change_columns import Shape
 
@@ -47,7 +47,7 @@ class YtDataSource(QueueDataSource):
         return name
 
     def address_columns(self) -> AddressColumns:
-        from headrace.feeds.queue_shapes import PARTITION, QUEUE_NAME, ROW_INDEX, AddressColumns
+        from headrace.feeds.queue_columns import PARTITION, QUEUE_NAME, ROW_INDEX, AddressColumns
 
         service = {TABLET_COLUMN: PARTITION, ROW_COLUMN: ROW_INDEX}
         path = self.settings.get("source_path_column") or self.settings.get("sourcePathColumn")
@@ -71,7 +71,7 @@ class YtDataSource(QueueDataSource):
     def table_columns(self, table: Table) -> pa.Schema:
         import pyarrow as pa
 
-        from headrace.feeds.queue_shapes import opaque_type
+        from headrace.feeds.queue_columns import opaque_type
 
         columns = nullable(table.schema.arrow)
         if not self.opaque_composites():

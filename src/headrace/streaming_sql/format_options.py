@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from headrace.spark.option_checks import check_options, options_for
-from headrace.spark.options import OPTIONS_OF, Option, Settings, locate
+from headrace.formats.option_checks import check_options, options_for
+from headrace.formats.options import OPTIONS_OF, Option, Settings, locate
 from headrace.streaming_sql.providers import is_headrace
 from headrace.streaming_sql.secrets import names_environment
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlError
+from headrace.formats.options import find_queue
 from headrace.option_names import check_names
-from headrace.spark.options import find_queue
-from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.format_options import check_definition, options_of
+from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.places import QueuePlaces, location_of
 from headrace.streaming_sql.providers import QUEUE_PROVIDERS
 from headrace.streaming_sql.results import Result, instant
@@ -144,7 +144,7 @@ def _parted(statement: st.CreateQueue) -> tuple[dict[str, str], dict[str, Any]]:
 
 
 def _value(name: str, text: str) -> Any:
-    from headrace.spark.option_values import boolean, duration, natural
+    from headrace.formats.option_kinds import boolean, duration, natural
 
     read = {"autotrim": boolean, "retainedrows": natural, "retainedseconds": duration}[name.lower()]
     try:

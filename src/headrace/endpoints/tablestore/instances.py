@@ -14,7 +14,7 @@ from headrace.endpoints.tablestore.tables.settings import SettingsTable
 from headrace.endpoints.tablestore.tunnels.stream_bounds import StreamBoundsTable
 from headrace.errors import NotFoundError, SchemaError
 from headrace.stores.embedded.store import EmbeddedStore
-from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.schema import TableSchema
 from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.limits import is_name

@@ -14,13 +14,18 @@ from headrace.endpoints.unpacking import Budget
 from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.endpoints.ytsaurus.commands import COMMANDS, Command, Context
 from headrace.endpoints.ytsaurus.configuration import Configuration
-from headrace.endpoints.ytsaurus.encodings import IDENTITY, accepted, known
+from headrace.endpoints.ytsaurus.dispatcher import execute
 from headrace.endpoints.ytsaurus.errors import refused, yt_error
-from headrace.endpoints.ytsaurus.mutations import execute
-from headrace.endpoints.ytsaurus.request_bodies import MAX_FILE_BYTES, MAX_MEMORY_BYTES, MAX_PACKED_BYTES, RequestBody
-from headrace.endpoints.ytsaurus.requests import header_format, read_call, takes_parameters_in_body, user_of
-from headrace.endpoints.ytsaurus.response_buffers import PIECE_BYTES, ResponseBuffers, in_encoding, on_disk
-from headrace.endpoints.ytsaurus.responses import Response, descriptors, failed, json_response, method_of, written
+from headrace.endpoints.ytsaurus.http.encodings import IDENTITY, accepted, known
+from headrace.endpoints.ytsaurus.http.request_bodies import (
+    MAX_FILE_BYTES,
+    MAX_MEMORY_BYTES,
+    MAX_PACKED_BYTES,
+    RequestBody,
+)
+from headrace.endpoints.ytsaurus.http.requests import header_format, read_call, takes_parameters_in_body, user_of
+from headrace.endpoints.ytsaurus.http.response_buffers import PIECE_BYTES, ResponseBuffers, in_encoding, on_disk
+from headrace.endpoints.ytsaurus.http.responses import Response, descriptors, failed, json_response, method_of, written
 from headrace.endpoints.ytsaurus.system_commands import VERSION
 from headrace.http.application import (
     Application,

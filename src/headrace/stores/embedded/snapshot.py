@@ -9,7 +9,7 @@ import apsw
 
 from headrace.errors import UnsupportedError
 from headrace.sqlite.forks import no_fork
-from headrace.stores.embedded.database import Database
+from headrace.stores.embedded.connection import Database
 
 
 class SnapshotDatabase(Database):

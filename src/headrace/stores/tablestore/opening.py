@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from headrace.errors import OptionError
 from headrace.option_names import check_names
 from headrace.stores.tablestore.store import TablestoreStore
-from headrace.stores.tablestore.write_options import WriteOptions
+from headrace.stores.tablestore.tables.write_options import WriteOptions
 from headrace.wire.tablestore.signatures import Credentials
 
 VALID_URL = "tablestore+https://host/instance, or tablestore+http://host:port/instance"

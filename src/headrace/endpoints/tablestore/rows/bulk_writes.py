@@ -32,7 +32,7 @@ from headrace.endpoints.tablestore.rows.layout import (
 )
 from headrace.endpoints.tablestore.rows.writing import add_columns
 from headrace.rows.by_position import repeats
-from headrace.stores.embedded.tables import Decided, EmbeddedTable, Found
+from headrace.stores.embedded.tables.table import Decided, EmbeddedTable, Found
 from headrace.tables.changes import RowChange
 from headrace.tables.schema import Column, TableSchema
 from headrace.wire.plainbuffer.decoding import decode_records

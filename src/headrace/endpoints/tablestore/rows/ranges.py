@@ -14,7 +14,7 @@ from headrace.endpoints.tablestore.rows.reading import Selected, Selection
 from headrace.endpoints.tablestore.rows.single_rows import check_plain, consumed
 from headrace.endpoints.tablestore.rows.versions import SelectedVersions, select_rows
 from headrace.endpoints.tablestore.rows.writing import write_units
-from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.conditions import KeyRange
 from headrace.tables.schema import Key
 from headrace.wire.plainbuffer.rows import encode_row

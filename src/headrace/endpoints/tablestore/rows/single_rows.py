@@ -12,7 +12,7 @@ from headrace.endpoints.tablestore.rows.layout import layout_of
 from headrace.endpoints.tablestore.rows.reading import Selected, Selection
 from headrace.endpoints.tablestore.rows.versions import SelectedVersions, select_rows
 from headrace.endpoints.tablestore.rows.writing import Outcome, RowWrite, write_rows, write_units
-from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.schema import Key, TableSchema
 from headrace.wire.plainbuffer.rows import decode_row
 from headrace.wire.tablestore import table_pb2 as pb

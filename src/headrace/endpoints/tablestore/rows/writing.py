@@ -35,7 +35,7 @@ from headrace.endpoints.tablestore.rows.reading import check_column_name
 from headrace.endpoints.tablestore.rows.versions import with_version
 from headrace.endpoints.tablestore.tables.settings import TableSettings
 from headrace.errors import HeadraceError, SchemaError
-from headrace.stores.embedded.tables import Decided, EmbeddedTable, Found
+from headrace.stores.embedded.tables.table import Decided, EmbeddedTable, Found
 from headrace.tables.changes import RowChange
 from headrace.tables.schema import Key, TableSchema
 from headrace.wire.plainbuffer.rows import encode_row

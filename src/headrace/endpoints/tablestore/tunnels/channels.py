@@ -19,8 +19,8 @@ from headrace.endpoints.tablestore.rows.layout import cell_type, type_of_column
 from headrace.endpoints.tablestore.tunnels.errors import missing
 from headrace.errors import OptionError
 from headrace.ports import ChannelDescription, TunnelDescription
-from headrace.stores.embedded.database import ROW_INDEX_BITS
-from headrace.stores.embedded.tokens import key_of, key_position, row_of, row_position
+from headrace.stores.embedded.connection import ROW_INDEX_BITS
+from headrace.stores.embedded.tunnels.positions import key_of, key_position, row_of, row_position
 from headrace.tables.schema import Key, TableSchema
 from headrace.tunnels.leases import LeaseStatus
 from headrace.tunnels.values import FINISHED, Channel, ChannelKind, ChannelState, Position

@@ -24,7 +24,7 @@ from headrace.endpoints.tablestore.tunnels.records import record_page
 from headrace.endpoints.tablestore.tunnels.tunnel_operations import is_expired, tunnel_of
 from headrace.errors import ClientGoneError, DataLossError
 from headrace.ports import Tunnel
-from headrace.stores.embedded.tokens import row_of, row_position
+from headrace.stores.embedded.tunnels.positions import row_of, row_position
 from headrace.tables.schema import TableSchema, columns_of
 from headrace.tunnels.leases import Lease, LeaseStatus, Saved
 from headrace.tunnels.values import FINISHED, ChannelKind, Page, Position, TunnelKind

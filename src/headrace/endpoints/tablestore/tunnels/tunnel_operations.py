@@ -25,7 +25,7 @@ from headrace.endpoints.tablestore.tunnels.errors import missing, translated
 from headrace.endpoints.tablestore.tunnels.stream_bounds import StreamBounds
 from headrace.errors import DataLossError, NotFoundError
 from headrace.ports import Tunnel, TunnelDescription
-from headrace.stores.embedded.tunnel import EmbeddedTunnel
+from headrace.stores.embedded.tunnels.tunnel import EmbeddedTunnel
 from headrace.tunnels.values import FINISHED, Channel, ChannelKind, ChannelState, TunnelKind
 from headrace.wire.tablestore import tunnel_pb2 as pb
 

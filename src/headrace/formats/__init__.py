@@ -1,0 +1,1 @@
+"""The data source formats: their options, columns and stores, as values."""
