@@ -182,8 +182,7 @@ class QueueDataSource(_StoreDataSource):
         """Return the rows of queues, reduced to the wanted columns."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from headrace.feeds.queue_columns import QueueShape
-        from headrace.feeds.queue_feed import common_schema
+        from headrace.feeds.queue_columns import QueueShape, common_schema
 
         return QueueShape(
             common_schema(queues).arrow,
