@@ -1,6 +1,6 @@
-"""Tunnels in plain Python: workers that share a tunnel's channels and give its changes, at least once.
+"""Tunnels in plain Python: workers share the channels of a tunnel and return its changes, at least once.
 
-`headrace.ports.Tunnel.consume` makes one. It works on what every store's tunnels can do, and knows no store.
+`headrace.ports.Tunnel.consume` creates a worker. A worker works with the tunnels of all stores.
 """
 
 from headrace.workers.worker import ChangeBatch, TunnelWorker
