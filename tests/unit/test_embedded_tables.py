@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import NotFoundError, OptionError, SchemaError
-from headrace.ports import TableOptions
 from headrace.stores.embedded import log, physical, predicates, scan, tables
 from headrace.stores.embedded.database import Database, stamp
 from headrace.stores.embedded.tables import EmbeddedTable, table_options
 from headrace.tables.changes import ChangeOp, Changes, RowChange
 from headrace.tables.conditions import KeyRange
+from headrace.tables.options import TableOptions
 from headrace.tables.schema import TableSchema
 
 COLUMNS = {"id": "long", "name": "string", "price": "double", "data": "binary"}

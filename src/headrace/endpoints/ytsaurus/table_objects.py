@@ -11,7 +11,6 @@ import pyarrow as pa
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.parameters import is_boolean
 from headrace.endpoints.ytsaurus.table_state import Kind, Schema, Table
-from headrace.ports import TableOptions
 from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, QueueSchema
 from headrace.queues.validation import changed_options
 from headrace.queues.values import QueueOptions
@@ -29,6 +28,7 @@ from headrace.stores.embedded.objects import Kind as ObjectKind
 from headrace.stores.embedded.snapshot import SnapshotDatabase
 from headrace.stores.embedded.tables import EmbeddedTable
 from headrace.tables.conditions import KeyRange
+from headrace.tables.options import TableOptions
 from headrace.tables.schema import Column
 from headrace.wire.ytsaurus.types import YtColumn
 

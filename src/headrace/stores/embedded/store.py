@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import NotFoundError, SchemaError
-from headrace.ports import Capabilities, Files, Publisher, Table, TableOptions, Tunnel
+from headrace.ports import Capabilities, Files, Publisher, Table, Tunnel
 from headrace.ports.arguments import flag, text
 from headrace.stores.embedded import objects, tables, tunnels
 from headrace.stores.embedded.database import Database
@@ -21,6 +21,7 @@ from headrace.stores.embedded.queue_store import QueueStore
 from headrace.stores.embedded.tables import EmbeddedTable
 from headrace.stores.embedded.tunnel import EmbeddedTunnel
 from headrace.tables.conditions import OPERATORS
+from headrace.tables.options import TableOptions
 from headrace.tables.schema import TableSchema
 from headrace.tunnels.validation import Named, find
 from headrace.tunnels.values import Start, TunnelKind

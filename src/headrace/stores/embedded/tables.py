@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headrace.errors import NotFoundError, OptionError, SchemaError
 from headrace.option_names import check_names
-from headrace.ports import Rows, Table, TableDescription, TableOptions, TrimReport
+from headrace.ports import Rows, Table, TableDescription, TrimReport
 from headrace.rows import check_not_null, to_arrow
 from headrace.rows.conditions import typed_key, typed_range
 from headrace.stores.embedded import chunks, log, partitions, physical, retention
@@ -28,6 +28,7 @@ from headrace.stores.embedded.writes import Prepared, Writer, one_batch
 from headrace.tables.changes import RowChange
 from headrace.tables.column_limits import check_columns
 from headrace.tables.conditions import KeyRange, Where, parse_where
+from headrace.tables.options import TableOptions
 from headrace.tables.schema import KeyValue, TableSchema
 
 _NO_NUMBER_OF_SQLITE = 1 << 63

@@ -16,12 +16,13 @@ import pyarrow as pa
 
 from headrace.errors import NotFoundError, OptionError, SchemaError, UnsupportedError
 from headrace.option_names import check_names
-from headrace.ports import Rows, Table, TableDescription, TableOptions, TrimReport
+from headrace.ports import Rows, Table, TableDescription, TrimReport
 from headrace.rows import to_arrow
 from headrace.rows.conditions import typed_key, typed_range
 from headrace.stores.tablestore.reading import Reader, splits
 from headrace.tables.changes import RowChange
 from headrace.tables.conditions import KeyRange, Where, parse_where
+from headrace.tables.options import TableOptions
 from headrace.tables.schema import Column, KeyValue, TableSchema
 from headrace.types import type_name
 from headrace.wire.plainbuffer.encoding import check_schema
