@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import RowsNotWrittenError, StoreDamagedError, TunnelTakenError
 from headrace.stores.tablestore import meta
-from headrace.stores.tablestore.meta import BatchRecords, cut, position_cells, position_of
+from headrace.stores.tablestore.batches import BatchRecords, cut, position_cells, position_of
 from headrace.stores.tablestore.meta_table import DEFAULT_NAME, MetaRow, MetaTable
 from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
 from headrace.tunnels.values import FINISHED, Position

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import DataLossError, NotFoundError, OptionError, UnsupportedError
 from headrace.ports import Table
-from headrace.stores.tablestore.meta import BatchRecords
+from headrace.stores.tablestore.batches import BatchRecords
 from headrace.stores.tablestore.meta_table import MetaRow, MetaTable
 from headrace.stores.tablestore.pages import before, changes_of
 from headrace.stores.tablestore.tunnel import TablestoreTunnel

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from headrace.errors import DataLossError, NotFoundError, OptionError, UnsupportedError
 from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
-from headrace.stores.tablestore.meta import BatchRecords
+from headrace.stores.tablestore.batches import BatchRecords
 from headrace.stores.tablestore.meta_table import MetaTable
 from headrace.stores.tablestore.pages import RecordPage, before, changes_of, time_of
 from headrace.stores.tablestore.tunnel_client import TablestoreTunnelClient

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from headrace.errors import ClientGoneError, NotFoundError
 from headrace.ports import TunnelClient
-from headrace.stores.tablestore.meta import BatchRecords
+from headrace.stores.tablestore.batches import BatchRecords
 from headrace.stores.tablestore.tunnel_service import TunnelService
 from headrace.tunnels.leases import Lease, Saved
 from headrace.tunnels.values import Position
