@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.stores.tablestore.connection import Connection
 from headrace.stores.tablestore.batches import BatchRecords
+from headrace.stores.tablestore.connection import Connection
 from headrace.stores.tablestore.meta_table import MetaTable
 from headrace.stores.tablestore.tunnel_service import TunnelService
 from headrace.tunnels.validation import Named, check_new, find, microseconds

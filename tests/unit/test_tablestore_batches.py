@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import RowsNotWrittenError, StoreDamagedError, TunnelTakenError
-from headrace.stores.tablestore import meta
+from headrace.stores.tablestore import batches
 from headrace.stores.tablestore.batches import BatchRecords, cut, position_cells, position_of
 from headrace.stores.tablestore.meta_table import DEFAULT_NAME, MetaRow, MetaTable
 from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
@@ -107,7 +107,7 @@ def test_defect_i_rows_that_are_refused_one_by_one_are_an_error(tables: MemoryTa
 
 @pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 25])
 def test_a_text_is_cut_into_parts_and_nothing_is_lost(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meta, "PLAN_PART_BYTES", 10)
+    monkeypatch.setattr(batches, "PLAN_PART_BYTES", 10)
     parts = cut("x" * size)
     assert "".join(parts) == "x" * size
     assert all(len(part) <= 10 for part in parts)
@@ -118,7 +118,7 @@ def test_a_text_is_cut_into_parts_and_nothing_is_lost(size: int, monkeypatch: py
 def test_a_plan_of_any_size_is_kept_as_it_was_first_saved(
     tables: MemoryTables, records: BatchRecords, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meta, "PLAN_PART_BYTES", size)
+    monkeypatch.setattr(batches, "PLAN_PART_BYTES", size)
     plan = BatchPlan("batch", INITIAL_BATCH, (PART, ChannelPlan("two", FINISHED)), ("gone",))
     records.save_plan(plan)
     records.save_plan(BatchPlan("batch", INITIAL_BATCH, ()))
@@ -130,9 +130,9 @@ def test_a_plan_of_any_size_is_kept_as_it_was_first_saved(
 def test_a_plan_that_is_not_whole_is_no_plan(
     tables: MemoryTables, records: BatchRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meta, "PLAN_PART_BYTES", 50)
+    monkeypatch.setattr(batches, "PLAN_PART_BYTES", 50)
     records.save_plan(BatchPlan("batch", INITIAL_BATCH, (PART,)))
-    del tables.tables[DEFAULT_NAME]["tunnel-1", "batch", f"{meta.PLAN}/000002"]
+    del tables.tables[DEFAULT_NAME]["tunnel-1", "batch", f"{batches.PLAN}/000002"]
     with pytest.raises(StoreDamagedError, match="not whole"):
         records_of(tables).load_plan("batch")
 
