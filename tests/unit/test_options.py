@@ -18,7 +18,7 @@ from headrace.formats.registry import source_of
 from headrace.formats.settings import Settings
 from headrace.formats.tablestore.format import TABLESTORE
 from headrace.formats.yt.format import YT
-from headrace.opening import open as open_store
+from headrace.stores.registry import open as open_store
 from headrace.tunnels.values import Start, StartKind
 
 ORDERS = {"endpoint": "/data", "instance.name": "vehicle-test", "table.name": "OrderSource"}

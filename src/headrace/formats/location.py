@@ -34,7 +34,7 @@ class Location:
 
     def open_store(self, *, create: bool = False) -> Store:
         """Open the store. ``create`` creates a missing embedded store."""
-        from headrace.opening import open as open_any
+        from headrace.stores.registry import open as open_any
 
         return open_any(self.store_url, create=create, **self.store_options)
 

@@ -197,8 +197,7 @@ class Source(ABC):
 
     def queue_shape(self, queues: Sequence[Queue], wanted: pa.Schema | None) -> QueueShape:
         """Return the rows of queues; ``wanted`` are the columns of the rows, None for all."""
-        from headrace.feeds.queue_columns import QueueShape
-        from headrace.feeds.queue_feed import common_schema
+        from headrace.feeds.queue_columns import QueueShape, common_schema
 
         return QueueShape(
             common_schema(queues).arrow, self.address_columns(), opaque=self.has_json_composites(), wanted=wanted

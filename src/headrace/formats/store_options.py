@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from headrace.formats.settings import Settings
-from headrace.opening import TABLESTORE_SCHEMES, YTSAURUS_SCHEMES, scheme_of
+from headrace.stores.registry import find_opening, scheme_of
 
 _TOKEN = "YT_TOKEN"
 _ACCESS_KEY = ("HEADRACE_ACCESS_KEY_ID", "HEADRACE_ACCESS_KEY_SECRET", "HEADRACE_STS_TOKEN")
@@ -14,12 +14,14 @@ _ACCESS_KEY = ("HEADRACE_ACCESS_KEY_ID", "HEADRACE_ACCESS_KEY_SECRET", "HEADRACE
 
 def is_instance(url: str) -> bool:
     """Return whether the URL of a store is that of a Tablestore instance."""
-    return scheme_of(url) in TABLESTORE_SCHEMES
+    opening = find_opening(url)
+    return opening is not None and "access_key_id" in opening.options
 
 
 def is_cluster(url: str) -> bool:
     """Return whether the URL of a store is that of a YTsaurus cluster."""
-    return scheme_of(url) in YTSAURUS_SCHEMES
+    opening = find_opening(url)
+    return opening is not None and "token" in opening.options
 
 
 def add_access_key(options: dict[str, str], address: str | None, names: tuple[str, str, str]) -> dict[str, str]:
@@ -31,7 +33,7 @@ def add_access_key(options: dict[str, str], address: str | None, names: tuple[st
         names: the format's options for the key's id, its secret, and the token of a temporary key.
     """
     lower = [name.lower() for name in names]
-    wanted = scheme_of(address or "") in ("http", "https", *TABLESTORE_SCHEMES)
+    wanted = scheme_of(address or "") in ("http", "https") or is_instance(address or "")
     if not wanted or any(options.get(name) for name in lower[:2]):
         return options
     found = {name: os.environ.get(variable) for name, variable in zip(lower, _ACCESS_KEY, strict=True)}

@@ -19,9 +19,9 @@ from headrace.checkpoint_server.tokens import CLIENT_ID
 from headrace.checkpoint_server.tokens import PATH as TOKEN_PATH
 from headrace.errors import HeadraceError, OptionError
 from headrace.formats.registry import checkpoint_scheme
-from headrace.opening import open as open_store
 from headrace.ports import Store
 from headrace.spark.checkpoint import clear_unfinished_start, is_connect
+from headrace.stores.registry import open as open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,7 +20,6 @@ from headrace.formats.option_checks import check_options, option_texts
 from headrace.formats.options import SINK
 from headrace.formats.registry import format_named, source_of
 from headrace.formats.source import Source
-from headrace.opening import open as open_store
 from headrace.ports import Queue, Staged
 from headrace.sinks.batch_writer import BatchWriter
 from headrace.sinks.targets import Target
@@ -29,6 +28,7 @@ from headrace.spark.checkpoint_location import checkpoint_errors, sink_checkpoin
 from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.spark.outputs import Output
 from headrace.spark.stream_arguments import checked_trigger, format_name, output_mode, triggered
+from headrace.stores.registry import open as open_store
 from headrace.tables.changes import RowChange
 
 if TYPE_CHECKING:

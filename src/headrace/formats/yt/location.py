@@ -10,7 +10,7 @@ from headrace.errors import OptionError
 from headrace.formats.location import Location
 from headrace.formats.settings import Settings
 from headrace.formats.store_options import add_token, cluster_options, embedded_options, is_cluster, is_instance
-from headrace.opening import scheme_of
+from headrace.stores.registry import scheme_of
 
 PROXY, STORE = "YT_PROXY", "HEADRACE_STORE"
 # The files in which YTsaurus' client looks for its configuration.

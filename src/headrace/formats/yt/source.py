@@ -32,7 +32,7 @@ class YtSource(Source):
     def table_columns(self, table: Table) -> pa.Schema:
         import pyarrow as pa
 
-        from headrace.feeds.queue_columns import opaque_type
+        from headrace.rows.to_reader import opaque_type
 
         columns = nullable(table.schema.arrow)
         if not self.has_json_composites():

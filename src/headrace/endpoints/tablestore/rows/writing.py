@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.endpoints.tablestore.errors import condition_failed, invalid, refused, service_error
-from headrace.endpoints.tablestore.filters import Filter, Pagination, column_names, matches, parse_filter
 from headrace.endpoints.tablestore.instances import Instance, staying
-from headrace.endpoints.tablestore.keys import check_written_key, key_table, whole_key
-from headrace.endpoints.tablestore.reading import check_column_name
-from headrace.endpoints.tablestore.schema import (
+from headrace.endpoints.tablestore.rows.filters import Filter, Pagination, column_names, matches, parse_filter
+from headrace.endpoints.tablestore.rows.keys import check_written_key, key_table, whole_key
+from headrace.endpoints.tablestore.rows.layout import (
     CHANGE,
     TIMESTAMP,
     TIMESTAMPS,
@@ -32,8 +31,9 @@ from headrace.endpoints.tablestore.schema import (
     states_of,
     whole_row,
 )
-from headrace.endpoints.tablestore.settings import TableSettings
-from headrace.endpoints.tablestore.versions import with_version
+from headrace.endpoints.tablestore.rows.reading import check_column_name
+from headrace.endpoints.tablestore.rows.versions import with_version
+from headrace.endpoints.tablestore.tables.settings import TableSettings
 from headrace.errors import HeadraceError, SchemaError
 from headrace.stores.embedded.tables.table import Decided, EmbeddedTable, Found
 from headrace.tables.changes import RowChange

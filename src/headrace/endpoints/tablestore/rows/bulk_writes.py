@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.endpoints.tablestore.instances import staying
-from headrace.endpoints.tablestore.schema import (
+from headrace.endpoints.tablestore.rows.layout import (
     ARROW_TYPES,
     TIMESTAMP,
     TIMESTAMPS,
@@ -30,7 +30,7 @@ from headrace.endpoints.tablestore.schema import (
     pack_timestamps_of,
     type_of_column,
 )
-from headrace.endpoints.tablestore.writing import add_columns
+from headrace.endpoints.tablestore.rows.writing import add_columns
 from headrace.rows.by_position import repeats
 from headrace.stores.embedded.tables.table import Decided, EmbeddedTable, Found
 from headrace.tables.changes import RowChange

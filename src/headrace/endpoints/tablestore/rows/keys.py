@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.endpoints.tablestore.errors import refused
-from headrace.endpoints.tablestore.schema import CellType, cell_type, type_of_column
+from headrace.endpoints.tablestore.rows.layout import CellType, cell_type, type_of_column
 from headrace.tables.conditions import KeyRange
 from headrace.tables.schema import Key, KeyValue, TableSchema
 from headrace.wire.plainbuffer.rows import decode_row

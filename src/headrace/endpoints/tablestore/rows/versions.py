@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headrace.endpoints.tablestore.filters import Pagination, matches
-from headrace.endpoints.tablestore.reading import Selected, Selection, select
-from headrace.endpoints.tablestore.schema import Held, Layout, Mask, RowState, states_of
+from headrace.endpoints.tablestore.rows.filters import Pagination, matches
+from headrace.endpoints.tablestore.rows.layout import Held, Layout, Mask, RowState, states_of
+from headrace.endpoints.tablestore.rows.reading import Selected, Selection, select
 from headrace.wire.plainbuffer.rows import encode_row, encode_rows
 from headrace.wire.plainbuffer.values import Cell, Row, Value
 

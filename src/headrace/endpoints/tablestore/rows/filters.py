@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 
 from headrace.endpoints.tablestore.errors import invalid, refused
 from headrace.endpoints.tablestore.messages import read_message
-from headrace.endpoints.tablestore.schema import (
+from headrace.endpoints.tablestore.rows.layout import (
     ARROW_TYPES,
     CellType,
     Mask,

@@ -8,12 +8,12 @@ import numpy as np
 
 from headrace.endpoints.tablestore.errors import refused
 from headrace.endpoints.tablestore.instances import Instance, staying
-from headrace.endpoints.tablestore.keys import range_from, range_of
-from headrace.endpoints.tablestore.reading import Selected, Selection
-from headrace.endpoints.tablestore.rows_api import check_plain, consumed
-from headrace.endpoints.tablestore.schema import Layout, layout_of
-from headrace.endpoints.tablestore.versions import SelectedVersions, select_rows
-from headrace.endpoints.tablestore.writing import write_units
+from headrace.endpoints.tablestore.rows.keys import range_from, range_of
+from headrace.endpoints.tablestore.rows.layout import Layout, layout_of
+from headrace.endpoints.tablestore.rows.reading import Selected, Selection
+from headrace.endpoints.tablestore.rows.single_rows import check_plain, consumed
+from headrace.endpoints.tablestore.rows.versions import SelectedVersions, select_rows
+from headrace.endpoints.tablestore.rows.writing import write_units
 from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.conditions import KeyRange
 from headrace.tables.schema import Key

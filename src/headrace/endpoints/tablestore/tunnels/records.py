@@ -16,8 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.endpoints.tablestore.reading import Selected
-from headrace.endpoints.tablestore.schema import (
+from headrace.endpoints.tablestore.rows.layout import (
     CHANGE,
     TIMESTAMP,
     VERSIONS,
@@ -27,6 +26,7 @@ from headrace.endpoints.tablestore.schema import (
     cell_timestamps,
     unpack_cells,
 )
+from headrace.endpoints.tablestore.rows.reading import Selected
 from headrace.tables.changes import ChangeOp, Changes
 from headrace.tables.schema import Column, TableSchema
 from headrace.wire.plainbuffer.encoding import encode_records

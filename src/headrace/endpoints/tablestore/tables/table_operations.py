@@ -13,17 +13,17 @@ import pyarrow as pa
 
 from headrace.endpoints.tablestore.errors import invalid, refused
 from headrace.endpoints.tablestore.instances import Instance, staying
-from headrace.endpoints.tablestore.keys import wrong_key_count
-from headrace.endpoints.tablestore.rows_api import consumed
-from headrace.endpoints.tablestore.schema import (
+from headrace.endpoints.tablestore.rows.keys import wrong_key_count
+from headrace.endpoints.tablestore.rows.layout import (
     ARROW_TYPES,
     HIDDEN_COLUMNS,
     VERSION_COLUMNS,
     CellType,
     type_of_column,
 )
-from headrace.endpoints.tablestore.settings import FOR_EVER, Stream, TableSettings
-from headrace.endpoints.tablestore.writing import add_columns
+from headrace.endpoints.tablestore.rows.single_rows import consumed
+from headrace.endpoints.tablestore.rows.writing import add_columns
+from headrace.endpoints.tablestore.tables.settings import FOR_EVER, Stream, TableSettings
 from headrace.tables.conditions import KeyRange
 from headrace.tables.schema import Column, Key, TableSchema
 from headrace.wire.plainbuffer.rows import encode_row
@@ -240,6 +240,14 @@ def compute_split_points_by_size(
     )
     response.locations.add(location=_location(instance), repeat=len(points) + 1)
     return response
+
+
+def list_search_index(instance: Instance, request: pb.ListSearchIndexRequest) -> pb.ListSearchIndexResponse:
+    return pb.ListSearchIndexResponse()
+
+
+def list_timeseries_table(instance: Instance, request: pb.ListTimeseriesTableRequest) -> pb.ListTimeseriesTableResponse:
+    return pb.ListTimeseriesTableResponse()
 
 
 def _location(instance: Instance) -> str:

@@ -1,4 +1,4 @@
-"""Which directories of which stores are served, and where a path of a request leads."""
+"""The directories of stores that a server serves, and the paths of requests in them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,31 @@ from headrace.ports.files import normal_path
 
 
 @dataclass
-class _Served:
+class _ServedStore:
     files: Files
     roots: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
-class Place:
-    """A path inside a directory that is served: that in its store, and what follows behind the directory's."""
+class ServedPath:
+    """A path in a served directory.
+
+    Attributes:
+        files: the files of the store.
+        path: the path in the store.
+        inside: the rest of the path, below the served directory.
+    """
 
     files: Files
     path: str
     inside: str
 
 
-class Places:
-    """The directories that are served: those that were asked for, and nothing else of their stores."""
+class ServedDirectories:
+    """The directories that a server serves. It serves nothing else of their stores. Thread-safe."""
 
     def __init__(self) -> None:
-        self._served: dict[str, _Served] = {}
+        self._served: dict[str, _ServedStore] = {}
         self._lock = threading.Lock()
 
     def add(self, store: Store, path: str) -> None:
@@ -40,13 +46,13 @@ class Places:
         """
         files = store.files()
         with self._lock:
-            self._served.setdefault(store_key(store.id), _Served(files)).roots.add(normal_path(path))
+            self._served.setdefault(store_key(store.id), _ServedStore(files)).roots.add(normal_path(path))
 
-    def find(self, path: str) -> Place | None:
-        """Return where a path ``/<store>/<path>`` leads; None if that is not served.
+    def find(self, path: str) -> ServedPath | None:
+        """Return the served path of ``/<store>/<path>``; None if no served directory contains it.
 
         Raises:
-            OptionError: it is not a path.
+            OptionError: the path is invalid.
         """
         key, _, rest = normal_path(path)[1:].partition("/")
         in_store = f"/{rest}"
@@ -55,10 +61,10 @@ class Places:
             above = [] if served is None else [root for root in served.roots if f"{in_store}/".startswith(f"{root}/")]
         if served is None or not above:
             return None
-        return Place(served.files, in_store, in_store[len(max(above, key=len)) :])
+        return ServedPath(served.files, in_store, in_store[len(max(above, key=len)) :])
 
     def is_above(self, path: str) -> bool:
-        """Tell whether something that is served lies below a path."""
+        """Return whether a path is a parent of a served directory."""
         path = normal_path(path)
         with self._lock:
             roots = [f"/{key}{root}/" for key, served in self._served.items() for root in served.roots]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.endpoints.tablestore.errors import invalid, refused
-from headrace.endpoints.tablestore.filters import (
+from headrace.endpoints.tablestore.rows.filters import (
     Filter,
     Pagination,
     column_names,
@@ -21,7 +21,7 @@ from headrace.endpoints.tablestore.filters import (
     paginated,
     parse_filter,
 )
-from headrace.endpoints.tablestore.schema import (
+from headrace.endpoints.tablestore.rows.layout import (
     ARROW_TYPES,
     TIMESTAMP,
     TIMESTAMPS,
@@ -34,7 +34,7 @@ from headrace.endpoints.tablestore.schema import (
     cell_timestamps,
     is_holdable,
 )
-from headrace.endpoints.tablestore.settings import TableSettings
+from headrace.endpoints.tablestore.tables.settings import TableSettings
 from headrace.tables.conditions import Predicate
 from headrace.tables.schema import Column, TableSchema
 from headrace.wire.plainbuffer.encoding import check_schema, encode_block, encode_puts

@@ -7,11 +7,11 @@ from typing import Any
 
 from headrace.endpoints.tablestore.errors import invalid
 from headrace.endpoints.tablestore.instances import Instance, staying
-from headrace.endpoints.tablestore.keys import key_of, key_table
-from headrace.endpoints.tablestore.reading import Selected, Selection
-from headrace.endpoints.tablestore.schema import layout_of
-from headrace.endpoints.tablestore.versions import SelectedVersions, select_rows
-from headrace.endpoints.tablestore.writing import Outcome, RowWrite, write_rows, write_units
+from headrace.endpoints.tablestore.rows.keys import key_of, key_table
+from headrace.endpoints.tablestore.rows.layout import layout_of
+from headrace.endpoints.tablestore.rows.reading import Selected, Selection
+from headrace.endpoints.tablestore.rows.versions import SelectedVersions, select_rows
+from headrace.endpoints.tablestore.rows.writing import Outcome, RowWrite, write_rows, write_units
 from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.schema import Key, TableSchema
 from headrace.wire.plainbuffer.rows import decode_row

@@ -6,13 +6,13 @@ import functools
 from collections.abc import Sequence, Sized
 from typing import TypeAlias
 
-from headrace.endpoints.tablestore.bulk_writes import BulkRows
 from headrace.endpoints.tablestore.errors import invalid, refused, service_error
 from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.keys import check_key, key_in
-from headrace.endpoints.tablestore.reading import Selection
-from headrace.endpoints.tablestore.rows_api import check_plain, consumed, consumed_by, find_rows
-from headrace.endpoints.tablestore.writing import Outcome, RowWrite, write_rows, write_units
+from headrace.endpoints.tablestore.rows.bulk_writes import BulkRows
+from headrace.endpoints.tablestore.rows.keys import check_key, key_in
+from headrace.endpoints.tablestore.rows.reading import Selection
+from headrace.endpoints.tablestore.rows.single_rows import check_plain, consumed, consumed_by, find_rows
+from headrace.endpoints.tablestore.rows.writing import Outcome, RowWrite, write_rows, write_units
 from headrace.errors import HeadraceError, NotFoundError
 from headrace.tables.schema import Key
 from headrace.wire.plainbuffer.rows import decode_row

@@ -15,13 +15,13 @@ import uuid
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.endpoints.tablestore.channels import kind_of, position_of, store_id, token_of, wire_id
 from headrace.endpoints.tablestore.errors import invalid
 from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.records import record_page
-from headrace.endpoints.tablestore.schema import layout_of
-from headrace.endpoints.tablestore.tunnel_errors import client_gone, expired, missing, translated, trimmed
-from headrace.endpoints.tablestore.tunnels_api import is_expired, tunnel_of
+from headrace.endpoints.tablestore.rows.layout import layout_of
+from headrace.endpoints.tablestore.tunnels.channels import kind_of, position_of, store_id, token_of, wire_id
+from headrace.endpoints.tablestore.tunnels.errors import client_gone, expired, missing, translated, trimmed
+from headrace.endpoints.tablestore.tunnels.records import record_page
+from headrace.endpoints.tablestore.tunnels.tunnel_operations import is_expired, tunnel_of
 from headrace.errors import ClientGoneError, DataLossError
 from headrace.ports import Tunnel
 from headrace.stores.embedded.tunnels.positions import row_of, row_position

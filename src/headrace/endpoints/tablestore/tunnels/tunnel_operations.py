@@ -1,6 +1,6 @@
 """Operations on tunnels: create, delete, list, describe, schedule, and up to when they were consumed.
 
-What clients do with a tunnel is in `tunnel_clients_api`.
+What clients do with a tunnel is in `clients`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,10 @@ from __future__ import annotations
 import contextlib
 import time
 
-from headrace.endpoints.tablestore.channels import (
+from headrace.endpoints.tablestore.errors import invalid
+from headrace.endpoints.tablestore.instances import Instance
+from headrace.endpoints.tablestore.tables.table_operations import enable_stream
+from headrace.endpoints.tablestore.tunnels.channels import (
     consumed_until,
     rpo_of_channels,
     rpo_of_kinds,
@@ -18,11 +21,8 @@ from headrace.endpoints.tablestore.channels import (
     tunnel_consumed_until,
     wire_id,
 )
-from headrace.endpoints.tablestore.errors import invalid
-from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.stream_bounds import StreamBounds
-from headrace.endpoints.tablestore.tables_api import enable_stream
-from headrace.endpoints.tablestore.tunnel_errors import missing, translated
+from headrace.endpoints.tablestore.tunnels.errors import missing, translated
+from headrace.endpoints.tablestore.tunnels.stream_bounds import StreamBounds
 from headrace.errors import DataLossError, NotFoundError
 from headrace.ports import Tunnel, TunnelDescription
 from headrace.stores.embedded.tunnels.tunnel import EmbeddedTunnel

@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterable
 
 from headrace.endpoints.tablestore.errors import invalid
-from headrace.endpoints.tablestore.schema import cell_type, type_of_column
-from headrace.endpoints.tablestore.tunnel_errors import missing
+from headrace.endpoints.tablestore.rows.layout import cell_type, type_of_column
+from headrace.endpoints.tablestore.tunnels.errors import missing
 from headrace.errors import OptionError
 from headrace.ports import ChannelDescription, TunnelDescription
 from headrace.stores.embedded.connection import ROW_INDEX_BITS
