@@ -308,10 +308,10 @@ def test_a_running_stream_can_be_seen_stopped_and_started(session: StreamingSql,
     wait_for(lambda: sink_rows(store) == WINDOWS[:1])
     wait_for(lambda: session.streams()[0].batch is not None)
     assert session.run("SHOW STREAMS")[0].rows[0][:3] == ("job1", "running", "order_stream_sink")
-    with pytest.raises(AlreadyExistsError, match="runs already"):
+    with pytest.raises(AlreadyExistsError, match="already running"):
         session.run("START STREAM JOB1")
     create = script[script.index("CREATE STREAM") :]
-    with pytest.raises(AlreadyExistsError, match="runs already"):
+    with pytest.raises(AlreadyExistsError, match="already running"):
         session.run(create)
     session.run("STOP STREAM job1")
     assert session.streams()[0].state == "stopped"
