@@ -187,7 +187,7 @@ WRONG = (
 )
 
 
-def test_what_cannot_be_is_an_error_and_changes_nothing(session: StreamingSql, store: Store, tmp_path: Path) -> None:
+def test_invalid_statements_are_errors_and_change_nothing(session: StreamingSql, store: Store, tmp_path: Path) -> None:
     store.create_table("T", {"k": "string"}, "k")
     session.run(f"CREATE TABLE t USING headrace OPTIONS (store='{tmp_path}/shop', table='T')")
     for statement, error, says in WRONG:
