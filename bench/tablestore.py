@@ -182,7 +182,11 @@ def _count(table: Table) -> int:
 def _sdk_encoder() -> str:
     from tablestore import encoder
 
-    return "extension in C++" if encoder.NATIVE_ENCODER_AVAILABLE else "code in Python, as its extension does not load"
+    return (
+        "extension in C++"
+        if encoder.NATIVE_ENCODER_AVAILABLE
+        else "code in Python, because its extension does not load"
+    )
 
 
 def _sdk_put(endpoint: str) -> Callable[[pa.Table], None]:

@@ -1,4 +1,4 @@
-"""Two workers and a Spark job on a table of an instance that is written, splits and merges under them."""
+"""Two workers and a Spark job read a table of an instance while it is written, split and merged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESHAPES = ["split", "split", "merge"] * 5
 
 
 def changes_by_row(changes: Iterable[Changes]) -> dict[int, list[int]]:
-    """Return the times of each order's changes in their order, as the service tells them: µs, and 0 for base data."""
+    """Return the timestamps of each order's changes, in order. They are the service's, in µs; 0 for base data."""
     found: dict[int, dict[int, None]] = defaultdict(dict)
     for run in changes:
         orders, times = run.rows.column("OrderId").to_pylist(), run.timestamps.cast(pa.int64()).to_pylist()
@@ -44,7 +44,7 @@ def reshape(table: Table, what: str, chance: random.Random) -> None:
 @pytest.mark.storm
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("server")
-def test_workers_and_spark_miss_nothing_of_a_table_that_splits_ten_times_and_merges(
+def test_workers_and_spark_read_all_changes_of_a_table_that_splits_and_merges(
     tmp_path: Path, actors_of: list[Actor]
 ) -> None:
     chance = random.Random(SEED)

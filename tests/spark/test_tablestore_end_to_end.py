@@ -1,4 +1,4 @@
-"""The vendor's quick start on an instance: its script, with the endpoint of a server, while the table changes shape."""
+"""The vendor's quick start on an instance, over HTTP, while the table splits and merges."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BEGIN = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    """`headrace serve` in a process of its own; its access key is in the environment."""
+    """`headrace serve` in another process. The environment has its access key."""
     url = serving.tablestore_endpoint()
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("HEADRACE_ACCESS_KEY_ID", serving.KEY_ID)
@@ -33,7 +33,7 @@ def endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def instance(endpoint: str) -> Iterator[Store]:
-    """The instance as its users have it, with the tables of the script."""
+    """The instance over HTTP, with the tables of the script."""
     with headrace.open(f"tablestore+{endpoint}/{INSTANCE}") as store:
         store.create_table(SOURCE, COLUMNS, PRIMARY_KEY)
         store.create_table(SINK, SINK_COLUMNS, SINK_KEY)
@@ -42,7 +42,7 @@ def instance(endpoint: str) -> Iterator[Store]:
 
 @pytest.fixture
 def behind(instance: Store) -> Iterator[Store]:
-    """The same tables as the endpoint has them."""
+    """The embedded store of the endpoint, with the same tables."""
     with headrace.open(serving.tablestore_root() / INSTANCE) as store:
         yield store
 
@@ -102,7 +102,7 @@ def test_the_vendors_script_runs_over_http_while_the_table_splits_and_merges(
     ((windows,),) = again.run("SELECT count(*) FROM order_stream_sink")[0].fetch()
     assert windows == len(recompute(changes).windows)
     again.stop()
-    # 2000 orders; then in each step 54 puts and updates, and 6 deletions.
+    # 2000 orders, then 54 puts and updates and 6 deletions in each step.
     told = recompute(changes)
     assert (told.events, told.deletions) == (2000 + 16 * 54, 16 * 6)
     assert [status.state for status in again.streams()] == ["stopped"]
