@@ -95,7 +95,7 @@ def _reshape(table: headrace.Table, chance: random.Random) -> None:
             place = chance.randrange(len(partitions) - 1)
             table.merge(partitions[place].id, partitions[place + 1].id)
     except HeadraceError:
-        # The other writer was quicker, or the partition is too small.
+        # The other writer has changed the partitions, or the partition is too small.
         return
 
 

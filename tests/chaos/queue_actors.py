@@ -63,10 +63,10 @@ def write(directory: Path, name: str) -> None:
     last = session.sequence_number
     while not (directory / "stop").exists():
         if sum(bounds.rows for bounds in queue.bounds().values()) > MOST_WAITING:
-            # Nobody reads at the moment, or the machine is slow: the test ends when all of it has been read.
+            # The readers are slow or dead. The test ends when they have read all rows, so wait for them.
             time.sleep(0.1)
             continue
-        # Some rows again, as somebody does who does not know whether a push arrived.
+        # Push some rows again, like a program that does not know whether its push arrived.
         first = max(0, last + 1 - chance.randrange(20))
         rows = [row(name, number) for number in range(first, last + 1 + chance.choice([1, 10, 300, 2000]))]
         last = producer.push(

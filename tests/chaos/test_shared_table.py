@@ -76,7 +76,7 @@ def test_workers_and_spark_read_all_changes_of_a_table_that_splits_and_merges(
         assert worker.process.wait(60) == 0, f"seed {SEED}"
     wait_for((tmp_path / "done").exists, 120)
 
-    # What has happened is read behind the server: nothing of it comes over the wire.
+    # The expected changes are read from the server's store, not over HTTP.
     changes = list(read_all(behind.tunnel("oracle")))
     handled, processes = worker_actors.handled_by_row(tmp_path)
     assert handled == changes_by_row(changes), f"seed {SEED}"

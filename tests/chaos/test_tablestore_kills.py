@@ -11,7 +11,7 @@ from tests.chaos import actors
 from tests.chaos.oracle import check_tables
 from tests.chaos.storm import KILLS, SEED, Actor, storm
 
-# The number of the round.
+# The kills in one round of the storm. By default there is one round.
 ROUND = ["server", "worker", "driver", "server", "writer"]
 
 

@@ -43,7 +43,7 @@ def test_killed_workers_lose_no_change_and_keep_the_order_of_each_row(tmp_path: 
         victim = chance.choice(workers)
         victim.kill()
         victim.start()
-    # Somebody has taken a killed worker's place.
+    # New workers have replaced killed ones.
     wait_for(lambda: bool(worker_actors.handled_by_row(tmp_path)[1] - first), 120)
     wait_for(lambda: len(store.table("orders").describe().partitions) > 4, 120)
     (tmp_path / "stop").touch()

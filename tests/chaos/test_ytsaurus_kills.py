@@ -12,7 +12,7 @@ from tests.chaos import queue_actors as actors
 from tests.chaos.storm import KILLS, SEED, Actor, storm
 from tests.chaos.test_queue_kills import WRITERS, check_sinks
 
-# The number of the round.
+# The kills in one round of the storm. By default there is one round.
 ROUND = ["server", "worker", "driver", "server", "writer"]
 
 

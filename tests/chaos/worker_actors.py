@@ -55,7 +55,7 @@ def work(directory: Path) -> None:
         for row, version in zip(rows, versions, strict=True):
             # A kill can leave an incomplete line, so each line begins with a line break.
             os.write(handled, b"\n" + json.dumps([row, version, os.getpid()]).encode())
-        # Slow enough that a kill meets pages that were read ahead.
+        # Slow enough that a worker has prefetched pages when it is killed.
         time.sleep(0.02)
 
 
@@ -117,7 +117,7 @@ def _reshape(table: headrace.Table, chance: random.Random) -> None:
             place = chance.randrange(len(partitions) - 1)
             table.merge(partitions[place].id, partitions[place + 1].id)
     except HeadraceError:
-        # The partition has too few rows just now.
+        # The partition has too few rows.
         return
 
 

@@ -168,3 +168,10 @@ def test_sparks_error_for_a_file_system_that_it_has_not_becomes_an_option_error(
 def test_an_address_that_is_not_in_a_store_stays_as_it_is(tmp_path: Path) -> None:
     assert checkpoint_location.checkpoint(tmp_path) == str(tmp_path)
     assert checkpoint_location.checkpoint("s3a://bucket/a") == "s3a://bucket/a"
+
+
+@pytest.mark.parametrize("place", ["checkpoints/a", "s3a://secret@bucket/a"])
+def test_a_store_for_a_location_outside_of_stores_is_refused(place: str) -> None:
+    with pytest.raises(OptionError, match=r"not in a store.*headrace:///path") as caught:
+        checkpoint_location.checkpoint(place, store="shop")
+    assert "secret" not in str(caught.value)

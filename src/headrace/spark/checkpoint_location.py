@@ -47,17 +47,26 @@ def checkpoint(
             environment's YT_PROXY names, unless ``store`` is given; ``yt://proxy/path``, ``yt+http://host:port/path``
             or ``yt+https://host/path`` for one of that cluster. A directory, or a URL of a file system of Spark's, is
             returned as it is.
-        store: the store, or its path or URL; the environment's HEADRACE_STORE if nothing names one.
+        store: the store, or its path or URL; the environment's HEADRACE_STORE if nothing names one. It must be omitted
+            if ``url`` is not in a store.
         spark: the session that the query will be started in; the active one if not given.
 
     Raises:
-        OptionError: it is neither a directory in a store nor one that Spark can write, or nothing says which store.
+        OptionError: it is neither a directory in a store nor one that Spark can write, nothing says which store, or
+            ``store`` is given for a location outside of stores.
         UnsupportedError: the store has no files.
         MissingDependencyError: what serves them is not installed.
     """
     text = checkpoint_text(url)
     location = parse_location(text)
     if location is None:
+        if store is not None:
+            raise OptionError(
+                "a store is given, but this checkpoint location is not in a store",
+                received=f"{text.partition(':')[0]}:…" if ":" in text else text,
+                valid="headrace:///path, yt:///path",
+                remedy="use headrace:///path for a directory of the store, or omit store",
+            )
         return text
     if isinstance(store, Store):
         return _served(location, store, spark)
