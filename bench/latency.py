@@ -161,7 +161,7 @@ def history(directory: Path, scale: float) -> Result:
         young.query.stop()
     first, last = _many_batches(directory / "feed", many)
     return Result(
-        f"history: 100 rows behind {rows // 100:,} and behind {rows:,} changes, and after {many:,} batches",
+        f"history: 100 rows after {rows // 100:,} and after {rows:,} changes, and after {many:,} batches",
         {
             f"batch, {rows // 100:,} changes of history": f"{young_ms:.0f} ms",
             f"batch, {rows:,} changes of history": f"{old_ms:.0f} ms",

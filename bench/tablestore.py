@@ -121,8 +121,8 @@ def tablestore_tunnel(directory: Path, scale: float) -> Result:
 def _filled(store: Store, directory: Path, rows: int) -> tuple[str, str]:
     """Put orders directly into the server's store; return a tunnel of the base data, and one of the changes."""
     stream = store.create_tunnel("orders", "changes", "Stream").id
-    with headrace.open(directory / "shop") as behind:
-        table = behind.table("orders")
+    with headrace.open(directory / "shop") as server_store:
+        table = server_store.table("orders")
         for first in range(0, rows, 100_000):
             table.put(_stamped(orders(first, min(100_000, rows - first))))
     return store.create_tunnel("orders", "base", "BaseData", base_channels=1).id, stream

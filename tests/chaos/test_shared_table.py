@@ -50,7 +50,7 @@ def test_workers_and_spark_read_all_changes_of_a_table_that_splits_and_merges(
     chance = random.Random(SEED)
     instance = actors.create(tmp_path)
     instance.create_tunnel("orders", "work")
-    behind = headrace.open(tmp_path / "store")
+    server_store = headrace.open(tmp_path / "store")
     driver = Actor("actors", tmp_path, "driver", "windows")
     workers = [Actor("worker_actors", tmp_path, "worker", str(number)) for number in range(2)]
     actors_of += [driver, *workers]
@@ -61,7 +61,7 @@ def test_workers_and_spark_read_all_changes_of_a_table_that_splits_and_merges(
     actors_of.append(writer)
     for number, what in enumerate(RESHAPES):
         time.sleep(chance.uniform(0.2, 0.9))
-        reshape(behind.table("orders"), what, chance)
+        reshape(server_store.table("orders"), what, chance)
         if number == len(RESHAPES) // 2:
             stopped = chance.choice(workers)
             stopped.process.terminate()
@@ -70,21 +70,21 @@ def test_workers_and_spark_read_all_changes_of_a_table_that_splits_and_merges(
     (tmp_path / "stop").touch()
     assert writer.process.wait(60) == 0, f"seed {SEED}"
     (tmp_path / "written").touch()
-    wait_for(lambda: behind.tunnel("work").describe().backlog_rows == 0, 120)
+    wait_for(lambda: server_store.tunnel("work").describe().backlog_rows == 0, 120)
     for worker in workers:
         worker.process.terminate()
         assert worker.process.wait(60) == 0, f"seed {SEED}"
     wait_for((tmp_path / "done").exists, 120)
 
     # The expected changes are read from the server's store, not over HTTP.
-    changes = list(read_all(behind.tunnel("oracle")))
+    changes = list(read_all(server_store.tunnel("oracle")))
     handled, processes = worker_actors.handled_by_row(tmp_path)
     assert handled == changes_by_row(changes), f"seed {SEED}"
     assert processes == began, f"seed {SEED}"
     expected = recompute(changes)
     assert compare(sink_content(instance.table("windows")), expected.windows) == [], f"seed {SEED}"
     assert expected.events > 1000, f"seed {SEED}"
-    closed = [each for each in behind.table("orders").describe().partitions if not each.open]
+    closed = [each for each in server_store.table("orders").describe().partitions if not each.open]
     assert len(closed) == sum({"split": 1, "merge": 2}[what] for what in RESHAPES), f"seed {SEED}"
     instance.close()
-    behind.close()
+    server_store.close()

@@ -131,7 +131,7 @@ def test_a_native_sink_finds_the_checkpoint_in_its_store(spark: SparkSession, st
 def test_a_batch_that_runs_again_replaces_its_state_without_a_gap(
     spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone: list[str] = []
+    removed: list[str] = []
     files = store.files()
     answer = Operations.answer
 
@@ -139,7 +139,7 @@ def test_a_batch_that_runs_again_replaces_its_state_without_a_gap(
         result = answer(operations, request)
         if request.operation == "DELETE DELETE" and "/state/" in request.path:
             path = "/" + request.path.split("/", 2)[2]
-            gone.append(path)
+            removed.append(path)
             assert request.flag("recursive") or files.status(path) is not None
         return result
 
@@ -151,7 +151,7 @@ def test_a_batch_that_runs_again_replaces_its_state_without_a_gap(
     files.remove(f"/checkpoints/hdfs/commits/{last}")
     jobs.append(store, [3])
     jobs.run(spark, store, "hdfs", 1)
-    assert [path for path in gone if path.endswith(f"/{last + 1}.delta")]
+    assert [path for path in removed if path.endswith(f"/{last + 1}.delta")]
     after = {status.path: status.modified for status in below(files, "/checkpoints/hdfs/state/0/0")}
     assert any(after[path] != modified for path, modified in before.items() if path.endswith(f"/{last + 1}.delta"))
     assert counts(store, "hdfs") == {1: 2, 2: 1, 3: 1}

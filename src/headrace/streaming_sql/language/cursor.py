@@ -13,7 +13,7 @@ _SHOWN = 200
 class Cursor:
     """A position in the tokens of a statement.
 
-    Methods ``at_…`` test the current tokens. Methods ``take_…`` also move behind them if the test succeeds, and return
+    Methods ``at_…`` test the current tokens. Methods ``take_…`` also move past them if the test succeeds, and return
     the result of the test. Methods ``need_…`` raise `SqlError` if the test fails.
 
     Args:
@@ -48,7 +48,7 @@ class Cursor:
         return token is not None and token.is_symbol(symbol)
 
     def take(self) -> Token:
-        """Return the current token, which must exist, and move behind it."""
+        """Return the current token, which must exist, and move past it."""
         token = self._tokens[self._index]
         self._index += 1
         return token
@@ -161,7 +161,7 @@ class Cursor:
         return self.rest()
 
     def parenthesised(self) -> str:
-        """Return the text inside of ``( … )``, and move behind it."""
+        """Return the text inside of ``( … )``, and move past it."""
         opening = self._tokens[self._index]
         depth = 0
         while (token := self.peek()) is not None:
@@ -206,7 +206,7 @@ class Cursor:
             raise self.error(f"invalid name: {error}", self._tokens[self._index]) from None
 
     def take_key(self) -> str:
-        """Return the dotted name at the current token, and move behind it; '' if there is no name."""
+        """Return the dotted name at the current token, and move past it; '' if there is no name."""
         key, self._index = self.key()
         return key
 

@@ -113,9 +113,9 @@ class QueryShape:
         for start, following in itertools.pairwise([*starts, len(tokens)]):
             end = next((i for i in range(start, following) if self._is_set_operation(tokens, i)), following)
             source = next((i for i in range(start, end) if _is_from(tokens, i)), end)
-            behind = source if source < end else start
-            filter_ = next((i for i in range(behind, end) if tokens[i].is_word("WHERE")), end)
-            tail = next((i for i in range(behind, end) if _begins_tail(tokens, i)), end)
+            clauses = source if source < end else start
+            filter_ = next((i for i in range(clauses, end) if tokens[i].is_word("WHERE")), end)
+            tail = next((i for i in range(clauses, end) if _begins_tail(tokens, i)), end)
             yield Block(
                 select=_without_quantifier(tokens[start + 1 : source]),
                 where=tokens[filter_ + 1 : max(tail, filter_ + 1)],

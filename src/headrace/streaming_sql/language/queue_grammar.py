@@ -87,7 +87,7 @@ def _column_type(cursor: Cursor) -> str:
 
 
 def _bracketed(cursor: Cursor) -> list[Token]:
-    """Return the tokens from an opening bracket to its closing bracket, and move behind them."""
+    """Return the tokens from an opening bracket to its closing bracket, and move past them."""
     opening = cursor.take()
     tokens, open_brackets = [opening], [_CLOSING[opening.text]]
     while open_brackets:

@@ -230,7 +230,7 @@ class _Rewriter:
         return _Edit(item[0].start, item[-1].end, quote_name(name))
 
     def _without_item(self, item: Sequence[Token], last: bool) -> _Edit:
-        """Remove an item with one of the commas beside it."""
+        """Remove an item with an adjacent comma."""
         if last:
             before = max(token.end for token in self._tokens if token.end <= item[0].start)
             return _Edit(before - 1, item[-1].end, "")
