@@ -19,8 +19,8 @@ from pathlib import Path
 import headrace
 from headrace.errors import HeadraceError
 from headrace.ports import Store
-from headrace.stores.embedded import scan
 from headrace.stores.embedded.store import EmbeddedStore
+from headrace.stores.embedded.tables import reading
 
 STEPS = 16
 DEPTH = 3
@@ -223,7 +223,7 @@ def main() -> None:
     """Run sequences one after another, each with its own store."""
     root, seed, sequences = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     # A scan keeps its transaction open from the first page on.
-    scan.READ_AHEAD_BYTES = 1
+    reading.READ_AHEAD_BYTES = 1
     for number in range(seed, seed + sequences):
         directory = root / str(number)
         if os.fork() == 0:

@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import headrace
-from headrace.checkpoints import server
-from headrace.checkpoints.operations import Operations
-from headrace.checkpoints.protocol import Answer, Request
+from headrace.checkpoint_server import server
+from headrace.checkpoint_server.operations import Operations
+from headrace.checkpoint_server.protocol import Request, Response
 from headrace.errors import OptionError
 from headrace.ports import Files, FileStatus, Store
 from headrace.spark import checkpoint_location
@@ -128,14 +128,14 @@ def test_a_native_sink_finds_the_checkpoint_in_its_store(spark: SparkSession, st
     assert store.files().status("/native/commits/1") is not None
 
 
-def test_a_batch_that_runs_again_replaces_its_state_without_a_gap(
+def test_a_repeated_batch_replaces_its_state_atomically(
     spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     removed: list[str] = []
     files = store.files()
-    answer = Operations.answer
+    answer = Operations.respond
 
-    def watched(operations: Operations, request: Request) -> Answer:
+    def watched(operations: Operations, request: Request) -> Response:
         result = answer(operations, request)
         if request.operation == "DELETE DELETE" and "/state/" in request.path:
             path = "/" + request.path.split("/", 2)[2]
@@ -143,7 +143,7 @@ def test_a_batch_that_runs_again_replaces_its_state_without_a_gap(
             assert request.flag("recursive") or files.status(path) is not None
         return result
 
-    monkeypatch.setattr(Operations, "answer", watched)
+    monkeypatch.setattr(Operations, "respond", watched)
     jobs.append(store, [1, 1, 2])
     jobs.run(spark, store, "hdfs", 3)
     last = max(int(status.name) for status in files.list("/checkpoints/hdfs/commits"))

@@ -147,7 +147,7 @@ def test_the_innermost_and_latest_mount_determines_the_file_system(path: str, ki
 
 
 def test_an_intact_store_passes_every_check_and_is_not_changed(tmp_path: Path) -> None:
-    from headrace.stores.embedded.database import Database
+    from headrace.stores.embedded.connection import Database
 
     Database(tmp_path / "store", create=True).close()
     findings = check_store(tmp_path / "store")

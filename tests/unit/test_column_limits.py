@@ -11,8 +11,8 @@ import pytest
 
 import headrace
 from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.rows_api import put_row
-from headrace.endpoints.tablestore.tables_api import create_table
+from headrace.endpoints.tablestore.rows.single_rows import put_row
+from headrace.endpoints.tablestore.tables.table_operations import create_table
 from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.errors import HeadraceError, SchemaError, SqlError, UnsupportedError
 from headrace.stores.embedded.store import EmbeddedStore

@@ -19,7 +19,7 @@ import headrace
 from headrace.errors import DataLossError, NotFoundError, OptionError, StoreBusyError, StoreError, TunnelTakenError
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.ports import Store, Table, Tunnel
-from headrace.stores.embedded.tunnel_clients import EmbeddedTunnelClient
+from headrace.stores.embedded.tunnels.clients import EmbeddedTunnelClient
 from headrace.tunnels.leases import Lease
 from headrace.tunnels.records import INITIAL_BATCH
 from headrace.workers import ChangeBatch, TunnelWorker, engine

@@ -12,7 +12,7 @@ from headrace.cli.environment_checks import NO_DISK_BYTES, SCARCE_DISK_BYTES, Fi
 from headrace.errors import HeadraceError, own_message
 
 if TYPE_CHECKING:
-    from headrace.stores.embedded.database import Database
+    from headrace.stores.embedded.connection import Database
 
 # WAL mode needs shared memory and file locks between all processes, which network file systems do not provide.
 # fmt: off
@@ -29,7 +29,7 @@ def check_store(directory: Path) -> list[Finding]:
     """Check the file system, the free space, the database and the commits of an embedded store."""
     findings = [_file_system(directory), _disk_space(directory)]
     try:
-        from headrace.stores.embedded.database import Database
+        from headrace.stores.embedded.connection import Database
 
         database = Database(directory)
         try:

@@ -154,7 +154,7 @@ class Story:
         return self._prove(store, before, killed_in, clean)
 
     def _prove(self, store: Store, before: int, killed_in: int | None, clean: bool) -> Outcome:
-        from headrace.stores.embedded.database import Database
+        from headrace.stores.embedded.connection import Database
 
         recomputed = recompute(read_all(store.tunnel(PROOF_TUNNEL)))
         in_sink = sink_content(store.table(SINK))

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headrace.formats.options import SINK
 from headrace.spark.checkpoint import clear_unfinished_start
 from headrace.spark.checkpoint_location import checkpoint as spark_checkpoint
 from headrace.spark.checkpoint_location import refused_places
-from headrace.spark.options import SINK
 from headrace.streaming_sql.catalog import TableDefinition
 from headrace.streaming_sql.format_options import check_given, options_for_use
 from headrace.streaming_sql.providers import is_headrace
@@ -73,7 +73,7 @@ def start_query(
 def _into_store(
     frame: DataFrame, provider: str, into: Mapping[str, str], name: str, options: StreamOptions
 ) -> StreamingQuery:
-    from headrace.spark.publication import write_stream
+    from headrace.spark.write_stream import write_stream
 
     return write_stream(
         frame,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.errors import SqlError
-from headrace.spark.options import BATCH_READ, BATCH_WRITE, SOURCE
+from headrace.formats.options import BATCH_READ, BATCH_WRITE, SOURCE
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
 from headrace.streaming_sql.format_options import check_definition, check_given, options_for_use
 from headrace.streaming_sql.language import statements as st

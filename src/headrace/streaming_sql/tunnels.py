@@ -14,8 +14,8 @@ from headrace.streaming_sql.providers import HEADRACE_PROVIDERS, is_headrace
 from headrace.streaming_sql.results import Result
 
 if TYPE_CHECKING:
+    from headrace.formats.location import Location
     from headrace.ports import Store, Tunnel
-    from headrace.spark.options import Location
 
 _OPTIONS = ("start", "baseChannels")
 
