@@ -13,8 +13,9 @@ from typing import Any
 
 from headrace.endpoints.unpacking import Budget
 from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.commands import COMMANDS, Command, Context
+from headrace.endpoints.ytsaurus.commands import COMMANDS
 from headrace.endpoints.ytsaurus.configuration import Configuration
+from headrace.endpoints.ytsaurus.context import Command, Context
 from headrace.endpoints.ytsaurus.dispatcher import execute
 from headrace.endpoints.ytsaurus.errors import refused, yt_error
 from headrace.endpoints.ytsaurus.http.encodings import IDENTITY, accepted, known
@@ -166,7 +167,7 @@ class YtsaurusApp(Application):
             case "/api":
                 return json_response(["v4"])
             case "/api/v4":
-                return json_response(descriptors())
+                return json_response(descriptors(COMMANDS.values()))
             case "/hosts":
                 return json_response([exchange.headers.get("host") or exchange.host])
             case "/version":

@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from yt import yson
 
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.parameters import as_text, is_boolean
-from headrace.endpoints.ytsaurus.values import attributes_of, with_attributes
+from headrace.endpoints.ytsaurus.values import attributes_of
 from headrace.wire.yson import documents, json_rows, json_values, rows_decoding, rows_encoding
 from headrace.wire.ytsaurus.types import YtColumn
 
-MAX_DEPTH = documents.MAX_DEPTH
 _YSON_TYPES = {
     "application/x-yt-yson-text": "text",
     "application/x-yt-yson-pretty": "pretty",
@@ -109,8 +107,11 @@ def read_json_values(data: bytes, form: Format) -> Iterator[Any]:
 
 
 def _restored(value: Any, form: Format) -> Any:
+    """Return a value of JSON as `documents.loads` returns the same value of YSON."""
     try:
-        return _from_json(value, form.encode_utf8, 0)
+        documents.check_depth(value)
+        found = json_values.restored(value, encode_utf8=form.encode_utf8)
+        return documents.loads(documents.dumps(found, text=False))
     except documents.YsonError as error:
         raise refused(f"Error parsing JSON: {error}") from None
 
@@ -147,52 +148,3 @@ def write_rows(batches: Sequence[pa.RecordBatch], columns: Sequence[YtColumn], f
 
 def _plain(value: Any) -> Any:
     return bool(value) if is_boolean(value) else as_text(value) or value
-
-
-def _from_json(value: Any, encode_utf8: bool, depth: int) -> Any:
-    if depth > MAX_DEPTH:
-        raise refused("Error parsing JSON: nested too deep", valid=f"at most {MAX_DEPTH} levels")
-    if isinstance(value, str):
-        return _string(value, encode_utf8)
-    if isinstance(value, list):
-        return [_from_json(item, encode_utf8, depth + 1) for item in value]
-    if not isinstance(value, dict):
-        if isinstance(value, int) and not isinstance(value, bool) and not -(1 << 63) <= value < 1 << 64:
-            raise refused("Error parsing JSON: a number that has more than 64 bits", received=str(value)[:50])
-        return value
-    if "$value" in value:
-        inner = value["$value"]
-        if "$type" in value:
-            inner = json_values.typed(inner, value["$type"])
-        inner = _from_json(inner, encode_utf8, depth + 1)
-        attributes = _from_json(value.get("$attributes") or {}, encode_utf8, depth + 1)
-        if not isinstance(attributes, Mapping):
-            raise refused("Error parsing JSON: $attributes must be a map", received=repr(attributes)[:100])
-        return with_attributes(inner, attributes)
-    names = {_key(name, encode_utf8): _from_json(inner, encode_utf8, depth + 1) for name, inner in value.items()}
-    return names
-
-
-def _key(name: str, encode_utf8: bool) -> str:
-    text = _string(json_values.unescaped(name), encode_utf8)
-    if not isinstance(text, str):
-        raise refused("Error parsing JSON: a key that is not UTF-8", received=repr(name)[:100])
-    return text
-
-
-def _string(text: str, encode_utf8: bool) -> Any:
-    """Return a string of JSON as the text, or the bytes that are no text, that it stands for."""
-    if text.isascii() or not encode_utf8:
-        return text
-    try:
-        raw = text.encode("latin-1")
-    except UnicodeEncodeError:
-        raise refused(
-            "Error parsing JSON: a character of a string is no byte",
-            received=ascii(text)[:100],
-            valid="U+0000 to U+00FF, one for each byte; or the format's attribute encode_utf8=%false",
-        ) from None
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return yson.yson_types.make_byte_key(raw)

@@ -40,7 +40,7 @@ def loads(data: bytes, *, max_size: int = MAX_SIZE) -> Any:
     if len(values) != 1:
         raise YsonError("broken YSON", received=f"{len(values)} values", valid="one")
     if sum(map(data.count, _OPENING)) > MAX_DEPTH:
-        _check_depth(values)
+        check_depth(values)
     return values[0]
 
 
@@ -65,7 +65,7 @@ def dumps(value: Any, text: bool = True, *, pretty: bool = False) -> bytes:
     Raises:
         YsonError: the value has a type or a number that YSON has not, or is nested too deep.
     """
-    _check_depth(value)
+    check_depth(value)
     library = _library()
     try:
         written: bytes = library.dumps(value, yson_format="pretty" if pretty else "text" if text else "binary")
@@ -92,7 +92,8 @@ def _load_items(data: bytes, max_size: int, *, encoding: str | None) -> list[Any
     return list(found)
 
 
-def _check_depth(value: Any) -> None:
+def check_depth(value: Any) -> None:
+    """Raise a `YsonError` if a value is nested deeper than `MAX_DEPTH`."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         level = [item for container in level for item in _items(container)]

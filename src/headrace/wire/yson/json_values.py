@@ -138,5 +138,8 @@ def _bytes(text: str, encode_utf8: bool) -> bytes:
     try:
         return text.encode("latin-1" if encode_utf8 else "utf-8")
     except UnicodeEncodeError:
-        valid = "code points up to U+00FF, one for each byte" if encode_utf8 else "Unicode"
-        raise YsonError("a text in JSON that is no string of bytes", received=ascii(text)[:60], valid=valid) from None
+        raise YsonError(
+            "a JSON string has a character that is not a byte" if encode_utf8 else "a JSON string is not Unicode",
+            received=ascii(text)[:60],
+            valid="U+0000 to U+00FF, one for each byte; or any text with the format attribute encode_utf8=%false",
+        ) from None

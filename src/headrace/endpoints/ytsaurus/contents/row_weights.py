@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headrace.endpoints.ytsaurus.commands import Parameters
 from headrace.endpoints.ytsaurus.errors import refused
-from headrace.endpoints.ytsaurus.parameters import is_boolean
+from headrace.endpoints.ytsaurus.parameters import Parameters, is_boolean
 from headrace.wire.yson import documents
 from headrace.wire.ytsaurus.errors import Code, YtError
 

@@ -11,16 +11,18 @@ from typing import Any
 
 import apsw
 
-from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.contents import sort_order
 from headrace.endpoints.ytsaurus.contents.key_ranges import KeyRanges
 from headrace.endpoints.ytsaurus.contents.row_weights import check_row_weights
 from headrace.endpoints.ytsaurus.contents.uploads import Upload, check_keys, upload_of
+from headrace.endpoints.ytsaurus.context import Answer, Context
+from headrace.endpoints.ytsaurus.cypress.node import Node
 from headrace.endpoints.ytsaurus.cypress.node_commands import chain_of
-from headrace.endpoints.ytsaurus.cypress.node_types import Node
+from headrace.endpoints.ytsaurus.cypress.operations import make_node
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.formats import Format, read_json_values, write_rows, write_value
 from headrace.endpoints.ytsaurus.http.response_buffers import kept_on_disk
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.storage import static_rows as static_tables
 from headrace.endpoints.ytsaurus.storage.part_lists import Part
 from headrace.endpoints.ytsaurus.tables import state as table_state
@@ -47,11 +49,10 @@ def _transaction(parameters: Parameters) -> str | None:
     return parameters.text("transaction_id", None)  # type: ignore[no-any-return]
 
 
-@command("write_table", input="tabular", volatile=True, heavy=True)
 def write_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Replace the rows of a static table, which is made if it is not there, or put more behind them (``append``)."""
     path: YPath = parameters.path()
-    with context.cluster.database.read() as connection:
+    with context.database.read() as connection:
         node = _found(context, parameters, path)
         table = Table(Node("", TABLE.name, path.text), Kind.STATIC, _NO_SCHEMA, ())
         if node is not None:
@@ -61,7 +62,7 @@ def write_table(context: Context, parameters: Parameters, body: bytes) -> Answer
             context.cypress.locks.check(node.chain, node.id, node.path, upload.lock)
     expected, pieces = upload.schema, _pieces(context, body, table, upload.schema)
     check_row_weights(parameters, pieces)
-    with context.cluster.database.write() as connection:
+    with context.database.write() as connection:
         table = static_table(connection, _found(context, parameters, path) or _made(context, parameters, path))
         upload = upload_of(path, table.schema)
         if upload.schema != expected:
@@ -77,7 +78,7 @@ def _found(context: Context, parameters: Parameters, path: YPath) -> Node | None
     found = context.cypress.look(chain_of(context, parameters), path.node)
     if not found.rest:
         return found.node
-    if len(found.rest) == 1 and found.node.kind.has_children:
+    if len(found.rest) == 1 and found.node.has_children:
         return None
     raise context.cypress.not_found(path.node, found)
 
@@ -85,7 +86,7 @@ def _found(context: Context, parameters: Parameters, path: YPath) -> Node | None
 def _made(context: Context, parameters: Parameters, path: YPath) -> Node:
     found = context.cypress.look(chain_of(context, parameters), path.node)
     attributes = {} if "schema" not in path.attributes else {"schema": path.attributes["schema"]}
-    return context.cypress.make(context, found.node, found.rest[0], TABLE, attributes)
+    return make_node(context, found.node, found.rest[0], TABLE, attributes)
 
 
 def static_table(connection: apsw.Connection, node: Node) -> Table:
@@ -111,14 +112,14 @@ def _put(
         set_schema(context, dataclasses.replace(table, schema=upload.schema))
     write = contents.append if upload.append else contents.replace
     write(node.chain, node.id, static_tables.store(connection, pieces))
-    context.cypress.touch(context, node)
+    context.cypress.touch(context.now, node)
 
 
 def check_following(context: Context, schema: Schema, tables: Sequence[Table]) -> None:
     """Raise unless the rows of sorted tables are sorted as a schema says if one table follows the other."""
     contents = context.cluster.contents
     found = [contents.parts(table.node.chain, table.node.id) for table in tables]
-    with context.cluster.database.read() as connection:
+    with context.database.read() as connection:
         for before, after in itertools.pairwise(parts for parts in found if parts):
             last, first = (static_tables.piece(connection, part) for part in (before[-1], after[0]))
             _check_order(schema, last, before[-1].count - 1, first)
@@ -203,7 +204,6 @@ def _listed(fragment: bytes) -> list[Any]:
     return found
 
 
-@command("read_table", output="tabular", heavy=True)
 def read_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return the rows of a table, or those in ranges of row numbers, and the columns that the path names."""
     path: YPath = parameters.path()
@@ -218,8 +218,8 @@ def read_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
     if path.attributes.get("ranges"):
         raise refused("This endpoint reads ranges of static tables only", remedy="use select_rows")
     columns = [column for column in table.schema.columns if names is None or column.name in names]
-    with context.cluster.database.read():
-        source = source_of(context.cluster.database, table, context.cluster.name)
+    with context.database.read():
+        source = source_of(context.database, table, context.cluster.name)
         count = 0
 
         def pages() -> Iterator[bytes]:
@@ -235,7 +235,7 @@ def read_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
 def _read_static(context: Context, table: Table, path: YPath, names: set[str] | None, *, empty: bool) -> Answer:
     """Answer with the rows of a static table, or only with what the headers say of them."""
     ranges = None if path.attributes.get("ranges") is None else _listed_in(path, "ranges")
-    with context.cluster.database.read() as connection:
+    with context.database.read() as connection:
         parts = context.cluster.contents.parts(table.node.chain, table.node.id)
         rows = sum(part.count for part in parts)
 

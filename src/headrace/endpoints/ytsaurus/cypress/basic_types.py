@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headrace.endpoints.ytsaurus.cypress.node_types import NOTHING, Node, NodeType, register
+from headrace.endpoints.ytsaurus.context import Context
+from headrace.endpoints.ytsaurus.cypress.node import Node
+from headrace.endpoints.ytsaurus.cypress.node_types import NOTHING, NodeType, register
 from headrace.endpoints.ytsaurus.errors import refused, unresolved
 from headrace.endpoints.ytsaurus.ids import ObjectType
 from headrace.endpoints.ytsaurus.parameters import as_text
@@ -13,9 +15,6 @@ from headrace.endpoints.ytsaurus.values import type_of
 from headrace.wire.yson import documents
 from headrace.wire.ytsaurus.errors import YtError
 from headrace.wire.ytsaurus.paths import PathError, parse_path
-
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.commands import Context
 
 
 class MapNode(NodeType):
@@ -43,7 +42,7 @@ class ValueNode(NodeType):
         kept = dict(attributes)
         # ``value`` is how a document is made with its content.
         value = kept.pop("value", self._empty) if self.name == "document" else self._empty
-        context.cypress.set_content(context, node, documents.dumps(value, text=False))
+        context.cypress.set_content(context.now, node, documents.dumps(value, text=False))
         return kept
 
     def value(self, context: Context, node: Node) -> Any:
@@ -62,7 +61,7 @@ class ValueNode(NodeType):
             mine, its = self.name.removesuffix("_node"), kind.removesuffix("_node")
             problem = f'Cannot update "{mine}" node with "{its}" value; types must match'
             raise refused(problem, received=repr(value)[:200])
-        context.cypress.set_content(context, node, documents.dumps(value, text=False))
+        context.cypress.set_content(context.now, node, documents.dumps(value, text=False))
 
     def attribute(self, context: Context, node: Node, name: str) -> Any:
         value = self.value(context, node) if name in ("count", "value") else None
@@ -95,7 +94,7 @@ class Link(NodeType):
             raise unresolved(target, str(error)) from None
         if path.attribute is not None:
             raise refused("a link leads to a node", received=path.text, valid="a path without an attribute")
-        context.cypress.set_content(context, node, path.text.encode())
+        context.cypress.set_content(context.now, node, path.text.encode())
         return kept
 
     def attribute(self, context: Context, node: Node, name: str) -> Any:

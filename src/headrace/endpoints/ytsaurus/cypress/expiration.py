@@ -10,45 +10,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headrace.endpoints.ytsaurus.errors import refused
-from headrace.endpoints.ytsaurus.parameters import as_text, is_boolean
-from headrace.endpoints.ytsaurus.periodic import at_start, periodic
+from headrace.endpoints.ytsaurus.context import Cluster
+from headrace.endpoints.ytsaurus.cypress.operations import remove_node
 from headrace.endpoints.ytsaurus.storage.tree import EXPIRING, TRUNK
-from headrace.endpoints.ytsaurus.values import time_of, time_text
+from headrace.endpoints.ytsaurus.values import time_of
 from headrace.wire.yson import documents
 from headrace.wire.ytsaurus.errors import YtError
 
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.cluster import Cluster
-
 TIME, TIMEOUT = EXPIRING
-_LONGEST = 1 << 40
-_LATEST = 253402300799999
 _log = logging.getLogger("headrace")
-
-
-def checked(name: str, value: Any) -> Any:
-    """Return the value of an attribute as it is kept; of those that end a node, in their one form.
-
-    Raises:
-        YtError: it is neither a time nor a number of milliseconds.
-    """
-    if name not in EXPIRING:
-        return value
-    whole = isinstance(value, int) and not is_boolean(value)
-    if name == TIMEOUT:
-        if whole and 0 <= value <= _LONGEST:
-            return int(value)
-        raise refused(f'Error setting attribute "{name}"', received=repr(value)[:100], valid="milliseconds")
-    if whole and 0 <= value <= _LATEST:
-        return time_text(int(value) * 1000)
-    moment = time_of(as_text(value) or "")
-    if moment is None:
-        valid = "a time such as 2030-01-31T00:00:00.000000Z, or milliseconds since 1970"
-        raise refused(f'Error setting attribute "{name}"', received=repr(value)[:100], valid=valid)
-    return time_text(moment)
 
 
 class Uses:
@@ -78,16 +50,14 @@ class Uses:
             self._used.pop(node_id, None)
 
 
-@at_start
 def note_uses(cluster: Cluster) -> None:
     """Have the tree tell which nodes are used."""
-    cluster.cypress.on_use = cluster.part(Uses).used
+    cluster.cypress.on_use = cluster.service(Uses).used
 
 
-@periodic(0.5)
 def remove_expired(cluster: Cluster) -> None:
     """Remove the nodes whose time is over."""
-    uses = cluster.part(Uses)
+    uses = cluster.service(Uses)
     expiring = cluster.cypress.tree.expiring()
     uses.keep_only(expiring)
     for node_id, attributes in expiring.items():
@@ -98,7 +68,7 @@ def remove_expired(cluster: Cluster) -> None:
             with cluster.database.write():
                 node = cluster.cypress.by_id((TRUNK,), node_id)
                 if node is not None:
-                    cluster.cypress.remove(context, node)
+                    remove_node(context, node)
         except YtError as error:
             _log.debug("a node that has expired stays for now", extra={"facts": {"node": node_id, "why": str(error)}})
 
@@ -109,7 +79,7 @@ def _is_over(cluster: Cluster, node_id: str, attributes: Mapping[str, bytes]) ->
         return True
     if TIMEOUT not in attributes:
         return False
-    uses, timeout = cluster.part(Uses), documents.loads(attributes[TIMEOUT]) * 1000
+    uses, timeout = cluster.service(Uses), documents.loads(attributes[TIMEOUT]) * 1000
     if uses.last(node_id) + timeout > now:
         return False
     with cluster.database.read():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headrace.endpoints.ytsaurus.context import Context
 from headrace.endpoints.ytsaurus.cypress.attributes import check_name
 from headrace.endpoints.ytsaurus.cypress.basic_types import LIST_NODE, ValueNode
-from headrace.endpoints.ytsaurus.cypress.cypress import Found
-from headrace.endpoints.ytsaurus.cypress.node_types import NODE_TYPES
+from headrace.endpoints.ytsaurus.cypress.node import ResolvedPath
+from headrace.endpoints.ytsaurus.cypress.node_types import NODE_TYPES, node_type
 from headrace.endpoints.ytsaurus.errors import no_attribute, refused
 from headrace.endpoints.ytsaurus.values import (
     MISSING,
@@ -21,9 +22,6 @@ from headrace.endpoints.ytsaurus.values import (
     without_attributes,
 )
 from headrace.wire.ytsaurus.paths import YPath, escape
-
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.commands import Context
 
 _BUILTIN = ("type", "path", "key", "count")
 _EMPTY: Mapping[str, Any] = {
@@ -48,8 +46,8 @@ class InnerNode:
         YtError: 500, nothing is there.
     """
 
-    def __init__(self, context: Context, path: YPath, found: Found) -> None:
-        kind = found.node.kind
+    def __init__(self, context: Context, path: YPath, found: ResolvedPath) -> None:
+        kind = node_type(found.node)
         if not isinstance(kind, ValueNode):
             raise context.cypress.not_found(path, found)
         self._context = context
@@ -125,7 +123,7 @@ def inner_node(context: Context, chain: tuple[str, ...], path: YPath) -> InnerNo
     if path.attribute is None or path.root != "/":
         return None
     found = context.cypress.look(chain, path.node)
-    inside = found.rest and isinstance(found.node.kind, ValueNode)
+    inside = found.rest and isinstance(node_type(found.node), ValueNode)
     return InnerNode(context, path, found) if inside else None
 
 
@@ -138,7 +136,7 @@ def make_inside(
         YtError: the item is of a type that no list has, or the place is none.
     """
     found = context.cypress.look(chain, path.node, follow=False)
-    kind = found.node.kind
+    kind = node_type(found.node)
     if not found.rest or kind is not LIST_NODE:
         return None
     if name not in _EMPTY:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
+from headrace.endpoints.ytsaurus.context import Answer, Context
 from headrace.endpoints.ytsaurus.cypress.attributes import (
     all_attributes,
     attribute_names,
@@ -16,11 +16,14 @@ from headrace.endpoints.ytsaurus.cypress.attributes import (
 )
 from headrace.endpoints.ytsaurus.cypress.basic_types import LIST_NODE
 from headrace.endpoints.ytsaurus.cypress.inner_nodes import InnerNode, inner_node
+from headrace.endpoints.ytsaurus.cypress.node_types import node_type
 from headrace.endpoints.ytsaurus.cypress.node_values import is_there, remove_at, set_at, value_at
 from headrace.endpoints.ytsaurus.cypress.objects import by_id, find_object
+from headrace.endpoints.ytsaurus.cypress.operations import remove_node
 from headrace.endpoints.ytsaurus.errors import no_attribute, refused, unresolved
 from headrace.endpoints.ytsaurus.formats import read_value
 from headrace.endpoints.ytsaurus.names import value_of as name_value
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.storage.tree import TRUNK
 from headrace.endpoints.ytsaurus.transactions.locks import EXCLUSIVE, MODES, PENDING, SHARED, SNAPSHOT
 from headrace.endpoints.ytsaurus.values import MISSING, look_inside, names_of, with_attributes
@@ -57,7 +60,6 @@ def _object_attributes(context: Context, path: YPath) -> Mapping[str, Any] | Non
     return found
 
 
-@command("get")
 def get(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return a node with all below it, an attribute, or something inside of one."""
     path = by_id(parameters.path())
@@ -81,7 +83,6 @@ def get(context: Context, parameters: Parameters, body: bytes) -> Answer:
     return _value(parameters, read_attribute(context, node, path.attribute, path.text))
 
 
-@command("list")
 def list_(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return the names of what is in a node or a value, with the attributes of the children that are wanted."""
     path = parameters.path()
@@ -96,7 +97,7 @@ def list_(context: Context, parameters: Parameters, body: bytes) -> Answer:
         names = _keys(read_attribute(context, node, path.attribute, path.text), path) if path.attribute else None
         return _listed(parameters, attribute_names(context, node) if names is None else names, most)
     found = context.cypress.look(chain, path)
-    if found.rest or not found.node.kind.has_children:
+    if found.rest or not found.node.has_children:
         return _listed(parameters, _keys(value_at(context, path, found), path), most)
     if not wanted:
         return _listed(parameters, list(map(name_value, context.cypress.child_names(found.node))), most)
@@ -117,7 +118,6 @@ def _listed(parameters: Parameters, names: list[Any], most: int | None, count: i
     return _value(parameters, names if complete else with_attributes(names[:most], {"incomplete": True}))
 
 
-@command("exists")
 def exists(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Tell whether a path leads to something."""
     path = by_id(parameters.path())
@@ -138,7 +138,6 @@ def exists(context: Context, parameters: Parameters, body: bytes) -> Answer:
     return Answer.structured({"value": not found.rest and has_attribute(context, found.node, path.attribute)})
 
 
-@command("set", input="structured", volatile=True)
 def set_(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Set a node, an attribute, or something inside of one, to the value in the body."""
     path = parameters.path()
@@ -156,7 +155,6 @@ def set_(context: Context, parameters: Parameters, body: bytes) -> Answer:
     return Answer.structured({})
 
 
-@command("multiset_attributes", input="structured", volatile=True)
 def multiset_attributes(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Set several attributes of one node; all are set, or none."""
     path = parameters.path()
@@ -176,7 +174,6 @@ def multiset_attributes(context: Context, parameters: Parameters, body: bytes) -
     return Answer.structured({})
 
 
-@command("remove", volatile=True)
 def remove(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Remove a node, an attribute, or something inside of one."""
     path = parameters.path()
@@ -195,11 +192,11 @@ def remove(context: Context, parameters: Parameters, body: bytes) -> Answer:
         return Answer.structured({})
     if path.children:
         node = context.cypress.need(chain, path.node)
-        if node.kind is LIST_NODE:
+        if node_type(node) is LIST_NODE:
             LIST_NODE.set_value(context, node, [])
             return Answer.structured({})
         for child in context.cypress.children(node).values():
-            context.cypress.remove(context, child)
+            remove_node(context, child)
         return Answer.structured({})
     try:
         found = context.cypress.look(chain, path, follow=False)
@@ -210,14 +207,13 @@ def remove(context: Context, parameters: Parameters, body: bytes) -> Answer:
     if found.rest and not (force and not is_there(context, found)):
         remove_at(context, path, found, force=force)
     elif not found.rest:
-        empty = not found.node.kind.has_children or not context.cypress.count(found.node)
+        empty = not found.node.has_children or not context.cypress.count(found.node)
         if not empty and not parameters.flag("recursive"):
             raise refused("Cannot remove non-empty composite node", received=found.node.path, remedy="pass recursive")
-        context.cypress.remove(context, found.node)
+        remove_node(context, found.node)
     return Answer.structured({})
 
 
-@command("lock", volatile=True)
 def lock(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Lock a node for a transaction."""
     chain = chain_of(context, parameters)
@@ -247,7 +243,6 @@ def _outside() -> YtError:
     )
 
 
-@command("unlock", volatile=True)
 def unlock(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Give the locks back that were asked for on a node."""
     chain = chain_of(context, parameters)
@@ -267,14 +262,12 @@ def unlock(context: Context, parameters: Parameters, body: bytes) -> Answer:
     return Answer.structured({})
 
 
-@command("check_permission")
 def check_permission(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Tell that everything is allowed: whoever has a token may do all."""
     context.cypress.need(chain_of(context, parameters), parameters.path().node)
     return Answer.structured({"action": "allow"})
 
 
-@command("parse_ypath")
 def parse_ypath(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Take the attributes that a path's text has out of it."""
     path = parameters.path()

@@ -3,44 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
+from headrace.endpoints.ytsaurus.context import Context
+from headrace.endpoints.ytsaurus.cypress.node import Node
 from headrace.endpoints.ytsaurus.ids import ObjectType
-from headrace.endpoints.ytsaurus.storage.tree import TRUNK
-
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.commands import Context
 
 NOTHING: Any = type("Nothing", (), {"__repr__": lambda _: "NOTHING"})()
 """What `NodeType.attribute` returns for a name that the type does not know."""
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node, as one transaction sees it.
-
-    Attributes:
-        id: its id, for ever.
-        type: the name of its type.
-        path: where it is, without links: ``//tmp/q``.
-        chain: the master transaction through which it is seen, those that it is nested in, and `TRUNK` in the end.
-    """
-
-    id: str
-    type: str
-    path: str
-    chain: tuple[str, ...] = (TRUNK,)
-
-    @property
-    def transaction(self) -> str | None:
-        """The master transaction through which the node is seen; None outside of any."""
-        return self.chain[0] or None
-
-    @property
-    def kind(self) -> NodeType:
-        """The node's type."""
-        return NODE_TYPES[self.type]
 
 
 class NodeType:
@@ -53,7 +23,6 @@ class NodeType:
         name: what ``@type`` says.
         object_type: what ids of such nodes say.
         aliases: names that ``create`` takes for it besides ``name``, such as ``queue_consumer`` of a table.
-        has_children: such nodes are maps of other nodes.
         virtual: names of attributes that the type itself answers, and that cannot be set unless `set_attribute` takes
             them.
         cheap: those of them that ``get path/@`` gives, and others that users may set; of the rest it gives the names
@@ -64,7 +33,6 @@ class NodeType:
     name: ClassVar[str]
     object_type: ClassVar[ObjectType]
     aliases: ClassVar[Sequence[str]] = ()
-    has_children: ClassVar[bool] = False
     virtual: ClassVar[Sequence[str]] = ()
     cheap: ClassVar[Sequence[str]] = ()
     settable: ClassVar[Sequence[str]] = ()
@@ -80,9 +48,6 @@ class NodeType:
             What is to be kept as attributes of the node; the others of ``attributes`` are known by the type itself.
         """
         return attributes
-
-    def after_create(self, context: Context, node: Node) -> None:
-        """Do what needs the node with its attributes."""
 
     def attribute(self, context: Context, node: Node, name: str) -> Any:
         """Return the value of an attribute of the type's own, `NOTHING` if it has none of this name.
@@ -119,8 +84,16 @@ ALIASES: dict[str, NodeType] = {}
 """Name that ``create`` takes → type."""
 
 
-def register(node_type: NodeType) -> NodeType:
-    """Make a type of nodes known, and return it."""
+def node_type(node: Node) -> NodeType:
+    """Return the type of a node."""
+    return NODE_TYPES[node.type]
+
+
+Registered = TypeVar("Registered", bound=NodeType)
+
+
+def register(node_type: Registered) -> Registered:
+    """Add a type to `NODE_TYPES`, and return it."""
     if node_type.name in NODE_TYPES:
         raise AssertionError(f"two types of one name: {node_type.name}")
     NODE_TYPES[node_type.name] = node_type

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headrace.endpoints.ytsaurus.context import Context
 from headrace.endpoints.ytsaurus.cypress.attributes import lock_value
 from headrace.endpoints.ytsaurus.ids import NULL_ID, ObjectType, is_id, kind_of
-from headrace.endpoints.ytsaurus.transactions.types import TRANSACTION_TYPES
+from headrace.endpoints.ytsaurus.tables.tablet_transactions import TabletTransactions
 from headrace.endpoints.ytsaurus.values import time_text
 from headrace.wire.ytsaurus.paths import YPath
-
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.commands import Context
-
 
 TRANSACTIONS = "//sys/transactions"
 
@@ -37,9 +34,8 @@ def find_object(context: Context, object_id: str) -> Mapping[str, Any] | None:
         return {**lock_value(lock), "type": "lock", "node_id": lock.node, "creation_time": time_text(lock.created)}
     if kind in (ObjectType.TRANSACTION, ObjectType.NESTED_TRANSACTION):
         return _transaction(context, object_id)
-    for transaction_type in TRANSACTION_TYPES.values():
-        if kind == transaction_type.object_type:
-            return transaction_type.attributes(context, object_id)
+    if kind == ObjectType.ATOMIC_TABLET_TRANSACTION:
+        return context.cluster.service(TabletTransactions).attributes(object_id)
     return None
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
+from headrace.endpoints.ytsaurus.context import Answer, Context
 from headrace.endpoints.ytsaurus.cypress.basic_types import LINK, MAP_NODE, NamedObject
 from headrace.endpoints.ytsaurus.cypress.inner_nodes import make_inside
+from headrace.endpoints.ytsaurus.cypress.node import Node
 from headrace.endpoints.ytsaurus.cypress.node_commands import chain_of
-from headrace.endpoints.ytsaurus.cypress.node_types import ALIASES, Node, NodeType
+from headrace.endpoints.ytsaurus.cypress.node_types import ALIASES, NodeType, node_type
+from headrace.endpoints.ytsaurus.cypress.operations import copy_node, make_node, move_node, remove_node
 from headrace.endpoints.ytsaurus.errors import already_exists, refused
-from headrace.endpoints.ytsaurus.parameters import as_text
+from headrace.endpoints.ytsaurus.parameters import Parameters, as_text
 from headrace.endpoints.ytsaurus.storage.tree import EXPIRING, Facet
 from headrace.wire.ytsaurus.errors import Code, YtError
 from headrace.wire.ytsaurus.paths import YPath
@@ -40,7 +42,7 @@ def _place(context: Context, chain: tuple[str, ...], path: YPath, *, recursive: 
         if parent is None:
             raise already_exists(path.text)
         return _Place(path, parent, (), context.cypress.name(found.node), found.node)
-    if not found.node.kind.has_children or (len(found.rest) > 1 and not recursive):
+    if not found.node.has_children or (len(found.rest) > 1 and not recursive):
         raise context.cypress.not_found(path, found)
     return _Place(path, found.node, found.rest[:-1], found.rest[-1], None)
 
@@ -50,10 +52,10 @@ def _free(context: Context, place: _Place, *, force: bool) -> Node:
     if place.taken is not None:
         if not force:
             raise already_exists(place.taken.path)
-        context.cypress.remove(context, place.taken)
+        remove_node(context, place.taken)
     parent = place.parent
     for name in place.missing:
-        parent = context.cypress.make(context, parent, name, MAP_NODE, {})
+        parent = make_node(context, parent, name, MAP_NODE, {})
     return parent
 
 
@@ -65,7 +67,6 @@ def _existing(parameters: Parameters) -> tuple[bool, bool]:
     return ignored, force
 
 
-@command("create", volatile=True)
 def create(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Make a node."""
     name = parameters.text("type")
@@ -82,7 +83,7 @@ def create(context: Context, parameters: Parameters, body: bytes) -> Answer:
     place = _place(context, chain, parameters.path(), recursive=parameters.flag("recursive"))
     ignored, force = _existing(parameters)
     if place.taken is not None and ignored:
-        if place.taken.kind is not kind and not parameters.flag("ignore_type_mismatch"):
+        if node_type(place.taken) is not kind and not parameters.flag("ignore_type_mismatch"):
             raise YtError(
                 Code.ALREADY_EXISTS,
                 f'{place.taken.path} already exists and has type "{place.taken.type}" while node of "{name}" type '
@@ -92,14 +93,14 @@ def create(context: Context, parameters: Parameters, body: bytes) -> Answer:
             context.cypress.locks.need(chain, place.taken.id, place.taken.path)
         return Answer.structured({"node_id": place.taken.id})
     parent = _free(context, place, force=force)
-    node = context.cypress.make(context, parent, place.name, kind, attributes, name)
+    node = make_node(context, parent, place.name, kind, attributes, name)
     return Answer.structured({"node_id": node.id})
 
 
 def _create_object(context: Context, kind: NodeType, attributes: dict[str, Any], *, ignored: bool) -> Answer:
     """Create an object whose place follows from its type."""
     if kind.name == CELL:
-        node = context.cypress.make(context, context.cypress.find(TABLET_CELLS), None, kind, attributes)
+        node = make_node(context, context.cypress.find(TABLET_CELLS), None, kind, attributes)
         return Answer.structured({"object_id": node.id})
     if not isinstance(kind, NamedObject):
         raise YtError(Code.GENERIC, "Missing required parameter /path")
@@ -112,11 +113,10 @@ def _create_object(context: Context, kind: NodeType, attributes: dict[str, Any],
         if not ignored:
             raise already_exists(taken.path)
         return Answer.structured({"object_id": taken.id})
-    node = context.cypress.make(context, parent, name, kind, attributes)
+    node = make_node(context, parent, name, kind, attributes)
     return Answer.structured({"object_id": node.id})
 
 
-@command("link", volatile=True)
 def link(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Make a link to a node."""
     chain = chain_of(context, parameters)
@@ -128,11 +128,10 @@ def link(context: Context, parameters: Parameters, body: bytes) -> Answer:
         return Answer.structured({"node_id": place.taken.id})
     attributes = dict(parameters.mapping("attributes", {})) | {"target_path": target.text}
     parent = _free(context, place, force=force)
-    node = context.cypress.make(context, parent, place.name, LINK, attributes)
+    node = make_node(context, parent, place.name, LINK, attributes)
     return Answer.structured({"node_id": node.id})
 
 
-@command("copy", volatile=True)
 def copy(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Make a copy of a node with all that is below it."""
     chain = chain_of(context, parameters)
@@ -159,14 +158,13 @@ def _let_stay(context: Context, parameters: Parameters, made: Node) -> None:
 
 
 def _copy(context: Context, source: Node, parent: Node, name: str, *, as_old: bool) -> Node:
-    children = context.cypress.children(source) if source.kind.has_children else {}
-    made = context.cypress.make_copy(context, parent, name, source, as_old=as_old)
+    children = context.cypress.children(source) if source.has_children else {}
+    made = copy_node(context, parent, name, source, as_old=as_old)
     for key, child in children.items():
         _copy(context, child, made, key, as_old=as_old)
     return made
 
 
-@command("move", volatile=True)
 def move(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Give a node another place, in one step: nobody sees it at neither of the two, nor at both."""
     chain = chain_of(context, parameters)
@@ -175,13 +173,13 @@ def move(context: Context, parameters: Parameters, body: bytes) -> Answer:
     force = parameters.flag("force")
     _check_apart(context, source, place, force=force)
     nodes = [source, *context.cypress.below(source)]
-    context.cypress.check_free(nodes)
+    context.cypress.check_not_protected(nodes)
     for node in nodes:
         context.cypress.locks.need(chain, node.id, node.path)
     parent = _free(context, place, force=force)
-    moved = context.cypress.place(context, source, parent, place.name)
+    moved = move_node(context, source, parent, place.name)
     _let_stay(context, parameters, moved)
-    context.cypress.touch(context, moved)
+    context.cypress.touch(context.now, moved)
     return Answer.structured({"node_id": moved.id})
 
 

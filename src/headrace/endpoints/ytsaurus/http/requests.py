@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
 
-from headrace.endpoints.ytsaurus.commands import Command
 from headrace.endpoints.ytsaurus.configuration import Configuration
+from headrace.endpoints.ytsaurus.context import Command
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.formats import (
     JSON,

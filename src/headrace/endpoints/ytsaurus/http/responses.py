@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.endpoints.ytsaurus.commands import COMMANDS, Answer, Command
+from headrace.endpoints.ytsaurus.context import Answer, Command
 from headrace.endpoints.ytsaurus.formats import JSON, Format, write_rows, write_value
 from headrace.wire.ytsaurus.errors import Code, YtError
 
@@ -77,7 +77,7 @@ def failed(error: YtError, status: int | None = None) -> Response:
     return Response(status, headers, body.encode(), code=error.code)
 
 
-def descriptors() -> list[dict[str, Any]]:
+def descriptors(commands: Iterable[Command]) -> list[dict[str, Any]]:
     """Return what clients are told of all commands."""
     return [
         {
@@ -87,7 +87,7 @@ def descriptors() -> list[dict[str, Any]]:
             "is_volatile": command.volatile,
             "is_heavy": command.heavy,
         }
-        for command in COMMANDS.values()
+        for command in commands
     ]
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headrace.endpoints.ytsaurus.context import Context
 from headrace.endpoints.ytsaurus.cypress.node_types import NOTHING
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.tables import state as table_state
@@ -23,9 +24,6 @@ from headrace.stores.embedded.queue import EmbeddedQueue
 from headrace.stores.embedded.registration_rows import RegistrationRow
 from headrace.stores.embedded.snapshot import SnapshotDatabase
 from headrace.wire.ytsaurus.errors import Code, YtError
-
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.commands import Context
 
 AGENT_HOST = "localhost"
 _NO_RATE = {"current": 0.0, "1m_raw": 0.0, "1m": 0.0, "1h": 0.0, "1d": 0.0}
@@ -49,8 +47,8 @@ class _Agent:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._cluster: str = context.cluster.name
-        self.connection = context.cluster.database.connection
-        self._database = SnapshotDatabase(context.cluster.database, self.connection)
+        self.connection = context.database.connection
+        self._database = SnapshotDatabase(context.database, self.connection)
         self._now = time.time()
         self._registrations = registration_rows.rows(self.connection, self._cluster)
 

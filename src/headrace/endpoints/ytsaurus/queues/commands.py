@@ -6,8 +6,9 @@ from typing import Any
 
 from yt import yson
 
-from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
+from headrace.endpoints.ytsaurus.context import Answer, Context
 from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.queues.pages import addressed, columns_of_queue, read_page
 from headrace.endpoints.ytsaurus.queues.trimming import look_again
 from headrace.endpoints.ytsaurus.tables.nodes import find_table
@@ -82,7 +83,6 @@ def _check_cluster(context: Context, path: YPath) -> None:
 # -- registrations ----------------------------------------------------------------------------------------
 
 
-@command("register_queue_consumer", volatile=True)
 def register_queue_consumer(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Let a consumer read a queue; both are tables, or the queue is one of another cluster."""
     key = _registration(context, parameters, must_be_there=True)
@@ -91,17 +91,16 @@ def register_queue_consumer(context: Context, parameters: Parameters, body: byte
     partitions = parameters.sequence("partitions", None)
     if partitions is not None and not all(isinstance(each, int) and each >= 0 for each in partitions):
         raise refused("partitions are a list of numbers of partitions", received=repr(partitions)[:200])
-    with context.cluster.database.write() as connection:
+    with context.database.write() as connection:
         registration_rows.write(connection, RegistrationRow(key, vital, partitions), context.cluster.name)
         look_again(context, key.queue)
     return Answer.structured({})
 
 
-@command("unregister_queue_consumer", volatile=True)
 def unregister_queue_consumer(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Take a registration back, if it is there."""
     key = _registration(context, parameters, must_be_there=False)
-    with context.cluster.database.write() as connection:
+    with context.database.write() as connection:
         registration_rows.delete(connection, key, context.cluster.name)
         look_again(context, key.queue)
     return Answer.structured({})
@@ -129,14 +128,13 @@ def _physical(context: Context, path: YPath) -> str:
         return path.node.text
 
 
-@command("list_queue_consumer_registrations")
 def list_queue_consumer_registrations(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return the registrations of a queue, of a consumer, or all."""
     wanted = [
         None if path is None else (_cluster_of(context, path), _physical(context, path))
         for path in (parameters.path("queue_path", None), parameters.path("consumer_path", None))
     ]
-    with context.cluster.database.read() as connection:
+    with context.database.read() as connection:
         found = registration_rows.rows(connection, context.cluster.name)
     return Answer.structured(
         [
@@ -159,14 +157,12 @@ def _reference(cluster: str, path: str) -> Any:
 # -- reading ----------------------------------------------------------------------------------------------
 
 
-@command("pull_queue", output="tabular", heavy=True)
 def pull_queue(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return rows of one partition of a queue, from an offset on."""
     queue = find_queue(context, parameters)
     return _pulled(context, parameters, queue, parameters.number("offset", least=0, most=_LARGEST_UNSIGNED))
 
 
-@command("pull_queue_consumer", "pull_consumer", output="tabular", heavy=True)
 def pull_queue_consumer(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return rows of a queue as a consumer, from an offset or from where the consumer stands."""
     consumer = _consumer(context, parameters)
@@ -174,7 +170,7 @@ def pull_queue_consumer(context: Context, parameters: Parameters, body: bytes) -
     cluster = _cluster_of(context, path)
     name = _physical(context, path)
     key = RegistrationKey(cluster, name, context.cluster.name, consumer.name)
-    with context.cluster.database.read() as connection:
+    with context.database.read() as connection:
         registered = registration_rows.is_there(connection, key, context.cluster.name)
     if not registered:
         raise YtError(
@@ -206,7 +202,7 @@ def _pulled(context: Context, parameters: Parameters, queue: Table, offset: int)
         if value <= 0:
             raise refused(f"{name} is non-positive", received=str(value))
     queue.require_mounted(index, reading=True)
-    handle = EmbeddedQueue(context.cluster.database, queue.name)
+    handle = EmbeddedQueue(context.database, queue.name)
     page = read_page(handle, index, min(offset, _LARGEST_INDEX), min(rows, _LARGEST_INDEX), weight)
     return Answer.rows([addressed(page, queue)], columns_of_queue(queue), start_row_index=page.first)
 
@@ -214,7 +210,6 @@ def _pulled(context: Context, parameters: Parameters, queue: Table, offset: int)
 # -- advancing --------------------------------------------------------------------------------------------
 
 
-@command("advance_queue_consumer", "advance_consumer", volatile=True)
 def advance_queue_consumer(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Set a consumer's offset in one partition; with an old offset, only if it is that."""
     consumer = _consumer(context, parameters)
@@ -267,7 +262,7 @@ def _meta_at(context: Context, parameters: Parameters, path: YPath, index: int, 
         raise YtError(Code.GENERIC, "Failed to resolve queue path", received=path.text, inner=[error]) from None
     if CUMULATIVE_DATA_WEIGHT not in {column.name for column in queue.schema.columns} or not offset:
         return None
-    handle = EmbeddedQueue(context.cluster.database, queue.name)
+    handle = EmbeddedQueue(context.database, queue.name)
     bounds = handle.bounds().get(index)
     if bounds is None or not bounds.lower < offset <= bounds.upper:
         return None

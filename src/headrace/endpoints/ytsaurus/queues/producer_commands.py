@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
+from headrace.endpoints.ytsaurus.context import Answer, Context
 from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.queues.commands import find_queue
 from headrace.endpoints.ytsaurus.queues.producer_sessions import (
     BEFORE_THE_FIRST,
@@ -44,7 +45,6 @@ def _session(database: Database, producer: Table, queue: str, session: str) -> S
         return producer_rows.find(connection, objects.find(connection, producer.name, "producer"), queue, session)
 
 
-@command("create_queue_producer_session", volatile=True)
 def create_queue_producer_session(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Open a session anew, so that nobody who had it before can push in it."""
     producer, queue = _producer(context, parameters), find_queue(context, parameters)
@@ -64,7 +64,6 @@ def create_queue_producer_session(context: Context, parameters: Parameters, body
     )
 
 
-@command("remove_queue_producer_session", volatile=True)
 def remove_queue_producer_session(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Forget a session; one of the same id begins anew."""
     producer, queue = _producer(context, parameters), find_queue(context, parameters)
@@ -73,7 +72,6 @@ def remove_queue_producer_session(context: Context, parameters: Parameters, body
     return Answer.structured({})
 
 
-@command("push_queue_producer", input="tabular", volatile=True)
 def push_queue_producer(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Append those of some numbered rows that the session has not appended before."""
     producer, queue = _producer(context, parameters), find_queue(context, parameters)
@@ -100,7 +98,7 @@ def push_queue_producer(context: Context, parameters: Parameters, body: bytes) -
     changes: list[Change] = [SessionChange(producer, row)]
     new = rows.slice(skipped).drop_columns([SEQUENCE_NUMBER])
     if new.num_rows:
-        changes.insert(0, QueueAppend(context.cluster.database, queue, new))
+        changes.insert(0, QueueAppend(context.database, queue, new))
     else:
         queue.require_mounted()
     write_in(context, parameters, changes)

@@ -6,20 +6,14 @@ is trimmed until it does, or is no longer registered.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import apsw
 
-from headrace.endpoints.ytsaurus.periodic import periodic
+from headrace.endpoints.ytsaurus.context import Cluster, Context
 from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.endpoints.ytsaurus.tables.state import UNMOUNTED
 from headrace.errors import HeadraceError
 from headrace.stores.embedded import queues, registration_rows
 from headrace.stores.embedded.registration_rows import RegistrationKey
-
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.cluster import Cluster
-    from headrace.endpoints.ytsaurus.commands import Context
 
 # In the place of a vital consumer: as it has no offsets, it has read nothing.
 _NOBODY = -1
@@ -32,7 +26,7 @@ def look_again(context: Context, *names: str) -> None:
         names: paths of queues and consumers, whether they are there or not.
     """
     here = context.cluster.name
-    with context.cluster.database.write() as connection:
+    with context.database.write() as connection:
         vital = [row.key for row in registration_rows.rows(connection, here) if row.vital]
         vital = [key for key in vital if key.queue_cluster == here]
         for name in {*names, *(key.queue for key in vital if key.consumer in names)}:
@@ -59,7 +53,6 @@ def _tells(context: Context, connection: apsw.Connection, key: RegistrationKey) 
     return all(tablet.state != UNMOUNTED for tablet in table.tablets)
 
 
-@periodic(5.0)
 def trim_old_rows(cluster: Cluster) -> None:
     """Trim queues whose rows have grown old enough, though nobody has appended or read any since."""
     found = cluster.database.query(

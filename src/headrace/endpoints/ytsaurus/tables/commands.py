@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.endpoints.ytsaurus.clock import timestamp_of
-from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
-from headrace.endpoints.ytsaurus.cypress.node_types import Node
+from headrace.endpoints.ytsaurus.context import Answer, Context
+from headrace.endpoints.ytsaurus.cypress.node import Node
 from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.queues.trimming import look_again
 from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.endpoints.ytsaurus.tables.nodes import (
@@ -66,7 +67,7 @@ def _set_states(context: Context, parameters: Parameters, state: str, valid: Seq
                 attributes={"tablet_id": tablets[index].id, "path": table.name},
             )
         tablets[index] = dataclasses.replace(tablets[index], state=state)
-    with context.cluster.database.write() as connection:
+    with context.database.write() as connection:
         table_state.save(connection, dataclasses.replace(table, tablets=tuple(tablets)))
         if table.kind is Kind.QUEUE:
             queue_id = queues.load(connection, table.name).id
@@ -77,11 +78,10 @@ def _set_states(context: Context, parameters: Parameters, state: str, valid: Seq
 
 
 def _save(context: Context, table: Table) -> None:
-    with context.cluster.database.write() as connection:
+    with context.database.write() as connection:
         table_state.save(connection, table)
 
 
-@command("mount_table", volatile=True)
 def mount_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Let tablets be read and written; with ``freeze``, only read."""
     if parameters.flag("freeze"):
@@ -89,32 +89,27 @@ def mount_table(context: Context, parameters: Parameters, body: bytes) -> Answer
     return _set_states(context, parameters, MOUNTED, [UNMOUNTED])
 
 
-@command("unmount_table", volatile=True)
 def unmount_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Let tablets be neither read nor written."""
     return _set_states(context, parameters, UNMOUNTED, [MOUNTED, FROZEN])
 
 
-@command("freeze_table", volatile=True)
 def freeze_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Let tablets only be read."""
     return _set_states(context, parameters, FROZEN, [MOUNTED])
 
 
-@command("unfreeze_table", volatile=True)
 def unfreeze_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Let frozen tablets be written again."""
     return _set_states(context, parameters, MOUNTED, [FROZEN])
 
 
-@command("remount_table", volatile=True)
 def remount_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Let tablets look at the attributes of their table again, which here they always do."""
     _range(parameters, _dynamic(context, parameters))
     return Answer.structured({})
 
 
-@command("reshard_table", volatile=True)
 def reshard_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Give a table other tablets instead of a range of them, all of which must be unmounted."""
     table = _dynamic(context, parameters)
@@ -166,8 +161,8 @@ def _pivots_of_rows(context: Context, table: Table, first: int, last: int, count
     """
     pivots = [list(tablet.pivot) for tablet in table.tablets]
     names = [column.name for column in table.schema.keys]
-    with context.cluster.database.read():
-        batches = list(source_of(context.cluster.database, table, context.cluster.name).scan(names, []))
+    with context.database.read():
+        batches = list(source_of(context.database, table, context.cluster.name).scan(names, []))
     rows = pa.Table.from_batches(batches) if batches else None
 
     def key(number: int) -> list[Any]:
@@ -194,7 +189,7 @@ def _reshard_queue(context: Context, parameters: Parameters, table: Table, first
     rows, weights = (parameters.sequence(name, None) for name in STARTS)
     begins = starts_of(rows, weights, count, added)
     cluster = context.cluster.name
-    with context.cluster.database.write() as connection:
+    with context.database.write() as connection:
         queue = queues.load(connection, table.name)
         consumer_rows.release(connection, queue.id, table.name, cluster, last + 1)
         if added > 0:
@@ -212,7 +207,6 @@ def _reshard_queue(context: Context, parameters: Parameters, table: Table, first
         table_state.save(connection, dataclasses.replace(table, tablets=tablets))
 
 
-@command("alter_table", volatile=True)
 def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Add columns to a table, or take constraints from columns, as far as rows that are there allow it."""
     table = find_table(context, parameters.path(), parameters.text("transaction_id", None))
@@ -229,7 +223,7 @@ def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer
             context.cypress.locks.need(node.chain, node.id, node.path)
             _check_order_kept(context, node, known, schema)
             set_schema(context, table)
-            context.cypress.touch(context, node)
+            context.cypress.touch(context.now, node)
         return Answer.structured({})
     refuse_in_transaction(table.node, "altered")
     if not parameters.flag("dynamic", True):
@@ -239,12 +233,12 @@ def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer
     if any(tablet.state != UNMOUNTED for tablet in table.tablets):
         raise refused(f"Cannot change schema of {table.name}: it is mounted", remedy="unmount the table")
     added = _added_columns(table, schema)
-    with context.cluster.database.write() as connection:
+    with context.database.write() as connection:
         columns = (*table.schema.columns, *added)
         new = dataclasses.replace(table, schema=dataclasses.replace(table.schema, columns=columns, strict=True))
         if added and table.kind is Kind.SORTED:
             wanted = {column.name: column.type for column in added}
-            EmbeddedTable(context.cluster.database, table.name).add_columns(wanted)
+            EmbeddedTable(context.database, table.name).add_columns(wanted)
         elif added and table.kind is Kind.QUEUE:
             queue_columns.add(connection, table.name, queue_schema(new.schema))
         check_role(new)
@@ -289,20 +283,18 @@ def _added_columns(table: Table, schema: Schema) -> tuple[Any, ...]:
     return added
 
 
-@command("get_table_pivot_keys")
 def get_table_pivot_keys(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return the keys at which the tablets of a sorted table begin."""
     table = _dynamic(context, parameters)
     return Answer.structured([list(tablet.pivot) for tablet in table.tablets])
 
 
-@command("get_tablet_infos", volatile=True, atomic=False)
 def get_tablet_infos(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return how many rows tablets have had, and lost by trimming."""
     table = _dynamic(context, parameters)
     indexes = parameters.sequence("tablet_indexes")
     now = timestamp_of(context.now)
-    with context.cluster.database.read() as connection:
+    with context.database.read() as connection:
         bounds = []
         if table.kind is Kind.QUEUE:
             bounds = queues.partitions(connection, queues.load(connection, table.name))
@@ -327,7 +319,6 @@ def get_tablet_infos(context: Context, parameters: Parameters, body: bytes) -> A
     return Answer.structured({"tablets": found})
 
 
-@command("get_tablet_errors", volatile=True, atomic=False)
 def get_tablet_errors(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return the errors of tablets, of which there never are any."""
     _dynamic(context, parameters)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headrace.endpoints.ytsaurus.context import Context
 from headrace.endpoints.ytsaurus.cypress.attributes import attribute as attribute_of
-from headrace.endpoints.ytsaurus.cypress.node_types import NOTHING, Node, NodeType, register
+from headrace.endpoints.ytsaurus.cypress.node import Node
+from headrace.endpoints.ytsaurus.cypress.node_types import NOTHING, NodeType, register
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.ids import ObjectType
 from headrace.endpoints.ytsaurus.queues import agent as queue_agent
@@ -25,9 +27,6 @@ from headrace.stores.embedded.tables import EmbeddedTable
 from headrace.wire.yson import rows_decoding
 from headrace.wire.ytsaurus.paths import YPath, parse_path
 from headrace.wire.ytsaurus.types import columns_of, schema_of
-
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.commands import Context
 
 CONSUMER_ALIAS, PRODUCER_ALIAS = "queue_consumer", "queue_producer"
 
@@ -144,7 +143,7 @@ def find_table(context: Context, path: YPath | str, transaction: str | None = No
     """
     parsed = parse_path(path) if isinstance(path, str) else path
     node = context.cypress.find(parsed.node, transaction)
-    with context.cluster.database.read() as connection:
+    with context.database.read() as connection:
         return table_state.load(connection, node)
 
 
@@ -165,7 +164,7 @@ class TableNode(NodeType):
             context.cluster.contents.replace(node.chain, node.id, ())
             _refuse_export(kept)
             return kept
-        with context.cluster.database.write() as connection:
+        with context.database.write() as connection:
             table_state.save(connection, table)
             table_objects.create(connection, table, context.cluster.name)
             table_objects.begin(connection, table, begins)
@@ -215,7 +214,7 @@ class TableNode(NodeType):
         return Table(node, kind, schema, new_tablets(number))
 
     def remove(self, context: Context, node: Node) -> None:
-        with context.cluster.database.write() as connection:
+        with context.database.write() as connection:
             table = table_state.load(connection, node)
             if table.kind is Kind.REGISTRATIONS:
                 raise refused(f"{node.path} cannot be removed")
@@ -225,7 +224,7 @@ class TableNode(NodeType):
                 look_again(context, table.name)
 
     def move(self, context: Context, node: Node, source: str) -> None:
-        with context.cluster.database.write() as connection:
+        with context.database.write() as connection:
             table = table_state.load(connection, node)
             if table.dynamic:
                 refuse_in_transaction(node, "moved")
@@ -234,7 +233,7 @@ class TableNode(NodeType):
                 look_again(context, source, node.path)
 
     def copy(self, context: Context, node: Node, source: Node) -> None:
-        with context.cluster.database.write() as connection:
+        with context.database.write() as connection:
             table = table_state.load(connection, source)
             made = dataclasses.replace(table, node=node)
             if table.kind is Kind.STATIC:
@@ -244,7 +243,7 @@ class TableNode(NodeType):
             pivots = [tablet.pivot for tablet in table.tablets]
             made = dataclasses.replace(made, tablets=new_tablets(len(pivots), pivots=pivots))
             table_objects.create(connection, made, context.cluster.name)
-            table_objects.copy(connection, table, made, context.cluster.database)
+            table_objects.copy(connection, table, made, context.database)
             table_state.save(connection, made)
             if "auto_trim_config" in made.options:
                 look_again(context, made.name)
@@ -253,7 +252,7 @@ class TableNode(NodeType):
     # -- attributes -------------------------------------------------------------------------------------
 
     def attribute(self, context: Context, node: Node, name: str) -> Any:
-        with context.cluster.database.read() as connection:
+        with context.database.read() as connection:
             table = table_state.load(connection, node)
             if name in _OF_TABLES:
                 return _OF_TABLES[name](context, table)
@@ -264,7 +263,7 @@ class TableNode(NodeType):
 
     def set_attribute(self, context: Context, node: Node, name: str, value: Any) -> bool:
         _refuse_export({name: value})
-        with context.cluster.database.write() as connection:
+        with context.database.write() as connection:
             table = table_state.load(connection, node)
             if name == "auto_trim_config":
                 refuse_in_transaction(node, "given an auto_trim_config")
@@ -279,7 +278,7 @@ class TableNode(NodeType):
         if name != "auto_trim_config":
             return False
         refuse_in_transaction(node, "made to lose its auto_trim_config")
-        with context.cluster.database.write() as connection:
+        with context.database.write() as connection:
             _set_auto_trim(context, table_state.load(connection, node), None)
         return True
 
@@ -313,7 +312,7 @@ def make_dynamic(context: Context, table: Table) -> None:
     schema = table.schema.with_unique_keys
     if not schema.columns or not schema.strict:
         raise refused(f"{table.name} needs a strict schema to become dynamic")
-    database = context.cluster.database
+    database = context.database
     node, tree = table.node, context.cypress.tree
     with database.write() as connection:
         context.cypress.locks.check(node.chain, node.id, node.path)
@@ -328,11 +327,11 @@ def make_dynamic(context: Context, table: Table) -> None:
                 EmbeddedTable(database, made.name).put(schema.layout.to_stored(rows))
         for facet in (Facet.CONTENT, Facet.PARTS):
             tree.put(node.chain[0], node.id, facet, "", None)
-        context.cypress.touch(context, node)
+        context.cypress.touch(context.now, node)
 
 
 def _set_auto_trim(context: Context, table: Table, config: Any) -> None:
-    with context.cluster.database.write() as connection:
+    with context.database.write() as connection:
         table_objects.set_auto_trim(connection, table, config)
         options = {key: value for key, value in table.options.items() if key != "auto_trim_config"}
         if config is not None:
@@ -350,7 +349,7 @@ def _refuse_export(attributes: Mapping[str, Any]) -> None:
 
 
 def _row_count(context: Context, table: Table) -> int:
-    with context.cluster.database.read() as connection:
+    with context.database.read() as connection:
         if table.kind is Kind.STATIC:
             return context.cluster.contents.totals(table.node.chain, table.node.id)[1]
         if table.kind is Kind.QUEUE:
@@ -367,7 +366,7 @@ def _row_count(context: Context, table: Table) -> int:
 
 
 def _size(context: Context, table: Table) -> int:
-    with context.cluster.database.read() as connection:
+    with context.database.read() as connection:
         if table.kind is Kind.QUEUE:
             state = queues.load(connection, table.name)
             return sum(each.bounds.bytes for each in queues.partitions(connection, state))
@@ -391,7 +390,7 @@ def _schema_value(context: Context, table: Table) -> Any:
 def _tablets(context: Context, table: Table) -> Any:
     if not table.dynamic:
         return NOTHING
-    with context.cluster.database.read() as connection:
+    with context.database.read() as connection:
         bounds = None
         if table.kind is Kind.QUEUE:
             bounds = [each.bounds for each in queues.partitions(connection, queues.load(connection, table.name))]

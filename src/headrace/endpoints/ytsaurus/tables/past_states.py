@@ -9,15 +9,11 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from headrace.endpoints.ytsaurus.clock import next_timestamp, timestamp_of
-from headrace.endpoints.ytsaurus.periodic import periodic
+from headrace.endpoints.ytsaurus.context import Cluster
 from headrace.stores.embedded.database import Database
 from headrace.stores.embedded.snapshot import SnapshotDatabase
-
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.cluster import Cluster
 
 KEPT_SECONDS = 30.0
 """A state can be read for this long after its timestamp was generated; held longer, the database could not shrink."""
@@ -116,7 +112,6 @@ class PastStates:
         return int(version)
 
 
-@periodic(1.0)
 def close_past_states(cluster: Cluster) -> None:
     """Close states of the past that nobody may read any more."""
-    cluster.part(PastStates).expire()
+    cluster.service(PastStates).expire()

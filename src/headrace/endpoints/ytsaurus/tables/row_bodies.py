@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from headrace.endpoints.ytsaurus.context import Context
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.tables.state import Table
 from headrace.errors import SchemaError
@@ -12,9 +12,6 @@ from headrace.wire.yson import json_rows, rows_decoding
 from headrace.wire.yson.rows_decoding import Decoded
 from headrace.wire.ytsaurus.errors import Code, YtError
 from headrace.wire.ytsaurus.types import YtColumn
-
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.commands import Context
 
 __all__ = ["Decoded", "read_body"]
 

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
+from headrace.endpoints.ytsaurus.context import Answer, Context
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.formats import write_rows
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.queues.producer_sessions import session_rows
 from headrace.endpoints.ytsaurus.tables.aggregates import aggregated, functions_of
 from headrace.endpoints.ytsaurus.tables.layout import require_values
@@ -63,12 +64,11 @@ def _must_be_sorted(table: Table) -> None:
         raise YtError(Code.TABLE_MUST_BE_SORTED, f"Table {table.name} is not sorted", attributes={"path": table.name})
 
 
-@command("insert_rows", input="tabular", volatile=True, heavy=True)
 def insert_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Write rows: replace those that are there or, with ``update``, set only the columns that are given."""
     table = table_to_change(context, parameters)
     decoded = read_body(context, body, written_columns(table), table)
-    database = context.cluster.database
+    database = context.database
     changes: list[Change]
     if table.kind is Kind.QUEUE:
         changes = [QueueAppend(database, table, decoded.rows)]
@@ -122,7 +122,7 @@ def _updates(database: Database, table: Table, decoded: Decoded) -> Iterator[Sor
 def _insert_few(context: Context, parameters: Parameters, table: Table, decoded: Decoded) -> Answer:
     """Write rows of a consumer or producer, of which there are few."""
     rows = decoded.rows
-    with context.cluster.database.write():
+    with context.database.write():
         if parameters.flag("update") and decoded.written:
             with reading(context, parameters) as database:
                 known, _ = _found(context, database, table, rows.select([column.name for column in table.schema.keys]))
@@ -165,7 +165,6 @@ def _consumer_rows(rows: pa.RecordBatch) -> list[ConsumerRow]:
     ]
 
 
-@command("delete_rows", input="tabular", volatile=True, heavy=True)
 def delete_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Delete rows by their keys."""
     table = table_to_change(context, parameters)
@@ -173,7 +172,7 @@ def delete_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
     keys = read_body(context, body, table.schema.keys, table).rows
     changes: list[Change]
     if table.kind is Kind.SORTED:
-        changes = [SortedChange(context.cluster.database, table, RowChange.DELETE, keys)]
+        changes = [SortedChange(context.database, table, RowChange.DELETE, keys)]
     else:
         changes = _few_changes(context, table, keys, delete=True)
     if keys.num_rows:
@@ -183,7 +182,6 @@ def delete_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
     return Answer.structured({})
 
 
-@command("lock_rows", input="tabular", volatile=True, heavy=True)
 def lock_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Lock rows in a tablet transaction, so that it fails if somebody changes them meanwhile."""
     table = table_to_change(context, parameters)
@@ -202,7 +200,6 @@ def lock_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     return Answer.structured({})
 
 
-@command("lookup_rows", input="tabular", output="tabular", heavy=True)
 def lookup_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return the rows of some keys, in their order."""
     table = find_table(context, parameters.path())
@@ -272,7 +269,6 @@ def _with_gaps(
     return b"".join(pieces)
 
 
-@command("trim_rows", volatile=True, heavy=True)
 def trim_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Remove the first rows of a tablet of an ordered table; never brings rows back."""
     table = find_table(context, parameters.path())
@@ -283,8 +279,8 @@ def trim_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     count = parameters.number("trimmed_row_count", least=0)
     table.tablet(index)
     table.require_mounted(index)
-    queue = EmbeddedQueue(context.cluster.database, table.name)
-    with context.cluster.database.write():
+    queue = EmbeddedQueue(context.database, table.name)
+    with context.database.write():
         upper = queue.bounds()[index].upper
         if count > upper:
             raise refused(

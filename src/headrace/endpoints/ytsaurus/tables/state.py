@@ -18,7 +18,7 @@ from typing import Any
 import apsw
 
 from headrace.cached import cached_property
-from headrace.endpoints.ytsaurus.cypress.node_types import Node
+from headrace.endpoints.ytsaurus.cypress.node import Node
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.ids import ObjectType, new_id
 from headrace.endpoints.ytsaurus.storage.tree import Facet, seen

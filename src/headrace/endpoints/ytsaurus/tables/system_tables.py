@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from headrace.endpoints.ytsaurus.periodic import at_start
+from headrace.endpoints.ytsaurus.context import Cluster
+from headrace.endpoints.ytsaurus.cypress.operations import make_node
 from headrace.endpoints.ytsaurus.storage import static_rows as static_tables
 from headrace.endpoints.ytsaurus.storage.tree import Facet
 from headrace.endpoints.ytsaurus.tables import state as table_state
@@ -12,11 +11,7 @@ from headrace.endpoints.ytsaurus.tables.nodes import REGISTRATIONS_PATH, REGISTR
 from headrace.endpoints.ytsaurus.tables.state import MOUNTED, Kind, Table, new_tablets
 from headrace.stores.embedded import consumer_rows, registration_rows
 
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.cluster import Cluster
 
-
-@at_start
 def make_tables(cluster: Cluster) -> None:
     """Make what is not there yet."""
     context = cluster.context()
@@ -27,7 +22,7 @@ def make_tables(cluster: Cluster) -> None:
         parent = cluster.cypress.find(directory)
         node = cluster.cypress.child(parent, name)
         if node is None:
-            node = cluster.cypress.make(context, parent, name, TABLE, {})
+            node = make_node(context, parent, name, TABLE, {})
             table = Table(node, Kind.REGISTRATIONS, REGISTRATIONS_SCHEMA, new_tablets(1, MOUNTED))
             table_state.save(connection, table)
         if cluster.cypress.content(node) is not None:

@@ -11,26 +11,22 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import apsw
 
 from headrace.endpoints.ytsaurus.clock import timestamp_of
+from headrace.endpoints.ytsaurus.context import Cluster, Context
 from headrace.endpoints.ytsaurus.errors import no_such_transaction, refused
 from headrace.endpoints.ytsaurus.ids import NULL_ID, ObjectType, is_id, kind_of, new_id
-from headrace.endpoints.ytsaurus.periodic import periodic
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.tables.past_states import KEPT_SECONDS, PastStates
 from headrace.endpoints.ytsaurus.tables.row_locks import Locked, Locks, RowLocks
 from headrace.endpoints.ytsaurus.tables.state import ROW_LIMIT
-from headrace.endpoints.ytsaurus.transactions.types import Start, TransactionType, register_transactions
 from headrace.sqlite.forks import no_fork
 from headrace.stores.embedded.database import Database, stamp
 from headrace.stores.embedded.snapshot import SnapshotDatabase
 from headrace.wire.ytsaurus.errors import Code, YtError
-
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.cluster import Cluster
-    from headrace.endpoints.ytsaurus.commands import Context, Parameters
 
 MAX_OPEN = 500
 """Each open transaction has a connection to the database."""
@@ -164,9 +160,13 @@ class TabletTransactions:
             raise no_such_transaction(transaction_id)
         return found
 
-    def ping(self, transaction_id: str) -> None:
-        """Let a transaction live for another timeout."""
-        self.get(transaction_id).ping()
+    def attributes(self, transaction_id: str) -> Mapping[str, Any] | None:
+        """Return the attributes of a transaction, None if there is none of this id."""
+        try:
+            found = self.get(transaction_id)
+        except YtError:
+            return None
+        return {**found.attributes, "id": found.id, "type": "tablet_transaction", "timeout": found.timeout}
 
     def abort(self, transaction_id: str) -> None:
         """End a transaction; nothing that it wrote is there."""
@@ -252,43 +252,6 @@ def _check_sizes(changes: Sequence[Change]) -> None:
                 )
 
 
-class TabletTransactionType(TransactionType):
-    """Tablet transactions, for the commands that all types of transactions share."""
-
-    name = "tablet"
-    object_type = ObjectType.ATOMIC_TABLET_TRANSACTION
-
-    def start(self, context: Context, wanted: Start) -> str:
-        if wanted.parent is not None:
-            raise refused("A tablet transaction is not nested", received=wanted.parent)
-        return context.part(TabletTransactions).start(wanted.timeout, wanted.attributes)
-
-    def ping(self, context: Context, transaction_id: str) -> None:
-        context.part(TabletTransactions).ping(transaction_id)
-
-    def commit(self, context: Context, transaction_id: str) -> Mapping[str, Any]:
-        context.part(TabletTransactions).commit(transaction_id)
-        return {}
-
-    def abort(self, context: Context, transaction_id: str) -> None:
-        context.part(TabletTransactions).abort(transaction_id)
-
-    def attributes(self, context: Context, transaction_id: str) -> Mapping[str, Any] | None:
-        try:
-            transaction = context.part(TabletTransactions).get(transaction_id)
-        except YtError:
-            return None
-        return {
-            **transaction.attributes,
-            "id": transaction.id,
-            "type": "tablet_transaction",
-            "timeout": transaction.timeout,
-        }
-
-
-register_transactions(TabletTransactionType())
-
-
 def transaction_of(context: Context, parameters: Parameters) -> TabletTransaction | None:
     """Return the tablet transaction in which a command runs, None if it runs by itself.
 
@@ -300,14 +263,14 @@ def transaction_of(context: Context, parameters: Parameters) -> TabletTransactio
         return None
     if not is_id(given):
         raise refused("Error reading parameter /transaction_id", received=repr(given)[:100], valid="an id: 1-2-3-4")
-    return context.part(TabletTransactions).get(given)
+    return context.cluster.service(TabletTransactions).get(given)
 
 
 def write_in(context: Context, parameters: Parameters, changes: Sequence[Change]) -> None:
     """Make changes in the transaction of a command, where they wait for its commit, or at once if it has none."""
     transaction = transaction_of(context, parameters)
     if transaction is None:
-        context.part(TabletTransactions).write(changes)
+        context.cluster.service(TabletTransactions).write(changes)
         return
     with transaction.held():
         # What is too much even now need not wait for the commit to be refused.
@@ -333,7 +296,7 @@ def reading(context: Context, parameters: Parameters) -> Iterator[Database]:
     transaction = transaction_of(context, parameters)
     wanted = parameters.number("timestamp", None)
     if wanted is not None and wanted < _FIRST_SPECIAL:
-        ((committed,),) = context.cluster.database.query("SELECT ts FROM clock")
+        ((committed,),) = context.database.query("SELECT ts FROM clock")
         newest = timestamp_of(int(committed))
         if wanted < newest:
             with _past(context, wanted, newest) as view:
@@ -343,14 +306,14 @@ def reading(context: Context, parameters: Parameters) -> Iterator[Database]:
         with transaction.held():
             yield transaction.view
         return
-    database = context.cluster.database
+    database = context.database
     with database.read() as connection:
         yield SnapshotDatabase(database, connection)
 
 
 @contextlib.contextmanager
 def _past(context: Context, wanted: int, newest: int) -> Iterator[Database]:
-    with context.part(PastStates).at(wanted) as view:
+    with context.cluster.service(PastStates).at(wanted) as view:
         if view is None:
             raise refused(
                 "This endpoint keeps the newest rows only, and those at timestamps that it has generated lately",
@@ -361,7 +324,6 @@ def _past(context: Context, wanted: int, newest: int) -> Iterator[Database]:
         yield view
 
 
-@periodic(0.5)
 def abort_expired_tablet_transactions(cluster: Cluster) -> None:
     """Abort tablet transactions that were not pinged in time: their snapshots keep the database from shrinking."""
-    cluster.part(TabletTransactions).abort_expired()
+    cluster.service(TabletTransactions).abort_expired()

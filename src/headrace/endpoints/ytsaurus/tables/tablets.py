@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headrace.endpoints.ytsaurus.context import Context
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.ids import NULL_ID
 from headrace.endpoints.ytsaurus.parameters import is_boolean, is_entity
 from headrace.endpoints.ytsaurus.tables.state import UNMOUNTED, Schema, Table
 from headrace.queues.values import Bounds
-
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.commands import Context
 
 CELLS = "//sys/tablet_cells"
 MOST_ROWS = 1 << 40

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.endpoints.ytsaurus.commands import Context, Parameters
+from headrace.endpoints.ytsaurus.context import Context
 from headrace.endpoints.ytsaurus.errors import no_such_transaction, refused
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 
