@@ -24,13 +24,13 @@ from headrace.endpoints.ytsaurus.formats import Format, read_json_values, write_
 from headrace.endpoints.ytsaurus.http.response_buffers import kept_on_disk
 from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.storage import static_rows as static_tables
-from headrace.endpoints.ytsaurus.storage.part_lists import Part
+from headrace.endpoints.ytsaurus.storage.part_lists import ContentPart
 from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.endpoints.ytsaurus.tables.layout import require_values
 from headrace.endpoints.ytsaurus.tables.nodes import TABLE, find_table, set_schema
 from headrace.endpoints.ytsaurus.tables.row_bodies import read_body
 from headrace.endpoints.ytsaurus.tables.row_sources import source_of
-from headrace.endpoints.ytsaurus.tables.state import Kind, Schema, Table
+from headrace.endpoints.ytsaurus.tables.state import Schema, Table, TableKind
 from headrace.endpoints.ytsaurus.tables.tablets import plain_key
 from headrace.endpoints.ytsaurus.values import names_of
 from headrace.wire.yson import documents
@@ -54,7 +54,7 @@ def write_table(context: Context, parameters: Parameters, body: bytes) -> Answer
     path: YPath = parameters.path()
     with context.database.read() as connection:
         node = _found(context, parameters, path)
-        table = Table(Node("", TABLE.name, path.text), Kind.STATIC, _NO_SCHEMA, ())
+        table = Table(Node("", TABLE.name, path.text), TableKind.STATIC, _NO_SCHEMA, ())
         if node is not None:
             table = static_table(connection, node)
         upload = upload_of(path, table.schema)
@@ -92,7 +92,7 @@ def _made(context: Context, parameters: Parameters, path: YPath) -> Node:
 def static_table(connection: apsw.Connection, node: Node) -> Table:
     """Return the static table of a node, or raise."""
     table = table_state.load(connection, node)
-    if table.kind is not Kind.STATIC:
+    if table.kind is not TableKind.STATIC:
         raise refused(f"{table.name} is dynamic", remedy="write it with insert_rows")
     return table
 
@@ -213,7 +213,7 @@ def read_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
     table = find_table(context, path, _transaction(parameters))
     wanted = path.attributes.get("columns")
     names = None if wanted is None else set(names_of(_listed_in(path, "columns")))
-    if table.kind is Kind.STATIC:
+    if table.kind is TableKind.STATIC:
         return _read_static(context, table, path, names, empty=parameters.flag("start_row_index_only"))
     if path.attributes.get("ranges"):
         raise refused("This endpoint reads ranges of static tables only", remedy="use select_rows")
@@ -240,11 +240,11 @@ def _read_static(context: Context, table: Table, path: YPath, names: set[str] | 
         rows = sum(part.count for part in parts)
 
         @functools.lru_cache(maxsize=1)
-        def piece(part: Part) -> bytes:
+        def piece(part: ContentPart) -> bytes:
             return static_tables.piece(connection, part)
 
         @functools.lru_cache(maxsize=1)
-        def keys(part: Part) -> Sequence[Sequence[Any]]:
+        def keys(part: ContentPart) -> Sequence[Sequence[Any]]:
             if table.schema.keys:
                 return [column.to_pylist() for column in decode_rows(piece(part), table.schema.keys).columns]
             found = _listed(piece(part))
@@ -267,7 +267,7 @@ def _read_static(context: Context, table: Table, path: YPath, names: set[str] | 
     return Answer.streamed(pieces, size, on_disk=True, approximate_row_count=count, **first)
 
 
-def _parts(parts: Sequence[Part], spans: Sequence[tuple[int, int]]) -> Iterator[tuple[Part, int, int]]:
+def _parts(parts: Sequence[ContentPart], spans: Sequence[tuple[int, int]]) -> Iterator[tuple[ContentPart, int, int]]:
     """Return which pieces, from which row of them on, and up to which, have the rows of spans."""
     begins = [0, *itertools.accumulate(part.count for part in parts)]
     for begin, end in spans:

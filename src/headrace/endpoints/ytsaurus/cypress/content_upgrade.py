@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import apsw
 
 from headrace.endpoints.ytsaurus.storage import static_rows as static_tables
-from headrace.endpoints.ytsaurus.storage.part_lists import Mode, Part, Version, kept
+from headrace.endpoints.ytsaurus.storage.part_lists import ContentPart, Mode, Version, kept
 from headrace.endpoints.ytsaurus.storage.tree import TRUNK, Facet, Tree
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ def _upgrade_files(tree: Tree, transactions: Transactions, connection: apsw.Conn
     connection.execute(f"DROP TABLE {_FILES}")
 
 
-def _file_part(text: str) -> Part:
+def _file_part(text: str) -> ContentPart:
     name, size = json.loads(text)
-    return Part(name, size, size)
+    return ContentPart(name, size, size)
 
 
 def _upgrade_tables(tree: Tree, connection: apsw.Connection) -> None:

@@ -23,7 +23,7 @@ CELL = "tablet_cell"
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Destination:
     """Where a node is to go: a name in a parent that is there, or that is to be made, and what is there already."""
 
     path: YPath
@@ -33,28 +33,29 @@ class _Place:
     taken: Node | None
 
 
-def _place(context: Context, chain: tuple[str, ...], path: YPath, *, recursive: bool) -> _Place:
+def _destination(context: Context, parameters: Parameters, parameter: str) -> _Destination:
+    path: YPath = parameters.path(parameter)
     if path.attribute is not None or path.children:
         raise refused("this is not the place of a node", received=path.text)
-    found = context.cypress.look(chain, path, follow=False)
+    found = context.cypress.look(chain_of(context, parameters), path, follow=False)
     if not found.rest:
         parent = context.cypress.parent(found.node)
         if parent is None:
             raise already_exists(path.text)
-        return _Place(path, parent, (), context.cypress.name(found.node), found.node)
-    if not found.node.has_children or (len(found.rest) > 1 and not recursive):
+        return _Destination(path, parent, (), context.cypress.name(found.node), found.node)
+    if not found.node.has_children or (len(found.rest) > 1 and not parameters.flag("recursive")):
         raise context.cypress.not_found(path, found)
-    return _Place(path, found.node, found.rest[:-1], found.rest[-1], None)
+    return _Destination(path, found.node, found.rest[:-1], found.rest[-1], None)
 
 
-def _free(context: Context, place: _Place, *, force: bool) -> Node:
+def _free(context: Context, destination: _Destination, *, force: bool) -> Node:
     """Return the parent in which the name of a place is free, after removing what is there and making what is not."""
-    if place.taken is not None:
+    if destination.taken is not None:
         if not force:
-            raise already_exists(place.taken.path)
-        remove_node(context, place.taken)
-    parent = place.parent
-    for name in place.missing:
+            raise already_exists(destination.taken.path)
+        remove_node(context, destination.taken)
+    parent = destination.parent
+    for name in destination.missing:
         parent = make_node(context, parent, name, MAP_NODE, {})
     return parent
 
@@ -80,20 +81,20 @@ def create(context: Context, parameters: Parameters, body: bytes) -> Answer:
     of_list = make_inside(context, chain, parameters.path(), name, attributes)
     if of_list is not None:
         return Answer.structured({"node_id": of_list})
-    place = _place(context, chain, parameters.path(), recursive=parameters.flag("recursive"))
+    destination = _destination(context, parameters, "path")
     ignored, force = _existing(parameters)
-    if place.taken is not None and ignored:
-        if node_type(place.taken) is not kind and not parameters.flag("ignore_type_mismatch"):
+    if destination.taken is not None and ignored:
+        if node_type(destination.taken) is not kind and not parameters.flag("ignore_type_mismatch"):
             raise YtError(
                 Code.ALREADY_EXISTS,
-                f'{place.taken.path} already exists and has type "{place.taken.type}" while node of "{name}" type '
-                "is about to be created",
+                f'{destination.taken.path} already exists and has type "{destination.taken.type}" '
+                f'while node of "{name}" type is about to be created',
             )
         if parameters.flag("lock_existing"):
-            context.cypress.locks.need(chain, place.taken.id, place.taken.path)
-        return Answer.structured({"node_id": place.taken.id})
-    parent = _free(context, place, force=force)
-    node = make_node(context, parent, place.name, kind, attributes, name)
+            context.cypress.locks.need(chain, destination.taken.id, destination.taken.path)
+        return Answer.structured({"node_id": destination.taken.id})
+    parent = _free(context, destination, force=force)
+    node = make_node(context, parent, destination.name, kind, attributes, name)
     return Answer.structured({"node_id": node.id})
 
 
@@ -122,13 +123,13 @@ def link(context: Context, parameters: Parameters, body: bytes) -> Answer:
     chain = chain_of(context, parameters)
     target: YPath = parameters.path("target_path")
     context.cypress.need(chain, target.node, follow=False)
-    place = _place(context, chain, parameters.path("link_path"), recursive=parameters.flag("recursive"))
+    destination = _destination(context, parameters, "link_path")
     ignored, force = _existing(parameters)
-    if place.taken is not None and ignored:
-        return Answer.structured({"node_id": place.taken.id})
+    if destination.taken is not None and ignored:
+        return Answer.structured({"node_id": destination.taken.id})
     attributes = dict(parameters.mapping("attributes", {})) | {"target_path": target.text}
-    parent = _free(context, place, force=force)
-    node = make_node(context, parent, place.name, LINK, attributes)
+    parent = _free(context, destination, force=force)
+    node = make_node(context, parent, destination.name, LINK, attributes)
     return Answer.structured({"node_id": node.id})
 
 
@@ -136,13 +137,13 @@ def copy(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Make a copy of a node with all that is below it."""
     chain = chain_of(context, parameters)
     source = context.cypress.need(chain, parameters.path("source_path"))
-    place = _place(context, chain, parameters.path("destination_path"), recursive=parameters.flag("recursive"))
+    destination = _destination(context, parameters, "destination_path")
     ignored, force = _existing(parameters)
-    if place.taken is not None and ignored:
-        return Answer.structured({"node_id": place.taken.id})
-    _check_apart(context, source, place, force=force)
-    parent = _free(context, place, force=force)
-    made = _copy(context, source, parent, place.name, as_old=parameters.flag("preserve_creation_time"))
+    if destination.taken is not None and ignored:
+        return Answer.structured({"node_id": destination.taken.id})
+    _check_apart(context, source, destination, force=force)
+    parent = _free(context, destination, force=force)
+    made = _copy(context, source, parent, destination.name, as_old=parameters.flag("preserve_creation_time"))
     _let_stay(context, parameters, made)
     return Answer.structured({"node_id": made.id})
 
@@ -166,35 +167,35 @@ def _copy(context: Context, source: Node, parent: Node, name: str, *, as_old: bo
 
 
 def move(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Give a node another place, in one step: nobody sees it at neither of the two, nor at both."""
+    """Move a node with its descendants. Readers see it at one of the two paths, never at both."""
     chain = chain_of(context, parameters)
     source = context.cypress.need(chain, parameters.path("source_path"), follow=False)
-    place = _place(context, chain, parameters.path("destination_path"), recursive=parameters.flag("recursive"))
+    destination = _destination(context, parameters, "destination_path")
     force = parameters.flag("force")
-    _check_apart(context, source, place, force=force)
+    _check_apart(context, source, destination, force=force)
     nodes = [source, *context.cypress.below(source)]
     context.cypress.check_not_protected(nodes)
     for node in nodes:
         context.cypress.locks.need(chain, node.id, node.path)
-    parent = _free(context, place, force=force)
-    moved = move_node(context, source, parent, place.name)
+    parent = _free(context, destination, force=force)
+    moved = move_node(context, source, parent, destination.name)
     _let_stay(context, parameters, moved)
     context.cypress.touch(context.now, moved)
     return Answer.structured({"node_id": moved.id})
 
 
-def _check_apart(context: Context, source: Node, place: _Place, *, force: bool) -> None:
+def _check_apart(context: Context, source: Node, destination: _Destination, *, force: bool) -> None:
     """Raise the error for a place that is taken, or that is the node itself, or is below it or above."""
-    if place.taken is not None and not force:
-        raise already_exists(place.taken.path)
-    above: Node | None = place.taken or place.parent
+    if destination.taken is not None and not force:
+        raise already_exists(destination.taken.path)
+    above: Node | None = destination.taken or destination.parent
     while above is not None:
         if above.id == source.id:
             problem = "a node cannot be copied or moved to its own place, or below itself"
-            raise refused(problem, received=f"{source.path} to {place.path.text}")
+            raise refused(problem, received=f"{source.path} to {destination.path.text}")
         above = context.cypress.parent(above)
     above = context.cypress.parent(source)
-    while above is not None and place.taken is not None:
-        if above.id == place.taken.id:
-            raise refused("a node cannot take the place of one that it is in", received=place.path.text)
+    while above is not None and destination.taken is not None:
+        if above.id == destination.taken.id:
+            raise refused("a node cannot take the place of one that it is in", received=destination.path.text)
         above = context.cypress.parent(above)

@@ -13,7 +13,7 @@ from headrace.endpoints.ytsaurus.context import Context
 from headrace.endpoints.ytsaurus.cypress.node_types import NOTHING
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.tables import state as table_state
-from headrace.endpoints.ytsaurus.tables.state import UNMOUNTED, Kind, Table
+from headrace.endpoints.ytsaurus.tables.state import UNMOUNTED, Table, TableKind
 from headrace.endpoints.ytsaurus.tables.tablets import cell_of
 from headrace.endpoints.ytsaurus.values import time_text
 from headrace.ports import QueuePartition
@@ -36,7 +36,8 @@ def attribute(context: Context, table: Table, name: str, *, banned: bool = False
     if table.kind is not wanted:
         return NOTHING
     if banned:
-        error = YtError(Code.GENERIC, "Queue is banned" if wanted is Kind.QUEUE else "Consumer is banned").to_json()
+        what = "Queue" if wanted is TableKind.QUEUE else "Consumer"
+        error = YtError(Code.GENERIC, f"{what} is banned").to_json()
         return {"error": error} if name.endswith("_status") else []
     return read(_Agent(context), table)
 
@@ -165,7 +166,7 @@ class _Agent:
         if row.key.queue_cluster != self._cluster:
             raise refused(f'Queue cluster "{row.key.queue_cluster}" was not found for path {row.key.queue}')
         queue = table_state.load(self.connection, self._context.cypress.find(row.key.queue))
-        if queue.kind is not Kind.QUEUE:
+        if queue.kind is not TableKind.QUEUE:
             raise refused("Only ordered dynamic tables are supported as queues", received=queue.name)
         table.require_mounted(reading=True)
         return queue
@@ -220,9 +221,9 @@ def _milliseconds(seconds: float) -> int:
     return max(0, int(seconds * 1000))
 
 
-ATTRIBUTES: Mapping[str, tuple[Kind, Callable[[_Agent, Table], Any]]] = {
-    "queue_status": (Kind.QUEUE, _Agent.queue_status),
-    "queue_partitions": (Kind.QUEUE, _Agent.queue_partitions),
-    "queue_consumer_status": (Kind.CONSUMER, _Agent.consumer_status),
-    "queue_consumer_partitions": (Kind.CONSUMER, _Agent.consumer_partitions),
+ATTRIBUTES: Mapping[str, tuple[TableKind, Callable[[_Agent, Table], Any]]] = {
+    "queue_status": (TableKind.QUEUE, _Agent.queue_status),
+    "queue_partitions": (TableKind.QUEUE, _Agent.queue_partitions),
+    "queue_consumer_status": (TableKind.CONSUMER, _Agent.consumer_status),
+    "queue_consumer_partitions": (TableKind.CONSUMER, _Agent.consumer_partitions),
 }

@@ -13,7 +13,7 @@ from headrace.endpoints.ytsaurus.queues.pages import addressed, columns_of_queue
 from headrace.endpoints.ytsaurus.queues.trimming import look_again
 from headrace.endpoints.ytsaurus.tables.nodes import find_table
 from headrace.endpoints.ytsaurus.tables.row_changes import ConsumerChange
-from headrace.endpoints.ytsaurus.tables.state import Kind, Table
+from headrace.endpoints.ytsaurus.tables.state import Table, TableKind
 from headrace.endpoints.ytsaurus.tables.tablet_transactions import reading, transaction_of, write_in
 from headrace.endpoints.ytsaurus.values import with_attributes
 from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, TIMESTAMP
@@ -39,7 +39,7 @@ def find_queue(context: Context, parameters: Parameters, name: str = "queue_path
     _check_cluster(context, path)
     table = find_table(context, path)
     table.require_dynamic()
-    if table.kind is not Kind.QUEUE:
+    if table.kind is not TableKind.QUEUE:
         raise refused(f"{table.name} is not a queue: it is sorted", valid="an ordered dynamic table")
     return table
 
@@ -48,7 +48,7 @@ def _consumer(context: Context, parameters: Parameters) -> Table:
     path = parameters.path("consumer_path")
     _check_unnamed(path)
     table = find_table(context, path)
-    if table.kind is not Kind.CONSUMER:
+    if table.kind is not TableKind.CONSUMER:
         raise refused(
             f"{table.name} is not a queue consumer",
             remedy="create it with the type queue_consumer, or with the attribute treat_as_queue_consumer",

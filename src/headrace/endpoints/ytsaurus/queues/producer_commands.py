@@ -21,7 +21,7 @@ from headrace.endpoints.ytsaurus.tables.nodes import find_table
 from headrace.endpoints.ytsaurus.tables.row_bodies import read_body
 from headrace.endpoints.ytsaurus.tables.row_changes import QueueAppend, SessionChange
 from headrace.endpoints.ytsaurus.tables.row_commands import written_columns
-from headrace.endpoints.ytsaurus.tables.state import Kind, Table
+from headrace.endpoints.ytsaurus.tables.state import Table, TableKind
 from headrace.endpoints.ytsaurus.tables.tablet_transactions import Change, reading, transaction_of, write_in
 from headrace.queues.columns import SEQUENCE_NUMBER
 from headrace.stores.embedded import objects, producer_rows
@@ -35,7 +35,7 @@ _NUMBER = YtColumn.of(SEQUENCE_NUMBER, "int64", required=False)
 
 def _producer(context: Context, parameters: Parameters) -> Table:
     table = find_table(context, parameters.path("producer_path"))
-    if table.kind is not Kind.PRODUCER:
+    if table.kind is not TableKind.PRODUCER:
         raise refused(f"{table.name} is not a queue producer", remedy="create it with the type queue_producer")
     return table
 

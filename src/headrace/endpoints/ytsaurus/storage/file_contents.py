@@ -9,7 +9,7 @@ from typing import BinaryIO
 import apsw
 
 from headrace.endpoints.ytsaurus.storage import static_rows as static_tables
-from headrace.endpoints.ytsaurus.storage.part_lists import Part, Version
+from headrace.endpoints.ytsaurus.storage.part_lists import ContentPart, Version
 from headrace.endpoints.ytsaurus.storage.tree import Tree
 from headrace.ports.files import Files, Upload
 
@@ -27,7 +27,7 @@ class Contents:
         self._tree = tree
         self._files = files
 
-    def upload(self, source: BinaryIO) -> tuple[Upload, Part]:
+    def upload(self, source: BinaryIO) -> tuple[Upload, ContentPart]:
         """Bring bytes into the store, where nobody sees them before the upload is committed."""
         name = uuid.uuid4().hex
         upload = self._files.create(f"{DIRECTORY}/{name}")
@@ -39,9 +39,9 @@ class Contents:
         except BaseException:
             upload.abort()
             raise
-        return upload, Part(name, size, size)
+        return upload, ContentPart(name, size, size)
 
-    def parts(self, chain: tuple[str, ...], node: str) -> list[Part]:
+    def parts(self, chain: tuple[str, ...], node: str) -> list[ContentPart]:
         """Return the parts of a file or static table, in order."""
         return self._tree.lists.parts(self._version(chain, node).whole)
 
@@ -49,13 +49,13 @@ class Contents:
         """Return how many parts, rows of a table, and bytes a node holds."""
         return self._tree.lists.totals(self._version(chain, node).whole)
 
-    def append(self, chain: tuple[str, ...], node: str, parts: Iterable[Part]) -> None:
+    def append(self, chain: tuple[str, ...], node: str, parts: Iterable[ContentPart]) -> None:
         """Put parts behind those of a node, of which the transaction has at least a shared lock."""
         self._tree.branch(chain, node)
         version = self._version(chain, node)
         self._tree.set_version(chain, node, self._tree.lists.appended(version, parts))
 
-    def replace(self, chain: tuple[str, ...], node: str, parts: Iterable[Part]) -> None:
+    def replace(self, chain: tuple[str, ...], node: str, parts: Iterable[ContentPart]) -> None:
         """Give a node other parts, under an exclusive lock."""
         self._tree.set_version(chain, node, self._tree.lists.appended(Version(), parts))
 
@@ -68,7 +68,7 @@ class Contents:
         version = self._version(chain, node) if append else Version()
         self._tree.set_version(chain, node, self._tree.lists.joined(version, found))
 
-    def read(self, parts: list[Part], offset: int, length: int) -> Iterator[bytes]:
+    def read(self, parts: list[ContentPart], offset: int, length: int) -> Iterator[bytes]:
         """Yield ``length`` bytes of a file from an offset on, which must be there, in pieces."""
         for part in parts:
             skipped = min(offset, part.size)

@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS yt_list_garbage (list TEXT PRIMARY KEY, since INTEGER
 
 
 @dataclass(frozen=True)
-class Part:
+class ContentPart:
     """A part.
 
     Attributes:
@@ -115,7 +115,7 @@ class PartLists:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def appended(self, version: Version, parts: Iterable[Part]) -> Version:
+    def appended(self, version: Version, parts: Iterable[ContentPart]) -> Version:
         """Return a version with parts at its end."""
         given = list(parts)
         if not given:
@@ -144,10 +144,10 @@ class PartLists:
             last = version.added[-1]
         return version.appended((), own=version.own)
 
-    def parts(self, segments: Iterable[Segment]) -> list[Part]:
+    def parts(self, segments: Iterable[Segment]) -> list[ContentPart]:
         """Return all parts of segments, in order."""
         query = "SELECT part, n, bytes FROM yt_part_list WHERE list = ? AND number < ? ORDER BY number"
-        return [Part(*row) for each in segments for row in self._database.query(query, (each.list, each.end))]
+        return [ContentPart(*row) for each in segments for row in self._database.query(query, (each.list, each.end))]
 
     def totals(self, segments: Iterable[Segment]) -> tuple[int, int, int]:
         """Return how many parts, rows or bytes, and bytes there are in segments."""
@@ -176,7 +176,7 @@ class PartLists:
         """Note that nothing is to be removed of a list any more."""
         self._database.query("DELETE FROM yt_list_garbage WHERE list = ? AND since < ?", (name, before))
 
-    def cut(self, name: str, end: int) -> list[Part]:
+    def cut(self, name: str, end: int) -> list[ContentPart]:
         """Remove a list from a part on; return the removed parts that are nowhere else."""
         gone = self._database.query(
             "SELECT DISTINCT part, n, bytes FROM yt_part_list a WHERE list = ?1 AND number >= ?2 AND NOT EXISTS"
@@ -184,7 +184,7 @@ class PartLists:
             (name, end),
         )
         self._database.query("DELETE FROM yt_part_list WHERE list = ? AND number >= ?", (name, end))
-        return [Part(*row) for row in gone]
+        return [ContentPart(*row) for row in gone]
 
 
 def _grown(version: Version, last: Segment, count: int) -> Version:

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 
 import apsw
 
-from headrace.endpoints.ytsaurus.storage.part_lists import Part
+from headrace.endpoints.ytsaurus.storage.part_lists import ContentPart
 
 DDL = "CREATE TABLE IF NOT EXISTS yt_static_piece (id INTEGER PRIMARY KEY AUTOINCREMENT, data BLOB NOT NULL)"
 
 
-def store(connection: apsw.Connection, pieces: Iterable[tuple[int, bytes]]) -> list[Part]:
+def store(connection: apsw.Connection, pieces: Iterable[tuple[int, bytes]]) -> list[ContentPart]:
     """Keep pieces, inside the caller's write transaction, as parts for a version of a table.
 
     Args:
@@ -23,11 +23,11 @@ def store(connection: apsw.Connection, pieces: Iterable[tuple[int, bytes]]) -> l
     parts = []
     for rows, data in pieces:
         connection.execute("INSERT INTO yt_static_piece (data) VALUES (?)", (data,))
-        parts.append(Part(connection.last_insert_rowid(), rows, len(data)))
+        parts.append(ContentPart(connection.last_insert_rowid(), rows, len(data)))
     return parts
 
 
-def piece(connection: apsw.Connection, part: Part) -> bytes:
+def piece(connection: apsw.Connection, part: ContentPart) -> bytes:
     """Return the rows of a piece."""
     ((data,),) = connection.execute("SELECT data FROM yt_static_piece WHERE id = ?", (part.name,))
     return bytes(data)

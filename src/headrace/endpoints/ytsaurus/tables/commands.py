@@ -25,7 +25,7 @@ from headrace.endpoints.ytsaurus.tables.nodes import (
 )
 from headrace.endpoints.ytsaurus.tables.objects import queue_schema
 from headrace.endpoints.ytsaurus.tables.row_sources import source_of
-from headrace.endpoints.ytsaurus.tables.state import FROZEN, MOUNTED, UNMOUNTED, Kind, Schema, Table, new_tablets
+from headrace.endpoints.ytsaurus.tables.state import FROZEN, MOUNTED, UNMOUNTED, Schema, Table, TableKind, new_tablets
 from headrace.endpoints.ytsaurus.tables.tablets import STARTS, pivots_of, sortable, starts_of, uniform_pivots
 from headrace.stores.embedded import consumer_rows, queue_columns, queue_partitions, queues
 from headrace.stores.embedded.tables import EmbeddedTable
@@ -69,10 +69,10 @@ def _set_states(context: Context, parameters: Parameters, state: str, valid: Seq
         tablets[index] = dataclasses.replace(tablets[index], state=state)
     with context.database.write() as connection:
         table_state.save(connection, dataclasses.replace(table, tablets=tuple(tablets)))
-        if table.kind is Kind.QUEUE:
+        if table.kind is TableKind.QUEUE:
             queue_id = queues.load(connection, table.name).id
             queue_partitions.set_open(connection, queue_id, range(first, last + 1), is_open=state == MOUNTED)
-        if table.kind in (Kind.QUEUE, Kind.CONSUMER):
+        if table.kind in (TableKind.QUEUE, TableKind.CONSUMER):
             look_again(context, table.name)
     return Answer.structured({})
 
@@ -122,7 +122,7 @@ def reshard_table(context: Context, parameters: Parameters, body: bytes) -> Answ
                 remedy="unmount the table",
                 attributes={"tablet_id": tablet.id},
             )
-    if table.kind is Kind.QUEUE:
+    if table.kind is TableKind.QUEUE:
         _reshard_queue(context, parameters, table, first, last)
     else:
         _reshard_sorted(context, parameters, table, first, last)
@@ -214,7 +214,7 @@ def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer
     schema = table.schema if given is None else Schema.parse(given)
     if table.schema.binary_strings:
         schema = schema.of_bytes
-    if table.kind is Kind.STATIC:
+    if table.kind is TableKind.STATIC:
         known, table = table.schema, dataclasses.replace(table, schema=schema)
         if parameters.flag("dynamic"):
             make_dynamic(context, table)
@@ -236,10 +236,10 @@ def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer
     with context.database.write() as connection:
         columns = (*table.schema.columns, *added)
         new = dataclasses.replace(table, schema=dataclasses.replace(table.schema, columns=columns, strict=True))
-        if added and table.kind is Kind.SORTED:
+        if added and table.kind is TableKind.SORTED:
             wanted = {column.name: column.type for column in added}
             EmbeddedTable(context.database, table.name).add_columns(wanted)
-        elif added and table.kind is Kind.QUEUE:
+        elif added and table.kind is TableKind.QUEUE:
             queue_columns.add(connection, table.name, queue_schema(new.schema))
         check_role(new)
         table_state.save(connection, new)
@@ -296,7 +296,7 @@ def get_tablet_infos(context: Context, parameters: Parameters, body: bytes) -> A
     now = timestamp_of(context.now)
     with context.database.read() as connection:
         bounds = []
-        if table.kind is Kind.QUEUE:
+        if table.kind is TableKind.QUEUE:
             bounds = queues.partitions(connection, queues.load(connection, table.name))
     found = []
     for index in indexes:

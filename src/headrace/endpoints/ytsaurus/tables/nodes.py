@@ -18,7 +18,7 @@ from headrace.endpoints.ytsaurus.storage import static_rows as static_tables
 from headrace.endpoints.ytsaurus.storage.tree import Facet
 from headrace.endpoints.ytsaurus.tables import objects as table_objects
 from headrace.endpoints.ytsaurus.tables import state as table_state
-from headrace.endpoints.ytsaurus.tables.state import MOUNTED, UNMOUNTED, Kind, Schema, Table, new_tablets
+from headrace.endpoints.ytsaurus.tables.state import MOUNTED, UNMOUNTED, Schema, Table, TableKind, new_tablets
 from headrace.endpoints.ytsaurus.tables.tablets import STARTS, cell_of, pivots_of, starts_of, tablet_value
 from headrace.endpoints.ytsaurus.values import with_attributes
 from headrace.stores.embedded import queues
@@ -79,7 +79,7 @@ class _Role:
 
     alias: str
     attribute: str
-    kind: Kind
+    kind: TableKind
     schema: Schema
     optional: tuple[str, ...]
 
@@ -100,12 +100,12 @@ class _Role:
 
 
 _ROLES = (
-    _Role(CONSUMER_ALIAS, "treat_as_queue_consumer", Kind.CONSUMER, CONSUMER_SCHEMA, ("meta",)),
-    _Role(PRODUCER_ALIAS, "treat_as_queue_producer", Kind.PRODUCER, PRODUCER_SCHEMA, ("user_meta", "system_meta")),
+    _Role(CONSUMER_ALIAS, "treat_as_queue_consumer", TableKind.CONSUMER, CONSUMER_SCHEMA, ("meta",)),
+    _Role(PRODUCER_ALIAS, "treat_as_queue_producer", TableKind.PRODUCER, PRODUCER_SCHEMA, ("user_meta", "system_meta")),
 )
 REGISTRATIONS_PATH = "//sys/queue_agents/consumer_registrations"
 _MAX_TABLETS = 10_000
-_READ = (Kind.QUEUE, Kind.CONSUMER)
+_READ = (TableKind.QUEUE, TableKind.CONSUMER)
 _FIXED: Mapping[str, Any] = {
     "atomicity": "full",
     "commit_ordering": "weak",
@@ -159,7 +159,7 @@ class TableNode(NodeType):
         rows, weights = (kept.pop(name, None) for name in STARTS)
         table = self._new(node, kept, alias)
         begins = starts_of(rows, weights, len(table.tablets), len(table.tablets))
-        if table.kind is Kind.STATIC:
+        if table.kind is TableKind.STATIC:
             set_schema(context, table)
             context.cluster.contents.replace(node.chain, node.id, ())
             _refuse_export(kept)
@@ -190,7 +190,7 @@ class TableNode(NodeType):
                 return Table(node, role.kind, schema, new_tablets(1, MOUNTED if alias == role.alias else UNMOUNTED))
         if not dynamic:
             schema = Schema((), strict=False) if given is None else Schema.parse(given)
-            return Table(node, Kind.STATIC, schema.of_bytes, ())
+            return Table(node, TableKind.STATIC, schema.of_bytes, ())
         if given is None or not (schema := Schema.parse(given)).columns:
             raise refused(f'"schema" is mandatory for dynamic tables, and {node.path} has none')
         for role in _ROLES:
@@ -200,8 +200,8 @@ class TableNode(NodeType):
         if not schema.strict:
             raise refused("The schema of a dynamic table must be strict")
         schema = schema.with_unique_keys.of_bytes
-        kind = Kind.SORTED if schema.keys else Kind.QUEUE
-        if kind is Kind.SORTED and len(schema.keys) == len(schema.columns):
+        kind = TableKind.SORTED if schema.keys else TableKind.QUEUE
+        if kind is TableKind.SORTED and len(schema.keys) == len(schema.columns):
             raise refused("There must be at least one non-key column in a sorted dynamic table")
         if pivots is not None:
             given_pivots = pivots_of(pivots, schema)
@@ -209,14 +209,14 @@ class TableNode(NodeType):
         number = 1 if count is None else count
         if not isinstance(number, int) or not 1 <= number <= _MAX_TABLETS:
             raise refused("Tablet count is out of range", received=repr(number), valid=f"1 to {_MAX_TABLETS}")
-        if kind is Kind.SORTED and number > 1:
+        if kind is TableKind.SORTED and number > 1:
             raise refused("A sorted table gets its tablets by pivot_keys", received=f"tablet_count={number}")
         return Table(node, kind, schema, new_tablets(number))
 
     def remove(self, context: Context, node: Node) -> None:
         with context.database.write() as connection:
             table = table_state.load(connection, node)
-            if table.kind is Kind.REGISTRATIONS:
+            if table.kind is TableKind.REGISTRATIONS:
                 raise refused(f"{node.path} cannot be removed")
             table_objects.drop(connection, table, context.cluster.name)
             table_state.forget(connection, node)
@@ -236,7 +236,7 @@ class TableNode(NodeType):
         with context.database.write() as connection:
             table = table_state.load(connection, source)
             made = dataclasses.replace(table, node=node)
-            if table.kind is Kind.STATIC:
+            if table.kind is TableKind.STATIC:
                 return
             if any(tablet.state == MOUNTED for tablet in table.tablets):
                 raise refused(f"Cannot copy {source.path}: it is mounted", remedy="unmount or freeze it")
@@ -316,12 +316,12 @@ def make_dynamic(context: Context, table: Table) -> None:
     node, tree = table.node, context.cypress.tree
     with database.write() as connection:
         context.cypress.locks.check(node.chain, node.id, node.path)
-        made = Table(node, Kind.SORTED if schema.keys else Kind.QUEUE, schema, new_tablets(1))
+        made = Table(node, TableKind.SORTED if schema.keys else TableKind.QUEUE, schema, new_tablets(1))
         table_objects.create(connection, made, context.cluster.name)
         table_state.save(connection, made)
         for part in context.cluster.contents.parts(node.chain, node.id):
             rows = rows_decoding.decode_rows(static_tables.piece(connection, part), schema.columns)
-            if made.kind is Kind.QUEUE:
+            if made.kind is TableKind.QUEUE:
                 EmbeddedQueue(database, made.name).append(rows)
             else:
                 EmbeddedTable(database, made.name).put(schema.layout.to_stored(rows))
@@ -350,12 +350,12 @@ def _refuse_export(attributes: Mapping[str, Any]) -> None:
 
 def _row_count(context: Context, table: Table) -> int:
     with context.database.read() as connection:
-        if table.kind is Kind.STATIC:
+        if table.kind is TableKind.STATIC:
             return context.cluster.contents.totals(table.node.chain, table.node.id)[1]
-        if table.kind is Kind.QUEUE:
+        if table.kind is TableKind.QUEUE:
             state = queues.load(connection, table.name)
             return sum(each.bounds.rows for each in queues.partitions(connection, state))
-        if table.kind is Kind.SORTED:
+        if table.kind is TableKind.SORTED:
             found = connection.execute(
                 "SELECT ifnull(sum(p.rows), 0) FROM partition p JOIN object o ON o.id = p.object"
                 " WHERE o.name = ? AND p.open",
@@ -367,16 +367,16 @@ def _row_count(context: Context, table: Table) -> int:
 
 def _size(context: Context, table: Table) -> int:
     with context.database.read() as connection:
-        if table.kind is Kind.QUEUE:
+        if table.kind is TableKind.QUEUE:
             state = queues.load(connection, table.name)
             return sum(each.bounds.bytes for each in queues.partitions(connection, state))
-        if table.kind is Kind.STATIC:
+        if table.kind is TableKind.STATIC:
             return context.cluster.contents.totals(table.node.chain, table.node.id)[2]
     return 0
 
 
 def _chunk_count(context: Context, table: Table) -> int:
-    if table.kind is Kind.STATIC:
+    if table.kind is TableKind.STATIC:
         return context.cluster.contents.totals(table.node.chain, table.node.id)[0]
     return 1
 
@@ -392,7 +392,7 @@ def _tablets(context: Context, table: Table) -> Any:
         return NOTHING
     with context.database.read() as connection:
         bounds = None
-        if table.kind is Kind.QUEUE:
+        if table.kind is TableKind.QUEUE:
             bounds = [each.bounds for each in queues.partitions(connection, queues.load(connection, table.name))]
     cell = cell_of(context)
     return [

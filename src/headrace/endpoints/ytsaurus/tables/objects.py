@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.parameters import is_boolean
-from headrace.endpoints.ytsaurus.tables.state import Kind, Schema, Table
+from headrace.endpoints.ytsaurus.tables.state import Schema, Table, TableKind
 from headrace.ports import TableOptions
 from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, QueueSchema
 from headrace.queues.validation import changed_options
@@ -34,11 +34,11 @@ from headrace.wire.ytsaurus.types import YtColumn
 
 SYSTEM_COLUMNS = (TIMESTAMP, CUMULATIVE_DATA_WEIGHT)
 """Columns of a queue that the store fills."""
-_OBJECT_KINDS: Mapping[Kind, ObjectKind] = {
-    Kind.SORTED: "table",
-    Kind.QUEUE: "queue",
-    Kind.CONSUMER: "consumer",
-    Kind.PRODUCER: "producer",
+_OBJECT_KINDS: Mapping[TableKind, ObjectKind] = {
+    TableKind.SORTED: "table",
+    TableKind.QUEUE: "queue",
+    TableKind.CONSUMER: "consumer",
+    TableKind.PRODUCER: "producer",
 }
 _SECOND = 1000
 
@@ -84,7 +84,7 @@ def begin(connection: apsw.Connection, table: Table, begins: Mapping[int, tuple[
     """Let tablets of a new queue begin elsewhere, see `headrace.endpoints.ytsaurus.tables.tablets.starts_of`."""
     if not begins:
         return
-    if table.kind is not Kind.QUEUE:
+    if table.kind is not TableKind.QUEUE:
         raise refused(f"Only tablets of ordered dynamic tables begin with trimmed rows, and {table.name} is none")
     queue_partitions.begin_at(connection, queues.load(connection, table.name).id, begins)
 
@@ -156,7 +156,7 @@ def set_auto_trim(connection: apsw.Connection, table: Table, config: Any) -> Non
     Raises:
         YtError: the table is no queue, or it is no such configuration.
     """
-    if table.kind is not Kind.QUEUE:
+    if table.kind is not TableKind.QUEUE:
         raise refused(f"{table.name} is not a queue, and cannot trim itself")
     if not isinstance(config, Mapping | None):
         raise refused("auto_trim_config is not a map", received=repr(config)[:200])

@@ -28,7 +28,7 @@ from headrace.endpoints.ytsaurus.tables.row_changes import (
     SortedChange,
 )
 from headrace.endpoints.ytsaurus.tables.row_sources import few_rows
-from headrace.endpoints.ytsaurus.tables.state import Kind, Table
+from headrace.endpoints.ytsaurus.tables.state import Table, TableKind
 from headrace.endpoints.ytsaurus.tables.tablet_transactions import Change, check_timestamp, reading, write_in
 from headrace.queues.columns import TABLET_INDEX
 from headrace.stores.embedded.consumer_rows import ConsumerRow
@@ -46,14 +46,14 @@ def table_to_change(context: Context, parameters: Parameters) -> Table:
     """Return the dynamic table whose rows a command changes."""
     table = find_table(context, parameters.path())
     table.require_dynamic()
-    if table.kind is Kind.REGISTRATIONS:
+    if table.kind is TableKind.REGISTRATIONS:
         raise refused(f"{table.name} is written by register_queue_consumer and unregister_queue_consumer only")
     return table
 
 
 def written_columns(table: Table) -> tuple[YtColumn, ...]:
     """Return the columns that writers of a table give."""
-    if table.kind is not Kind.QUEUE:
+    if table.kind is not TableKind.QUEUE:
         return table.schema.columns
     own = tuple(column for column in table.schema.columns if column.name not in SYSTEM_COLUMNS)
     return (*own, _TABLET_INDEX)
@@ -70,9 +70,9 @@ def insert_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
     decoded = read_body(context, body, written_columns(table), table)
     database = context.database
     changes: list[Change]
-    if table.kind is Kind.QUEUE:
+    if table.kind is TableKind.QUEUE:
         changes = [QueueAppend(database, table, decoded.rows)]
-    elif table.kind in (Kind.CONSUMER, Kind.PRODUCER):
+    elif table.kind in (TableKind.CONSUMER, TableKind.PRODUCER):
         return _insert_few(context, parameters, table, decoded)
     else:
         if parameters.flag("update"):
@@ -143,7 +143,7 @@ def _few_changes(context: Context, table: Table, rows: pa.RecordBatch, *, delete
     """Return what writes or deletes rows of a consumer or producer; those to be deleted are only keys."""
     require_values(table.schema.columns, rows)
     here = context.cluster.name
-    if table.kind is Kind.PRODUCER:
+    if table.kind is TableKind.PRODUCER:
         return [SessionChange(table, row, delete=delete) for row in session_rows(rows, here)]
     return [ConsumerChange(table, _consumer_rows(rows), here, delete=delete)] if rows.num_rows else []
 
@@ -171,7 +171,7 @@ def delete_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
     _must_be_sorted(table)
     keys = read_body(context, body, table.schema.keys, table).rows
     changes: list[Change]
-    if table.kind is Kind.SORTED:
+    if table.kind is TableKind.SORTED:
         changes = [SortedChange(context.database, table, RowChange.DELETE, keys)]
     else:
         changes = _few_changes(context, table, keys, delete=True)
@@ -186,7 +186,7 @@ def lock_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Lock rows in a tablet transaction, so that it fails if somebody changes them meanwhile."""
     table = table_to_change(context, parameters)
     _must_be_sorted(table)
-    if table.kind is not Kind.SORTED:
+    if table.kind is not TableKind.SORTED:
         raise refused("Rows of queue consumers and producers cannot be locked", received=table.name)
     kind = parameters.text(
         "lock_type", "shared_weak", valid=("none", "shared_weak", "shared_strong", "shared_write", "exclusive")
@@ -241,7 +241,7 @@ def _found(
     """Return a row for each key, whatever it holds where none is there, and which are there."""
     layout = table.schema.layout
     names = [column.name for column in table.schema.columns]
-    if table.kind is Kind.SORTED:
+    if table.kind is TableKind.SORTED:
         stored = layout.to_stored(keys)
         found = EmbeddedTable(database, table.name).find(stored)
         return layout.from_stored(found.rows, names), found.present
@@ -273,7 +273,7 @@ def trim_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Remove the first rows of a tablet of an ordered table; never brings rows back."""
     table = find_table(context, parameters.path())
     table.require_dynamic()
-    if table.kind is not Kind.QUEUE:
+    if table.kind is not TableKind.QUEUE:
         raise refused(f"Table {table.name} is sorted, and cannot be trimmed")
     index = parameters.number("tablet_index")
     count = parameters.number("trimmed_row_count", least=0)

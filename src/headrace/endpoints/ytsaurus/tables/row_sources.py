@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headrace.endpoints.ytsaurus.queues.pages import addressed, columns_of_queue, read_page
 from headrace.endpoints.ytsaurus.tables.layout import rows_of
-from headrace.endpoints.ytsaurus.tables.state import Kind, Table
+from headrace.endpoints.ytsaurus.tables.state import Table, TableKind
 from headrace.queues.columns import ROW_INDEX, TABLET_INDEX
 from headrace.stores.embedded import consumer_rows, objects, producer_rows, registration_rows
 from headrace.stores.embedded.database import Database
@@ -81,9 +81,9 @@ class FewRows:
 
 def source_of(database: Database, table: Table, cluster: str) -> Source:
     """Return the rows of a dynamic table; ``cluster`` is the name of this one."""
-    if table.kind is Kind.SORTED:
+    if table.kind is TableKind.SORTED:
         return SortedRows(database, table)
-    if table.kind is Kind.QUEUE:
+    if table.kind is TableKind.QUEUE:
         return QueueRows(database, table)
     return FewRows(few_rows(database, table, cluster), table.schema.columns)
 
@@ -91,7 +91,7 @@ def source_of(database: Database, table: Table, cluster: str) -> Source:
 def few_rows(database: Database, table: Table, cluster: str) -> pa.RecordBatch:
     """Return all rows of a consumer, a producer or the table of registrations."""
     with database.read() as connection:
-        if table.kind is Kind.CONSUMER:
+        if table.kind is TableKind.CONSUMER:
             rows = consumer_rows.rows(connection, objects.find(connection, table.name, "consumer"), cluster)
             values: Mapping[str, Sequence[Any]] = {
                 "queue_cluster": [row.cluster for row in rows],
@@ -100,7 +100,7 @@ def few_rows(database: Database, table: Table, cluster: str) -> pa.RecordBatch:
                 "offset": [row.offset for row in rows],
                 "meta": [row.meta for row in rows],
             }
-        elif table.kind is Kind.PRODUCER:
+        elif table.kind is TableKind.PRODUCER:
             sessions = producer_rows.rows(connection, objects.find(connection, table.name, "producer"))
             values = {
                 "queue_cluster": [cluster] * len(sessions),

@@ -37,7 +37,7 @@ ROW_LIMIT = 100_000
 """Rows of one tablet that a transaction may change."""
 
 
-class Kind(enum.StrEnum):
+class TableKind(enum.StrEnum):
     """What a table is, and the kind of object that holds its rows."""
 
     SORTED = "table"
@@ -132,7 +132,7 @@ class Table:
     """
 
     node: Node
-    kind: Kind
+    kind: TableKind
     schema: Schema
     tablets: tuple[Tablet, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -144,11 +144,11 @@ class Table:
 
     @property
     def dynamic(self) -> bool:
-        return self.kind is not Kind.STATIC
+        return self.kind is not TableKind.STATIC
 
     @property
     def sorted(self) -> bool:
-        return self.kind is not Kind.QUEUE and bool(self.schema.keys)
+        return self.kind is not TableKind.QUEUE and bool(self.schema.keys)
 
     @property
     def state(self) -> str:
@@ -212,14 +212,14 @@ def load(connection: apsw.Connection, node: Node) -> Table:
     if node.type == TABLE_TYPE:
         static = seen(lambda sql, bindings: list(connection.execute(sql, bindings)), node.chain, node.id, Facet.CONTENT)
         if static is not None:
-            return Table(node, Kind.STATIC, _schema(bytes(static).decode(), Kind.STATIC), ())
+            return Table(node, TableKind.STATIC, _schema(bytes(static).decode(), TableKind.STATIC), ())
     found = connection.execute(
         "SELECT kind, schema, tablets, options FROM yt_table WHERE node = ?", (node.id,)
     ).fetchone()
     if found is None:
         raise refused(f"{node.path} is not a table", received=node.type)
     kind, schema, tablets, options = found
-    return Table(node, Kind(kind), _schema(schema, kind), _tablets(tablets), json.loads(options))
+    return Table(node, TableKind(kind), _schema(schema, kind), _tablets(tablets), json.loads(options))
 
 
 def forget(connection: apsw.Connection, node: Node) -> None:
@@ -233,7 +233,7 @@ def _schema(text: str, kind: str) -> Schema:
     sorted_by = tuple(kept.get("sorted_by", ()))
     schema = Schema(columns_of(kept["columns"]), kept["strict"], kept["unique_keys"], sorted_by=sorted_by)
     # Earlier versions kept no such mark. Rows of static tables are YSON, which was never but bytes.
-    return schema.of_bytes if kept.get("binary_strings", kind == Kind.STATIC) else schema
+    return schema.of_bytes if kept.get("binary_strings", kind == TableKind.STATIC) else schema
 
 
 @functools.lru_cache(maxsize=256)

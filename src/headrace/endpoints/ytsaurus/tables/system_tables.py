@@ -8,7 +8,7 @@ from headrace.endpoints.ytsaurus.storage import static_rows as static_tables
 from headrace.endpoints.ytsaurus.storage.tree import Facet
 from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.endpoints.ytsaurus.tables.nodes import REGISTRATIONS_PATH, REGISTRATIONS_SCHEMA, TABLE
-from headrace.endpoints.ytsaurus.tables.state import MOUNTED, Kind, Table, new_tablets
+from headrace.endpoints.ytsaurus.tables.state import MOUNTED, Table, TableKind, new_tablets
 from headrace.stores.embedded import consumer_rows, registration_rows
 
 
@@ -23,7 +23,7 @@ def make_tables(cluster: Cluster) -> None:
         node = cluster.cypress.child(parent, name)
         if node is None:
             node = make_node(context, parent, name, TABLE, {})
-            table = Table(node, Kind.REGISTRATIONS, REGISTRATIONS_SCHEMA, new_tablets(1, MOUNTED))
+            table = Table(node, TableKind.REGISTRATIONS, REGISTRATIONS_SCHEMA, new_tablets(1, MOUNTED))
             table_state.save(connection, table)
         if cluster.cypress.content(node) is not None:
             # It was made as a static table, and its rows are elsewhere.
