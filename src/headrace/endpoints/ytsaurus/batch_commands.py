@@ -21,7 +21,7 @@ _log = logging.getLogger("headrace")
 
 
 def execute_batch(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Run commands one after the other; each succeeds or fails for itself."""
+    """Run commands one after the other. A failed command does not affect the others."""
     requests = parameters.sequence("requests")
     if len(requests) > MAX_REQUESTS:
         raise refused("too many requests in one batch", received=len(requests), valid=f"at most {MAX_REQUESTS}")
@@ -29,10 +29,10 @@ def execute_batch(context: Context, parameters: Parameters, body: bytes) -> Answ
     results = []
     for number, request in enumerate(requests):
         try:
-            # The numbers of the parts follow from that of the batch: a batch that comes again is not done again.
+            # The mutation ids of the parts follow from that of the batch, so a repeated batch is not done twice.
             result = _run(context, request, None if batch is None else f"{batch}/{number}")
             if context.output_format.name == "json":
-                # What JSON has no notation for is the error of one part, and must not hide what the others did.
+                # A value that JSON cannot represent is an error of this part only.
                 write_value(result, context.output_format)
             results.append(result)
         except Exception as error:

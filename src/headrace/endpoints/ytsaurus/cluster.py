@@ -1,4 +1,4 @@
-"""The cluster that an endpoint plays: an embedded store, Cypress in it, and what works in the background."""
+"""A cluster: an embedded store with Cypress, and the background tasks."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ Service = TypeVar("Service")
 
 
 class Cluster:
-    """One cluster; the only one of its directory, in this process or any other.
+    """One cluster. Only one cluster, of all processes, can use a directory.
 
     Args:
-        root: the directory of the embedded store, which is made if it is not there.
-        name: what ``//sys/@cluster_name`` says, and paths with a cluster.
+        root: the directory of the embedded store, created if it does not exist.
+        name: the value of ``//sys/@cluster_name``, and the cluster in paths.
 
     Raises:
         OptionError: another process serves the directory.
@@ -89,7 +89,7 @@ class Cluster:
         self._worker.start()
 
     def context(self) -> Context:
-        """Return the context of what the cluster does by itself."""
+        """Return a context for work that no client asked for."""
         return Context(self, SYSTEM_USER, time.time_ns() // 1000, YSON, YSON)
 
     def service(self, kind: Callable[[ClusterProtocol], Service]) -> Service:
@@ -100,7 +100,7 @@ class Cluster:
         return cast(Service, self._services[kind])
 
     def close(self) -> None:
-        """End the work in the background and close the store; no request may be running."""
+        """Stop the background tasks and close the store. No request may be running."""
         self._stopping.set()
         self._worker.join()
         self.store.close()
@@ -151,19 +151,19 @@ def _lock(root: Path) -> int:
 
 
 def abort_expired_transactions(cluster: Cluster) -> None:
-    """Abort master transactions that were not pinged in time."""
+    """Abort master transactions whose timeout has passed."""
     cluster.transactions.abort_expired()
 
 
 def sweep(cluster: Cluster) -> None:
-    """Remove what nobody uses any more: parts of files, and answers to old mutations."""
+    """Delete unused parts of files and static tables, and the answers of old mutations."""
     now = time.time_ns() // 1000
     cluster.contents.sweep(now)
     cluster.service(Mutations).delete_old(now)
 
 
 def release_memory(cluster: Cluster) -> None:
-    """Give memory back to the system that large requests have left behind."""
+    """Return memory of large requests to the operating system."""
     pa.default_memory_pool().release_unused()
 
 

@@ -1,4 +1,4 @@
-"""Formats: how structured values and rows are written in requests and answers."""
+"""Formats of structured values and rows in requests and answers."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Format:
 
     Attributes:
         name: ``json`` or ``yson``.
-        attributes: what a client says of it, such as ``format`` (text, pretty or binary) of YSON, and ``encode_utf8``
-            of JSON.
+        attributes: set by the client, for example ``format`` (text, pretty or binary) for YSON, and ``encode_utf8``
+            for JSON.
     """
 
     name: str
@@ -40,17 +40,17 @@ class Format:
 
     @property
     def text(self) -> bool:
-        """Whether YSON is to be written as text; as binary it is where nothing is said."""
+        """Whether YSON is written as text; the default is binary."""
         return bool(self.attributes.get("format", "binary") != "binary")
 
     @property
     def encode_utf8(self) -> bool:
-        """Whether a string of JSON has a character for each byte, U+0000 to U+00FF."""
+        """Whether strings in JSON have one character for each byte, U+0000 to U+00FF."""
         return bool(self.attributes.get("encode_utf8", True))
 
     @property
     def content_type(self) -> str:
-        """The format as a header tells it."""
+        """The value of the header ``Content-Type``."""
         return _JSON_TYPE if self.name == "json" else f"application/x-yt-yson-{'text' if self.text else 'binary'}"
 
 
@@ -60,10 +60,10 @@ YSON_TEXT = Format("yson", {"format": "text"})
 
 
 def parse_format(value: Any, what: str) -> Format:
-    """Return the format that a parameter or header names.
+    """Parse the value of a format parameter or header.
 
     Args:
-        what: where it stands, for messages.
+        what: the name of the parameter or header, for messages.
     """
     name = as_text(value)
     if name not in ("json", "yson"):
@@ -73,7 +73,7 @@ def parse_format(value: Any, what: str) -> Format:
 
 
 def format_of_header(text: str) -> Format | None:
-    """Return the format that a content type names, None if it names none that is known."""
+    """Return the format of a content type, None for an unknown one."""
     kind = text.partition(";")[0].strip().lower()
     if kind == _JSON_TYPE:
         return JSON
@@ -95,7 +95,7 @@ def read_value(data: bytes, form: Format) -> Any:
 
 
 def read_json_values(data: bytes, form: Format) -> Iterator[Any]:
-    """Read values in JSON one after the other, with white space between them or nothing."""
+    """Read consecutive JSON values, with or without white space between them."""
     decoder, at = json.JSONDecoder(), 0
     try:
         text = data.decode()
@@ -120,7 +120,7 @@ def write_value(value: Any, form: Format) -> bytes:
     """Write a structured value.
 
     Raises:
-        YtError: it has a number for which the format has no notation.
+        YtError: the format cannot represent a number in it.
     """
     if form.name == "yson":
         return documents.dumps(value, text=form.text, pretty=form.attributes.get("format") == "pretty")
@@ -133,7 +133,7 @@ def write_value(value: Any, form: Format) -> bytes:
 
 
 def read_rows(data: bytes, columns: Sequence[YtColumn], form: Format) -> pa.RecordBatch:
-    """Read rows into columns, in the order of these; what is not there is null."""
+    """Read rows into columns; missing values are null."""
     if form.name == "yson":
         return rows_decoding.decode_rows(data, columns)
     return json_rows.decode_json_rows(data, columns, encode_utf8=form.encode_utf8)

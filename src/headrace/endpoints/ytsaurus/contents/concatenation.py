@@ -1,4 +1,4 @@
-"""The command that joins files, or static tables: the result shares the parts of what it is made of."""
+"""The command that concatenates files or static tables. The result shares the parts of the sources."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headrace.wire.ytsaurus.paths import YPath, parse_path
 
 
 def concatenate(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Let a file or a static table hold what other ones hold, one after the other, or put that at its end."""
+    """Replace the content of a file or static table by the contents of others, or append them."""
     chain = chain_of(context, parameters)
     destination: YPath = parameters.path("destination_path")
     node = context.cypress.need(chain, destination.node)
@@ -50,7 +50,7 @@ def concatenate(context: Context, parameters: Parameters, body: bytes) -> Answer
 
 
 def _prepared(context: Context, node: Node, destination: YPath, sources: Sequence[Node]) -> bool:
-    """Lock a table for the rows of other ones, which must fit it; return whether they go behind its own."""
+    """Lock a table for the rows of others, after checking them; return whether the rows are appended."""
     with context.database.read() as connection:
         table, *tables = (static_table(connection, each) for each in (node, *sources))
     upload = upload_of(destination, table.schema)
@@ -59,7 +59,7 @@ def _prepared(context: Context, node: Node, destination: YPath, sources: Sequenc
         for each in tables:
             _check_columns(each, schema, node.path)
     elif not upload.append and tables and all(each.schema == tables[0].schema for each in tables):
-        # Without a schema of its own, a table takes over that of all sources, but not their order.
+        # A table without a schema gets the common schema of all sources, without its sort order.
         columns = tuple(dataclasses.replace(column, sort_order=None) for column in tables[0].schema.columns)
         schema = dataclasses.replace(tables[0].schema, columns=columns, unique_keys=False, sorted_by=())
     context.cypress.locks.need(node.chain, node.id, node.path, upload.lock)
@@ -71,7 +71,7 @@ def _prepared(context: Context, node: Node, destination: YPath, sources: Sequenc
 
 
 def _check_columns(source: Table, schema: Schema, path: str) -> None:
-    """Raise unless rows of a table fit another schema."""
+    """Raise an error unless the rows of a table fit a schema."""
     known = {column.name: column for column in schema.columns}
     if not source.schema.columns:
         raise refused(f"Incompatible strictness: {source.name} has no schema, and {path} has one")

@@ -1,4 +1,4 @@
-"""The cache of files: copies of files at places that follow from their MD5, so that clients upload each once."""
+"""The file cache: copies of files at paths derived from their MD5, so that clients upload each file once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _digest(context: Context, node: Node) -> str | None:
 
 
 def put_file_to_cache(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Copy a file into the cache, unless one with its MD5 is there; return the path there."""
+    """Copy a file into the cache, unless it has one with this MD5; return the path in the cache."""
     place, wanted = _place(parameters), parameters.text("md5")
     node = context.cypress.need(chain_of(context, parameters), parameters.path())
     digest = _digest(context, node)
@@ -48,7 +48,7 @@ def put_file_to_cache(context: Context, parameters: Parameters, body: bytes) -> 
 
 
 def get_file_from_cache(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Return the path of the file in the cache that has an MD5; an empty text if there is none."""
+    """Return the path of the file in the cache with an MD5; an empty text if there is none."""
     place = _place(parameters)
     try:
         found: ResolvedPath | None = context.cypress.look(chain_of(context, parameters), place)

@@ -23,7 +23,7 @@ MD5 = "md5"
 
 
 def write_file(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Replace the content of a file, or put something at its end (the path's attribute ``append``)."""
+    """Replace the content of a file, or append to it (the path's attribute ``append``)."""
     path: YPath = parameters.path()
     source = context.upload
     assert source is not None
@@ -31,7 +31,7 @@ def write_file(context: Context, parameters: Parameters, body: bytes) -> Answer:
     append = appends(path)
     mode = SHARED if append else EXCLUSIVE
     with context.database.read():
-        # A file that cannot be written is refused before its bytes are moved.
+        # Check before the bytes are copied that the file can be written.
         node = _file(context, chain_of(context, parameters), path)
         context.cypress.locks.check(node.chain, node.id, node.path, mode)
     upload, part = context.cluster.contents.upload(source)
@@ -49,7 +49,7 @@ def write_file(context: Context, parameters: Parameters, body: bytes) -> Answer:
 
 
 def read_file(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Return the content of a file from an offset on."""
+    """Return the content of a file from an offset."""
     with context.database.read():
         node = _file(context, chain_of(context, parameters), parameters.path())
         parts = context.cluster.contents.parts(node.chain, node.id)
@@ -63,7 +63,7 @@ def read_file(context: Context, parameters: Parameters, body: bytes) -> Answer:
 
 
 def forget_digest(context: Context, node: Node) -> None:
-    """Remove the digest of the former bytes of a file, for which the lock on its bytes is enough."""
+    """Remove the digest of a file's previous content. The lock on the content is enough."""
     if context.cypress.kept_attribute(node, MD5) is not None:
         context.cypress.tree.put(node.chain[0], node.id, Facet.ATTRIBUTE, MD5, None)
 

@@ -1,4 +1,4 @@
-"""Attributes of nodes: those that every node has, those of its type, and those that users set."""
+"""Attributes of nodes: attributes of all nodes, of a node's type, and of users."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_TIME = 253402300799999
 
 
 def lock_value(lock: Lock) -> dict[str, Any]:
-    """Return what ``@locks`` says of a lock."""
+    """Return a lock in the form of ``@locks``."""
     kind, _, name = lock.key.partition(":")
     named = {f"{kind}_key": name_value(restored(name))} if kind else {}
     return {
@@ -98,7 +98,7 @@ _SETTABLE = {"account", "acl", "inherit_acl", "owner", *EXPIRING}
 
 
 def check_name(name: object) -> None:
-    """Raise unless an attribute can have a name; one of bytes that are no text is of a class of its own."""
+    """Raise an error unless a value is the name of an attribute: a text that is not empty."""
     if not isinstance(name, str) or not name or shown(name) != name:
         raise refused("Attribute key is empty, or is not UTF-8", received=ascii(name)[:100], valid="a text")
 
@@ -126,12 +126,12 @@ def valid_attribute(name: str, value: Any) -> Any:
 
 
 def is_builtin(kind: NodeType, name: str) -> bool:
-    """Tell whether an attribute of nodes of a type is their own, and cannot be set but by the type itself."""
+    """Return whether an attribute is computed, and can only be set by the node's type."""
     return (name in _OF_ALL and name not in _SETTABLE) or name in kind.virtual
 
 
 def attribute(context: Context, node: Node, name: str) -> Any:
-    """Return the value of an attribute of a node, `NOTHING` if it has none of this name."""
+    """Return the value of an attribute of a node, `NOTHING` if there is none."""
     kept = context.cypress.kept_attribute(node, name)
     if kept is not None:
         return documents.loads(kept)
@@ -150,9 +150,9 @@ def attribute_names(context: Context, node: Node) -> list[str]:
 
 
 def all_attributes(context: Context, node: Node, wanted: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return name → value of all attributes, or of those among the wanted ones that the node has.
+    """Return name → value of all attributes, or of the existing ones among ``wanted``.
 
-    Where all are asked for, those that may cost a lot are entities.
+    Without ``wanted``, expensive attributes are entities.
     """
     if wanted is not None:
         found = {name: attribute(context, node, name) for name in wanted}
@@ -165,10 +165,10 @@ def all_attributes(context: Context, node: Node, wanted: Sequence[str] | None = 
 
 
 def read_attribute(context: Context, node: Node, names: Sequence[str], path: str) -> Any:
-    """Return an attribute of a node, or what is inside of its value.
+    """Return an attribute of a node, or a value inside of it.
 
     Args:
-        names: that of the attribute, and the way inside; none for all attributes.
+        names: the name of the attribute and the path inside its value; empty for all attributes.
         path: the whole path, for messages.
     """
     if not names:
@@ -183,7 +183,7 @@ def read_attribute(context: Context, node: Node, names: Sequence[str], path: str
 
 
 def has_attribute(context: Context, node: Node, names: Sequence[str]) -> bool:
-    """Tell whether a node has an attribute, or something inside of its value."""
+    """Return whether a node has an attribute, or a value inside of it."""
     if not names:
         return True
     value = attribute(context, node, names[0])
@@ -193,7 +193,7 @@ def has_attribute(context: Context, node: Node, names: Sequence[str]) -> bool:
 def write_attribute(
     context: Context, node: Node, names: Sequence[str], value: Any, path: str, *, recursive: bool = False
 ) -> None:
-    """Set an attribute of a node, or something inside of its value; with no name, all that users can set."""
+    """Set an attribute of a node, or a value inside of it; with no names, replace all user attributes."""
     if not names:
         if not isinstance(value, Mapping):
             raise refused("the attributes of a node are a map", received=repr(value)[:200])
@@ -220,7 +220,7 @@ def write_attribute(
 
 
 def remove_attribute(context: Context, node: Node, names: Sequence[str], path: str, *, force: bool = False) -> None:
-    """Remove an attribute of a node, or something inside of its value; with no name, all that users have set."""
+    """Remove an attribute of a node, or a value inside of it; with no names, all user attributes."""
     if not names:
         for name in _user_attributes(context, node):
             context.cypress.drop_attribute(context.now, node, name)

@@ -1,8 +1,8 @@
-"""Nodes that end by themselves: at a time, or when nobody has looked for them for a while.
+"""Removal of nodes that expire, at a time or after a period without use.
 
-A node with ``@expiration_time`` is removed when that has come, one with ``@expiration_timeout`` (ms) when it was not
-used for so long; with all that is below it. One that a transaction has locked stays until it is free. When a node was
-used is known to the process alone: a start counts as a use of all nodes.
+A node with ``@expiration_time`` is removed at this time, a node with ``@expiration_timeout`` (ms) when it has not been
+used for this period, both with their descendants. A locked node is removed after its locks are released. The process
+keeps the times of use in memory; its start counts as a use of all nodes.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ _log = logging.getLogger("headrace")
 
 
 class Uses:
-    """When nodes with a timeout were last used (µs since 1970)."""
+    """Times of the last use of nodes with a timeout, µs since 1970."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._started = _now()
         self._used: dict[str, int] = {}
 
     def used(self, node_id: str) -> None:
-        """Note that somebody has found a node; it is remembered if it has a timeout."""
+        """Record a use of a node, if it has a timeout."""
         if node_id in self._used:
             self._used[node_id] = _now()
 
     def last(self, node_id: str) -> int:
-        """Return when a node with a timeout was last used."""
+        """Return the time of the last use of a node with a timeout."""
         return self._used.setdefault(node_id, self._started)
 
     def changed(self, node_id: str, moment: int) -> int:
-        """Note when a node was changed, which is a use as well; return when it was last used."""
+        """Record a change of a node, which is a use too; return the time of the last use."""
         self._used[node_id] = max(moment, self.last(node_id))
         return self._used[node_id]
 
     def keep_only(self, nodes: Mapping[str, Any]) -> None:
-        """Forget all nodes but those that still have a timeout."""
+        """Remove all nodes without a timeout."""
         for node_id in self._used.keys() - nodes.keys():
             self._used.pop(node_id, None)
 
 
 def note_uses(cluster: Cluster) -> None:
-    """Have the tree tell which nodes are used."""
+    """Make the tree report the use of nodes."""
     cluster.cypress.on_use = cluster.service(Uses).used
 
 
 def remove_expired(cluster: Cluster) -> None:
-    """Remove the nodes whose time is over."""
+    """Remove the expired nodes."""
     uses = cluster.service(Uses)
     expiring = cluster.cypress.tree.expiring()
     uses.keep_only(expiring)
@@ -70,7 +70,7 @@ def remove_expired(cluster: Cluster) -> None:
                 if node is not None:
                     remove_node(context, node)
         except YtError as error:
-            _log.debug("a node that has expired stays for now", extra={"facts": {"node": node_id, "why": str(error)}})
+            _log.debug("an expired node cannot be removed yet", extra={"facts": {"node": node_id, "why": str(error)}})
 
 
 def _is_over(cluster: Cluster, node_id: str, attributes: Mapping[str, bytes]) -> bool:

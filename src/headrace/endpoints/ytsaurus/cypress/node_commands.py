@@ -32,20 +32,20 @@ from headrace.wire.ytsaurus.paths import YPath
 
 
 def chain_of(context: Context, parameters: Parameters) -> tuple[str, ...]:
-    """Return what the transaction of a request sees, see `headrace.endpoints.ytsaurus.storage.tree.Tree`."""
+    """Return the chain of a request's transaction, see `headrace.endpoints.ytsaurus.storage.tree.Tree`."""
     return context.transactions.chain(parameters.text("transaction_id", None))
 
 
 def _value(parameters: Parameters, value: Any) -> Answer:
-    """Answer a value as clients ask for it: bare, or with its name."""
+    """Return an answer with the bare value or with a map, as the client asks for it."""
     return Answer.structured(value if parameters.flag("return_only_value") else {"value": value})
 
 
 def _wanted(parameters: Parameters) -> list[str] | None:
-    """Return the names of the attributes that are wanted; None, if all are."""
+    """Return the names of the attributes that the client asks for, from a list or a filter."""
     given = parameters.value("attributes", [])
     if isinstance(given, Mapping):
-        # Newer clients ask with a filter.
+        # Newer clients send a filter.
         given = given.get("keys", [])
     if not isinstance(given, list):
         raise refused("Error reading parameter /attributes", received=repr(given)[:200], valid="a list of names")
@@ -53,7 +53,7 @@ def _wanted(parameters: Parameters) -> list[str] | None:
 
 
 def _object_attributes(context: Context, path: YPath) -> Mapping[str, Any] | None:
-    """Return the attributes of a transaction or lock that a path begins with, None if it begins with a node."""
+    """Return the attributes of a transaction or lock at the root of a path, None if the root is a node."""
     found = None if path.root == "/" else find_object(context, path.root[1:])
     if found is not None and (path.nodes or path.attribute is None):
         raise unresolved(path.text, "Transactions and locks have nothing but attributes")
@@ -61,7 +61,7 @@ def _object_attributes(context: Context, path: YPath) -> Mapping[str, Any] | Non
 
 
 def get(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Return a node with all below it, an attribute, or something inside of one."""
+    """Return a node with its descendants, an attribute, or a value inside of one."""
     path = by_id(parameters.path())
     chain = chain_of(context, parameters)
     known = _object_attributes(context, path)
@@ -84,7 +84,7 @@ def get(context: Context, parameters: Parameters, body: bytes) -> Answer:
 
 
 def list_(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Return the names of what is in a node or a value, with the attributes of the children that are wanted."""
+    """Return the keys of a node or a value, with the requested attributes of the children."""
     path = parameters.path()
     chain = chain_of(context, parameters)
     most = parameters.number("max_size", None, least=0)
@@ -119,7 +119,7 @@ def _listed(parameters: Parameters, names: list[Any], most: int | None, count: i
 
 
 def exists(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Tell whether a path leads to something."""
+    """Return whether a path resolves."""
     path = by_id(parameters.path())
     chain = chain_of(context, parameters)
     if path.root != "/" and (known := find_object(context, path.root[1:])) is not None:
@@ -139,7 +139,7 @@ def exists(context: Context, parameters: Parameters, body: bytes) -> Answer:
 
 
 def set_(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Set a node, an attribute, or something inside of one, to the value in the body."""
+    """Set a node, an attribute, or a value inside of one, to the value in the body."""
     path = parameters.path()
     value = read_value(body, context.input_format)
     chain = chain_of(context, parameters)
@@ -156,7 +156,7 @@ def set_(context: Context, parameters: Parameters, body: bytes) -> Answer:
 
 
 def multiset_attributes(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Set several attributes of one node; all are set, or none."""
+    """Set several attributes of one node, atomically."""
     path = parameters.path()
     if path.attribute is None:
         raise refused("Error reading parameter /path", received=path.text, valid="a path that ends in /@")
@@ -175,7 +175,7 @@ def multiset_attributes(context: Context, parameters: Parameters, body: bytes) -
 
 
 def remove(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Remove a node, an attribute, or something inside of one."""
+    """Remove a node, an attribute, or a value inside of one."""
     path = parameters.path()
     chain = chain_of(context, parameters)
     force = parameters.flag("force")
@@ -244,7 +244,7 @@ def _outside() -> YtError:
 
 
 def unlock(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Give the locks back that were asked for on a node."""
+    """Release the explicit locks on a node."""
     chain = chain_of(context, parameters)
     if chain[0] == TRUNK:
         raise _outside()
@@ -263,12 +263,12 @@ def unlock(context: Context, parameters: Parameters, body: bytes) -> Answer:
 
 
 def check_permission(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Tell that everything is allowed: whoever has a token may do all."""
+    """Allow everything: users with a token have all permissions."""
     context.cypress.need(chain_of(context, parameters), parameters.path().node)
     return Answer.structured({"action": "allow"})
 
 
 def parse_ypath(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Take the attributes that a path's text has out of it."""
+    """Parse the attributes in the text of a path."""
     path = parameters.path()
     return Answer.structured({"path": with_attributes(path.text, path.attributes)})

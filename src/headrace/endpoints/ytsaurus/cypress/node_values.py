@@ -1,4 +1,4 @@
-"""Nodes as values: what ``get`` gives and ``set`` takes, whole subtrees included."""
+"""Conversion between nodes, with their descendants, and the values of ``get`` and ``set``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from headrace.wire.ytsaurus.paths import YPath
 
 
 def node_value(context: Context, node: Node, wanted: Sequence[str] = (), *, top: bool = True) -> Any:
-    """Return a node as a value, with the attributes that are wanted on it and on all that is below."""
+    """Return a node as a value, with the requested attributes of it and its descendants."""
     cypress = context.cypress
     value: Any
     if not top and node.has_children and attribute(context, node, "opaque") is True:
@@ -43,7 +43,7 @@ def node_value(context: Context, node: Node, wanted: Sequence[str] = (), *, top:
 
 
 def _with_types(value: Any) -> Any:
-    """Return what is inside of a list with the type of each part on it, for they are nodes elsewhere."""
+    """Return a value with the attribute ``type`` on it and on all values inside; on a cluster they are nodes."""
     kind = type_of(value)
     if isinstance(value, Mapping):
         value = {name: _with_types(inner) for name, inner in value.items()}
@@ -53,7 +53,7 @@ def _with_types(value: Any) -> Any:
 
 
 def value_at(context: Context, path: YPath, found: ResolvedPath, wanted: Sequence[str] = ()) -> Any:
-    """Return what a path leads to: a node as a value, or something inside of its content."""
+    """Return a node as a value, or a value inside of its content."""
     if not found.rest:
         return node_value(context, found.node, wanted)
     inside = look_inside(node_type(found.node).value(context, found.node), found.rest)
@@ -63,7 +63,7 @@ def value_at(context: Context, path: YPath, found: ResolvedPath, wanted: Sequenc
 
 
 def is_there(context: Context, found: ResolvedPath) -> bool:
-    """Tell whether a path leads to a node, or to something inside of its content."""
+    """Return whether a path resolves to a node, or to a value inside of its content."""
     if not found.rest:
         return True
     if found.node.has_children:
@@ -74,7 +74,7 @@ def is_there(context: Context, found: ResolvedPath) -> bool:
 def set_at(
     context: Context, path: YPath, found: ResolvedPath, value: Any, *, recursive: bool = False, force: bool = False
 ) -> None:
-    """Let a path lead to a value: change a node, make one with all below it, or change what is inside of one."""
+    """Set the value of a path: change a node, create one with descendants, or change a value inside of one."""
     node, rest = found.node, found.rest
     if not rest:
         _set_node(context, node, value, force=force)
@@ -107,7 +107,7 @@ def _set_node(context: Context, node: Node, value: Any, *, force: bool) -> None:
             remedy="set its children one by one, or pass force",
         )
     else:
-        # Nobody may put in meanwhile what the new value has not.
+        # The lock prevents concurrent creation of children that the new value does not have.
         context.cypress.locks.need(node.chain, node.id, node.path)
         for child in context.cypress.children(node).values():
             remove_node(context, child)
@@ -118,7 +118,7 @@ def _set_node(context: Context, node: Node, value: Any, *, force: bool) -> None:
 
 
 def make_from(context: Context, parent: Node, name: str, value: Any) -> Node:
-    """Make a node of a value, and nodes below it if it is a map."""
+    """Create a node from a value; for a map, with its descendants."""
     kind = type_of(value)
     if kind == "entity":
         raise refused("Cannot create a node from an entity", received=f"{parent.path}/{name}")
@@ -135,7 +135,7 @@ def make_from(context: Context, parent: Node, name: str, value: Any) -> Node:
 
 
 def remove_at(context: Context, path: YPath, found: ResolvedPath, *, force: bool = False) -> None:
-    """Remove what is inside of a node's content."""
+    """Remove a value inside of a node's content."""
     kind = _holder(context, path, found)
     changed = remove_inside(kind.value(context, found.node), found.rest)
     if changed is not MISSING:

@@ -1,4 +1,4 @@
-"""Objects that are known by their ids and are no nodes: transactions and locks."""
+"""Objects other than nodes that have ids: transactions and locks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRANSACTIONS = "//sys/transactions"
 
 
 def by_id(path: YPath) -> YPath:
-    """Return a path to an attribute of a transaction, if it is one through all transactions, as one from its id."""
+    """Convert ``//sys/transactions/<id>/@...`` to ``#<id>/@...``; return other paths unchanged."""
     if path.attribute is None or path.root != "/" or path.nodes[:2] != ("sys", "transactions"):
         return path
     known = len(path.nodes) == 3 and is_id(path.nodes[2])
@@ -25,7 +25,7 @@ def by_id(path: YPath) -> YPath:
 
 
 def find_object(context: Context, object_id: str) -> Mapping[str, Any] | None:
-    """Return the attributes of a transaction or a lock, None if an id is of neither."""
+    """Return the attributes of the transaction or lock with an id, None if there is none."""
     kind = kind_of(object_id)
     if kind == ObjectType.LOCK:
         lock = context.cypress.locks.find(object_id)

@@ -1,4 +1,4 @@
-"""The commands that give nodes a place in Cypress: create, copy, move and link."""
+"""The commands that add nodes to the tree: create, copy, move and link."""
 
 from __future__ import annotations
 
@@ -24,7 +24,14 @@ CELL = "tablet_cell"
 
 @dataclass(frozen=True)
 class _Destination:
-    """Where a node is to go: a name in a parent that is there, or that is to be made, and what is there already."""
+    """The destination of a node.
+
+    Attributes:
+        parent: the last existing node of the path.
+        missing: names of the nodes to create below it.
+        name: the name in the last of these.
+        taken: the existing node at the path, if any.
+    """
 
     path: YPath
     parent: Node
@@ -49,7 +56,7 @@ def _destination(context: Context, parameters: Parameters, parameter: str) -> _D
 
 
 def _free(context: Context, destination: _Destination, *, force: bool) -> Node:
-    """Return the parent in which the name of a place is free, after removing what is there and making what is not."""
+    """Return the parent for a new node, after removing the existing node and creating missing parents."""
     if destination.taken is not None:
         if not force:
             raise already_exists(destination.taken.path)
@@ -61,7 +68,7 @@ def _free(context: Context, destination: _Destination, *, force: bool) -> Node:
 
 
 def _existing(parameters: Parameters) -> tuple[bool, bool]:
-    """Return whether what is at a place already may stay, and whether it may be replaced."""
+    """Return whether an existing node is kept, and whether it is replaced."""
     ignored, force = parameters.flag("ignore_existing"), parameters.flag("force")
     if ignored and force:
         raise refused('Cannot specify both "ignore_existing" and "force" options simultaneously')
@@ -69,7 +76,7 @@ def _existing(parameters: Parameters) -> tuple[bool, bool]:
 
 
 def create(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Make a node."""
+    """Create a node."""
     name = parameters.text("type")
     kind = ALIASES.get(name)
     if kind is None:
@@ -99,7 +106,7 @@ def create(context: Context, parameters: Parameters, body: bytes) -> Answer:
 
 
 def _create_object(context: Context, kind: NodeType, attributes: dict[str, Any], *, ignored: bool) -> Answer:
-    """Create an object whose place follows from its type."""
+    """Create an object whose path the server chooses."""
     if kind.name == CELL:
         node = make_node(context, context.cypress.find(TABLET_CELLS), None, kind, attributes)
         return Answer.structured({"object_id": node.id})
@@ -119,7 +126,7 @@ def _create_object(context: Context, kind: NodeType, attributes: dict[str, Any],
 
 
 def link(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Make a link to a node."""
+    """Create a link to a node."""
     chain = chain_of(context, parameters)
     target: YPath = parameters.path("target_path")
     context.cypress.need(chain, target.node, follow=False)
@@ -134,7 +141,7 @@ def link(context: Context, parameters: Parameters, body: bytes) -> Answer:
 
 
 def copy(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Make a copy of a node with all that is below it."""
+    """Copy a node with its descendants."""
     chain = chain_of(context, parameters)
     source = context.cypress.need(chain, parameters.path("source_path"))
     destination = _destination(context, parameters, "destination_path")
@@ -149,7 +156,7 @@ def copy(context: Context, parameters: Parameters, body: bytes) -> Answer:
 
 
 def _let_stay(context: Context, parameters: Parameters, made: Node) -> None:
-    """Take from a copied or moved node, and from all below it, what would end it, unless that is to be preserved."""
+    """Remove the expiration attributes of a copied or moved node and its descendants, unless they are preserved."""
     tree = context.cypress.tree
     names = [name for name in EXPIRING if not parameters.flag(f"preserve_{name}")]
     for node in [made, *context.cypress.below(made)]:
@@ -185,7 +192,7 @@ def move(context: Context, parameters: Parameters, body: bytes) -> Answer:
 
 
 def _check_apart(context: Context, source: Node, destination: _Destination, *, force: bool) -> None:
-    """Raise the error for a place that is taken, or that is the node itself, or is below it or above."""
+    """Raise an error if the destination exists, or is the source, or is above or below it."""
     if destination.taken is not None and not force:
         raise already_exists(destination.taken.path)
     above: Node | None = destination.taken or destination.parent

@@ -1,6 +1,6 @@
-"""What a queue agent would say of queues and consumers, as attributes; here it is computed when it is asked for.
+"""The queue agent's attributes of queues and consumers. They are computed when they are read, so they are current.
 
-So it is never behind: there are no passes. Rates are those of nothing: nobody measures them.
+Rates are always 0, because they are not measured.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NEVER = time_text(0)
 
 
 def attribute(context: Context, table: Table, name: str, *, banned: bool = False) -> Any:
-    """Return an attribute, `NOTHING` if a table of this kind has none of this name; inside a read transaction."""
+    """Return an attribute, `NOTHING` if tables of this kind do not have it. Call it in a read transaction."""
     wanted, read = ATTRIBUTES[name]
     if table.kind is not wanted:
         return NOTHING
@@ -43,7 +43,7 @@ def attribute(context: Context, table: Table, name: str, *, banned: bool = False
 
 
 class _Agent:
-    """Looks at queues and consumers within one read transaction."""
+    """Computes attributes of queues and consumers in one read transaction."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -105,13 +105,13 @@ class _Agent:
         ).to_json()
 
     def _weight_before(self, table: Table, number: int, bounds: Bounds, row: int, weight: int) -> int | None:
-        """Return the cumulative data weight of the rows before one; ``weight`` is that of all rows."""
+        """Return the cumulative data weight of the rows before a row; ``weight`` is the weight of all rows."""
         if row == bounds.upper:
             return weight
         if not bounds.lower <= row < bounds.upper:
             return None
         first = EmbeddedQueue(self._database, table.name).read(number, row, 1).rows
-        # A row that was there before the column did not weigh as much as it would now.
+        # A row from before the column was added had a smaller weight than it has now.
         return max(0, int(first.column(CUMULATIVE_DATA_WEIGHT)[0].as_py() - data_weights(first)[0]))
 
     # -- consumers --------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class _Agent:
         }
 
     def _subscription(self, table: Table, row: RegistrationRow) -> dict[str, Any]:
-        """Return what a consumer's status says of one queue."""
+        """Return the part of a consumer's status for one queue."""
         try:
             queue = self._queue_for(table, row)
         except YtError as error:
@@ -143,7 +143,7 @@ class _Agent:
             try:
                 queue = self._queue_for(table, row)
             except YtError:
-                # The status tells what is wrong.
+                # The error is in the consumer's status.
                 found[ref] = []
                 continue
             state = queues.load(self.connection, queue.name)
@@ -161,7 +161,7 @@ class _Agent:
         """Return the queue of a consumer's registration.
 
         Raises:
-            YtError: there is no such queue, or the consumer cannot be read.
+            YtError: there is no such queue, or the consumer is not mounted.
         """
         if row.key.queue_cluster != self._cluster:
             raise refused(f'Queue cluster "{row.key.queue_cluster}" was not found for path {row.key.queue}')

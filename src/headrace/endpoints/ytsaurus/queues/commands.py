@@ -10,7 +10,7 @@ from headrace.endpoints.ytsaurus.context import Answer, Context
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.queues.pages import addressed, columns_of_queue, read_page
-from headrace.endpoints.ytsaurus.queues.trimming import look_again
+from headrace.endpoints.ytsaurus.queues.trimming import update_trimming
 from headrace.endpoints.ytsaurus.tables.nodes import find_table
 from headrace.endpoints.ytsaurus.tables.row_changes import ConsumerChange
 from headrace.endpoints.ytsaurus.tables.state import Table, TableKind
@@ -34,7 +34,7 @@ _SUFFIX = ".yt.yandex.net"
 
 
 def find_queue(context: Context, parameters: Parameters, name: str = "queue_path") -> Table:
-    """Return the queue that a parameter names."""
+    """Return the queue of a parameter."""
     path = parameters.path(name)
     _check_cluster(context, path)
     table = find_table(context, path)
@@ -57,12 +57,12 @@ def _consumer(context: Context, parameters: Parameters) -> Table:
 
 
 def _check_unnamed(path: YPath) -> None:
-    """Raise for one of several consumers that share a table: here a table is one consumer."""
+    """Raise an error for a named consumer: in this endpoint each consumer is a table."""
     if "queue_consumer_name" in path.attributes:
         raise refused(
             "Queue consumer name is not supported for consumer schema",
             received=f"queue_consumer_name={path.attributes['queue_consumer_name']} of {path.text}",
-            remedy="make a queue_consumer for each",
+            remedy="create a queue_consumer for each",
         )
 
 
@@ -76,7 +76,7 @@ def _check_cluster(context: Context, path: YPath) -> None:
         raise refused(
             f'Queue cluster "{cluster}" was not found for path {path.text}',
             valid=context.cluster.name,
-            remedy="this endpoint is one cluster, and knows no other",
+            remedy="use a queue of this cluster: the endpoint has no access to others",
         )
 
 
@@ -84,7 +84,7 @@ def _check_cluster(context: Context, path: YPath) -> None:
 
 
 def register_queue_consumer(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Let a consumer read a queue; both are tables, or the queue is one of another cluster."""
+    """Register a consumer for a queue. A queue of another cluster need not exist."""
     key = _registration(context, parameters, must_be_there=True)
     parameters.value("vital")
     vital = parameters.flag("vital")
@@ -93,16 +93,16 @@ def register_queue_consumer(context: Context, parameters: Parameters, body: byte
         raise refused("partitions are a list of numbers of partitions", received=repr(partitions)[:200])
     with context.database.write() as connection:
         registration_rows.write(connection, RegistrationRow(key, vital, partitions), context.cluster.name)
-        look_again(context, key.queue)
+        update_trimming(context, key.queue)
     return Answer.structured({})
 
 
 def unregister_queue_consumer(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Take a registration back, if it is there."""
+    """Delete a registration, if it exists."""
     key = _registration(context, parameters, must_be_there=False)
     with context.database.write() as connection:
         registration_rows.delete(connection, key, context.cluster.name)
-        look_again(context, key.queue)
+        update_trimming(context, key.queue)
     return Answer.structured({})
 
 
@@ -119,7 +119,7 @@ def _registration(context: Context, parameters: Parameters, *, must_be_there: bo
 
 
 def _physical(context: Context, path: YPath) -> str:
-    """Return the path of what a path leads to through links; the path itself where nothing is there."""
+    """Return a path with its links resolved; the path itself if it does not resolve."""
     if _cluster_of(context, path) != context.cluster.name:
         return path.node.text
     try:
@@ -158,13 +158,13 @@ def _reference(cluster: str, path: str) -> Any:
 
 
 def pull_queue(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Return rows of one partition of a queue, from an offset on."""
+    """Return rows of one partition of a queue from an offset."""
     queue = find_queue(context, parameters)
     return _pulled(context, parameters, queue, parameters.number("offset", least=0, most=_LARGEST_UNSIGNED))
 
 
 def pull_queue_consumer(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Return rows of a queue as a consumer, from an offset or from where the consumer stands."""
+    """Return rows of a queue for a consumer, from a given offset or the consumer's own."""
     consumer = _consumer(context, parameters)
     path = parameters.path("queue_path")
     cluster = _cluster_of(context, path)
@@ -211,7 +211,7 @@ def _pulled(context: Context, parameters: Parameters, queue: Table, offset: int)
 
 
 def advance_queue_consumer(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Set a consumer's offset in one partition; with an old offset, only if it is that."""
+    """Set a consumer's offset in one partition. If an old offset is given, it must be the current one."""
     consumer = _consumer(context, parameters)
     path = parameters.path("queue_path")
     index = parameters.number("partition_index", least=0, most=_LARGEST_UNSIGNED)
@@ -255,7 +255,7 @@ def _conflict(consumer: Table, index: int, expected: int, found: int) -> YtError
 
 
 def _meta_at(context: Context, parameters: Parameters, path: YPath, index: int, offset: int) -> bytes | None:
-    """Return what a consumer's row says of the rows around an offset, None where they are not there."""
+    """Return the metadata of an offset for a consumer's row, None if the rows around it do not exist."""
     try:
         queue = find_queue(context, parameters)
     except YtError as error:

@@ -1,4 +1,4 @@
-"""The commands of queue producers: sessions, and rows that are pushed exactly once."""
+"""The commands of queue producers: sessions, and exactly-once appends."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _session(database: Database, producer: Table, queue: str, session: str) -> S
 
 
 def create_queue_producer_session(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Open a session anew, so that nobody who had it before can push in it."""
+    """Open a session with a new epoch; clients with an older epoch can no longer push."""
     producer, queue = _producer(context, parameters), find_queue(context, parameters)
     session: str = parameters.text("session_id")
     given: Any = parameters.value("user_meta", None)
@@ -65,7 +65,7 @@ def create_queue_producer_session(context: Context, parameters: Parameters, body
 
 
 def remove_queue_producer_session(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Forget a session; one of the same id begins anew."""
+    """Delete a session."""
     producer, queue = _producer(context, parameters), find_queue(context, parameters)
     row = SessionRow(queue.name, parameters.text("session_id"), BEFORE_THE_FIRST, 0)
     write_in(context, parameters, [SessionChange(producer, row, delete=True)])
@@ -73,7 +73,7 @@ def remove_queue_producer_session(context: Context, parameters: Parameters, body
 
 
 def push_queue_producer(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Append those of some numbered rows that the session has not appended before."""
+    """Append the rows whose sequence numbers the session has not accepted before."""
     producer, queue = _producer(context, parameters), find_queue(context, parameters)
     session: str = parameters.text("session_id")
     epoch = parameters.number("epoch")
@@ -88,7 +88,7 @@ def push_queue_producer(context: Context, parameters: Parameters, body: bytes) -
         raise
     with reading(context, parameters) as database:
         known = _session(database, producer, queue.name, session)
-    # In a transaction, what it has pushed before counts, too.
+    # Earlier pushes in the same transaction count too.
     pending = _pending(context, parameters, producer, queue.name, session)
     state = check_epoch(pending or known, epoch, where)
     numbers = numbers_of(rows, first)
@@ -106,7 +106,7 @@ def push_queue_producer(context: Context, parameters: Parameters, body: bytes) -
 
 
 def _pending(context: Context, parameters: Parameters, producer: Table, queue: str, session: str) -> SessionRow | None:
-    """Return a session as the command's transaction will leave it, None if it has not changed it."""
+    """Return the session's state after the command's transaction, None if the transaction has not changed it."""
     transaction = transaction_of(context, parameters)
     if transaction is None:
         return None

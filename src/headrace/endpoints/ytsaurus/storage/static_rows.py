@@ -1,4 +1,4 @@
-"""The rows of static tables: binary YSON in pieces that never change, which versions of tables share as parts.
+"""The rows of static tables: immutable pieces of binary YSON, which versions of tables share as parts.
 
 See `headrace.endpoints.ytsaurus.storage.part_lists`.
 """
@@ -15,10 +15,10 @@ DDL = "CREATE TABLE IF NOT EXISTS yt_static_piece (id INTEGER PRIMARY KEY AUTOIN
 
 
 def store(connection: apsw.Connection, pieces: Iterable[tuple[int, bytes]]) -> list[ContentPart]:
-    """Keep pieces, inside the caller's write transaction, as parts for a version of a table.
+    """Save pieces in the caller's write transaction, and return them as parts for a version of a table.
 
     Args:
-        pieces: for each, how many rows it has, and the rows.
+        pieces: for each, the number of its rows, and the rows.
     """
     parts = []
     for rows, data in pieces:
@@ -34,5 +34,5 @@ def piece(connection: apsw.Connection, part: ContentPart) -> bytes:
 
 
 def drop(connection: apsw.Connection, number: int) -> None:
-    """Remove a piece that no version of a table has any more."""
+    """Delete a piece that no version of a table uses."""
     connection.execute("DELETE FROM yt_static_piece WHERE id = ?", (number,))

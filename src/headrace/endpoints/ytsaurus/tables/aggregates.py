@@ -1,4 +1,4 @@
-"""Columns that aggregate: what is written to them is joined with what is there."""
+"""Aggregating columns: a written value is combined with the existing one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands on dynamic tables as a whole: mounting, resharding, altering, what is known of their tablets."""
+"""The commands on dynamic tables as a whole: mounting, resharding, altering, tablet information."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.endpoints.ytsaurus.context import Answer, Context
 from headrace.endpoints.ytsaurus.cypress.node import Node
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.parameters import Parameters
-from headrace.endpoints.ytsaurus.queues.trimming import look_again
+from headrace.endpoints.ytsaurus.queues.trimming import update_trimming
 from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.endpoints.ytsaurus.tables.nodes import (
     check_role,
@@ -35,7 +35,7 @@ _MAX_TABLETS = 10_000
 
 
 def _range(parameters: Parameters, table: Table) -> tuple[int, int]:
-    """Return the first and the last tablet that a command is about."""
+    """Return the first and the last tablet of a command."""
     last = len(table.tablets) - 1
     first_index = parameters.number("first_tablet_index", 0)
     last_index = parameters.number("last_tablet_index", last)
@@ -55,7 +55,7 @@ def _dynamic(context: Context, parameters: Parameters) -> Table:
 
 
 def _set_states(context: Context, parameters: Parameters, state: str, valid: Sequence[str]) -> Answer:
-    """Bring tablets into a state; those that are in it already stay there."""
+    """Change the state of tablets; tablets that already have it are unchanged."""
     table = _dynamic(context, parameters)
     first, last = _range(parameters, table)
     tablets = list(table.tablets)
@@ -73,7 +73,7 @@ def _set_states(context: Context, parameters: Parameters, state: str, valid: Seq
             queue_id = queues.load(connection, table.name).id
             queue_partitions.set_open(connection, queue_id, range(first, last + 1), is_open=state == MOUNTED)
         if table.kind in (TableKind.QUEUE, TableKind.CONSUMER):
-            look_again(context, table.name)
+            update_trimming(context, table.name)
     return Answer.structured({})
 
 
@@ -83,35 +83,35 @@ def _save(context: Context, table: Table) -> None:
 
 
 def mount_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Let tablets be read and written; with ``freeze``, only read."""
+    """Make tablets readable and writable; with ``freeze``, only readable."""
     if parameters.flag("freeze"):
         return _set_states(context, parameters, FROZEN, [UNMOUNTED])
     return _set_states(context, parameters, MOUNTED, [UNMOUNTED])
 
 
 def unmount_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Let tablets be neither read nor written."""
+    """Make tablets neither readable nor writable."""
     return _set_states(context, parameters, UNMOUNTED, [MOUNTED, FROZEN])
 
 
 def freeze_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Let tablets only be read."""
+    """Make tablets read-only."""
     return _set_states(context, parameters, FROZEN, [MOUNTED])
 
 
 def unfreeze_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Let frozen tablets be written again."""
+    """Make frozen tablets writable."""
     return _set_states(context, parameters, MOUNTED, [FROZEN])
 
 
 def remount_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Let tablets look at the attributes of their table again, which here they always do."""
+    """Only check the parameters: changed attributes of a table take effect without a remount."""
     _range(parameters, _dynamic(context, parameters))
     return Answer.structured({})
 
 
 def reshard_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Give a table other tablets instead of a range of them, all of which must be unmounted."""
+    """Replace a range of unmounted tablets by new ones."""
     table = _dynamic(context, parameters)
     first, last = _range(parameters, table)
     for tablet in table.tablets[first : last + 1]:
@@ -155,9 +155,9 @@ def _reshard_sorted(context: Context, parameters: Parameters, table: Table, firs
 
 
 def _pivots_of_rows(context: Context, table: Table, first: int, last: int, count: int) -> list[list[Any]]:
-    """Return the keys that cut the rows of tablets into parts of about one size.
+    """Return the keys that split the rows of tablets into parts of about equal size.
 
-    As on a cluster, they are fewer than wanted where there are not enough rows.
+    As on a cluster, there are fewer keys than ``count`` if there are not enough rows.
     """
     pivots = [list(tablet.pivot) for tablet in table.tablets]
     names = [column.name for column in table.schema.keys]
@@ -208,7 +208,7 @@ def _reshard_queue(context: Context, parameters: Parameters, table: Table, first
 
 
 def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Add columns to a table, or take constraints from columns, as far as rows that are there allow it."""
+    """Change the schema of a table, as far as its rows allow it, or make a static table dynamic."""
     table = find_table(context, parameters.path(), parameters.text("transaction_id", None))
     given = parameters.value("schema", None)
     schema = table.schema if given is None else Schema.parse(given)
@@ -247,7 +247,7 @@ def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer
 
 
 def _check_order_kept(context: Context, node: Node, known: Schema, schema: Schema) -> None:
-    """Raise for a schema that promises an order, or unique keys, which the rows of a static table need not have."""
+    """Raise an error if a schema has a sort order or unique keys that the rows of a static table may not have."""
     sorted_so = known.key_names[: len(schema.key_names)] == schema.key_names
     unique = not schema.unique_keys or (known.unique_keys and schema.key_names == known.key_names)
     if not (sorted_so and unique) and context.cluster.contents.totals(node.chain, node.id)[1]:
@@ -260,7 +260,7 @@ def _check_order_kept(context: Context, node: Node, known: Schema, schema: Schem
 
 
 def _added_columns(table: Table, schema: Schema) -> tuple[Any, ...]:
-    """Return the columns that a schema has beyond those of a table, all of which it must have too."""
+    """Return the columns of a schema that a table does not have; the schema must have all of the table's columns."""
     known = {column.name: column for column in table.schema.columns}
     given = {column.name: column for column in schema.columns}
     for name, column in known.items():
@@ -284,13 +284,13 @@ def _added_columns(table: Table, schema: Schema) -> tuple[Any, ...]:
 
 
 def get_table_pivot_keys(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Return the keys at which the tablets of a sorted table begin."""
+    """Return the pivot keys of a sorted table."""
     table = _dynamic(context, parameters)
     return Answer.structured([list(tablet.pivot) for tablet in table.tablets])
 
 
 def get_tablet_infos(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Return how many rows tablets have had, and lost by trimming."""
+    """Return the numbers of all and of trimmed rows of tablets."""
     table = _dynamic(context, parameters)
     indexes = parameters.sequence("tablet_indexes")
     now = timestamp_of(context.now)
@@ -320,6 +320,6 @@ def get_tablet_infos(context: Context, parameters: Parameters, body: bytes) -> A
 
 
 def get_tablet_errors(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Return the errors of tablets, of which there never are any."""
+    """Return no errors: tablets of the endpoint have none."""
     _dynamic(context, parameters)
     return Answer.structured({"tablet_errors": {}, "replication_errors": {}})

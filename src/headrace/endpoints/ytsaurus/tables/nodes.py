@@ -1,4 +1,4 @@
-"""Tables in Cypress: what is made and removed with their nodes, and their attributes."""
+"""The node type of tables: creation, removal and copies of their resources, and their attributes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.endpoints.ytsaurus.cypress.node_types import NOTHING, NodeType, re
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.ids import ObjectType
 from headrace.endpoints.ytsaurus.queues import agent as queue_agent
-from headrace.endpoints.ytsaurus.queues.trimming import look_again
+from headrace.endpoints.ytsaurus.queues.trimming import update_trimming
 from headrace.endpoints.ytsaurus.storage import static_rows as static_tables
 from headrace.endpoints.ytsaurus.storage.tree import Facet
 from headrace.endpoints.ytsaurus.tables import objects as table_objects
@@ -70,11 +70,11 @@ REGISTRATIONS_SCHEMA = _keyed(
 
 @dataclasses.dataclass(frozen=True)
 class _Role:
-    """What a sorted table can be beyond that.
+    """A special use of a sorted table.
 
     Attributes:
-        alias: the type by which it is created; or with an ``attribute`` that is set.
-        optional: columns of the schema that may be left out.
+        alias: the type name for ``create``; alternatively, the client sets ``attribute``.
+        optional: columns of the schema that may be missing.
     """
 
     alias: str
@@ -84,14 +84,14 @@ class _Role:
     optional: tuple[str, ...]
 
     def wrong(self, schema: Schema) -> list[str]:
-        """Return the columns of a schema that it must not have, or has not as it must."""
+        """Return the names of unknown, missing and different columns of a schema."""
         given = {column.name: (column.yt, column.sort_order) for column in schema.columns}
         needed = {column.name: (column.yt, column.sort_order) for column in self.schema.columns}
         found = list(given.keys() - needed.keys())
         return found + [name for name in needed if name not in self.optional and given.get(name) != needed[name]]
 
     def check(self, schema: Schema) -> None:
-        """Raise unless a schema has the right columns."""
+        """Raise an error unless a schema has the right columns."""
         wrong = self.wrong(schema)
         if wrong:
             valid = ", ".join(column.name for column in self.schema.columns)
@@ -119,7 +119,7 @@ _FIXED: Mapping[str, Any] = {
     "queue_agent_stage": "production",
     "tablet_balancer_config": {"enable_auto_reshard": True, "enable_auto_tablet_move": True},
 }
-# What else users may set of a table that is not their own, though nothing follows from most of it.
+# Other system attributes that users can set. Most of them have no effect.
 _SETTABLE = (
     *(f"{which}_data_{what}" for which in ("min", "max") for what in ("ttl", "versions")),
     "desired_tablet_count",
@@ -136,10 +136,10 @@ _SETTABLE = (
 
 
 def find_table(context: Context, path: YPath | str, transaction: str | None = None) -> Table:
-    """Return the table that a path leads to.
+    """Return the table of a path.
 
     Raises:
-        YtError: nothing is there, or something else than a table.
+        YtError: there is no node, or it is not a table.
     """
     parsed = parse_path(path) if isinstance(path, str) else path
     node = context.cypress.find(parsed.node, transaction)
@@ -148,7 +148,7 @@ def find_table(context: Context, path: YPath | str, transaction: str | None = No
 
 
 class TableNode(NodeType):
-    """Tables of all kinds."""
+    """All kinds of tables."""
 
     name = table_state.TABLE_TYPE
     object_type = ObjectType.TABLE
@@ -169,7 +169,7 @@ class TableNode(NodeType):
             table_objects.create(connection, table, context.cluster.name)
             table_objects.begin(connection, table, begins)
             if table.kind in _READ:
-                look_again(context, table.name)
+                update_trimming(context, table.name)
             _refuse_export(kept)
             config = kept.pop("auto_trim_config", None)
             if config is not None:
@@ -177,7 +177,7 @@ class TableNode(NodeType):
         return kept
 
     def _new(self, node: Node, kept: dict[str, Any], alias: str) -> Table:
-        """Return a new table; takes from the attributes what is not to be kept as such."""
+        """Return a new table; remove the attributes that the type handles from ``kept``."""
         given = kept.pop("schema", None)
         dynamic = bool(kept.pop("dynamic", False))
         count, pivots = kept.pop("tablet_count", None), kept.pop("pivot_keys", None)
@@ -186,7 +186,7 @@ class TableNode(NodeType):
                 schema = role.schema if given is None else Schema.parse(given).with_unique_keys
                 role.check(schema)
                 kept[role.attribute] = True
-                # Those made by their own name are mounted at once.
+                # A table created by its alias is mounted immediately.
                 return Table(node, role.kind, schema, new_tablets(1, MOUNTED if alias == role.alias else UNMOUNTED))
         if not dynamic:
             schema = Schema((), strict=False) if given is None else Schema.parse(given)
@@ -194,7 +194,7 @@ class TableNode(NodeType):
         if given is None or not (schema := Schema.parse(given)).columns:
             raise refused(f'"schema" is mandatory for dynamic tables, and {node.path} has none')
         for role in _ROLES:
-            # A table with the columns of one can be used as such, whether the queue agent looks at it or not.
+            # A table with these columns can be used as a consumer or producer even without the attribute.
             if not role.wrong(schema):
                 return Table(node, role.kind, schema.with_unique_keys, new_tablets(1))
         if not schema.strict:
@@ -221,7 +221,7 @@ class TableNode(NodeType):
             table_objects.drop(connection, table, context.cluster.name)
             table_state.forget(connection, node)
             if table.kind in _READ:
-                look_again(context, table.name)
+                update_trimming(context, table.name)
 
     def move(self, context: Context, node: Node, source: str) -> None:
         with context.database.write() as connection:
@@ -230,7 +230,7 @@ class TableNode(NodeType):
                 refuse_in_transaction(node, "moved")
             table_objects.rename(connection, table, source, context.cluster.name)
             if table.kind in _READ:
-                look_again(context, source, node.path)
+                update_trimming(context, source, node.path)
 
     def copy(self, context: Context, node: Node, source: Node) -> None:
         with context.database.write() as connection:
@@ -246,7 +246,7 @@ class TableNode(NodeType):
             table_objects.copy(connection, table, made, context.database)
             table_state.save(connection, made)
             if "auto_trim_config" in made.options:
-                look_again(context, made.name)
+                update_trimming(context, made.name)
                 table_objects.set_auto_trim(connection, made, made.options["auto_trim_config"])
 
     # -- attributes -------------------------------------------------------------------------------------
@@ -284,20 +284,20 @@ class TableNode(NodeType):
 
 
 def check_role(table: Table) -> None:
-    """Raise if a queue consumer or producer has not the columns of one."""
+    """Raise an error if a queue consumer or producer does not have the right columns."""
     for role in _ROLES:
         if role.kind is table.kind:
             role.check(table.schema)
 
 
 def set_schema(context: Context, table: Table) -> None:
-    """Keep the schema of a static table, for the transaction that sees it and has locked it."""
+    """Save the schema of a static table for the transaction that has locked it."""
     node = table.node
     context.cypress.tree.put(node.chain[0], node.id, Facet.CONTENT, "", table.schema.to_json().encode())
 
 
 def refuse_in_transaction(node: Node, what: str) -> None:
-    """Raise for what is done to a dynamic table at once, and so cannot be a part of a master transaction."""
+    """Raise an error for a change of a dynamic table in a master transaction: it could not be undone."""
     if node.transaction is not None:
         raise refused(
             f"A dynamic table cannot be {what} in a master transaction",
@@ -307,7 +307,7 @@ def refuse_in_transaction(node: Node, what: str) -> None:
 
 
 def make_dynamic(context: Context, table: Table) -> None:
-    """Turn a static table into a dynamic one with the same rows, which is not mounted."""
+    """Make a static table an unmounted dynamic one with the same rows."""
     refuse_in_transaction(table.node, "made")
     schema = table.schema.with_unique_keys
     if not schema.columns or not schema.strict:
@@ -408,7 +408,7 @@ _OF_TABLES: Mapping[str, Callable[[Context, Table], Any]] = {
     "sorted": lambda context, table: bool(table.schema.key_names),
     "key_columns": lambda context, table: list(table.schema.key_names),
     "sorted_by": lambda context, table: list(table.schema.key_names) or NOTHING,
-    # A cluster does not count the rows of dynamic tables, only those of their chunks.
+    # A cluster does not count the rows of dynamic tables, only the rows of their chunks.
     "row_count": lambda context, table: NOTHING if table.dynamic else _row_count(context, table),
     "chunk_row_count": _row_count,
     "chunk_count": _chunk_count,

@@ -1,4 +1,4 @@
-"""Rows in the bodies of requests: into the columns of a table, or an error that says which it has."""
+"""Decoding of rows in request bodies into the columns of a table."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["Decoded", "read_body"]
 
 
 def read_body(context: Context, body: bytes, columns: Sequence[YtColumn], table: Table) -> Decoded:
-    """Read rows into some columns of a table, or columns that a command takes beside them.
+    """Decode rows into columns of a table, and additional columns of a command.
 
     Raises:
-        YtError: a row has another column, or is null; 307, a value does not fit its column.
+        YtError: a row is null or has an unknown column; 307, a value does not fit its column.
     """
     form = context.input_format
     try:

@@ -43,7 +43,7 @@ _TABLET_INDEX = YtColumn.of(TABLET_INDEX, "int64", required=False)
 
 
 def table_to_change(context: Context, parameters: Parameters) -> Table:
-    """Return the dynamic table whose rows a command changes."""
+    """Return the dynamic table that a command writes to."""
     table = find_table(context, parameters.path())
     table.require_dynamic()
     if table.kind is TableKind.REGISTRATIONS:
@@ -52,7 +52,7 @@ def table_to_change(context: Context, parameters: Parameters) -> Table:
 
 
 def written_columns(table: Table) -> tuple[YtColumn, ...]:
-    """Return the columns that writers of a table give."""
+    """Return the columns that clients can write."""
     if table.kind is not TableKind.QUEUE:
         return table.schema.columns
     own = tuple(column for column in table.schema.columns if column.name not in SYSTEM_COLUMNS)
@@ -65,7 +65,7 @@ def _must_be_sorted(table: Table) -> None:
 
 
 def insert_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Write rows: replace those that are there or, with ``update``, set only the columns that are given."""
+    """Write rows: replace existing ones or, with ``update``, set only the given columns."""
     table = table_to_change(context, parameters)
     decoded = read_body(context, body, written_columns(table), table)
     database = context.database
@@ -91,7 +91,7 @@ def insert_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
 
 
 def _updates(database: Database, table: Table, decoded: Decoded) -> Iterator[SortedChange]:
-    """Return a change for the rows that give the same columns, in an order that keeps the last of one key last."""
+    """Yield one change for rows with the same set of columns. Rows with the same key keep their order."""
     keys = {column.name for column in table.schema.keys}
     optional = [name for name in decoded.written if name not in keys]
     if not decoded.rows.num_rows:
@@ -111,7 +111,7 @@ def _updates(database: Database, table: Table, decoded: Decoded) -> Iterator[Sor
         names = [name for name in decoded.rows.schema.names if name not in left_out]
         rows = decoded.rows.select(names).take(pa.array(group))
         if len(names) == len(keys):
-            # A row with nothing but its key is there afterwards, with nulls if it was not there before.
+            # A row with only a key exists after the update; a new row has nulls.
             rest = next(column for column in table.schema.columns if column.name not in keys)
             rows = rows.append_column(rest.name, pa.nulls(rows.num_rows, rest.type))
             yield SortedChange(database, table, RowChange.UPDATE, rows)
@@ -120,7 +120,7 @@ def _updates(database: Database, table: Table, decoded: Decoded) -> Iterator[Sor
 
 
 def _insert_few(context: Context, parameters: Parameters, table: Table, decoded: Decoded) -> Answer:
-    """Write rows of a consumer or producer, of which there are few."""
+    """Write rows of a consumer or producer."""
     rows = decoded.rows
     with context.database.write():
         if parameters.flag("update") and decoded.written:
@@ -140,7 +140,7 @@ def _insert_few(context: Context, parameters: Parameters, table: Table, decoded:
 
 
 def _few_changes(context: Context, table: Table, rows: pa.RecordBatch, *, delete: bool = False) -> list[Change]:
-    """Return what writes or deletes rows of a consumer or producer; those to be deleted are only keys."""
+    """Return the changes for rows of a consumer or producer; to delete rows, give their keys."""
     require_values(table.schema.columns, rows)
     here = context.cluster.name
     if table.kind is TableKind.PRODUCER:
@@ -149,7 +149,7 @@ def _few_changes(context: Context, table: Table, rows: pa.RecordBatch, *, delete
 
 
 def _consumer_rows(rows: pa.RecordBatch) -> list[ConsumerRow]:
-    """Return rows of a consumer; of those that are only a key, with the offset 0."""
+    """Return rows of a consumer; rows with only a key get the offset 0."""
     values = rows.to_pydict()
     count = rows.num_rows
     return [
@@ -183,7 +183,7 @@ def delete_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
 
 
 def lock_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Lock rows in a tablet transaction, so that it fails if somebody changes them meanwhile."""
+    """Lock rows in a tablet transaction. Its commit fails if another transaction has changed them."""
     table = table_to_change(context, parameters)
     _must_be_sorted(table)
     if table.kind is not TableKind.SORTED:
@@ -201,7 +201,7 @@ def lock_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
 
 
 def lookup_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Return the rows of some keys, in their order."""
+    """Return the rows with the given keys, in the order of the keys."""
     table = find_table(context, parameters.path())
     table.require_dynamic()
     _must_be_sorted(table)
@@ -238,7 +238,7 @@ def _wanted_columns(parameters: Parameters, table: Table) -> tuple[YtColumn, ...
 def _found(
     context: Context, database: Database, table: Table, keys: pa.RecordBatch
 ) -> tuple[pa.RecordBatch, np.ndarray[Any, np.dtype[np.bool_]]]:
-    """Return a row for each key, whatever it holds where none is there, and which are there."""
+    """Return one row for each key, and which of them exist. The content of other rows is undefined."""
     layout = table.schema.layout
     names = [column.name for column in table.schema.columns]
     if table.kind is TableKind.SORTED:
@@ -256,7 +256,7 @@ def _found(
 def _with_gaps(
     context: Context, rows: pa.RecordBatch, present: np.ndarray[Any, np.dtype[np.bool_]], columns: Sequence[YtColumn]
 ) -> bytes:
-    """Return rows as they are written, with null in the place of those that are not there."""
+    """Return rows in the output format, with null for missing ones."""
     form = context.output_format
     null = b"null\n" if form.name == "json" else b"#;\n" if form.text else b"#;"
     edges = [0, *(np.flatnonzero(np.diff(present.astype(np.int8))) + 1).tolist(), len(present)]
@@ -270,7 +270,7 @@ def _with_gaps(
 
 
 def trim_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Remove the first rows of a tablet of an ordered table; never brings rows back."""
+    """Delete the first rows of a tablet of an ordered table."""
     table = find_table(context, parameters.path())
     table.require_dynamic()
     if table.kind is not TableKind.QUEUE:

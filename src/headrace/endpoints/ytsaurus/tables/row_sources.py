@@ -1,4 +1,4 @@
-"""The rows of tables for queries and lookups, as of one state of the store."""
+"""The rows of tables for queries and lookups, from one state of the store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SortedRows:
     """The rows of a sorted table, in key order.
 
     Args:
-        database: where to read; a `SnapshotDatabase` for one state of the store.
+        database: for a consistent read, a `SnapshotDatabase`.
     """
 
     def __init__(self, database: Database, table: Table) -> None:
@@ -41,14 +41,14 @@ class SortedRows:
 
     def scan(self, names: Sequence[str], conditions: Sequence[Predicate]) -> Iterator[pa.RecordBatch]:
         layout = self._table.schema.layout
-        # A key range, even if it is everything, keeps the scan on one connection.
+        # With a key range, even a full one, the scan stays on one connection.
         reader = self._handle.scan(list(names), layout.predicates(conditions), keys=KeyRange(), batch_rows=_PAGE_ROWS)
         for batch in reader:
             yield layout.from_stored(batch, names)
 
 
 class QueueRows:
-    """The rows of a queue, partition by partition."""
+    """The rows of a queue, in the order of its partitions."""
 
     def __init__(self, database: Database, table: Table) -> None:
         self.columns: Sequence[YtColumn] = columns_of_queue(table)
@@ -69,7 +69,7 @@ class QueueRows:
 
 
 class FewRows:
-    """Rows that are there already."""
+    """Rows in memory."""
 
     def __init__(self, rows: pa.RecordBatch, columns: Sequence[YtColumn]) -> None:
         self.columns = columns
@@ -80,7 +80,7 @@ class FewRows:
 
 
 def source_of(database: Database, table: Table, cluster: str) -> Source:
-    """Return the rows of a dynamic table; ``cluster`` is the name of this one."""
+    """Return the rows of a dynamic table; ``cluster`` is the name of this cluster."""
     if table.kind is TableKind.SORTED:
         return SortedRows(database, table)
     if table.kind is TableKind.QUEUE:
@@ -129,7 +129,7 @@ def _yson(value: Any) -> bytes | None:
 
 
 def _interval(conditions: Sequence[Predicate], column: str) -> tuple[int, int]:
-    """Return the whole numbers, the end excluded, that conditions leave for a column."""
+    """Return the first value and the end of the range that conditions allow for a column."""
     low, end = 0, _MOST_ROWS
     for each in conditions:
         if each.column != column:

@@ -1,4 +1,4 @@
-"""What the table half of a cluster needs when it starts: its own tables in the store, and its system nodes."""
+"""The endpoint's own tables in the store, and the table of registrations in Cypress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.stores.embedded import consumer_rows, registration_rows
 
 
 def make_tables(cluster: Cluster) -> None:
-    """Make what is not there yet."""
+    """Create missing tables when a cluster starts."""
     context = cluster.context()
     with cluster.database.write() as connection:
         for statement in (table_state.DDL, static_tables.DDL, consumer_rows.DDL, registration_rows.DDL):
@@ -26,6 +26,6 @@ def make_tables(cluster: Cluster) -> None:
             table = Table(node, TableKind.REGISTRATIONS, REGISTRATIONS_SCHEMA, new_tablets(1, MOUNTED))
             table_state.save(connection, table)
         if cluster.cypress.content(node) is not None:
-            # It was made as a static table, and its rows are elsewhere.
+            # An earlier version has created it as a static table; its rows are not in the node.
             for facet in (Facet.CONTENT, Facet.PARTS):
                 cluster.cypress.tree.put(node.chain[0], node.id, facet, "", None)
