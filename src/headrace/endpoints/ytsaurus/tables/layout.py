@@ -27,7 +27,7 @@ from headrace.wire.ytsaurus.types import YtColumn
 
 PACKED_KEY = "$key"
 MAX_KEY_BYTES = 256 << 10
-"""A key is no longer than this: every insert behind it compares with it, all of it."""
+"""The maximum length of a key. Inserts compare their keys with whole existing keys."""
 _HASHES = 1 << 62
 
 
@@ -38,7 +38,7 @@ class SortedLayout:
         columns: all columns, key columns first.
 
     Raises:
-        SchemaError: a key column, or a column that is computed, cannot be kept.
+        SchemaError: a column is computed, or the type of a key column is not supported.
     """
 
     def __init__(self, columns: Sequence[YtColumn]) -> None:
@@ -47,14 +47,14 @@ class SortedLayout:
         for column in self.columns:
             if column.expression is not None:
                 raise SchemaError(
-                    f"column {column.name!r} is computed, which this endpoint does not do",
+                    f"column {column.name!r} is computed, which this endpoint does not support",
                     received=column.expression,
                     remedy="compute it before rows are inserted",
                 )
         for column in self.keys:
             if column.sort_order != "ascending" or pa.types.is_nested(column.type) or column.yt in ("yson", "null"):
                 raise SchemaError(
-                    f"key column {column.name!r} is of a kind that this endpoint does not have",
+                    f"key column {column.name!r} has a type or order that this endpoint does not support",
                     received=f"{column.yt}, {column.sort_order}",
                     valid="ascending columns that are not composite",
                 )

@@ -54,7 +54,7 @@ def queue_schema(schema: Schema) -> QueueSchema:
 
 def _queue_column(column: YtColumn) -> Column:
     if column.expression is not None:
-        raise refused(f"Column {column.name!r} is computed, which this endpoint does not do")
+        raise refused(f"Column {column.name!r} is computed, which this endpoint does not support")
     if column.name == TIMESTAMP:
         return Column(TIMESTAMP, pa.timestamp("us", tz="UTC"))
     if column.name == CUMULATIVE_DATA_WEIGHT:

@@ -120,11 +120,11 @@ def plain_key(value: Any) -> Any:
         return float(value)
     if isinstance(value, int):
         return int(value)
-    raise refused("A pivot key holds something that is no key", received=repr(value)[:200])
+    raise refused("A pivot key has a value that cannot be in a key", received=repr(value)[:200])
 
 
 def sortable(pivot: Sequence[Any]) -> list[tuple[int, Any]]:
-    """Return a key in a form that sorts across types: null, numbers, booleans, texts."""
+    """Return a key in a form that can be compared across types: null, numbers, booleans, texts."""
     found: list[tuple[int, Any]] = []
     for value in pivot:
         if value is None:
