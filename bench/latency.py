@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import headrace
 from bench.measure import Ratio, Result, orders, orders_table, spark_session
-from headrace.feeds.reading import read_channel
+from headrace.feeds.channel_reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.tunnels.records import INITIAL_BATCH
 

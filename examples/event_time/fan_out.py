@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from headrace.spark.publication import StreamWriter
+    from headrace.spark.write_stream import StreamWriter
 
 ARRIVALS = [
     [{"order": 1, "state": "placed", "price": 20.0}, {"order": 2, "state": "placed", "price": 150.0}],

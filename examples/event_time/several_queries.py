@@ -17,7 +17,7 @@ import headrace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.spark.publication import StreamWriter
+    from headrace.spark.write_stream import StreamWriter
 
 CONSUMERS = ["//home/totals", "//home/large"]
 ARRIVALS = [

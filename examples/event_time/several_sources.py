@@ -19,7 +19,7 @@ import headrace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.spark.publication import StreamWriter
+    from headrace.spark.write_stream import StreamWriter
 
 
 def at(time: str) -> datetime:

@@ -23,7 +23,7 @@ import headrace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.spark.publication import StreamWriter
+    from headrace.spark.write_stream import StreamWriter
 
 SILENCE_MS = 10 * 60 * 1000
 

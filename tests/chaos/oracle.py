@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from headrace.feeds.reading import read_channel
+from headrace.feeds.channel_reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.ports import Store
 from headrace.tables.changes import ChangeOp

@@ -289,11 +289,11 @@ def test_columns_are_checked_before_the_stream_starts(
         (rows.selectExpr("1 AS `$tablet_index`"), None, "no column 'id', which is NOT NULL"),
         (rows.selectExpr("id", f"{tags.format('true')} AS tags"), None, "CAST"),
         (rows.selectExpr("id", "'x' AS `$tablet_index`"), None, r"\$tablet_index"),
-        (rows, "tags", "that the key names"),
+        (rows, "tags", "a column of the key"),
     ):
         with pytest.raises(SchemaError, match=expected):
             headrace.write_stream(df, store=store.url, queue="strict", key=key, checkpoint=checkpoint).start()
-    with pytest.raises(OptionError, match="either the key or the column"):
+    with pytest.raises(OptionError, match="both the key and the column"):
         headrace.write_stream(
             rows.withColumn("$tablet_index", F.lit(0)), store=store.url, queue="strict", key="id", checkpoint=checkpoint
         ).start()

@@ -13,7 +13,7 @@ from headrace.endpoints.ytsaurus.formats import Format
 from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.storage.file_contents import Contents
 from headrace.endpoints.ytsaurus.transactions.transactions import Transactions
-from headrace.stores.embedded.database import Database
+from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.store import EmbeddedStore
 from headrace.wire.ytsaurus.types import YtColumn
 

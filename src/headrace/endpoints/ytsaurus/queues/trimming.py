@@ -9,11 +9,12 @@ from __future__ import annotations
 import apsw
 
 from headrace.endpoints.ytsaurus.context import Cluster, Context
+from headrace.endpoints.ytsaurus.queues import registration_rows
+from headrace.endpoints.ytsaurus.queues.registration_rows import RegistrationKey
 from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.endpoints.ytsaurus.tables.state import UNMOUNTED
 from headrace.errors import HeadraceError
-from headrace.stores.embedded import queues, registration_rows
-from headrace.stores.embedded.registration_rows import RegistrationKey
+from headrace.stores.embedded.queues import stored_queues
 
 # In place of a vital consumer with unknown offsets. It has no offsets, so it prevents trimming.
 _UNKNOWN = -1
@@ -37,7 +38,7 @@ def update_trimming(context: Context, *names: str) -> None:
                 connection.execute("DELETE FROM registration WHERE queue = ? AND consumer = ?", (found[0], _UNKNOWN))
             else:
                 connection.execute("INSERT OR REPLACE INTO registration VALUES (?, ?, 1)", (found[0], _UNKNOWN))
-            queues.auto_trim(connection, found[0])
+            stored_queues.auto_trim(connection, found[0])
 
 
 def _has_known_offsets(context: Context, connection: apsw.Connection, key: RegistrationKey) -> bool:
@@ -62,4 +63,4 @@ def trim_old_rows(cluster: Cluster) -> None:
     for (queue_id,) in found:
         with cluster.database.write() as connection:
             if connection.execute("SELECT 1 FROM object WHERE id = ?", (queue_id,)).fetchone():
-                queues.auto_trim(connection, queue_id)
+                stored_queues.auto_trim(connection, queue_id)

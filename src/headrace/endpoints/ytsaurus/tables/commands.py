@@ -14,6 +14,7 @@ from headrace.endpoints.ytsaurus.context import Answer, Context
 from headrace.endpoints.ytsaurus.cypress.node import Node
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.parameters import Parameters
+from headrace.endpoints.ytsaurus.queues import consumer_rows, queue_columns, queue_partitions
 from headrace.endpoints.ytsaurus.queues.trimming import update_trimming
 from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.endpoints.ytsaurus.tables.nodes import (
@@ -27,8 +28,8 @@ from headrace.endpoints.ytsaurus.tables.objects import queue_schema
 from headrace.endpoints.ytsaurus.tables.row_sources import source_of
 from headrace.endpoints.ytsaurus.tables.state import FROZEN, MOUNTED, UNMOUNTED, Schema, Table, TableKind, new_tablets
 from headrace.endpoints.ytsaurus.tables.tablets import STARTS, pivots_of, sortable, starts_of, uniform_pivots
-from headrace.stores.embedded import consumer_rows, queue_columns, queue_partitions, queues
-from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.stores.embedded.queues import stored_queues
+from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 _MAX_TABLETS = 10_000
@@ -70,7 +71,7 @@ def _set_states(context: Context, parameters: Parameters, state: str, valid: Seq
     with context.database.write() as connection:
         table_state.save(connection, dataclasses.replace(table, tablets=tuple(tablets)))
         if table.kind is TableKind.QUEUE:
-            queue_id = queues.load(connection, table.name).id
+            queue_id = stored_queues.load(connection, table.name).id
             queue_partitions.set_open(connection, queue_id, range(first, last + 1), is_open=state == MOUNTED)
         if table.kind in (TableKind.QUEUE, TableKind.CONSUMER):
             update_trimming(context, table.name)
@@ -190,7 +191,7 @@ def _reshard_queue(context: Context, parameters: Parameters, table: Table, first
     begins = starts_of(rows, weights, count, added)
     cluster = context.cluster.name
     with context.database.write() as connection:
-        queue = queues.load(connection, table.name)
+        queue = stored_queues.load(connection, table.name)
         consumer_rows.release(connection, queue.id, table.name, cluster, last + 1)
         if added > 0:
             queue_partitions.insert(connection, queue.id, last, added)
@@ -297,7 +298,7 @@ def get_tablet_infos(context: Context, parameters: Parameters, body: bytes) -> A
     with context.database.read() as connection:
         bounds = []
         if table.kind is TableKind.QUEUE:
-            bounds = queues.partitions(connection, queues.load(connection, table.name))
+            bounds = stored_queues.partitions(connection, stored_queues.load(connection, table.name))
     found = []
     for index in indexes:
         if isinstance(index, bool) or not isinstance(index, int):

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from headrace.endpoints.ytsaurus.clock import next_timestamp, timestamp_of
 from headrace.endpoints.ytsaurus.context import Cluster
-from headrace.stores.embedded.database import Database
-from headrace.stores.embedded.snapshot import SnapshotDatabase
+from headrace.endpoints.ytsaurus.storage.snapshot import SnapshotDatabase
+from headrace.stores.embedded.connection import Database
 
 KEPT_SECONDS = 30.0
 """A state can be read for this time after its timestamp was generated. Open snapshots keep the database large."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from headrace.endpoints.ytsaurus.context import Cluster
 from headrace.endpoints.ytsaurus.cypress.operations import make_node
+from headrace.endpoints.ytsaurus.queues import consumer_rows, registration_rows
 from headrace.endpoints.ytsaurus.storage import static_rows as static_tables
 from headrace.endpoints.ytsaurus.storage.tree import Facet
 from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.endpoints.ytsaurus.tables.nodes import REGISTRATIONS_PATH, REGISTRATIONS_SCHEMA, TABLE
 from headrace.endpoints.ytsaurus.tables.state import MOUNTED, Table, TableKind, new_tablets
-from headrace.stores.embedded import consumer_rows, registration_rows
 
 
 def make_tables(cluster: Cluster) -> None:

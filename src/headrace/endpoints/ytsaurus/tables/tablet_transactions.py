@@ -20,12 +20,12 @@ from headrace.endpoints.ytsaurus.context import Cluster, Context
 from headrace.endpoints.ytsaurus.errors import no_such_transaction, refused
 from headrace.endpoints.ytsaurus.ids import NULL_ID, ObjectType, is_id, kind_of, new_id
 from headrace.endpoints.ytsaurus.parameters import Parameters
+from headrace.endpoints.ytsaurus.storage.snapshot import SnapshotDatabase
 from headrace.endpoints.ytsaurus.tables.past_states import KEPT_SECONDS, PastStates
 from headrace.endpoints.ytsaurus.tables.row_locks import Locked, Locks, RowLocks
 from headrace.endpoints.ytsaurus.tables.state import ROW_LIMIT
 from headrace.sqlite.forks import no_fork
-from headrace.stores.embedded.database import Database, stamp
-from headrace.stores.embedded.snapshot import SnapshotDatabase
+from headrace.stores.embedded.connection import Database, stamp
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 MAX_OPEN = 500
