@@ -24,14 +24,17 @@ CLIENTS = 200
 # A command that writes half of something, and then takes ten minutes.
 _STUCK = """
 import time
+from headrace.endpoints.ytsaurus.commands import COMMANDS
+from headrace.endpoints.ytsaurus.context import Command
 from headrace.endpoints.ytsaurus.cypress.basic_types import MAP_NODE
-from headrace.endpoints.ytsaurus.commands import command
-@command("get_stuck", output=None, heavy=True)
+from headrace.endpoints.ytsaurus.cypress.operations import make_node
+
 def get_stuck(context, parameters, body):
-    with context.cluster.database.write():
-        context.cypress.make(context, context.cypress.find("//tmp"), "half", MAP_NODE, {})
+    with context.database.write():
+        make_node(context, context.cypress.find("//tmp"), "half", MAP_NODE, {})
         print("stuck", flush=True)
         time.sleep(600)
+COMMANDS["get_stuck"] = Command("get_stuck", get_stuck, output=None, heavy=True)
 """
 AUTHORIZED = f"Authorization: OAuth {TOKEN}\r\n"
 GET = f'GET /api/v4/exists HTTP/1.1\r\nHost: x\r\n{AUTHORIZED}X-YT-Parameters: {{"path": "//tmp"}}\r\n'

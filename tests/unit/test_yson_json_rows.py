@@ -64,7 +64,7 @@ def test_each_byte_of_a_string_is_a_code_point() -> None:
     assert decode_json_rows(data, [column]).equals(batch)
     assert decode_json_rows(escaped, [column]).equals(batch)
     for wrong in ('{"s":"\u20ac"}', '{"s":"\\u0100"}'):
-        with pytest.raises(YsonError, match=r"code point|no string of bytes"):
+        with pytest.raises(YsonError, match="not a byte"):
             decode_json_rows(wrong.encode(), [column])
 
 

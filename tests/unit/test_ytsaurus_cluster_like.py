@@ -11,8 +11,8 @@ import pytest
 from yt import yson
 
 from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.commands import Parameters
 from headrace.endpoints.ytsaurus.contents.row_weights import DEFAULT_ROW_BYTES, check_row_weights
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.tables import past_states
 from headrace.endpoints.ytsaurus.tables.past_states import MAX_STATES, PastStates
 from headrace.wire.yson import documents
@@ -155,7 +155,7 @@ def test_rows_are_read_at_the_timestamps_that_were_generated(cluster: Cluster, m
     monkeypatch.setattr(past_states, "KEPT_SECONDS", -1.0)
     assert last < generated()
     insert(cluster, {"k": "b", "v": 4})
-    cluster.part(PastStates).expire()
+    cluster.service(PastStates).expire()
     with pytest.raises(YtError, match="newest rows only"):
         rows(cluster, "v from [//tmp/t]", timestamp=last)
 

@@ -16,8 +16,8 @@ from yt import yson
 from headrace.cli.main import main
 from headrace.endpoints.unpacking import Budget
 from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.commands import Answer, Command
 from headrace.endpoints.ytsaurus.configuration import Configuration
+from headrace.endpoints.ytsaurus.context import Answer, Command
 from headrace.endpoints.ytsaurus.formats import JSON, YSON, YSON_TEXT, Format, parse_format, read_value, write_value
 from headrace.endpoints.ytsaurus.http.request_bodies import SPOOL_BYTES, RequestBody
 from headrace.endpoints.ytsaurus.http.requests import read_call, takes_parameters_in_body, user_of
@@ -111,7 +111,7 @@ def test_strings_of_json_have_a_character_for_each_byte() -> None:
     raw = read_value(b'"\\u00ff"', JSON)
     assert yson.get_bytes(raw) == b"\xff"
     assert write_value(raw, JSON) == b'"\\u00ff"'
-    with pytest.raises(YtError, match="no byte"):
+    with pytest.raises(YtError, match="not a byte"):
         read_value('"ж"'.encode(), JSON)
 
 
@@ -156,7 +156,7 @@ def test_formats_that_are_not_there_are_refused() -> None:
 
 
 def of_kind(input: Any = None, volatile: bool = False) -> Command:
-    return Command("test", input, "structured", volatile, False, False, lambda *_: Answer())
+    return Command("test", lambda *_: Answer(), input=input, volatile=volatile)
 
 
 def test_what_comes_later_counts_more() -> None:
@@ -202,7 +202,7 @@ def test_parameters_in_a_body_are_in_the_input_format_of_the_request() -> None:
 def test_formats_in_headers_may_be_spread_and_do_not_matter_where_an_answer_has_none() -> None:
     spread = {"x-yt-output-format0": '"ys', "x-yt-output-format1": 'on"'}
     assert read_call(of_kind("structured"), spread, b"", b"").output_format == YSON
-    silent = Command("test", None, None, True, False, False, lambda *_: Answer())
+    silent = Command("test", lambda *_: Answer(), output=None, volatile=True)
     assert read_call(silent, {"x-yt-output-format": '"skiff"'}, b"", b"").output_format == YSON
 
 

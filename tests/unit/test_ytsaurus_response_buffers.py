@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from headrace.endpoints.ytsaurus.app import Bounds, YtsaurusApp
-from headrace.endpoints.ytsaurus.commands import COMMANDS, Answer
+from headrace.endpoints.ytsaurus.commands import COMMANDS
 from headrace.endpoints.ytsaurus.configuration import Configuration
+from headrace.endpoints.ytsaurus.context import Answer
 from headrace.endpoints.ytsaurus.http.response_buffers import PIECE_BYTES, ResponseBuffers, kept_on_disk, on_disk
 from headrace.endpoints.ytsaurus.http.responses import Response
 from headrace.wire.ytsaurus.errors import Code, YtError

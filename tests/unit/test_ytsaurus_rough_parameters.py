@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from yt import yson
 
 from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.commands import COMMANDS, Parameters
+from headrace.endpoints.ytsaurus.commands import COMMANDS
 from headrace.endpoints.ytsaurus.dispatcher import execute
 from headrace.endpoints.ytsaurus.errors import yt_error
 from headrace.endpoints.ytsaurus.formats import JSON, YSON
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from tests.effort import thorough
 
 

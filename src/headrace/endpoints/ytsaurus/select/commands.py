@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
+from headrace.endpoints.ytsaurus.context import Answer, Context
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.tables.nodes import find_table
 from headrace.endpoints.ytsaurus.tables.row_sources import source_of
 from headrace.endpoints.ytsaurus.tables.state import Table
@@ -30,7 +31,6 @@ def _query(context: Context, parameters: Parameters) -> tuple[Query, Table]:
     return query, table
 
 
-@command("select_rows", output="tabular", heavy=True)
 def select_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Run a query."""
     from headrace.endpoints.ytsaurus.select.execution import Limits, run
@@ -51,7 +51,6 @@ def select_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
     return Answer.rows(batches, columns)
 
 
-@command("explain_query", heavy=True)
 def explain_query(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return what a query would read."""
     from headrace.endpoints.ytsaurus.select.execution import pushed_down
