@@ -26,7 +26,7 @@ def content(cluster: Cluster, request: pytest.FixtureRequest) -> Content:
 
 
 @pytest.mark.parametrize("append", [False, True], ids=["replace", "append"])
-def test_what_is_written_is_seen_by_the_transaction_and_its_nested_ones_until_the_commit(
+def test_writes_are_visible_only_in_the_transaction_until_the_commit(
     cluster: Cluster, content: Content, append: bool
 ) -> None:
     outer, stranger = start(cluster), start(cluster)
@@ -45,7 +45,7 @@ def test_what_is_written_is_seen_by_the_transaction_and_its_nested_ones_until_th
 
 
 @pytest.mark.parametrize("append", [False, True], ids=["replace", "append"])
-def test_an_abort_leaves_the_content_as_it_was(cluster: Cluster, content: Content, append: bool) -> None:
+def test_an_abort_discards_writes(cluster: Cluster, content: Content, append: bool) -> None:
     outer = start(cluster)
     inner = start(cluster, outer)
     content.write(3, tx=inner, append=append)
@@ -57,7 +57,7 @@ def test_an_abort_leaves_the_content_as_it_was(cluster: Cluster, content: Conten
     assert content.read() == [1, 2, 5]
 
 
-def test_a_transaction_whose_time_is_over_leaves_nothing(cluster: Cluster, content: Content) -> None:
+def test_an_expired_transaction_is_aborted(cluster: Cluster, content: Content) -> None:
     tx = start(cluster, timeout=1000)
     content.write(3, tx=tx)
     deadline = time.monotonic() + 30
@@ -97,7 +97,7 @@ def test_several_writes_of_a_transaction_are_merged(
     assert content.read() == [*result, 99]
 
 
-def test_transactions_append_to_one_table_at_once_and_all_commits_appear(cluster: Cluster, content: Content) -> None:
+def test_concurrent_appends_are_all_committed(cluster: Cluster, content: Content) -> None:
     first, second, third = (start(cluster) for _ in range(3))
     content.append(10, tx=first)
     content.append(20, tx=second)
@@ -113,7 +113,7 @@ def test_transactions_append_to_one_table_at_once_and_all_commits_appear(cluster
     assert content.read() == [1, 2, 40, 20, 10, 11]
 
 
-def test_nested_transactions_append_at_once(cluster: Cluster, content: Content) -> None:
+def test_nested_transactions_append_concurrently(cluster: Cluster, content: Content) -> None:
     outer = start(cluster)
     first, second = start(cluster, outer), start(cluster, outer)
     content.append(10, tx=first)

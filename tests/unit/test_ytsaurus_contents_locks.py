@@ -57,7 +57,7 @@ def _read(content: Content, tx: str | None) -> None:
     ],
 )
 @pytest.mark.parametrize("inside", [True, False], ids=["a transaction", "none"])
-def test_what_a_transaction_does_lets_others_do(
+def test_each_operation_allows_compatible_ones_of_others(
     cluster: Cluster, content: Content, holder: str, allowed: set[str], inside: bool
 ) -> None:
     tx = start(cluster)
@@ -99,7 +99,7 @@ def test_a_failed_write_takes_no_lock(cluster: Cluster, content: Content) -> Non
     assert content.read() == [4]
 
 
-def test_a_snapshot_is_what_was_there_whatever_happens_to_the_node(cluster: Cluster, content: Content) -> None:
+def test_a_snapshot_is_unchanged_by_later_operations(cluster: Cluster, content: Content) -> None:
     tx = start(cluster)
     node = value_of(cluster, f"{content.path}/@id")
     lock(content, "snapshot", tx)
@@ -119,7 +119,7 @@ def test_a_snapshot_is_what_was_there_whatever_happens_to_the_node(cluster: Clus
         by_id.read()
 
 
-def test_there_is_no_snapshot_of_what_a_nested_transaction_changes(cluster: Cluster, content: Content) -> None:
+def test_a_snapshot_conflicts_with_changes_of_a_nested_transaction(cluster: Cluster, content: Content) -> None:
     outer = start(cluster)
     inner = start(cluster, start(cluster, outer))
     content.append(3, tx=inner)
@@ -130,9 +130,7 @@ def test_there_is_no_snapshot_of_what_a_nested_transaction_changes(cluster: Clus
     abort(cluster, outer)
 
 
-def test_a_lock_that_waits_goes_to_the_outer_transaction_or_ends_with_its_node(
-    cluster: Cluster, content: Content
-) -> None:
+def test_a_pending_lock_moves_to_the_parent_or_ends_with_its_node(cluster: Cluster, content: Content) -> None:
     holder, outer, other = start(cluster), start(cluster), start(cluster)
     inner = start(cluster, outer)
     content.write(3, tx=holder)
@@ -152,7 +150,7 @@ def test_a_lock_that_waits_goes_to_the_outer_transaction_or_ends_with_its_node(
     abort(cluster, other)
 
 
-def test_a_lock_that_waited_keeps_what_is_there_when_it_is_given(cluster: Cluster, content: Content) -> None:
+def test_a_pending_lock_sees_the_content_when_it_is_acquired(cluster: Cluster, content: Content) -> None:
     first, second = start(cluster), start(cluster)
     content.write(3, tx=first)
     call(cluster, "lock", path=content.path, mode="shared", waitable=True, transaction_id=second)
@@ -164,7 +162,7 @@ def test_a_lock_that_waited_keeps_what_is_there_when_it_is_given(cluster: Cluste
     assert content.read() == [3, 4, 5]
 
 
-def test_an_unlocked_node_is_no_longer_kept(cluster: Cluster, content: Content) -> None:
+def test_an_unlocked_node_shows_the_current_content(cluster: Cluster, content: Content) -> None:
     tx = start(cluster)
     lock(content, "shared", tx)
     content.append(3)

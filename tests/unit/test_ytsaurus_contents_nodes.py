@@ -24,7 +24,7 @@ def content(cluster: Cluster, request: pytest.FixtureRequest) -> Content:
     return new_content(cluster, request.param)
 
 
-def test_nodes_are_made_moved_copied_and_removed_in_a_transaction(cluster: Cluster, content: Content) -> None:
+def test_nodes_are_created_moved_copied_and_removed_in_a_transaction(cluster: Cluster, content: Content) -> None:
     for end in (abort, commit):
         tx = start(cluster)
         made, copy, moved = (content.other(name) for name in ("made", "copy", "moved"))
@@ -45,7 +45,7 @@ def test_nodes_are_made_moved_copied_and_removed_in_a_transaction(cluster: Clust
     assert (copy.read(), moved.read(), content.read()) == ([1, 2, 3, 4], [1, 2, 3], [8])
 
 
-def test_a_copy_shares_nothing_that_is_written_later(cluster: Cluster, content: Content) -> None:
+def test_a_copy_is_independent_of_later_writes(cluster: Cluster, content: Content) -> None:
     copy = content.other("copy")
     call(cluster, "copy", source_path=content.path, destination_path=copy.path)
     content.append(3)
@@ -55,7 +55,7 @@ def test_a_copy_shares_nothing_that_is_written_later(cluster: Cluster, content: 
     assert (content.read(), copy.read()) == ([1, 2, 3, 6], [1, 2, 4, 5])
 
 
-def test_attributes_are_those_that_the_transaction_sees(cluster: Cluster, content: Content) -> None:
+def test_attributes_describe_the_visible_content(cluster: Cluster, content: Content) -> None:
     names = ["chunk_count", "uncompressed_data_size"] + (["row_count"] if content.kind == "table" else [])
 
     def seen(tx: str | None) -> list[int]:

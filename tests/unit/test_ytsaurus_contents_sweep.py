@@ -18,7 +18,7 @@ def pieces(cluster: Cluster) -> int:
 
 
 @pytest.mark.parametrize("kind", ["table", "file"])
-def test_what_was_aborted_or_replaced_is_swept_also_by_a_later_server(tmp_path: Path, kind: str) -> None:
+def test_aborted_and_replaced_contents_are_deleted_even_after_a_restart(tmp_path: Path, kind: str) -> None:
     cluster = Cluster(tmp_path)
     content = Content(cluster, kind, "//tmp/c")
     call(cluster, "create", type=kind, path=content.path)
@@ -50,7 +50,7 @@ def test_what_was_aborted_or_replaced_is_swept_also_by_a_later_server(tmp_path: 
     cluster.close()
 
 
-def test_a_copy_does_not_keep_what_is_appended_to_the_original_later(tmp_path: Path) -> None:
+def test_a_copy_does_not_keep_later_appends_to_the_original(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     write(cluster, "//tmp/t", 1)
     call(cluster, "copy", source_path="//tmp/t", destination_path="//tmp/copy")
@@ -69,7 +69,7 @@ def test_a_copy_does_not_keep_what_is_appended_to_the_original_later(tmp_path: P
     cluster.close()
 
 
-def test_appends_outside_of_transactions_do_not_copy_what_is_there(tmp_path: Path) -> None:
+def test_appends_do_not_copy_existing_rows(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     call(cluster, "create", type="table", path="//tmp/t")
     for number in range(20):

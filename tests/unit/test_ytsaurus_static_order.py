@@ -35,7 +35,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         (False, [[1, None]], Code.SORT_ORDER_VIOLATION),
     ],
 )
-def test_rows_of_a_sorted_table_come_in_its_order(
+def test_rows_of_a_sorted_table_must_be_in_order(
     cluster: Cluster, unique: bool, writes: list[list[Any]], code: int
 ) -> None:
     path = new_path()
@@ -68,7 +68,7 @@ def test_rows_of_a_sorted_table_come_in_its_order(
         ("date", [0, 1, 40_000]),
     ],
 )
-def test_every_type_of_keys_has_its_order(cluster: Cluster, kind: str, ascending: list[Any]) -> None:
+def test_every_key_type_has_an_order(cluster: Cluster, kind: str, ascending: list[Any]) -> None:
     path = new_path()
     write(cluster, f"<schema=<unique_keys=%true>[{{name=a;type={kind};sort_order=ascending}}]>{path}")
     write(cluster, path, *ascending)
@@ -101,7 +101,7 @@ def test_appends_to_sorted_tables_exclude_each_other(cluster: Cluster) -> None:
         assert numbers(cluster, path) == [1, 5, 6]
 
 
-def test_the_order_is_checked_against_what_was_committed_before_the_exclusive_lock(cluster: Cluster) -> None:
+def test_the_order_is_checked_against_committed_rows(cluster: Cluster) -> None:
     path = new_path()
     write(cluster, f"<schema=[{{name=a;type=int64;sort_order=ascending}}]>{path}", 1)
     tx = start(cluster)
@@ -114,7 +114,7 @@ def test_the_order_is_checked_against_what_was_committed_before_the_exclusive_lo
     assert numbers(cluster, path) == [1, 5]
 
 
-def test_rows_without_a_schema_are_sorted_as_they_were_last_written(cluster: Cluster) -> None:
+def test_rows_without_a_schema_keep_the_order_of_the_last_write(cluster: Cluster) -> None:
     path = new_path()
 
     def sorted_by(tx: str | None = None) -> Any:
@@ -161,7 +161,7 @@ def test_rows_without_a_schema_are_sorted_as_they_were_last_written(cluster: Clu
         "sorted_by=[1]",
     ],
 )
-def test_attributes_of_a_path_that_do_not_fit_are_refused(cluster: Cluster, attributes: str) -> None:
+def test_incompatible_path_attributes_are_refused(cluster: Cluster, attributes: str) -> None:
     path = new_path()
     write(cluster, f"<schema=[{{name=a;type=int64;sort_order=ascending}}]>{path}", 1)
     with pytest.raises(YtError):
@@ -169,7 +169,7 @@ def test_attributes_of_a_path_that_do_not_fit_are_refused(cluster: Cluster, attr
     assert numbers(cluster, path) == [1]
 
 
-def test_concatenated_tables_fit_the_schema_and_the_order(cluster: Cluster) -> None:
+def test_concatenated_tables_must_fit_the_schema_and_the_order(cluster: Cluster) -> None:
     paths = [new_path() for _ in range(3)]
     schema = "<unique_keys={}>[{{name=a;type=int64;sort_order=ascending}}]"
     for path, unique, rows in zip(paths, ("%true", "%true", "%false"), ([1, 2], [3], [3, 3]), strict=True):

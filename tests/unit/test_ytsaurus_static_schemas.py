@@ -46,7 +46,7 @@ def test_a_schema_is_altered_in_a_transaction(cluster: Cluster) -> None:
     abort(cluster, tx)
 
 
-def test_a_schema_promises_no_order_that_the_rows_need_not_have(cluster: Cluster) -> None:
+def test_a_new_schema_cannot_add_an_order(cluster: Cluster) -> None:
     path = new_path()
     write(cluster, path, 2, 1)
     columns = {name: {"name": name, "type": "int64", "sort_order": "ascending"} for name in "ab"}
@@ -66,7 +66,7 @@ def test_a_schema_promises_no_order_that_the_rows_need_not_have(cluster: Cluster
     assert value_of(cluster, f"{path}/@sorted_by") == ["b"]
 
 
-def test_what_cannot_be_undone_with_a_transaction_is_refused_in_one(cluster: Cluster) -> None:
+def test_changes_that_cannot_be_rolled_back_are_refused_in_transactions(cluster: Cluster) -> None:
     static, dynamic, queue = (new_path() for _ in range(3))
     config = {"schema": [{"name": "a", "type": "int64"}], "dynamic": True, "auto_trim_config": {"enable": True}}
     call(cluster, "create", type="table", path=queue, attributes=config)
@@ -97,7 +97,7 @@ def test_what_cannot_be_undone_with_a_transaction_is_refused_in_one(cluster: Clu
 
 @pytest.mark.parametrize("inside", [True, False], ids=["in a transaction", "outside"])
 @pytest.mark.parametrize("body", [[{"a": 3, "b": "x"}, {"a": "text"}], [{"a": 3}, {"c": 1}], [{"a": 3}, {"a": 2}]])
-def test_a_write_that_fails_in_its_middle_changes_nothing(cluster: Cluster, inside: bool, body: list[Any]) -> None:
+def test_a_failing_write_changes_nothing(cluster: Cluster, inside: bool, body: list[Any]) -> None:
     there, missing = new_path(), new_path()
     call(cluster, "create", type="table", path=there, attributes={"schema": SORTED})
     write(cluster, there, 1)
