@@ -13,7 +13,7 @@ from sqlglot import exp
 from headrace.endpoints.ytsaurus.select.functions import FUNCTIONS
 from headrace.endpoints.ytsaurus.select.grammar import FUNCTION_PREFIX, Item, Node, Query, Unsigned, is_own, wrong
 from headrace.endpoints.ytsaurus.select.types import Value, check_bytes, check_time, elements, kind, native, shown
-from headrace.endpoints.ytsaurus.select.values import Expressions
+from headrace.endpoints.ytsaurus.select.expressions import Expressions
 from headrace.rows.by_position import aggregated
 from headrace.rows.conditions import MAX_VALUES
 from headrace.tables.conditions import Predicate

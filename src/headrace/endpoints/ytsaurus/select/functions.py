@@ -20,7 +20,7 @@ from headrace.endpoints.ytsaurus.select.types import (
     shown,
     string_of,
 )
-from headrace.endpoints.ytsaurus.select.values import Expressions, Function
+from headrace.endpoints.ytsaurus.select.expressions import Expressions, Function
 
 
 def _cast(wanted: pa.DataType) -> Function:
