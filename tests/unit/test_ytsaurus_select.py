@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.endpoints.ytsaurus.select.execution import Limits, pushed_down, run
+from headrace.endpoints.ytsaurus.select.execution import Limits, run
 from headrace.endpoints.ytsaurus.select.grammar import parse_query
+from headrace.endpoints.ytsaurus.select.pushdown import pushed_down
 from headrace.endpoints.ytsaurus.tables.row_sources import FewRows
 from headrace.tables.conditions import Predicate
 from headrace.wire.ytsaurus.errors import Code, YtError
@@ -178,7 +179,7 @@ def test_names_of_nothing_are_errors(query: str) -> None:
 
 def test_a_tower_of_aliases_is_refused() -> None:
     tower = ", ".join(["a as a0", *(f"a{number} + a{number} as a{number + 1}" for number in range(100))])
-    with pytest.raises(YtError, match="too many aliases"):
+    with pytest.raises(YtError, match="too many nested aliases"):
         found(f"{tower} from [//t]", [(1, 2, 3)])
 
 

@@ -1,8 +1,8 @@
-"""Expressions of the query language over Arrow columns.
+"""The values of expressions over Arrow columns.
 
-Unlike in SQL, null is a value in comparisons: it equals itself and is less than everything else; with
-``canonical_null`` comparisons are SQL's. What AND, OR, IF, CASE and their like do not need of a row is not looked at,
-so it cannot be wrong.
+In comparisons null is a value, unlike in SQL: it equals itself and is less than everything else. With
+``canonical_null`` comparisons with null are null. An error such as a division by zero counts only in rows that need the
+result: AND, OR, IF, CASE and COALESCE exclude the others.
 """
 
 from __future__ import annotations
@@ -10,99 +10,81 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlglot import exp
 
-from headrace.endpoints.ytsaurus.select.grammar import FUNCTION_PREFIX, RANGE, Node, is_own, wrong
+from headrace.endpoints.ytsaurus.select.nodes import Node, wrong
 from headrace.endpoints.ytsaurus.select.numbers import negative, quotient, remainder, shifted
 from headrace.endpoints.ytsaurus.select.types import (
     NUMBERS,
     Array,
     Value,
-    alike,
     as_texts,
     check_size,
     check_time,
+    common_type,
     constant_text,
-    elements,
     is_string,
     kind,
-    literal,
-    shown,
     string_of,
     texts,
 )
 
-_COMPARISONS: dict[type[Node], str] = {
-    exp.EQ: "equal",
-    exp.NEQ: "not_equal",
-    exp.LT: "less",
-    exp.LTE: "less_equal",
-    exp.GT: "greater",
-    exp.GTE: "greater_equal",
+_COMPARISONS = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
 }
-_ARITHMETIC: dict[type[Node], str] = {exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply"}
-_DIVISIONS: dict[type[Node], Callable[[Array, Array, Array | None], Array]] = {exp.Div: quotient, exp.Mod: remainder}
-_BITS: dict[type[Node], str] = {
-    exp.BitwiseAnd: "bit_wise_and",
-    exp.BitwiseOr: "bit_wise_or",
-    exp.BitwiseXor: "bit_wise_xor",
-}
-_SHIFTS: dict[type[Node], str] = {exp.BitwiseLeftShift: "shift_left", exp.BitwiseRightShift: "shift_right"}
-_LEAST = -(1 << 63)
+_ARITHMETIC = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}
+_DIVISIONS = {"/": quotient, "%": remainder}
+_BITS = {"&": pc.bit_wise_and, "|": pc.bit_wise_or, "^": pc.bit_wise_xor}
+_SHIFTS = {"<<": pc.shift_left, ">>": pc.shift_right}
 _TRUE, _FALSE = pa.scalar(True), pa.scalar(False)
-# An alias may be made of others, each of them of others twice, and so on.
-_MOST_ALIASES = 1000
-
+# An alias can use others twice, each of which uses others twice, and so on.
+_MAX_ALIASES = 1000
 
 Function: TypeAlias = "Callable[[Expressions, Sequence[Node]], Value]"
 
 
+@dataclass(eq=False)
 class Expressions:
     """Evaluates expressions over some rows.
 
     Args:
-        columns: the columns by name, already in the language's types.
-        rows: how many rows there are.
-        literals: the values of the parameters in the tree.
-        functions: what can be called, by name.
-        aliases: what names of the query stand for; they hide columns of the table.
-        computed: the values of expressions that are known already, by their SQL: groups and aggregates. Where it is
-            given, columns are those of groups, which aliases do not hide.
+        columns: the columns by name, in the language's types.
+        rows: the number of rows.
+        functions: the functions by name.
+        aliases: alias → expression. An alias hides a column of the table with the same name.
+        computed: groups and aggregates: expression → value. If given, `columns` are those of groups, which aliases do
+            not hide.
         canonical_null: comparisons with null are null.
-        deadline: when it has taken too long, as of `time.monotonic`.
+        deadline: the time of `time.monotonic` at which evaluation fails.
     """
 
-    def __init__(
-        self,
-        columns: Mapping[str, pa.Array],
-        rows: int,
-        literals: Mapping[str, Any],
-        *,
-        functions: Mapping[str, Function],
-        aliases: Mapping[str, Node],
-        computed: Mapping[str, Value] | None = None,
-        canonical_null: bool = False,
-        deadline: float = float("inf"),
-    ) -> None:
-        self._columns = columns
-        self.rows = rows
-        self._literals = literals
-        self._functions = functions
-        self._aliases = aliases
-        self._computed = computed
-        self._canonical_null = canonical_null
-        self._deadline = deadline
-        self._resolving: frozenset[str] = frozenset()
-        self._resolved = 0
-        self._conditions: list[Callable[[], Array]] = []
+    columns: Mapping[str, pa.Array]
+    rows: int
+    functions: Mapping[str, Function]
+    aliases: Mapping[str, Node]
+    computed: Mapping[Node, Value] | None = None
+    canonical_null: bool = False
+    deadline: float = float("inf")
+    _resolving: frozenset[str] = frozenset()
+    _resolved: int = 0
+    _conditions: list[Array] = field(default_factory=list)
 
-    def column(self, node: Node, name: str = "") -> pa.Array:
-        """Return an expression's value for every row; ``name`` is its own alias, which it is not made of."""
-        with self._inside(name):
+    def column(self, node: Node, alias: str = "") -> pa.Array:
+        """Return the value of an expression for every row.
+
+        Args:
+            alias: the alias of the expression; within the expression this name is a column.
+        """
+        with self._inside(alias):
             data = self.value(node).data
         check_size(self.rows, data)
         if isinstance(data, pa.Scalar):
@@ -110,87 +92,52 @@ class Expressions:
         return data
 
     def mask(self, node: Node) -> pa.BooleanArray:
-        """Return where a condition holds; null does not hold."""
+        """Return the rows in which a condition is true; null counts as false."""
         found = self.column(node)
         if pa.types.is_null(found.type):
             found = found.cast(pa.bool_())
         if found.type != pa.bool_():
-            raise wrong(f"A condition is of type {kind(found.type)}, not boolean", source=shown(node))
+            raise wrong(f"A condition is of type {kind(found.type)}, not boolean", source=node.text)
         return found.fill_null(False)
 
     def value(self, node: Node) -> Value:
         """Return the value of an expression.
 
         Raises:
-            YtError: types that do not go together, an unknown column or function, a division by zero, the deadline.
+            YtError: a type mismatch, an unknown column or function, a division by zero, the deadline has passed.
         """
-        check_time(self._deadline)
-        if self._computed and (known := self._computed.get(node.sql())) is not None:
+        check_time(self.deadline)
+        if self.computed and (known := self.computed.get(node)) is not None:
             return known
+        evaluate = _EVALUATORS.get(node.kind)
+        if evaluate is None:
+            raise wrong("The query has an expression that is not supported here", source=node.text)
         try:
-            return self._evaluated(node)
+            return evaluate(self, node)
         except pa.ArrowInvalid as error:
-            raise wrong(f"Error while evaluating query: {error}", source=shown(node)) from None
+            raise wrong(f"Error while evaluating query: {error}", source=node.text) from None
         except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
-            raise wrong("Type mismatch in expression", source=shown(node)) from None
+            raise wrong("Type mismatch in expression", source=node.text) from None
 
-    def _evaluated(self, node: Node) -> Value:
-        if isinstance(node, exp.Paren):
-            return self.value(node.this)
-        if isinstance(node, exp.Alias):
-            with self._inside(node.alias):
-                return self.value(node.this)
-        if isinstance(node, exp.Placeholder):
-            return literal(self._literals[node.name])
-        if isinstance(node, exp.Column):
-            return self._named(node)
-        if type(node) in _COMPARISONS:
-            return Value(self._compared(type(node), node.this, node.expression))
-        if type(node) in _ARITHMETIC or type(node) in _DIVISIONS:
-            return self._arithmetic(node)
-        if type(node) in _BITS or type(node) in _SHIFTS:
-            return self._bits(node)
-        if isinstance(node, exp.Between):
-            return Value(self._between(node.this, node.args["low"], node.args["high"]))
-        if isinstance(node, exp.In):
-            return self._in(node)
-        if isinstance(node, exp.And | exp.Or):
-            return self._logical(node)
-        if isinstance(node, exp.Not):
-            return Value(pc.invert(self._boolean(node.this)))
-        if isinstance(node, exp.Neg):
-            return self._negative(node)
-        if isinstance(node, exp.BitwiseNot):
-            operand = self._whole(node.this)
-            return Value(pc.bit_wise_not(operand.data), operand.literal)
-        if isinstance(node, exp.Is):
-            return Value(pc.is_null(self.value(node.this).data))
-        if isinstance(node, exp.DPipe):
-            return self.joined([self.value(node.this).data, self.value(node.expression).data])
-        if isinstance(node, exp.Like | exp.ILike):
-            return self._like(node)
-        if isinstance(node, exp.Case):
-            return self._case(node)
-        if isinstance(node, exp.Anonymous):
-            name = str(node.this).removeprefix(FUNCTION_PREFIX).lower()
-            if name not in self._functions:
-                raise wrong(f"Undefined function {name!r}", valid=", ".join(sorted(self._functions)))
-            return self._functions[name](self, node.expressions)
-        raise wrong("The query has an expression that is not supported here", source=shown(node))
+    # -- names and calls --------------------------------------------------------------------------------
 
-    def _named(self, node: exp.Column) -> Value:
-        """Return the value of a column or of an alias, which inside of itself is no alias."""
-        name = node.name
-        hidden = name not in self._aliases or name in self._resolving or is_own(node)
-        if hidden or (self._computed is not None and name in self._columns):
-            if name not in self._columns:
-                raise wrong(f"Undefined reference {name!r}", valid=", ".join(self._columns))
-            return Value(self._columns[name])
+    def _named(self, node: Node) -> Value:
+        """Return the value of a column or alias. Within its own expression an alias is a column."""
+        name = node.value
+        hidden = name not in self.aliases or name in self._resolving or node.qualified
+        if hidden or (self.computed is not None and name in self.columns):
+            if name not in self.columns:
+                raise wrong(f"Undefined reference {name!r}", valid=", ".join(self.columns))
+            return Value(self.columns[name])
         self._resolved += 1
-        if self._resolved > _MOST_ALIASES:
-            raise wrong("The query has too many aliases inside each other")
+        if self._resolved > _MAX_ALIASES:
+            raise wrong("The query has too many nested aliases")
         with self._inside(name):
-            return self.value(self._aliases[name])
+            return self.value(self.aliases[name])
+
+    def _aliased(self, node: Node) -> Value:
+        with self._inside(node.value):
+            return self.value(node.children[0])
 
     @contextmanager
     def _inside(self, alias: str) -> Iterator[None]:
@@ -200,11 +147,22 @@ class Expressions:
         finally:
             self._resolving = before
 
-    # -- what is looked at ------------------------------------------------------------------------------
+    def _called(self, node: Node) -> Value:
+        function = self.functions.get(node.value)
+        if function is None:
+            raise wrong(f"Undefined function {node.value!r}", valid=", ".join(sorted(self.functions)))
+        return function(self, node.children)
+
+    def _tuple(self, node: Node) -> Value:
+        if len(node.children) != 1:
+            raise wrong("A tuple can only be compared", source=node.text)
+        return self.value(node.children[0])
+
+    # -- logic ------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _only(self, condition: Callable[[], Array]) -> Iterator[None]:
-        """Evaluate meanwhile only for rows in which something holds, which is never null."""
+    def _only(self, condition: Array) -> Iterator[None]:
+        """Count errors only in rows in which a condition, which is never null, is true."""
         self._conditions.append(condition)
         try:
             yield
@@ -212,218 +170,229 @@ class Expressions:
             self._conditions.pop()
 
     def needed(self) -> Array | None:
-        """Return for which rows expressions are evaluated; None for all."""
-        return functools.reduce(pc.and_, [each() for each in self._conditions]) if self._conditions else None
+        """Return for which rows results are needed; None for all."""
+        return functools.reduce(pc.and_, self._conditions) if self._conditions else None
 
-    def _logical(self, node: Node) -> Value:
-        is_and = isinstance(node, exp.And)
-        left = self._boolean(node.this)
-        with self._only(lambda: pc.coalesce(left, _TRUE) if is_and else pc.invert(pc.coalesce(left, _FALSE))):
-            right = self._boolean(node.expression)
-        return Value(pc.and_kleene(left, right) if is_and else pc.or_kleene(left, right))
-
-    def _chosen(self, condition: Array, one: Value, other: Value, node: Node) -> Value:
-        chosen, instead = alike(one, other, node)
-        check_size(self.rows, chosen, instead)
-        return Value(pc.if_else(condition, chosen, instead))
-
-    # -- comparing --------------------------------------------------------------------------------------
-
-    def _compared(self, operator: type[Node], left: Node, right: Node) -> Array:
-        lefts, rights = elements(left), elements(right)
-        if len(lefts) == len(rights) == 1:
-            return self._compared_one(operator, lefts[0], rights[0])
-        if len(lefts) != len(rights):
-            raise wrong("Tuples of different lengths cannot be compared", source=shown(left.parent or left))
-        return self._compared_tuples(operator, lefts, rights)
-
-    def _compared_tuples(self, operator: type[Node], lefts: Sequence[Node], rights: Sequence[Node]) -> Array:
-        if operator in (exp.EQ, exp.NEQ):
-            joined = pc.and_kleene if operator is exp.EQ else pc.or_kleene
-            result = self._compared_one(operator, lefts[0], rights[0])
-            for left, right in zip(lefts[1:], rights[1:], strict=True):
-                result = joined(result, self._compared_one(operator, left, right))
-            return result
-        if len(lefts) == 1:
-            return self._compared_one(operator, lefts[0], rights[0])
-        strict = exp.LT if operator in (exp.LT, exp.LTE) else exp.GT
-        before = self._compared_one(strict, lefts[0], rights[0])
-        same = self._compared_one(exp.EQ, lefts[0], rights[0])
-        return pc.or_kleene(before, pc.and_kleene(same, self._compared_tuples(operator, lefts[1:], rights[1:])))
-
-    def _compared_one(self, operator: type[Node], left_node: Node, right_node: Node) -> Array:
-        left, right = alike(self.value(left_node), self.value(right_node), left_node.parent or left_node)
-        if pa.types.is_null(left.type):
-            # Arrow compares nulls of a type only.
-            left, right = left.cast(pa.int64()), right.cast(pa.int64())
-        result = pc.call_function(_COMPARISONS[operator], [left, right])
-        return result if self._canonical_null else self._with_null(operator, left, right, result)
-
-    def _with_null(self, operator: type[Node], left: Array, right: Array, result: Array) -> Array:
-        no_left, no_right = pc.is_null(left), pc.is_null(right)
-        of_nulls: dict[type[Node], Callable[[], Array]] = {
-            exp.EQ: lambda: pc.and_(no_left, no_right),
-            exp.NEQ: lambda: pc.xor(no_left, no_right),
-            exp.LT: lambda: pc.and_not(no_left, no_right),
-            exp.LTE: lambda: no_left,
-            exp.GT: lambda: pc.and_not(no_right, no_left),
-            exp.GTE: lambda: no_right,
-        }
-        return pc.if_else(pc.or_(no_left, no_right), of_nulls[operator](), result)
-
-    def _between(self, node: Node, low: Node, high: Node) -> Array:
-        operand = elements(node)
-
-        def side(operator: type[Node], bound: Node) -> Array:
-            # A shorter tuple bounds only its own columns.
-            parts = elements(bound)
-            return self._compared_tuples(operator, operand[: len(parts)], parts[: len(operand)])
-
-        return pc.and_kleene(side(exp.GTE, low), side(exp.LTE, high))
-
-    def _in(self, node: Node) -> Value:
-        if node.args.get("query") is not None:
-            raise wrong("The query has a part that is not supported here: a query inside of IN")
-        if not node.expressions:
-            raise wrong("Error while parsing query: IN needs a value", source=shown(node))
-        operand = elements(node.this)
-        if len(operand) == 1 and all(isinstance(each, exp.Placeholder) for each in node.expressions):
-            first = self.value(operand[0])
-            values = [literal(self._literals[each.name]) for each in node.expressions]
-            if is_string(first.type) and any(pa.types.is_binary(value.type) for value in values):
-                first = Value(first.data.cast(pa.binary()))
-            if not first.literal:
-                found = [alike(first, value, node)[1].as_py() for value in values]
-                return Value(pc.is_in(first.data, pa.array(found, first.type)))
-        result: Array = pa.scalar(False)
-        for each in node.expressions:
-            if isinstance(each, exp.Anonymous) and each.this == RANGE:
-                if len(each.expressions) != 2:
-                    raise wrong("Error while parsing query: a range of BETWEEN needs two bounds")
-                found = self._between(node.this, *each.expressions)
-            else:
-                found = self._compared(exp.EQ, node.this, each)
-            result = pc.or_kleene(result, found)
+    def _and(self, node: Node) -> Value:
+        result = self._boolean(node.children[0])
+        for child in node.children[1:]:
+            with self._only(pc.coalesce(result, _TRUE)):
+                result = pc.and_kleene(result, self._boolean(child))
         return Value(result)
 
-    # -- computing --------------------------------------------------------------------------------------
+    def _or(self, node: Node) -> Value:
+        result = self._boolean(node.children[0])
+        for child in node.children[1:]:
+            with self._only(pc.invert(pc.coalesce(result, _FALSE))):
+                result = pc.or_kleene(result, self._boolean(child))
+        return Value(result)
 
-    def _arithmetic(self, node: Node) -> Value:
-        left, right = self.value(node.this), self.value(node.expression)
-        one, other = alike(left, right, node)
-        both = left.literal and right.literal
-        if pa.types.is_null(one.type):
-            return Value(one, both)
-        if one.type not in NUMBERS:
-            raise wrong(f"Arithmetic with a {kind(one.type)}", source=shown(node))
-        if type(node) in _ARITHMETIC:
-            return Value(pc.call_function(_ARITHMETIC[type(node)], [one, other]), both)
-        if isinstance(node, exp.Mod) and pa.types.is_floating(one.type):
-            raise wrong("The remainder of a division needs whole numbers", source=shown(node))
-        return Value(_DIVISIONS[type(node)](one, other, self.needed()), both)
-
-    def _negative(self, node: Node) -> Value:
-        operand = self.value(node.this)
-        data = operand.data
-        if operand.literal and pa.types.is_uint64(data.type):
-            # The least of all numbers: what stands behind its sign is no int64.
-            if data.as_py() != -_LEAST:
-                raise wrong("The literal is no int64", source=shown(node))
-            return Value(pa.scalar(_LEAST, pa.int64()), literal=True)
-        if pa.types.is_null(data.type):
-            return operand
-        if data.type not in NUMBERS:
-            raise wrong(f"Arithmetic with a {kind(data.type)}", source=shown(node))
-        return Value(negative(data), operand.literal)
-
-    def _bits(self, node: Node) -> Value:
-        left, right = self._whole(node.this), self._whole(node.expression)
-        one, other = alike(left, right, node)
-        both = left.literal and right.literal
-        if type(node) in _SHIFTS:
-            return Value(shifted(_SHIFTS[type(node)], one, other, self.needed()), both)
-        return Value(pc.call_function(_BITS[type(node)], [one, other]), both)
-
-    def _whole(self, node: Node) -> Value:
-        value = self.value(node)
-        if pa.types.is_null(value.type):
-            return Value(value.data.cast(pa.int64()), literal=True)
-        if not pa.types.is_integer(value.type):
-            raise wrong("Bits need whole numbers", source=shown(node))
-        return value
+    def _not(self, node: Node) -> Value:
+        return Value(pc.invert(self._boolean(node.children[0])))
 
     def _boolean(self, node: Node) -> Array:
         data = self.value(node).data
         if pa.types.is_null(data.type):
             return data.cast(pa.bool_())
         if data.type != pa.bool_():
-            raise wrong(f"Expected a boolean, got {kind(data.type)}", source=shown(node))
+            raise wrong(f"Expected a boolean, got {kind(data.type)}", source=node.text)
         return data
 
-    def _like(self, node: Node) -> Value:
-        pattern = constant_text(self.value(node.expression), node)
-        text = string_of(self.value(node.this), node.this)
-        # What stands for a character of a text stands for a byte if the pattern is no text.
-        text = as_texts(text) if isinstance(pattern, str) else text.cast(pa.binary())
-        return Value(pc.match_like(text, pattern, ignore_case=isinstance(node, exp.ILike)))
-
     def _case(self, node: Node) -> Value:
+        *pairs, default = node.children
         branches: list[tuple[Array, Value]] = []
-        default = node.args.get("default")
         with ExitStack() as before:
-            for branch in node.args["ifs"]:
-                if node.this is None:
-                    condition = self._boolean(branch.this)
-                else:
-                    condition = self._compared_one(exp.EQ, node.this, branch.this)
-                holds = pc.coalesce(condition, _FALSE)
-                with self._only(functools.partial(lambda where: where, holds)):
-                    branches.append((holds, self.value(branch.args["true"])))
-                before.enter_context(self._only(functools.partial(pc.invert, holds)))
-            result = literal(None) if default is None else self.value(default)
-        for holds, value in reversed(branches):
-            result = self._chosen(holds, value, result, node)
+            for condition, value in zip(pairs[::2], pairs[1::2], strict=True):
+                holds = pc.coalesce(self._boolean(condition), _FALSE)
+                with self._only(holds):
+                    branches.append((holds, self.value(value)))
+                before.enter_context(self._only(pc.invert(holds)))
+            result = self.value(default)
+        for holds, chosen in reversed(branches):
+            result = self._chosen(holds, chosen, result, node)
         return result
 
-    # -- what functions need ----------------------------------------------------------------------------
+    def _chosen(self, condition: Array, one: Value, other: Value, node: Node) -> Value:
+        chosen, instead = common_type(one, other, node)
+        check_size(self.rows, chosen, instead)
+        return Value(pc.if_else(condition, chosen, instead))
+
+    # -- comparisons ------------------------------------------------------------------------------------
+
+    def _comparison(self, node: Node) -> Value:
+        return Value(self._compared(node.kind, *node.children))
+
+    def _compared(self, operator: str, left: Node, right: Node) -> Array:
+        if len(left.elements) != len(right.elements):
+            raise wrong("Tuples of different lengths cannot be compared", source=f"{left.text}, {right.text}")
+        return self._compared_tuples(operator, left.elements, right.elements)
+
+    def _compared_tuples(self, operator: str, lefts: Sequence[Node], rights: Sequence[Node]) -> Array:
+        if operator in ("=", "!="):
+            joined = pc.and_kleene if operator == "=" else pc.or_kleene
+            pairs = zip(lefts, rights, strict=True)
+            return functools.reduce(joined, [self._compared_one(operator, *pair) for pair in pairs])
+        if len(lefts) == 1:
+            return self._compared_one(operator, lefts[0], rights[0])
+        before = self._compared_one(operator[0], lefts[0], rights[0])
+        same = self._compared_one("=", lefts[0], rights[0])
+        return pc.or_kleene(before, pc.and_kleene(same, self._compared_tuples(operator, lefts[1:], rights[1:])))
+
+    def _compared_one(self, operator: str, left_node: Node, right_node: Node) -> Array:
+        left, right = common_type(self.value(left_node), self.value(right_node), left_node)
+        if pa.types.is_null(left.type):
+            # Arrow compares only nulls that have a type.
+            left, right = left.cast(pa.int64()), right.cast(pa.int64())
+        result = _COMPARISONS[operator](left, right)
+        if self.canonical_null or not (_has_null(left) or _has_null(right)):
+            return result
+        # Validity compares as null does: it is false for null, which is less than everything else.
+        valid_left, valid_right = pc.is_valid(left), pc.is_valid(right)
+        of_nulls = _COMPARISONS[operator](valid_left, valid_right)
+        return pc.if_else(pc.and_(valid_left, valid_right), result, of_nulls)
+
+    def _between(self, node: Node) -> Value:
+        operand, low, high = (child.elements for child in node.children)
+
+        def side(operator: str, bound: Sequence[Node]) -> Array:
+            # A shorter tuple bounds only the first columns.
+            return self._compared_tuples(operator, operand[: len(bound)], bound[: len(operand)])
+
+        return Value(pc.and_kleene(side(">=", low), side("<=", high)))
+
+    def _in(self, node: Node) -> Value:
+        operand, *values = node.children
+        if len(operand.elements) == 1 and all(each.kind == "literal" for each in values):
+            first = self.value(operand)
+            if is_string(first.type) and any(pa.types.is_binary(each.value.type) for each in values):
+                first = Value(first.data.cast(pa.binary()))
+            if not first.literal:
+                found = [common_type(first, each.value, node)[1].as_py() for each in values]
+                return Value(pc.is_in(first.data, pa.array(found, first.type)))
+        return Value(functools.reduce(pc.or_kleene, [self._compared("=", operand, each) for each in values]))
+
+    def _is_null(self, node: Node) -> Value:
+        return Value(pc.is_null(self.value(node.children[0]).data))
+
+    def _like(self, node: Node) -> Value:
+        operand, pattern_node = node.children
+        pattern = constant_text(self.value(pattern_node), node)
+        text = string_of(self.value(operand), operand)
+        # An underscore matches a character, or a byte if the pattern is not UTF-8.
+        text = as_texts(text) if isinstance(pattern, str) else text.cast(pa.binary())
+        return Value(pc.match_like(text, pattern, ignore_case=node.kind == "ilike"))
+
+    # -- computations -----------------------------------------------------------------------------------
+
+    def _arithmetic(self, node: Node) -> Value:
+        left, right = (self.value(child) for child in node.children)
+        one, other = common_type(left, right, node)
+        literal = left.literal and right.literal
+        if pa.types.is_null(one.type):
+            return Value(one, literal)
+        if one.type not in NUMBERS:
+            raise wrong(f"Arithmetic with a {kind(one.type)}", source=node.text)
+        if node.kind in _ARITHMETIC:
+            return Value(_ARITHMETIC[node.kind](one, other), literal)
+        if node.kind == "%" and pa.types.is_floating(one.type):
+            raise wrong("The remainder of a division needs whole numbers", source=node.text)
+        return Value(_DIVISIONS[node.kind](one, other, self.needed()), literal)
+
+    def _negative(self, node: Node) -> Value:
+        operand = self.value(node.children[0])
+        if pa.types.is_null(operand.type):
+            return operand
+        if operand.type not in NUMBERS:
+            raise wrong(f"Arithmetic with a {kind(operand.type)}", source=node.text)
+        return Value(negative(operand.data), operand.literal)
+
+    def _bits(self, node: Node) -> Value:
+        left, right = (self._whole(child) for child in node.children)
+        one, other = common_type(left, right, node)
+        literal = left.literal and right.literal
+        if node.kind in _SHIFTS:
+            return Value(shifted(_SHIFTS[node.kind], one, other, self.needed()), literal)
+        return Value(_BITS[node.kind](one, other), literal)
+
+    def _inverted_bits(self, node: Node) -> Value:
+        operand = self._whole(node.children[0])
+        return Value(pc.bit_wise_not(operand.data), operand.literal)
+
+    def _whole(self, node: Node) -> Value:
+        value = self.value(node)
+        if pa.types.is_null(value.type):
+            return Value(value.data.cast(pa.int64()), literal=True)
+        if not pa.types.is_integer(value.type):
+            raise wrong("Bits need whole numbers", source=node.text)
+        return value
+
+    # -- for functions ----------------------------------------------------------------------------------
 
     def arguments(self, nodes: Sequence[Node], count: int) -> list[Value]:
         """Return the values of a function's arguments."""
-        if len(nodes) != count:
-            raise wrong(f"A function got {len(nodes)} arguments instead of {count}")
+        _check_count(nodes, count)
         return [self.value(node) for node in nodes]
 
     def choose(self, nodes: Sequence[Node]) -> Value:
-        """``if(condition, then, else)``."""
-        if len(nodes) != 3:
-            raise wrong(f"A function got {len(nodes)} arguments instead of 3")
+        """Return ``if(condition, then, else)``, which is null where the condition is."""
+        _check_count(nodes, 3)
         condition = self._boolean(nodes[0])
-        with self._only(lambda: pc.coalesce(condition, _FALSE)):
+        with self._only(pc.coalesce(condition, _FALSE)):
             then = self.value(nodes[1])
-        with self._only(lambda: pc.invert(pc.coalesce(condition, _TRUE))):
+        with self._only(pc.invert(pc.coalesce(condition, _TRUE))):
             other = self.value(nodes[2])
         return self._chosen(condition, then, other, nodes[0])
 
     def first_not_null(self, nodes: Sequence[Node]) -> Value:
-        """``if_null(value, otherwise)`` and ``coalesce(…)``."""
+        """Return ``if_null(value, otherwise)`` or ``coalesce(…)``."""
         if not nodes:
             raise wrong("A function got no arguments")
         values: list[Value] = []
         with ExitStack() as before:
             for node in nodes:
                 values.append(self.value(node))
-                before.enter_context(self._only(functools.partial(pc.is_null, values[-1].data)))
+                before.enter_context(self._only(pc.is_null(values[-1].data)))
         result = values.pop()
         for value in reversed(values):
             result = self._chosen(pc.is_valid(value.data), value, result, nodes[0])
         return result
 
-    def joined(self, parts: Sequence[Array]) -> Value:
-        """Return strings one after the other."""
-        parts = [part.cast(pa.string()) if pa.types.is_null(part.type) else part for part in parts]
-        for part in parts:
-            if not is_string(part.type):
-                raise wrong(f"Expected a string, got {kind(part.type)}")
+    def joined(self, nodes: Sequence[Node]) -> Value:
+        """Return the concatenation of strings."""
+        if not nodes:
+            raise wrong("A function got no arguments")
+        parts = texts([string_of(self.value(node), node) for node in nodes])
         check_size(self.rows, *parts)
-        same = texts(parts)
-        return Value(pc.binary_join_element_wise(*same, pa.scalar("").cast(same[0].type)))
+        return Value(pc.binary_join_element_wise(*parts, pa.scalar("").cast(parts[0].type)))
+
+
+def _check_count(nodes: Sequence[Node], count: int) -> None:
+    if len(nodes) != count:
+        raise wrong(f"A function got {len(nodes)} arguments instead of {count}")
+
+
+def _has_null(data: Array) -> bool:
+    return not data.is_valid if isinstance(data, pa.Scalar) else data.null_count > 0
+
+
+_EVALUATORS: dict[str, Callable[[Expressions, Node], Value]] = {
+    "literal": lambda _, node: node.value,
+    "name": Expressions._named,
+    "as": Expressions._aliased,
+    "call": Expressions._called,
+    "tuple": Expressions._tuple,
+    "and": Expressions._and,
+    "or": Expressions._or,
+    "not": Expressions._not,
+    "case": Expressions._case,
+    **dict.fromkeys(_COMPARISONS, Expressions._comparison),
+    "between": Expressions._between,
+    "in": Expressions._in,
+    "is null": Expressions._is_null,
+    **dict.fromkeys(("like", "ilike"), Expressions._like),
+    **dict.fromkeys((*_ARITHMETIC, *_DIVISIONS), Expressions._arithmetic),
+    "negative": Expressions._negative,
+    **dict.fromkeys((*_BITS, *_SHIFTS), Expressions._bits),
+    "~": Expressions._inverted_bits,
+    "||": lambda expressions, node: expressions.joined(node.children),
+}

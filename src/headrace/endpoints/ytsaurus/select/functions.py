@@ -8,7 +8,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.endpoints.ytsaurus.select.grammar import Node, wrong
+from headrace.endpoints.ytsaurus.select.expressions import Expressions, Function
+from headrace.endpoints.ytsaurus.select.nodes import Node, wrong
 from headrace.endpoints.ytsaurus.select.numbers import times, whole
 from headrace.endpoints.ytsaurus.select.types import (
     NUMBERS,
@@ -17,17 +18,15 @@ from headrace.endpoints.ytsaurus.select.types import (
     as_texts,
     constant_text,
     kind,
-    shown,
     string_of,
 )
-from headrace.endpoints.ytsaurus.select.expressions import Expressions, Function
 
 
 def _cast(wanted: pa.DataType) -> Function:
     def run(expressions: Expressions, nodes: Sequence[Node]) -> Value:
         (value,) = expressions.arguments(nodes, 1)
         if value.type not in NUMBERS and not pa.types.is_null(value.type):
-            raise wrong(f"A {kind(value.type)} is no number", source=shown(nodes[0]))
+            raise wrong(f"A {kind(value.type)} is no number", source=nodes[0].text)
         if pa.types.is_floating(value.type) and pa.types.is_integer(wanted):
             return Value(whole(value.data, wanted, expressions.needed()))
         # Whole numbers wrap around, as in C.
@@ -52,23 +51,29 @@ def _rounded(name: str) -> Function:
 
 
 def _doubles(expressions: Expressions, nodes: Sequence[Node], count: int) -> list[Array]:
-    """Return the values of arguments that are doubles, or literals that may be."""
+    """Return the values of arguments that are doubles or numeric literals."""
     found = []
     for value, node in zip(expressions.arguments(nodes, count), nodes, strict=True):
         if value.type != pa.float64() and not value.literal:
-            raise wrong(f"Expected a double, got {kind(value.type)}", source=shown(node))
+            raise wrong(f"Expected a double, got {kind(value.type)}", source=node.text)
         found.append(value.data.cast(pa.float64(), safe=False))
     return found
 
 
 def _by_pattern(name: str, around: str = "{}", *, replaced: int | None = None) -> Function:
-    """Return a function of a regular expression and a string, which may be followed by what takes the place of it."""
+    """Return a function of a regular expression and a string, and of a replacement if `replaced` is given.
+
+    Args:
+        name: the function of Arrow.
+        around: the format of the regular expression.
+        replaced: the number of replacements; -1 for all.
+    """
 
     def run(expressions: Expressions, nodes: Sequence[Node]) -> Value:
         pattern, text, *more = expressions.arguments(nodes, 2 if replaced is None else 3)
         regex = constant_text(pattern, nodes[0])
         if isinstance(regex, bytes):
-            raise wrong("A regular expression is a text", source=shown(nodes[0]))
+            raise wrong("A regular expression must be UTF-8", source=nodes[0].text)
         if replaced is None:
             return Value(getattr(pc, name)(as_texts(text.data), around.format(regex)))
         other = constant_text(more[0], nodes[2])
@@ -87,7 +92,7 @@ def _call(name: str, count: int, **options: Any) -> Function:
 
 
 def _of_letters(name: str) -> Function:
-    """Return a function of a string that has to be UTF-8 where the value is needed."""
+    """Return a function of a string that must be UTF-8 in the rows whose results are needed."""
 
     def run(expressions: Expressions, nodes: Sequence[Node]) -> Value:
         (value,) = expressions.arguments(nodes, 1)
@@ -114,17 +119,11 @@ def _length(expressions: Expressions, nodes: Sequence[Node]) -> Value:
     return Value(pc.binary_length(text.data).cast(pa.int64()))
 
 
-def _concat(expressions: Expressions, nodes: Sequence[Node]) -> Value:
-    if not nodes:
-        raise wrong("A function got no arguments")
-    return expressions.joined([value.data for value in expressions.arguments(nodes, len(nodes))])
-
-
 def _floor(unit: str) -> Function:
     def run(expressions: Expressions, nodes: Sequence[Node]) -> Value:
         (value,) = expressions.arguments(nodes, 1)
         if not pa.types.is_integer(value.type):
-            raise wrong(f"A {kind(value.type)} is no time", source=shown(nodes[0]))
+            raise wrong(f"A {kind(value.type)} is no time", source=nodes[0].text)
         found = times(value.data, expressions.needed())
         return Value(pc.floor_temporal(found, unit=unit).cast(pa.int64()))
 
@@ -152,11 +151,11 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "length": _length,
     "is_prefix": _starts_with,
     "is_substr": _contains,
-    "concat": _concat,
+    "concat": Expressions.joined,
     "regex_full_match": _by_pattern("match_substring_regex", r"\A(?:{})\z"),
     "regex_partial_match": _by_pattern("match_substring_regex"),
     "regex_replace_first": _by_pattern("replace_substring_regex", replaced=1),
     "regex_replace_all": _by_pattern("replace_substring_regex", replaced=-1),
     **{f"timestamp_floor_{unit}": _floor(unit) for unit in ("hour", "day", "week", "month", "quarter", "year")},
 }
-"""The functions of the language by name; what aggregates is known to `headrace.endpoints.ytsaurus.select.execution`."""
+"""The functions of the language by name, except the aggregate functions."""
