@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from headrace.endpoints.ytsaurus.select.expressions import Expressions
 from headrace.endpoints.ytsaurus.select.functions import FUNCTIONS
-from headrace.endpoints.ytsaurus.select.nodes import Item, Node, Query, wrong
+from headrace.endpoints.ytsaurus.select.nodes import Item, Node, Query, query_error
 from headrace.endpoints.ytsaurus.select.pushdown import pushed_down
 from headrace.endpoints.ytsaurus.select.types import NUMBERS, Value, check_bytes, check_time, kind, native
 from headrace.rows.by_position import aggregated
@@ -75,7 +75,7 @@ def run(query: Query, source: Source, limits: Limits) -> tuple[list[pa.RecordBat
     try:
         return _Run(query, source, limits).result()
     except RecursionError:
-        raise wrong("The query has too many nested expressions") from None
+        raise query_error("The query has too many nested expressions") from None
 
 
 class _Run:
@@ -96,9 +96,9 @@ class _Run:
             return self._selected(rows, self._grouped(rows))
         for part in self._query.nodes:
             if _aggregates(part):
-                raise wrong("Misuse of an aggregate function: there is no GROUP BY", source=part.text)
+                raise query_error("Misuse of an aggregate function: there is no GROUP BY", source=part.text)
         if self._query.having is not None:
-            raise wrong("HAVING needs GROUP BY")
+            raise query_error("HAVING needs GROUP BY")
         return self._selected(rows, self._expressions(rows))
 
     # -- rows -------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class _Run:
         return item.name if self._query.aliases.get(item.name) is item.node else ""
 
     def _excessive(self, what: str, limit: int) -> Exception:
-        return wrong(
+        return query_error(
             f"Query terminated prematurely due to excessive {what}; consider rewriting your query or changing"
             f" {what} limit",
             **{f"{what}_row_limit": limit},
@@ -181,7 +181,7 @@ class _Run:
         try:
             groups, results = aggregated(keys, list(calls.values()))
         except pa.ArrowNotImplementedError:
-            raise wrong("Rows cannot be grouped by this, or this cannot be aggregated") from None
+            raise query_error("A value of type any cannot be grouped by or aggregated") from None
         groups = [_one(column) for column in groups]
         computed: dict[Node, Value] = {}
         for item, group in zip(self._query.group, groups, strict=True):
@@ -211,9 +211,9 @@ class _Run:
         (value,) = before.arguments(node.children, 1)
         column = before.column(node.children[0])
         if function in ("sum", "mean") and value.type not in NUMBERS:
-            raise wrong(f"An aggregate function got a {kind(value.type)}", source=node.text)
+            raise query_error(f"An aggregate function got a {kind(value.type)}", source=node.text)
         # Arrow cannot aggregate nulls that have no type.
-        return function, column.cast(pa.string()) if pa.types.is_null(column.type) else column
+        return function, column.cast(pa.binary()) if pa.types.is_null(column.type) else column
 
     # -- the result -------------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class _Run:
     ) -> tuple[list[pa.RecordBatch], tuple[YtColumn, ...]]:
         query = self._query
         if query.items is None and query.group is not None:
-            raise wrong("Error while parsing query: * cannot be used with GROUP BY")
+            raise query_error("Error while parsing query: * cannot be used with GROUP BY")
         items = query.items or tuple(Item(Node("name", value=name, qualified=True), name) for name in self._names)
         plain = set(self._names) if query.group is None else set()
         arrays, columns, size = [], [], 0
@@ -254,7 +254,7 @@ class _Run:
         for node, descending in reversed(self._query.order):
             keys = expressions.column(node)
             if kind(keys.type) == "any":
-                raise wrong("Rows cannot be sorted by this", source=node.text)
+                raise query_error("Rows cannot be sorted by a value of type any", source=node.text)
             keys = keys if order is None else keys.take(order)
             step = pc.array_sort_indices(keys, order="descending" if descending else "ascending")
             if not descending:
@@ -273,7 +273,7 @@ def _output(array: pa.Array, item: Item) -> tuple[pa.Array, YtColumn]:
     """Return a computed column in the type of the result."""
     name = "string" if pa.types.is_null(array.type) else kind(array.type)
     if name == "any":
-        raise wrong("This cannot be computed with", source=item.node.text)
+        raise query_error("A value of type any can only be selected as a column", source=item.node.text)
     (column,) = columns_of([{"name": item.name, "type": name}])
     return array.cast(column.of_bytes.type), column.of_bytes
 

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.endpoints.ytsaurus.select.nodes import Node, wrong
+from headrace.endpoints.ytsaurus.select.nodes import Node, query_error
 from headrace.endpoints.ytsaurus.select.numbers import negative, quotient, remainder, shifted
 from headrace.endpoints.ytsaurus.select.types import (
     NUMBERS,
@@ -26,11 +26,10 @@ from headrace.endpoints.ytsaurus.select.types import (
     check_size,
     check_time,
     common_type,
-    constant_text,
-    is_string,
+    constant_string,
     kind,
     string_of,
-    texts,
+    text_or_bytes,
 )
 
 _COMPARISONS = {
@@ -97,7 +96,7 @@ class Expressions:
         if pa.types.is_null(found.type):
             found = found.cast(pa.bool_())
         if found.type != pa.bool_():
-            raise wrong(f"A condition is of type {kind(found.type)}, not boolean", source=node.text)
+            raise query_error(f"A condition is of type {kind(found.type)}, not boolean", source=node.text)
         return found.fill_null(False)
 
     def value(self, node: Node) -> Value:
@@ -111,13 +110,13 @@ class Expressions:
             return known
         evaluate = _EVALUATORS.get(node.kind)
         if evaluate is None:
-            raise wrong("The query has an expression that is not supported here", source=node.text)
+            raise query_error("The query has an expression that is not supported here", source=node.text)
         try:
             return evaluate(self, node)
         except pa.ArrowInvalid as error:
-            raise wrong(f"Error while evaluating query: {error}", source=node.text) from None
+            raise query_error(f"Error while evaluating query: {error}", source=node.text) from None
         except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
-            raise wrong("Type mismatch in expression", source=node.text) from None
+            raise query_error("Type mismatch in expression", source=node.text) from None
 
     # -- names and calls --------------------------------------------------------------------------------
 
@@ -127,11 +126,11 @@ class Expressions:
         hidden = name not in self.aliases or name in self._resolving or node.qualified
         if hidden or (self.computed is not None and name in self.columns):
             if name not in self.columns:
-                raise wrong(f"Undefined reference {name!r}", valid=", ".join(self.columns))
+                raise query_error(f"Undefined reference {name!r}", valid=", ".join(self.columns))
             return Value(self.columns[name])
         self._resolved += 1
         if self._resolved > _MAX_ALIASES:
-            raise wrong("The query has too many nested aliases")
+            raise query_error("The query has too many nested aliases")
         with self._inside(name):
             return self.value(self.aliases[name])
 
@@ -150,12 +149,12 @@ class Expressions:
     def _called(self, node: Node) -> Value:
         function = self.functions.get(node.value)
         if function is None:
-            raise wrong(f"Undefined function {node.value!r}", valid=", ".join(sorted(self.functions)))
+            raise query_error(f"Undefined function {node.value!r}", valid=", ".join(sorted(self.functions)))
         return function(self, node.children)
 
     def _tuple(self, node: Node) -> Value:
         if len(node.children) != 1:
-            raise wrong("A tuple can only be compared", source=node.text)
+            raise query_error("A tuple can only be compared", source=node.text)
         return self.value(node.children[0])
 
     # -- logic ------------------------------------------------------------------------------------------
@@ -195,7 +194,7 @@ class Expressions:
         if pa.types.is_null(data.type):
             return data.cast(pa.bool_())
         if data.type != pa.bool_():
-            raise wrong(f"Expected a boolean, got {kind(data.type)}", source=node.text)
+            raise query_error(f"Expected a boolean, got {kind(data.type)}", source=node.text)
         return data
 
     def _case(self, node: Node) -> Value:
@@ -224,7 +223,7 @@ class Expressions:
 
     def _compared(self, operator: str, left: Node, right: Node) -> Array:
         if len(left.elements) != len(right.elements):
-            raise wrong("Tuples of different lengths cannot be compared", source=f"{left.text}, {right.text}")
+            raise query_error("Tuples of different lengths cannot be compared", source=f"{left.text}, {right.text}")
         return self._compared_tuples(operator, left.elements, right.elements)
 
     def _compared_tuples(self, operator: str, lefts: Sequence[Node], rights: Sequence[Node]) -> Array:
@@ -264,8 +263,6 @@ class Expressions:
         operand, *values = node.children
         if len(operand.elements) == 1 and all(each.kind == "literal" for each in values):
             first = self.value(operand)
-            if is_string(first.type) and any(pa.types.is_binary(each.value.type) for each in values):
-                first = Value(first.data.cast(pa.binary()))
             if not first.literal:
                 found = [common_type(first, each.value, node)[1].as_py() for each in values]
                 return Value(pc.is_in(first.data, pa.array(found, first.type)))
@@ -276,10 +273,10 @@ class Expressions:
 
     def _like(self, node: Node) -> Value:
         operand, pattern_node = node.children
-        pattern = constant_text(self.value(pattern_node), node)
+        pattern = text_or_bytes(constant_string(self.value(pattern_node), node))
         text = string_of(self.value(operand), operand)
         # An underscore matches a character, or a byte if the pattern is not UTF-8.
-        text = as_texts(text) if isinstance(pattern, str) else text.cast(pa.binary())
+        text = as_texts(text) if isinstance(pattern, str) else text
         return Value(pc.match_like(text, pattern, ignore_case=node.kind == "ilike"))
 
     # -- computations -----------------------------------------------------------------------------------
@@ -291,11 +288,11 @@ class Expressions:
         if pa.types.is_null(one.type):
             return Value(one, literal)
         if one.type not in NUMBERS:
-            raise wrong(f"Arithmetic with a {kind(one.type)}", source=node.text)
+            raise query_error(f"Arithmetic with a {kind(one.type)}", source=node.text)
         if node.kind in _ARITHMETIC:
             return Value(_ARITHMETIC[node.kind](one, other), literal)
         if node.kind == "%" and pa.types.is_floating(one.type):
-            raise wrong("The remainder of a division needs whole numbers", source=node.text)
+            raise query_error("The remainder of a division needs whole numbers", source=node.text)
         return Value(_DIVISIONS[node.kind](one, other, self.needed()), literal)
 
     def _negative(self, node: Node) -> Value:
@@ -303,7 +300,7 @@ class Expressions:
         if pa.types.is_null(operand.type):
             return operand
         if operand.type not in NUMBERS:
-            raise wrong(f"Arithmetic with a {kind(operand.type)}", source=node.text)
+            raise query_error(f"Arithmetic with a {kind(operand.type)}", source=node.text)
         return Value(negative(operand.data), operand.literal)
 
     def _bits(self, node: Node) -> Value:
@@ -323,7 +320,7 @@ class Expressions:
         if pa.types.is_null(value.type):
             return Value(value.data.cast(pa.int64()), literal=True)
         if not pa.types.is_integer(value.type):
-            raise wrong("Bits need whole numbers", source=node.text)
+            raise query_error("A bitwise operation needs whole numbers", source=node.text)
         return value
 
     # -- for functions ----------------------------------------------------------------------------------
@@ -346,7 +343,7 @@ class Expressions:
     def first_not_null(self, nodes: Sequence[Node]) -> Value:
         """Return ``if_null(value, otherwise)`` or ``coalesce(…)``."""
         if not nodes:
-            raise wrong("A function got no arguments")
+            raise query_error("A function got no arguments")
         values: list[Value] = []
         with ExitStack() as before:
             for node in nodes:
@@ -360,15 +357,15 @@ class Expressions:
     def joined(self, nodes: Sequence[Node]) -> Value:
         """Return the concatenation of strings."""
         if not nodes:
-            raise wrong("A function got no arguments")
-        parts = texts([string_of(self.value(node), node) for node in nodes])
+            raise query_error("A function got no arguments")
+        parts = [string_of(self.value(node), node) for node in nodes]
         check_size(self.rows, *parts)
-        return Value(pc.binary_join_element_wise(*parts, pa.scalar("").cast(parts[0].type)))
+        return Value(pc.binary_join_element_wise(*parts, b""))
 
 
 def _check_count(nodes: Sequence[Node], count: int) -> None:
     if len(nodes) != count:
-        raise wrong(f"A function got {len(nodes)} arguments instead of {count}")
+        raise query_error(f"A function got {len(nodes)} arguments instead of {count}")
 
 
 def _has_null(data: Array) -> bool:

@@ -9,16 +9,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.endpoints.ytsaurus.select.expressions import Expressions, Function
-from headrace.endpoints.ytsaurus.select.nodes import Node, wrong
+from headrace.endpoints.ytsaurus.select.nodes import Node, query_error
 from headrace.endpoints.ytsaurus.select.numbers import times, whole
 from headrace.endpoints.ytsaurus.select.types import (
     NUMBERS,
     Array,
     Value,
     as_texts,
-    constant_text,
+    constant_string,
     kind,
     string_of,
+    text_or_bytes,
 )
 
 
@@ -26,7 +27,7 @@ def _cast(wanted: pa.DataType) -> Function:
     def run(expressions: Expressions, nodes: Sequence[Node]) -> Value:
         (value,) = expressions.arguments(nodes, 1)
         if value.type not in NUMBERS and not pa.types.is_null(value.type):
-            raise wrong(f"A {kind(value.type)} is no number", source=nodes[0].text)
+            raise query_error(f"Expected a number, got {kind(value.type)}", source=nodes[0].text)
         if pa.types.is_floating(value.type) and pa.types.is_integer(wanted):
             return Value(whole(value.data, wanted, expressions.needed()))
         # Whole numbers wrap around, as in C.
@@ -55,7 +56,7 @@ def _doubles(expressions: Expressions, nodes: Sequence[Node], count: int) -> lis
     found = []
     for value, node in zip(expressions.arguments(nodes, count), nodes, strict=True):
         if value.type != pa.float64() and not value.literal:
-            raise wrong(f"Expected a double, got {kind(value.type)}", source=node.text)
+            raise query_error(f"Expected a double, got {kind(value.type)}", source=node.text)
         found.append(value.data.cast(pa.float64(), safe=False))
     return found
 
@@ -71,14 +72,14 @@ def _by_pattern(name: str, around: str = "{}", *, replaced: int | None = None) -
 
     def run(expressions: Expressions, nodes: Sequence[Node]) -> Value:
         pattern, text, *more = expressions.arguments(nodes, 2 if replaced is None else 3)
-        regex = constant_text(pattern, nodes[0])
+        regex = text_or_bytes(constant_string(pattern, nodes[0]))
         if isinstance(regex, bytes):
-            raise wrong("A regular expression must be UTF-8", source=nodes[0].text)
+            raise query_error("A regular expression must be UTF-8", source=nodes[0].text)
         if replaced is None:
             return Value(getattr(pc, name)(as_texts(text.data), around.format(regex)))
-        other = constant_text(more[0], nodes[2])
+        other = constant_string(more[0], nodes[2])
         found = getattr(pc, name)(as_texts(text.data), regex, other, max_replacements=replaced)
-        return Value(found.cast(text.type))
+        return Value(found.cast(pa.binary()))
 
     return run
 
@@ -99,19 +100,19 @@ def _of_letters(name: str) -> Function:
         text, needed = string_of(value, nodes[0]), expressions.needed()
         if needed is not None:
             text = pc.if_else(needed, text, pa.scalar(None, text.type))
-        return Value(getattr(pc, name)(text.cast(pa.string())))
+        return Value(getattr(pc, name)(text.cast(pa.string())).cast(pa.binary()))
 
     return run
 
 
 def _starts_with(expressions: Expressions, nodes: Sequence[Node]) -> Value:
     prefix, text = expressions.arguments(nodes, 2)
-    return Value(pc.starts_with(text.data, constant_text(prefix, nodes[0])))
+    return Value(pc.starts_with(text.data, constant_string(prefix, nodes[0])))
 
 
 def _contains(expressions: Expressions, nodes: Sequence[Node]) -> Value:
     part, text = expressions.arguments(nodes, 2)
-    return Value(pc.match_substring(text.data, constant_text(part, nodes[0])))
+    return Value(pc.match_substring(text.data, constant_string(part, nodes[0])))
 
 
 def _length(expressions: Expressions, nodes: Sequence[Node]) -> Value:
@@ -123,7 +124,7 @@ def _floor(unit: str) -> Function:
     def run(expressions: Expressions, nodes: Sequence[Node]) -> Value:
         (value,) = expressions.arguments(nodes, 1)
         if not pa.types.is_integer(value.type):
-            raise wrong(f"A {kind(value.type)} is no time", source=nodes[0].text)
+            raise query_error(f"Expected a time in whole seconds, got {kind(value.type)}", source=nodes[0].text)
         found = times(value.data, expressions.needed())
         return Value(pc.floor_temporal(found, unit=unit).cast(pa.int64()))
 

@@ -13,29 +13,29 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from headrace.endpoints.ytsaurus.select.lexer import tokens
-from headrace.endpoints.ytsaurus.select.nodes import Item, Node, Query, wrong
+from headrace.endpoints.ytsaurus.select.nodes import Item, Node, Query, query_error
 from headrace.endpoints.ytsaurus.select.types import Value, literal
 
 MAX_QUERY_LENGTH = 1 << 20
 # Arrow counts rows in 64 bits, and no table has more than this.
 _MAX_ROWS = 1 << 62
+# One line for each level, of which NOT in front of an expression (3) and signs (13) have no operators.
 _LEVELS = [
     "or",
-    " and",
-    " ",
-    " = != <>",
-    " < <= > >=",
-    " in between like ilike is not",
-    " |",
-    " ^",
-    " &",
-    " << >>",
-    " + - ||",
-    " * / %",
-    " ",
+    "and",
+    "",
+    "= != <>",
+    "< <= > >=",
+    "in between like ilike is not",
+    "|",
+    "^",
+    "&",
+    "<< >>",
+    "+ - ||",
+    "* / %",
+    "",
 ]
 _BINDING = {sign: level for level, signs in enumerate(_LEVELS, 1) for sign in signs.split()}
-# NOT in front of an expression, and signs, have levels of their own.
 _NOT, _MEMBERSHIP, _SIGN = 3, 6, len(_LEVELS)
 _NULL = Node("literal", value=literal(None))
 _Part = TypeVar("_Part")
@@ -52,15 +52,15 @@ def parse_query(text: str, placeholders: Mapping[str, Any] | None = None) -> Que
         YtError: a syntax error, or a part of the language that this endpoint does not support.
     """
     if len(text) > MAX_QUERY_LENGTH:
-        raise wrong(f"The query is too long: {len(text)} characters, at most {MAX_QUERY_LENGTH}")
+        raise query_error(f"The query is too long: {len(text)} characters, at most {MAX_QUERY_LENGTH}")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise wrong(f"Error while parsing query: half of a surrogate pair at position {error.start}") from None
+        raise query_error(f"Error while parsing query: half of a surrogate pair at position {error.start}") from None
     try:
         return _Parser(text, placeholders or {}).query()
     except RecursionError:
-        raise wrong("Error while parsing query: too many nested expressions", query=text[:1000]) from None
+        raise query_error("Error while parsing query: too many nested expressions", query=text[:1000]) from None
 
 
 class _Parser:
@@ -71,7 +71,7 @@ class _Parser:
         self._tokens = list(tokens(text, placeholders))
         self._place = 0
         self._aliases: dict[str, Node] = {}
-        self._tables: set[str] = set()
+        self._tables: dict[str, str] = {}
 
     # -- tokens -----------------------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ class _Parser:
         _, _, begin, end = self._tokens[self._place]
         found = repr(self._text[begin:end][:100]) if end > begin else "end of the query"
         message = f"Error while parsing query: unexpected {found} at position {begin}{expected}"
-        return wrong(message, query=self._text[:1000])
+        return query_error(message, query=self._text[:1000])
 
     def _node(self, begin: int, kind: str, *children: Node, value: Any = None, qualified: bool = False) -> Node:
         """Return a node of the text between a token and the next one to be read."""
@@ -121,20 +121,21 @@ class _Parser:
         items = None if self._take("*") else tuple(self._list(self._item))
         names = Counter(item.name for item in items or ())
         if repeated := [name for name, count in names.items() if count > 1]:
-            raise wrong(f"Alias {min(repeated)!r} has been already used")
+            raise query_error(f"Alias {min(repeated)!r} has been already used")
         self._expect("from")
         path = self._name()
         self._take("as")
         table = self._name() if self._tokens[self._place].kind == "name" else None
         clauses = self._clauses()
-        if unknown := self._tables - {table}:
-            raise wrong(f"Undefined reference to the table {min(unknown)[:200]!r}", valid=table)
+        for unknown, reference in self._tables.items():
+            if unknown != table:
+                raise query_error(f"Undefined reference {reference[:200]!r}")
         if "limit" not in clauses:
             for clause, words in (("order", "ORDER BY"), ("offset", "OFFSET")):
                 if clause in clauses:
-                    raise wrong(f"{words} used without LIMIT")
+                    raise query_error(f"{words} used without LIMIT")
         elif "having" in clauses and "order" not in clauses:
-            raise wrong("HAVING with LIMIT is not allowed")
+            raise query_error("HAVING with LIMIT is not allowed")
         return Query(path, items, aliases=self._aliases, **clauses)
 
     def _clauses(self) -> dict[str, Any]:
@@ -152,7 +153,7 @@ class _Parser:
         self._expect("by")
         items = tuple(self._list(self._item))
         if self._at("with"):
-            raise wrong("GROUP BY with TOTALS is not supported here")
+            raise query_error("GROUP BY with TOTALS is not supported here")
         return items
 
     def _order(self) -> tuple[tuple[Node, bool], ...]:
@@ -167,15 +168,17 @@ class _Parser:
         node = self._expression()
         value = node.value.data.as_py() if node.kind == "literal" else None
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise wrong("LIMIT and OFFSET need a whole number that is not negative")
+            raise query_error("LIMIT and OFFSET need a whole number that is not negative")
         return min(value, _MAX_ROWS)
 
     def _unsupported(self) -> Any:
-        raise wrong(f"The query has a part that is not supported here: {self._tokens[self._place - 1].value.upper()}")
+        raise query_error(
+            f"The query has a part that is not supported here: {self._tokens[self._place - 1].value.upper()}"
+        )
 
     def _item(self) -> Item:
         if self._at("*"):
-            raise wrong("Error while parsing query: * cannot be selected together with other expressions")
+            raise query_error("Error while parsing query: * cannot be selected together with other expressions")
         begin = self._place
         node = self._aliased()
         if node.kind == "as":
@@ -239,13 +242,13 @@ class _Parser:
         """Return the values of IN: a list in parentheses, or the placeholder of a list."""
         if self._take("("):
             if self._at("select"):
-                raise wrong("The query has a part that is not supported here: a query inside of IN")
+                raise query_error("The query has a part that is not supported here: a query in IN")
             values = () if self._at(")") else tuple(self._list(self._expression))
             self._expect(")")
         else:
             values = self._operand().elements
         if not values:
-            raise wrong("Error while parsing query: IN needs a value")
+            raise query_error("Error while parsing query: IN needs a value")
         return values
 
     def _between(self, begin: int, operand: Node) -> Node:
@@ -259,7 +262,7 @@ class _Parser:
     def _range(self, begin: int, operand: Node) -> Node:
         low = self._expression(_MEMBERSHIP)
         if not self._take("and"):
-            raise wrong("Error while parsing query: a range of BETWEEN needs two bounds")
+            raise query_error("Error while parsing query: a range of BETWEEN needs two bounds")
         return self._node(begin, "between", operand, low, self._expression(_MEMBERSHIP))
 
     def _at_ranges(self) -> bool:
@@ -312,7 +315,7 @@ class _Parser:
         while self._take("."):
             names.append(self._name())
         if len(names) > 1:
-            self._tables.add(".".join(names[:-1]))
+            self._tables[".".join(names[:-1])] = ".".join(names)
         return self._node(begin, "name", value=names[-1], qualified=len(names) > 1)
 
     def _negative(self, begin: int, operand: Node) -> Node:
@@ -321,7 +324,7 @@ class _Parser:
         if value is None or value < 0:
             return self._node(begin, "negative", operand)
         if value > 1 << 63:
-            raise wrong("The literal is no int64", source=self._node(begin, "negative", operand).text)
+            raise query_error("The literal does not fit int64", source=self._node(begin, "negative", operand).text)
         return self._node(begin, "literal", value=Value(pa.scalar(-value, pa.int64()), literal=True))
 
     def _case(self, begin: int) -> Node:

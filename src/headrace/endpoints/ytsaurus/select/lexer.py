@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from headrace.endpoints.ytsaurus.select.nodes import Node, wrong
+from headrace.endpoints.ytsaurus.select.nodes import Node, query_error
 from headrace.endpoints.ytsaurus.select.types import Unsigned, literal
 
 _MAX_DEPTH = 100
@@ -69,11 +69,11 @@ def tokens(text: str, placeholders: Mapping[str, Any]) -> Iterator[Token]:
     while position < len(text):
         found = _TOKEN.match(text, position)
         if found is None:
-            raise wrong(f"Error while parsing query: unexpected {text[position]!r} at position {position}")
+            raise query_error(f"Error while parsing query: unexpected {text[position]!r} at position {position}")
         kind, value, end = str(found.lastgroup), found.group(), found.end()
         depth += {"(": 1, ")": -1}.get(value, 0)
         if depth > _MAX_DEPTH:
-            raise wrong(f"Error while parsing query: more than {_MAX_DEPTH} nested parentheses")
+            raise query_error(f"Error while parsing query: more than {_MAX_DEPTH} nested parentheses")
         if kind == "sign" or (kind == "word" and value.lower() in _KEYWORDS):
             yield Token("sign", value.lower(), position, end)
         elif kind == "name" or (kind == "word" and value.lower() not in _CONSTANTS):
@@ -88,7 +88,7 @@ def tokens(text: str, placeholders: Mapping[str, Any]) -> Iterator[Token]:
 def _constant(kind: str, value: str, placeholders: Mapping[str, Any]) -> Any:
     match kind:
         case "text":
-            return _decoded(value[1:-1])
+            return _unescaped(value[1:-1])
         case "unsigned":
             return Unsigned(_whole_number(value[:-1]))
         case "number":
@@ -96,7 +96,7 @@ def _constant(kind: str, value: str, placeholders: Mapping[str, Any]) -> Any:
         case "placeholder":
             name = value[1:-1].strip()
             if name not in placeholders:
-                raise wrong(f"Placeholder {name!r} has no value", valid=sorted(placeholders))
+                raise query_error(f"Placeholder {name!r} has no value", valid=sorted(placeholders))
             return placeholders[name]
     return _CONSTANTS[value.lower()]
 
@@ -111,7 +111,7 @@ def _whole_number(digits: str) -> int:
     number = _MAX_UNSIGNED + 1 if len(digits) > _MAX_DIGITS else int(digits)
     if number > _MAX_UNSIGNED:
         shown = digits if len(digits) <= _MAX_DIGITS else digits[:_MAX_DIGITS] + "…"
-        raise wrong(f"Error while parsing query: {shown} is larger than any uint64")
+        raise query_error(f"Error while parsing query: {shown} is larger than any uint64")
     return number
 
 
@@ -119,22 +119,18 @@ def _name(value: str) -> str:
     """Return a name without its brackets or backticks; only backticks have escapes."""
     if value[0] != "`":
         return value[1:-1] if value[0] == "[" else value
-    name = _decoded(value[1:-1])
-    if isinstance(name, bytes):
-        raise wrong("Error while parsing query: a name is not UTF-8")
-    return name
+    try:
+        return _unescaped(value[1:-1]).decode()
+    except UnicodeDecodeError:
+        raise query_error("Error while parsing query: a name is not UTF-8") from None
 
 
-def _decoded(text: str) -> str | bytes:
-    """Return a text with its escapes replaced; bytes if the result is not UTF-8."""
+def _unescaped(text: str) -> bytes:
+    """Return a text with its escapes replaced; some are for single bytes."""
 
     def character(found: re.Match[bytes]) -> bytes:
         if found[3] is not None:
             return _ESCAPED.get(found[3], found[3])
         return bytes([int(found[1], 16) if found[1] else int(found[2], 8) & 0xFF])
 
-    data = _ESCAPE.sub(character, text.encode())
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data
+    return _ESCAPE.sub(character, text.encode())

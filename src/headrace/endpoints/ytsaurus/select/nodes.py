@@ -95,6 +95,6 @@ class Query:
         return node.kind == "name" and not self.is_alias(node)
 
 
-def wrong(message: str, **attributes: Any) -> YtError:
+def query_error(message: str, **attributes: Any) -> YtError:
     """Return the error for a query that cannot be run."""
     return YtError(Code.GENERIC, message, attributes=attributes)

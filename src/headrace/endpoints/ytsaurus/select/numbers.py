@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.endpoints.ytsaurus.select.nodes import wrong
+from headrace.endpoints.ytsaurus.select.nodes import query_error
 from headrace.endpoints.ytsaurus.select.types import Array
 
 _BITS = 64
@@ -61,7 +61,7 @@ def times(seconds: Array, needed: Array | None) -> Array:
     seconds = seconds.cast(pa.int64(), safe=False)
     most = pa.scalar(_MAX_SECONDS, pa.int64())
     inside = pc.and_(pc.less(seconds, most), pc.greater(seconds, pa.scalar(-_MAX_SECONDS, pa.int64())))
-    _refuse(pc.invert(inside), seconds, needed, "A number is no time in seconds since 1970")
+    _refuse(pc.invert(inside), seconds, needed, "A number of seconds since 1970 is outside the range of times")
     return pc.if_else(inside, seconds, pa.scalar(None, pa.int64())).cast(pa.timestamp("s"))
 
 
@@ -82,4 +82,4 @@ def _refuse(condition: Array, number: Array, needed: Array | None, problem: str)
     found = pc.and_(condition, pc.is_valid(number))
     found = found if needed is None else pc.and_(found, needed)
     if found.as_py() if isinstance(found, pa.Scalar) else pc.any(found).as_py():
-        raise wrong(f"Error while evaluating query: {problem}")
+        raise query_error(f"Error while evaluating query: {problem}")

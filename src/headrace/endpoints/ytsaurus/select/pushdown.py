@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.endpoints.ytsaurus.select.nodes import Node, Query
-from headrace.endpoints.ytsaurus.select.types import is_string
+from headrace.endpoints.ytsaurus.select.types import text_or_bytes
 from headrace.rows.conditions import MAX_VALUES
 from headrace.tables.conditions import Predicate
 
@@ -59,5 +59,7 @@ def _constant(node: Node) -> Any:
     """Return the value of a literal that is a string or a whole number; None for any other expression."""
     if node.kind != "literal":
         return None
-    wanted = is_string(node.value.type) or pa.types.is_integer(node.value.type)
-    return node.value.data.as_py() if wanted else None
+    value = node.value.data.as_py()
+    if isinstance(value, bytes):
+        return text_or_bytes(value)
+    return value if pa.types.is_integer(node.value.type) else None

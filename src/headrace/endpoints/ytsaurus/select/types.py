@@ -1,19 +1,18 @@
 """The types of the query language, its literals, and the common type of two operands.
 
-The types are int64, uint64, double, boolean and string. Values of any other type can only be selected. There are no
-implicit conversions, except that a literal takes the type of the other operand if its value fits.
+The types are int64, uint64, double, boolean and string. A string is bytes. Values of other types can only be selected.
+There are no implicit conversions, except that a literal takes the type of the other operand if its value fits.
 """
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from headrace.endpoints.ytsaurus.select.nodes import Node, wrong
+from headrace.endpoints.ytsaurus.select.nodes import Node, query_error
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 Array: TypeAlias = "pa.Array | pa.Scalar"
@@ -21,7 +20,10 @@ Array: TypeAlias = "pa.Array | pa.Scalar"
 NUMBERS = (pa.int64(), pa.uint64(), pa.float64())
 MAX_BYTES = 256 << 20
 """The memory of a query: for the rows that WHERE leaves, and as much again for computed values."""
-_NAMES = {pa.int64(): "int64", pa.uint64(): "uint64", pa.float64(): "double", pa.bool_(): "boolean"}
+_NAMES = {
+    **{pa.int64(): "int64", pa.uint64(): "uint64", pa.float64(): "double"},
+    **{pa.bool_(): "boolean", pa.binary(): "string"},
+}
 
 
 class Unsigned(int):
@@ -45,9 +47,10 @@ def literal(value: Any) -> Value:
     Raises:
         YtError: a whole number above uint64 or below int64, a value of another type.
     """
-    if isinstance(value, bytes) or hasattr(value, "_bytes"):
-        # A string that is not UTF-8; the YSON parser has a class for such strings.
-        return Value(pa.scalar(bytes(getattr(value, "_bytes", value)), pa.binary()))
+    if isinstance(value, str | bytes) or hasattr(value, "_bytes"):
+        # The YSON parser has a class for strings that are not UTF-8.
+        data = value.encode() if isinstance(value, str) else bytes(getattr(value, "_bytes", value))
+        return Value(pa.scalar(data, pa.binary()))
     if isinstance(value, Unsigned):
         return Value(pa.scalar(int(value), pa.uint64()))
     if type(value).__name__ == "YsonBoolean":
@@ -57,15 +60,13 @@ def literal(value: Any) -> Value:
     if isinstance(value, int):
         number = int(value)
         if not -(1 << 63) <= number < 1 << 64:
-            raise wrong(f"The number {number} is neither an int64 nor a uint64")
+            raise query_error(f"The number {number} is neither an int64 nor a uint64")
         return Value(pa.scalar(number, pa.int64() if number < 1 << 63 else pa.uint64()), literal=True)
     if isinstance(value, float):
         return Value(pa.scalar(float(value)))
-    if isinstance(value, str):
-        return Value(pa.scalar(str(value)))
     if value is None or type(value).__name__ == "YsonEntity":
         return Value(pa.scalar(None), literal=True)
-    raise wrong(f"A query cannot have a value of type {type(value).__name__}")
+    raise query_error(f"A query cannot have a value of type {type(value).__name__}")
 
 
 def common_type(left: Value, right: Value, node: Node) -> tuple[Array, Array]:
@@ -80,28 +81,19 @@ def common_type(left: Value, right: Value, node: Node) -> tuple[Array, Array]:
         return left.data.cast(right.type), right.data
     if pa.types.is_null(right.type):
         return left.data, right.data.cast(left.type)
-    if is_string(left.type) and is_string(right.type):
-        return left.data.cast(pa.binary()), right.data.cast(pa.binary())
     numbers = left.type in NUMBERS and right.type in NUMBERS
     if right.literal and numbers and (not left.literal or left.type != pa.int64()):
         return left.data, _fitted(right, left.type, node)
     if left.literal and numbers:
         return _fitted(left, right.type, node), right.data
-    raise wrong(f"Type mismatch in expression: {kind(left.type)} and {kind(right.type)}", source=node.text)
+    raise query_error(f"Type mismatch in expression: {kind(left.type)} and {kind(right.type)}", source=node.text)
 
 
 def _fitted(value: Value, wanted: pa.DataType, node: Node) -> Array:
     try:
         return value.data.cast(wanted)
     except pa.ArrowInvalid:
-        raise wrong(f"The literal is no {kind(wanted)}", source=node.text) from None
-
-
-def texts(values: Sequence[Array]) -> list[Array]:
-    """Return strings in one type: binary if one of them is."""
-    if len({value.type for value in values}) == 1:
-        return list(values)
-    return [value.cast(pa.binary()) for value in values]
+        raise query_error(f"The literal does not fit {kind(wanted)}", source=node.text) from None
 
 
 def string_of(value: Value, node: Node) -> Array:
@@ -111,31 +103,37 @@ def string_of(value: Value, node: Node) -> Array:
         YtError: a value of another type.
     """
     if pa.types.is_null(value.type):
-        return value.data.cast(pa.string())
-    if not is_string(value.type):
-        raise wrong(f"Expected a string, got {kind(value.type)}", source=node.text)
+        return value.data.cast(pa.binary())
+    if not pa.types.is_binary(value.type):
+        raise query_error(f"Expected a string, got {kind(value.type)}", source=node.text)
     return value.data
 
 
-def as_texts(data: Array) -> Array:
-    """Return strings as Arrow's string type without a check for UTF-8, for functions that need no valid UTF-8."""
-    if not pa.types.is_binary(data.type):
-        return data
-    if isinstance(data, pa.Scalar):
-        return as_texts(pa.array([data.as_py()], pa.binary()))[0]
-    return data.view(pa.string())
-
-
-def constant_text(value: Value, node: Node) -> str | bytes:
+def constant_string(value: Value, node: Node) -> bytes:
     """Return a string that is the same for all rows.
 
     Raises:
         YtError: a string that differs from row to row, a null, a value of another type.
     """
-    if not isinstance(value.data, pa.Scalar) or not is_string(value.type) or not value.data.is_valid:
-        raise wrong("Expected a literal string", source=node.text)
-    text: str | bytes = value.data.as_py()
-    return text
+    if not isinstance(value.data, pa.Scalar) or not pa.types.is_binary(value.type) or not value.data.is_valid:
+        raise query_error("Expected a literal string", source=node.text)
+    data: bytes = value.data.as_py()
+    return data
+
+
+def text_or_bytes(data: bytes) -> str | bytes:
+    """Return a string as text if it is UTF-8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def as_texts(data: Array) -> Array:
+    """Return strings as Arrow's type of texts without a check for UTF-8, for functions that need no valid UTF-8."""
+    if isinstance(data, pa.Scalar):
+        return as_texts(pa.array([data.as_py()], data.type))[0]
+    return data.view(pa.string())
 
 
 def check_size(rows: int, *values: Array) -> None:
@@ -151,7 +149,7 @@ def check_bytes(size: int) -> None:
     """
     if size > MAX_BYTES:
         problem = "The query needs too many bytes of rows at once; consider rewriting it"
-        raise wrong(problem, bytes=size, valid=MAX_BYTES)
+        raise query_error(problem, bytes=size, valid=MAX_BYTES)
 
 
 def check_time(deadline: float) -> None:
@@ -170,17 +168,12 @@ def check_time(deadline: float) -> None:
 def _bytes_of(rows: int, value: Array) -> int:
     if not isinstance(value, pa.Scalar):
         return int(value.nbytes)
-    return rows * len(value.as_buffer()) if value.is_valid and is_string(value.type) else 0
-
-
-def is_string(data_type: pa.DataType) -> bool:
-    """Return whether a type is a string, of text or of bytes."""
-    return bool(pa.types.is_string(data_type) or pa.types.is_binary(data_type))
+    return rows * len(value.as_buffer()) if value.is_valid and pa.types.is_binary(value.type) else 0
 
 
 def kind(data_type: pa.DataType) -> str:
     """Return the name of a type in the language; ``any`` for a type that can only be selected."""
-    return "string" if is_string(data_type) else _NAMES.get(data_type, "any")
+    return _NAMES.get(data_type, "any")
 
 
 def native(column: pa.Array, yt_type: str) -> pa.Array:
@@ -195,6 +188,8 @@ def native(column: pa.Array, yt_type: str) -> pa.Array:
     if pa.types.is_binary(column.type) and yt_type not in ("string", "uuid"):
         # YSON is stored as bytes, and is not a string of the language.
         return column.cast(pa.large_binary())
+    if pa.types.is_string(column.type):
+        return column.cast(pa.binary())
     if pa.types.is_integer(column.type):
         return column.cast(pa.int64())
     if pa.types.is_floating(column.type):
