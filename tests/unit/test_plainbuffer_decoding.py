@@ -230,13 +230,13 @@ def test_many_rows_of_different_columns_are_read() -> None:
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        (Row((("user", "u"),)), "no key cell where that of 'order' should be"),
+        (Row((("user", "u"),)), "no cell of key column 'order'"),
         (Row((*_KEY, ("third", 1))), "more key cells"),
-        (Row((("user", "u"), ("Order", 1))), "another key column where 'order' should be"),
-        (Row((("user", "u"), ("order", "1"))), "a value of key column 'order' of another type"),
-        (Row((("user", Marker.INF_MIN), ("order", 1))), "a value of key column 'user' of another type"),
-        (Row((("user", "u"), ("order", None))), "a value of key column 'order' of another type"),
-        (Row(_KEY, (Cell("b", 1, op=CellOp.INCREMENT),)), "an increment"),
+        (Row((("user", "u"), ("Order", 1))), "another key column instead of 'order'"),
+        (Row((("user", "u"), ("order", "1"))), "a value of another type in key column 'order'"),
+        (Row((("user", Marker.INF_MIN), ("order", 1))), "a value of another type in key column 'user'"),
+        (Row((("user", "u"), ("order", None))), "a value of another type in key column 'order'"),
+        (Row(_KEY, (Cell("b", 1, op=CellOp.INCREMENT),)), "an unexpected increment"),
     ],
 )
 def test_a_row_that_cannot_be_in_the_table_is_an_error_that_names_the_record(row: Row, problem: str) -> None:

@@ -97,7 +97,7 @@ def test_what_the_wire_cannot_hold_is_refused(row: Row) -> None:
 
 def test_an_error_names_the_place() -> None:
     _, data = SAMPLES["put"]
-    with pytest.raises(PlainBufferError, match="byte 25: the checksum of a cell does not fit"):
+    with pytest.raises(PlainBufferError, match="byte 25: wrong checksum of a cell"):
         decode_row(data[:25] + b"\0" + data[26:])
     with pytest.raises(PlainBufferError, match="byte 4: tag 0x02 instead of 0x01"):
         decode_row(data[:4] + b"\2" + data[5:])

@@ -48,7 +48,7 @@ class Message:
         data = b"".join((*parts, _PADDING))
         self.size = len(data) - len(_PADDING)
         if self.size > _MAX_SIZE:
-            raise PlainBufferError("rows of 2 GiB and more at once", received=f"{self.size} bytes")
+            raise PlainBufferError("rows of 2 GiB or more in one message", received=f"{self.size} bytes")
         lengths = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
         self.limits: Offsets = np.cumsum(lengths)
         self.starts: Offsets = self.limits - lengths
@@ -182,7 +182,7 @@ def read_cells(message: Message, rows: Offsets | None, begin: Offsets) -> Cells:
     types = (lead >> 40 & 0xFF).astype(np.uint8)
     payloads = message.words(values_at + 1)
     valued = (lead & 0xFF) == Tag.CELL_VALUE
-    message.require(~valued | (types != NO_VALUE), values_at, f"no value: type {NO_VALUE}")
+    message.require(~valued | (types != NO_VALUE), values_at, f"unknown type {NO_VALUE} of a value")
     if valued.all():
         ends = values_at + lengths
     else:
@@ -209,7 +209,7 @@ def read_cells(message: Message, rows: Offsets | None, begin: Offsets) -> Cells:
     ops = None
     if (operated := tags == Tag.CELL_OP).any():
         ops = np.where(operated, tail >> 8 & 0xFF, 0).astype(np.uint8)
-        message.require(np.isin(ops, (0, *CellOp)) & (operated == (ops > 0)), begin, "no operation on a cell")
+        message.require(np.isin(ops, (0, *CellOp)) & (operated == (ops > 0)), begin, "unknown operation of a cell")
         ends = ends + 2 * operated
         tail = message.words(ends)
         tags = tail & 0xFF
@@ -224,10 +224,10 @@ def read_cells(message: Message, rows: Offsets | None, begin: Offsets) -> Cells:
     if ops is not None:
         # In the checksum the timestamp precedes the op; on the wire it follows.
         checksums = np.where(operated, crc8_numbers(checksums ^ ops), checksums)
-    message.require(tags == Tag.CELL_CHECKSUM, ends, "no checksum where a cell should end")
+    message.require(tags == Tag.CELL_CHECKSUM, ends, "no checksum at the end of a cell")
     ends = ends + 2
     message.require(ends <= limits, begin, "a cell reaches beyond its row")
-    message.require((tail >> 8 & 0xFF) == checksums, ends - 1, "the checksum of a cell does not fit")
+    message.require((tail >> 8 & 0xFF) == checksums, ends - 1, "wrong checksum of a cell")
     checksums = (tail >> 8 & 0xFF).astype(np.uint8)
     return Cells(rows, begin, ends, name, names, types, payloads, values_at, texts, ops, timestamped, checksums)
 
@@ -248,13 +248,13 @@ def _values(
     known = int(_LENGTHS[value_type])
     if value_type in _TEXT_TYPES:
         sizes = (payloads & _LOW_HALF).view(np.int64)
-        message.require(lengths == known + sizes, at, "a text whose length does not fit the value's")
+        message.require(lengths == known + sizes, at, "a text of another length than its value")
         texts = message.texts(at + known, sizes)
         heads = crc8_numbers(sizes.astype("<u4")) ^ np.uint8(crc8(bytes([value_type, 0, 0, 0, 0])))
         return crc8_shifted(heads, sizes) ^ crc8_texts(*text_buffers(texts)), texts
     if value_type == NO_VALUE:
         return np.zeros(len(at), dtype=np.uint8), None
-    message.require(lengths == known, at, f"no value: type {value_type}, or a length that does not fit it")
+    message.require(lengths == known, at, f"unknown type {value_type} of a value, or a wrong length")
     if known == 1:
         return np.full(len(at), crc8(bytes([value_type])), dtype=np.uint8), None
     if value_type == ValueType.BOOLEAN:

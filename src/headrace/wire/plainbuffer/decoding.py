@@ -135,7 +135,7 @@ def _decode(message: Message, schema: TableSchema) -> Decoded:
         nothing = np.zeros(0, dtype=np.int64)
         return _decoded(schema, keys, attributes, nothing != 0, nothing != 0, nothing, nothing.astype(np.int32))
     message.require(message.starts < message.limits, message.starts, "no row")
-    message.require(message.tags(message.starts) == Tag.KEY, message.starts, "no key where a row should begin")
+    message.require(message.tags(message.starts) == Tag.KEY, message.starts, "no key at the start of a row")
     at = message.starts + 1
     checksums = np.zeros(message.rows, dtype=np.uint8)
     keys = {}
@@ -172,13 +172,13 @@ def _decoded(
 
 def _read_key(message: Message, at: Offsets, name: str, value_type: int) -> Cells:
     """Read the key cells of one column."""
-    message.require(message.tags(at) == Tag.CELL, at, f"no key cell where that of {name!r} should be")
+    message.require(message.tags(at) == Tag.CELL, at, f"no cell of key column {name!r}")
     cells = read_cells(message, None, at)
     if cells.name != name.encode():
         names = [cells.name] if cells.names is None else cells.names.to_pylist()
         other = next(place for place, found in enumerate(names) if found != name.encode())
-        raise message.error(f"another key column where {name!r} should be", int(at[other]))
-    message.require(cells.types == value_type, at, f"a value of key column {name!r} of another type")
+        raise message.error(f"another key column instead of {name!r}", int(at[other]))
+    message.require(cells.types == value_type, at, f"a value of another type in key column {name!r}")
     if cells.ops is not None or cells.timestamped:
         raise message.error("a key cell with more than a value", int(at[0]))
     return cells
@@ -224,7 +224,7 @@ def _read_attributes(
 def _take(message: Message, cells: Cells, by_name: Mapping[bytes, _Attribute], others: Mask) -> None:
     """Add cells to the attributes of their names; mark in ``others`` the rows of cells without an attribute."""
     if cells.ops is not None:
-        message.require(cells.ops != CellOp.INCREMENT, cells.begin, "an increment, where values are expected")
+        message.require(cells.ops != CellOp.INCREMENT, cells.begin, "an unexpected increment")
     if cells.name is not None:
         if cells.name in by_name:
             by_name[cells.name].add(cells, None)
@@ -253,7 +253,7 @@ def _read_ends(message: Message, at: Offsets, checksums: Bytes) -> tuple[Mask, O
     """Read the parts of rows behind the cells; return delete marks, sequence timestamps and row indexes."""
     timestamps = np.zeros(message.rows, dtype=np.int64)
     indexes = np.zeros(message.rows, dtype=np.int32)
-    message.require(at < message.limits, at, "a row without an end")
+    message.require(at < message.limits, at, "an incomplete row")
     deleted = message.tags(at) == Tag.DELETE_ROW
     at = at + deleted
     extended = message.tags(at) == Tag.EXTENSION
@@ -265,15 +265,15 @@ def _read_ends(message: Message, at: Offsets, checksums: Bytes) -> tuple[Mask, O
         shaped = (message.words(begin) == _EXTENSION) & ((around & 0xFFFFFF) == Tag.SEQUENCE_EPOCH << 16)
         last = message.words(begin + 24)
         shaped &= ((around >> 56) == Tag.SEQUENCE_TIMESTAMP) & ((last & 0xFF) == Tag.SEQUENCE_INDEX)
-        message.require(shaped, begin, "an extension that is no sequence info")
+        message.require(shaped, begin, "an extension that is not sequence info")
         timestamps[rows] = message.words(begin + 16).view(np.int64)
         indexes[rows] = (last >> 8 & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
         at = at + _EXTENSION_LENGTH * extended
     end = message.words(at)
-    message.require((end & 0xFF) == Tag.ROW_CHECKSUM, at, "no checksum where a row should end")
-    message.require(at + 2 == message.limits, at, "a row that does not end where it should")
+    message.require((end & 0xFF) == Tag.ROW_CHECKSUM, at, "no checksum at the end of a row")
+    message.require(at + 2 == message.limits, at, "a row of another length than expected")
     expected = crc8_numbers(checksums ^ deleted)
-    message.require((end >> 8 & 0xFF) == expected, at + 1, "the checksum of a row does not fit")
+    message.require((end >> 8 & 0xFF) == expected, at + 1, "wrong checksum of a row")
     return deleted, timestamps, indexes
 
 

@@ -209,12 +209,12 @@ def _column(rows: pa.RecordBatch, schema: TableSchema, name: str) -> pa.Array:
     """Return a column; raise an error if it is missing or has another type."""
     place = rows.schema.get_field_index(name)
     if place < 0:
-        raise SchemaError(f"rows to encode lack column {name!r}", received=rows.schema.names)
+        raise SchemaError(f"the rows have no column {name!r}", received=rows.schema.names)
     values = rows.column(place)
     wanted = schema.column(name).type
     if values.type != wanted:
         raise SchemaError(
-            f"rows to encode have another type in column {name!r}", received=values.type, valid=type_name(wanted)
+            f"the rows have another type in column {name!r}", received=values.type, valid=type_name(wanted)
         )
     return values
 

@@ -222,7 +222,7 @@ class _Reader:
         sequence = self._sequence() if self._tag() == Tag.EXTENSION else None
         self._expect(Tag.ROW_CHECKSUM)
         if self._take(1)[0] != crc8(bytes([delete]), checksum):
-            raise self._error("the checksum of a row does not fit", at=self.at - 1)
+            raise self._error("wrong checksum of a row", at=self.at - 1)
         return Row(tuple(key), tuple(cells), delete, sequence)
 
     def value(self, length: int) -> Value:
@@ -232,10 +232,10 @@ class _Reader:
         kind = data[0] if data else -1
         if kind in (ValueType.STRING, ValueType.BINARY):
             if length < _TEXT.size or _TEXT.unpack_from(data)[1] != length - _TEXT.size:
-                raise self._error("a text whose length does not fit the value's", at=begin)
+                raise self._error("a text of another length than its value", at=begin)
             return data[_TEXT.size :] if kind == ValueType.BINARY else self._text(data[_TEXT.size :], begin)
         if FIXED_LENGTHS.get(kind) != length:
-            raise self._error(f"no value: type {kind}, length {length}", at=begin)
+            raise self._error(f"unknown type {kind} of a value, or a wrong length: {length}", at=begin)
         if kind in _MARKERS:
             return _MARKERS[kind]
         if kind == ValueType.NULL:
@@ -262,7 +262,7 @@ class _Reader:
         if self._skip(Tag.CELL_OP):
             op_bytes = self._take(1)
             if op_bytes[0] not in _OPS:
-                raise self._error(f"no operation on a cell: {op_bytes[0]}", at=self.at - 1)
+                raise self._error(f"unknown operation of a cell: {op_bytes[0]}", at=self.at - 1)
             op = _OPS[op_bytes[0]]
         if self._skip(Tag.CELL_TIMESTAMP):
             timestamp_bytes = self._take(8)
@@ -270,7 +270,7 @@ class _Reader:
         self._expect(Tag.CELL_CHECKSUM)
         checksum = self._take(1)
         if checksum[0] != crc8(b"".join((name, value_bytes, timestamp_bytes, op_bytes))):
-            raise self._error("the checksum of a cell does not fit", at=self.at - 1)
+            raise self._error("wrong checksum of a cell", at=self.at - 1)
         return Cell(self._text(name, begin), value, op, timestamp), crc8(checksum, row_checksum)
 
     def _sequence(self) -> SequenceInfo:
@@ -278,7 +278,7 @@ class _Reader:
         extension, length, info, info_length, *numbers = _EXTENSION.unpack(self._take(_EXTENSION.size))
         epoch_tag, epoch, timestamp_tag, timestamp, index_tag, index = numbers
         if (extension, length, info, info_length, epoch_tag, timestamp_tag, index_tag) != _EXTENSION_TAGS:
-            raise self._error("an extension that is no sequence info", at=begin)
+            raise self._error("an extension that is not sequence info", at=begin)
         return SequenceInfo(epoch, timestamp, index)
 
     def _text(self, data: bytes, begin: int) -> str:
@@ -292,13 +292,13 @@ class _Reader:
 
     def _take(self, length: int) -> bytes:
         if length > len(self._data) - self.at:
-            raise self._error(f"the message ends where {length} more bytes should be")
+            raise self._error(f"the message ends before {length} more bytes")
         self.at += length
         return self._data[self.at - length : self.at]
 
     def _tag(self) -> int:
         if self.at >= len(self._data):
-            raise self._error("the message ends inside a row")
+            raise self._error("the message ends within a row")
         return self._data[self.at]
 
     def _skip(self, tag: int) -> bool:

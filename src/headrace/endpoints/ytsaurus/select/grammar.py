@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headrace.endpoints.ytsaurus.select.lexer import tokens
 from headrace.endpoints.ytsaurus.select.nodes import Item, Node, Query, query_error
-from headrace.endpoints.ytsaurus.select.types import Value, literal
+from headrace.endpoints.ytsaurus.select.types import Value
 
 MAX_QUERY_LENGTH = 1 << 20
 # Arrow counts rows in 64 bits, and no table has more than this.
@@ -37,7 +37,7 @@ _LEVELS = [
 ]
 _BINDING = {sign: level for level, signs in enumerate(_LEVELS, 1) for sign in signs.split()}
 _NOT, _MEMBERSHIP, _SIGN = 3, 6, len(_LEVELS)
-_NULL = Node("literal", value=literal(None))
+_NULL = Node("literal", value=Value(pa.scalar(None), literal=True))
 _Part = TypeVar("_Part")
 
 
@@ -281,7 +281,8 @@ class _Parser:
         kind, value, _, _ = self._tokens[begin]
         self._place += 1
         if kind == "literal":
-            return value
+            literal: Node = value
+            return literal
         if kind == "name":
             return self._call(begin, value) if self._take("(") else self._reference(begin, value)
         match value:
