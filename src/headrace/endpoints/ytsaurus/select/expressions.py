@@ -31,6 +31,7 @@ from headrace.endpoints.ytsaurus.select.types import (
     string_of,
     text_or_bytes,
 )
+from headrace.wire.ytsaurus.errors import YtError
 
 _COMPARISONS = {
     "=": pc.equal,
@@ -108,11 +109,13 @@ class Expressions:
         check_time(self.deadline)
         if self.computed and (known := self.computed.get(node)) is not None:
             return known
-        evaluate = _EVALUATORS.get(node.kind)
-        if evaluate is None:
+        if node.kind not in _EVALUATORS:
             raise query_error("The query has an expression that is not supported here", source=node.text)
         try:
-            return evaluate(self, node)
+            return _EVALUATORS[node.kind](self, node)
+        except YtError as error:
+            error.attributes.setdefault("source", node.text)
+            raise
         except pa.ArrowInvalid as error:
             raise query_error(f"Error while evaluating query: {error}", source=node.text) from None
         except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
@@ -154,7 +157,7 @@ class Expressions:
 
     def _tuple(self, node: Node) -> Value:
         if len(node.children) != 1:
-            raise query_error("A tuple can only be compared", source=node.text)
+            raise query_error("A tuple can only be compared")
         return self.value(node.children[0])
 
     # -- logic ------------------------------------------------------------------------------------------
@@ -194,7 +197,7 @@ class Expressions:
         if pa.types.is_null(data.type):
             return data.cast(pa.bool_())
         if data.type != pa.bool_():
-            raise query_error(f"Expected a boolean, got {kind(data.type)}", source=node.text)
+            raise query_error(f"Expected a boolean, got {kind(data.type)}")
         return data
 
     def _case(self, node: Node) -> Value:
@@ -208,11 +211,11 @@ class Expressions:
                 before.enter_context(self._only(pc.invert(holds)))
             result = self.value(default)
         for holds, chosen in reversed(branches):
-            result = self._chosen(holds, chosen, result, node)
+            result = self._chosen(holds, chosen, result)
         return result
 
-    def _chosen(self, condition: Array, one: Value, other: Value, node: Node) -> Value:
-        chosen, instead = common_type(one, other, node)
+    def _chosen(self, condition: Array, one: Value, other: Value) -> Value:
+        chosen, instead = common_type(one, other)
         check_size(self.rows, chosen, instead)
         return Value(pc.if_else(condition, chosen, instead))
 
@@ -223,7 +226,7 @@ class Expressions:
 
     def _compared(self, operator: str, left: Node, right: Node) -> Array:
         if len(left.elements) != len(right.elements):
-            raise query_error("Tuples of different lengths cannot be compared", source=f"{left.text}, {right.text}")
+            raise query_error("Tuples of different lengths cannot be compared")
         return self._compared_tuples(operator, left.elements, right.elements)
 
     def _compared_tuples(self, operator: str, lefts: Sequence[Node], rights: Sequence[Node]) -> Array:
@@ -238,7 +241,7 @@ class Expressions:
         return pc.or_kleene(before, pc.and_kleene(same, self._compared_tuples(operator, lefts[1:], rights[1:])))
 
     def _compared_one(self, operator: str, left_node: Node, right_node: Node) -> Array:
-        left, right = common_type(self.value(left_node), self.value(right_node), left_node)
+        left, right = common_type(self.value(left_node), self.value(right_node))
         if pa.types.is_null(left.type):
             # Arrow compares only nulls that have a type.
             left, right = left.cast(pa.int64()), right.cast(pa.int64())
@@ -264,7 +267,7 @@ class Expressions:
         if len(operand.elements) == 1 and all(each.kind == "literal" for each in values):
             first = self.value(operand)
             if not first.literal:
-                found = [common_type(first, each.value, node)[1].as_py() for each in values]
+                found = [common_type(first, each.value)[1].as_py() for each in values]
                 return Value(pc.is_in(first.data, pa.array(found, first.type)))
         return Value(functools.reduce(pc.or_kleene, [self._compared("=", operand, each) for each in values]))
 
@@ -273,8 +276,8 @@ class Expressions:
 
     def _like(self, node: Node) -> Value:
         operand, pattern_node = node.children
-        pattern = text_or_bytes(constant_string(self.value(pattern_node), node))
-        text = string_of(self.value(operand), operand)
+        pattern = text_or_bytes(constant_string(self.value(pattern_node)))
+        text = string_of(self.value(operand))
         # An underscore matches a character, or a byte if the pattern is not UTF-8.
         text = as_texts(text) if isinstance(pattern, str) else text
         return Value(pc.match_like(text, pattern, ignore_case=node.kind == "ilike"))
@@ -283,16 +286,16 @@ class Expressions:
 
     def _arithmetic(self, node: Node) -> Value:
         left, right = (self.value(child) for child in node.children)
-        one, other = common_type(left, right, node)
+        one, other = common_type(left, right)
         literal = left.literal and right.literal
         if pa.types.is_null(one.type):
             return Value(one, literal)
         if one.type not in NUMBERS:
-            raise query_error(f"Arithmetic with a {kind(one.type)}", source=node.text)
+            raise query_error(f"Arithmetic with a {kind(one.type)}")
         if node.kind in _ARITHMETIC:
             return Value(_ARITHMETIC[node.kind](one, other), literal)
         if node.kind == "%" and pa.types.is_floating(one.type):
-            raise query_error("The remainder of a division needs whole numbers", source=node.text)
+            raise query_error("The remainder of a division needs whole numbers")
         return Value(_DIVISIONS[node.kind](one, other, self.needed()), literal)
 
     def _negative(self, node: Node) -> Value:
@@ -300,12 +303,12 @@ class Expressions:
         if pa.types.is_null(operand.type):
             return operand
         if operand.type not in NUMBERS:
-            raise query_error(f"Arithmetic with a {kind(operand.type)}", source=node.text)
+            raise query_error(f"Arithmetic with a {kind(operand.type)}")
         return Value(negative(operand.data), operand.literal)
 
     def _bits(self, node: Node) -> Value:
         left, right = (self._whole(child) for child in node.children)
-        one, other = common_type(left, right, node)
+        one, other = common_type(left, right)
         literal = left.literal and right.literal
         if node.kind in _SHIFTS:
             return Value(shifted(_SHIFTS[node.kind], one, other, self.needed()), literal)
@@ -320,7 +323,7 @@ class Expressions:
         if pa.types.is_null(value.type):
             return Value(value.data.cast(pa.int64()), literal=True)
         if not pa.types.is_integer(value.type):
-            raise query_error("A bitwise operation needs whole numbers", source=node.text)
+            raise query_error("A bitwise operation needs whole numbers")
         return value
 
     # -- for functions ----------------------------------------------------------------------------------
@@ -338,7 +341,7 @@ class Expressions:
             then = self.value(nodes[1])
         with self._only(pc.invert(pc.coalesce(condition, _TRUE))):
             other = self.value(nodes[2])
-        return self._chosen(condition, then, other, nodes[0])
+        return self._chosen(condition, then, other)
 
     def first_not_null(self, nodes: Sequence[Node]) -> Value:
         """Return ``if_null(value, otherwise)`` or ``coalesce(…)``."""
@@ -351,14 +354,14 @@ class Expressions:
                 before.enter_context(self._only(pc.is_null(values[-1].data)))
         result = values.pop()
         for value in reversed(values):
-            result = self._chosen(pc.is_valid(value.data), value, result, nodes[0])
+            result = self._chosen(pc.is_valid(value.data), value, result)
         return result
 
     def joined(self, nodes: Sequence[Node]) -> Value:
         """Return the concatenation of strings."""
         if not nodes:
             raise query_error("A function got no arguments")
-        parts = [string_of(self.value(node), node) for node in nodes]
+        parts = [string_of(self.value(node)) for node in nodes]
         check_size(self.rows, *parts)
         return Value(pc.binary_join_element_wise(*parts, b""))
 

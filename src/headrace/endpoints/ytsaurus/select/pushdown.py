@@ -36,7 +36,8 @@ def pushed_down(query: Query) -> list[Predicate]:
             if query.is_column(column) and len(known) <= MAX_VALUES and None not in known:
                 found.append(Predicate(column.value, "in", tuple(known)))
         elif node.kind in _MIRRORED:
-            found += _bounds(node.kind, *node.children, query)
+            left, right = node.children
+            found += _bounds(node.kind, left, right, query)
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from headrace.endpoints.ytsaurus.select.nodes import Node, query_error
+from headrace.endpoints.ytsaurus.select.nodes import query_error
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 Array: TypeAlias = "pa.Array | pa.Scalar"
@@ -69,8 +69,8 @@ def literal(value: Any) -> Value:
     raise query_error(f"A query cannot have a value of type {type(value).__name__}")
 
 
-def common_type(left: Value, right: Value, node: Node) -> tuple[Array, Array]:
-    """Return the operands of a node in one type.
+def common_type(left: Value, right: Value) -> tuple[Array, Array]:
+    """Return two operands in one type.
 
     Raises:
         YtError: the types differ, and neither operand is a literal that fits the other type.
@@ -83,20 +83,20 @@ def common_type(left: Value, right: Value, node: Node) -> tuple[Array, Array]:
         return left.data, right.data.cast(left.type)
     numbers = left.type in NUMBERS and right.type in NUMBERS
     if right.literal and numbers and (not left.literal or left.type != pa.int64()):
-        return left.data, _fitted(right, left.type, node)
+        return left.data, _fitted(right, left.type)
     if left.literal and numbers:
-        return _fitted(left, right.type, node), right.data
-    raise query_error(f"Type mismatch in expression: {kind(left.type)} and {kind(right.type)}", source=node.text)
+        return _fitted(left, right.type), right.data
+    raise query_error(f"Type mismatch in expression: {kind(left.type)} and {kind(right.type)}")
 
 
-def _fitted(value: Value, wanted: pa.DataType, node: Node) -> Array:
+def _fitted(value: Value, wanted: pa.DataType) -> Array:
     try:
         return value.data.cast(wanted)
     except pa.ArrowInvalid:
-        raise query_error(f"The literal does not fit {kind(wanted)}", source=node.text) from None
+        raise query_error(f"The literal does not fit {kind(wanted)}") from None
 
 
-def string_of(value: Value, node: Node) -> Array:
+def string_of(value: Value) -> Array:
     """Return a string or null as a string.
 
     Raises:
@@ -105,18 +105,18 @@ def string_of(value: Value, node: Node) -> Array:
     if pa.types.is_null(value.type):
         return value.data.cast(pa.binary())
     if not pa.types.is_binary(value.type):
-        raise query_error(f"Expected a string, got {kind(value.type)}", source=node.text)
+        raise query_error(f"Expected a string, got {kind(value.type)}")
     return value.data
 
 
-def constant_string(value: Value, node: Node) -> bytes:
+def constant_string(value: Value) -> bytes:
     """Return a string that is the same for all rows.
 
     Raises:
         YtError: a string that differs from row to row, a null, a value of another type.
     """
     if not isinstance(value.data, pa.Scalar) or not pa.types.is_binary(value.type) or not value.data.is_valid:
-        raise query_error("Expected a literal string", source=node.text)
+        raise query_error("Expected a literal string")
     data: bytes = value.data.as_py()
     return data
 
@@ -130,7 +130,13 @@ def text_or_bytes(data: bytes) -> str | bytes:
 
 
 def as_texts(data: Array) -> Array:
-    """Return strings as Arrow's type of texts without a check for UTF-8, for functions that need no valid UTF-8."""
+    """Return strings as Arrow's type of texts, without a check for UTF-8, for functions that do not need it.
+
+    Raises:
+        YtError: a value of another type.
+    """
+    if not pa.types.is_binary(data.type):
+        raise query_error(f"Expected a string, got {kind(data.type)}")
     if isinstance(data, pa.Scalar):
         return as_texts(pa.array([data.as_py()], data.type))[0]
     return data.view(pa.string())
