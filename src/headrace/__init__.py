@@ -1,4 +1,4 @@
-"""headrace streams tables' changes and queues through Spark, and back into tables and queues, exactly once."""
+"""headrace streams changes of tables and rows of queues through Spark, and into tables and queues, exactly once."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.errors import HeadraceError
-    from headrace.opening import open
     from headrace.ports import Consumer, Producer, Queue, Store, Table, Tunnel
     from headrace.spark.checkpoint_location import checkpoint
     from headrace.spark.listener import LagListener, lag_of
     from headrace.spark.outputs import Output
-    from headrace.spark.publication import write_stream
     from headrace.spark.session import session
-    from headrace.spark.sources import HeadraceDataSource, TablestoreDataSource
-    from headrace.spark.yt_source import YtDataSource
+    from headrace.spark.write_stream import write_stream
+    from headrace.stores.registry import open
     from headrace.streaming_sql.session import StreamingSql, sql
     from headrace.workers import ChangeBatch, TunnelWorker
+    from pyspark_headrace import DefaultSource as HeadraceDataSource
+    from pyspark_tablestore import DefaultSource as TablestoreDataSource
+    from pyspark_yt import DefaultSource as YtDataSource
 
 __version__ = "0.1.0"
 
-# Spark imports this package in every worker: each name loads what it needs, and no more, when it is used.
+# Spark imports this package in every worker, so a name imports its module when it is first used.
+# The module of each name, and its name there if that is another.
 _HOMES = {
     "ChangeBatch": "headrace.workers",
     "Consumer": "headrace.ports",
-    "HeadraceDataSource": "headrace.spark.sources",
+    "HeadraceDataSource": "pyspark_headrace:DefaultSource",
     "HeadraceError": "headrace.errors",
     "LagListener": "headrace.spark.listener",
     "Output": "headrace.spark.outputs",
@@ -34,16 +36,16 @@ _HOMES = {
     "Store": "headrace.ports",
     "StreamingSql": "headrace.streaming_sql.session",
     "Table": "headrace.ports",
-    "TablestoreDataSource": "headrace.spark.sources",
+    "TablestoreDataSource": "pyspark_tablestore:DefaultSource",
     "Tunnel": "headrace.ports",
     "TunnelWorker": "headrace.workers",
-    "YtDataSource": "headrace.spark.yt_source",
+    "YtDataSource": "pyspark_yt:DefaultSource",
     "checkpoint": "headrace.spark.checkpoint_location",
     "lag_of": "headrace.spark.listener",
-    "open": "headrace.opening",
+    "open": "headrace.stores.registry",
     "session": "headrace.spark.session",
     "sql": "headrace.streaming_sql.session",
-    "write_stream": "headrace.spark.publication",
+    "write_stream": "headrace.spark.write_stream",
 }
 
 __all__ = [
@@ -73,7 +75,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+        module, _, attribute = _HOMES[name].partition(":")
+        return getattr(import_module(module), attribute or name)
     raise AttributeError(f"module 'headrace' has no attribute {name!r}")
 
 

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headrace.feeds.reading import read_channel
+from headrace.feeds.channel_reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.ports import Table, Tunnel
 from headrace.tables.changes import ChangeOp, Changes

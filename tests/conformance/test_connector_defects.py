@@ -1,6 +1,6 @@
 """What goes wrong in the vendor's own connector for Spark, and must not here: its defects a to k, one test for each.
 
-Those that only its meta table and its columns have (g, i, j) are in `tests/unit/test_tablestore_meta.py` and
+Those that only its meta table and its columns have (g, i, j) are in `tests/unit/test_tablestore_batches.py` and
 `tests/unit/test_tablestore_tunnel.py`.
 """
 
@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from headrace.errors import NotFoundError
+from headrace.feeds.channel_reading import read_channel
 from headrace.feeds.limits import Limits
-from headrace.feeds.reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.ports import Store, Table, Tunnel
 from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan

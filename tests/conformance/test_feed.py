@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import DataLossError, LostRaceError, TunnelTakenError
+from headrace.feeds.channel_reading import read_channel
 from headrace.feeds.limits import Limits
-from headrace.feeds.reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.ports import Store, Table, Tunnel
 from headrace.tables.changes import ChangeOp

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from headrace.errors import LostRaceError, OptionError
-from headrace.feeds import reading
+from headrace.feeds import channel_reading
 from headrace.feeds.limits import Limits
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.ports import Store, Table, Tunnel
@@ -157,7 +157,7 @@ class FeedMachine(RuleBasedStateMachine):
         if self.log:
             assert self.feed.plan(self.last) == self.log[-1]
         if pinned:
-            self.feed.pin()
+            self.feed.fix_end()
 
     @precondition(lambda self: self.log)
     @rule(back=st.integers(0, RETAIN))
@@ -169,7 +169,7 @@ class FeedMachine(RuleBasedStateMachine):
     # -- tasks --------------------------------------------------------------------------------------
 
     def read(self, part: ChannelPlan) -> Generator[Changes]:
-        return cast("Generator[Changes]", reading.read_channel(self.tunnel, self.last, part))
+        return cast("Generator[Changes]", channel_reading.read_channel(self.tunnel, self.last, part))
 
     def unpacked(self, pages: list[Changes]) -> list[Change]:
         return [change for page in pages for change in unpack(page, ("id",))]
@@ -236,7 +236,9 @@ class FeedMachine(RuleBasedStateMachine):
         assert self.feed.plan(plan.batch) == plan
         for part in plan:
             if part.channel not in self.base:
-                self.check(plan.batch, part, self.unpacked(list(reading.read_channel(self.tunnel, plan.batch, part))))
+                self.check(
+                    plan.batch, part, self.unpacked(list(channel_reading.read_channel(self.tunnel, plan.batch, part)))
+                )
 
     # -- in the end ---------------------------------------------------------------------------------
 
@@ -262,7 +264,7 @@ class FeedMachine(RuleBasedStateMachine):
 def test_a_batch_stays_what_it_was_whatever_happens(
     place: Place, store: Store, page_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "PAGE_ROWS", page_rows)
+    monkeypatch.setattr(channel_reading, "PAGE_ROWS", page_rows)
     run_state_machine_as_test(
         type("FeedMachine", (FeedMachine,), {"place": place, "store": store}),
         settings=settings(
@@ -281,11 +283,11 @@ def test_of_twins_that_read_as_many_but_other_rows_one_fails(store: Store, order
         orders.put([{"id": key, "price": 0}])
     feed = TunnelFeed(tunnel, limits=Limits(rows_per_channel=3))
     (part,) = feed.plan(batch := feed.latest(INITIAL_BATCH))
-    whole = reading.read_channel(tunnel, batch, part)
+    whole = channel_reading.read_channel(tunnel, batch, part)
     assert [change.key for change in unpack(next(whole), ("id",))] == [("a",), ("b",), ("c",)]
     (partition,) = orders.describe().partitions
     orders.trim(before={partition.id: 2}, cut_tunnels=True)
-    behind_a_loss = reading.read_channel(tunnel, batch, part, fail_on_data_loss=False)
+    behind_a_loss = channel_reading.read_channel(tunnel, batch, part, fail_on_data_loss=False)
     assert [change.key for change in unpack(next(behind_a_loss), ("id",))] == [("c",), ("d",), ("e",)]
     assert list(whole) == []
     with pytest.raises(LostRaceError):

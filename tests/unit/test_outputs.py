@@ -1,4 +1,4 @@
-"""What Spark writes into: rows are checked, staged in writes of a bounded size, and all of them or none."""
+"""Sinks check columns, and stage all rows of a task or none, in writes of a limited size."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import headrace
 from headrace import Output
 from headrace.errors import OptionError, SchemaError
 from headrace.ports import Append, Store, Write
-from headrace.spark.options import HEADRACE_OPTIONS, YT_OPTIONS, Settings
-from headrace.spark.outputs import QueueTarget, TableTarget, Target, rows_per_write, stage
+from headrace.sinks.batch_writer import BatchWriter
+from headrace.sinks.targets import QueueTarget, TableTarget, Target
 from headrace.tables.changes import RowChange
 
 TARGETS = [TableTarget("orders"), QueueTarget("clicks")]
@@ -64,11 +64,11 @@ def test_an_output_is_a_table_or_a_queue() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_target_goes_to_the_tasks(target: Target) -> None:
+def test_a_target_can_be_pickled(target: Target) -> None:
     assert pickle.loads(pickle.dumps(target)) == target
 
 
-def test_a_target_says_what_is_to_be_published() -> None:
+def test_a_target_describes_its_publication() -> None:
     assert TableTarget("t", RowChange.UPDATE).write(iter(())) == Write("t", RowChange.UPDATE, ())
     assert QueueTarget("q", replace=True).write(iter(())) == Append("q", (), replace=True)
 
@@ -97,7 +97,7 @@ def test_columns_are_checked_against_a_table(
         TableTarget("orders", change).check(store, columns)
 
 
-def test_a_queue_may_get_fewer_columns_and_the_partition_of_each_row(store: Store) -> None:
+def test_rows_for_a_queue_may_lack_columns_and_may_have_their_partition(store: Store) -> None:
     QueueTarget("clicks").check(store, described(("id", pa.int8())))
     QueueTarget("clicks").check(store, described(("price", pa.int64()), ("$tablet_index", pa.int32())))
     QueueTarget("clicks", ("id",)).check(store, described(("id", pa.int64()), ("price", pa.null())))
@@ -107,64 +107,47 @@ def test_a_queue_may_get_fewer_columns_and_the_partition_of_each_row(store: Stor
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_writes_have_at_most_so_many_rows(store: Store, target: Target) -> None:
-    publisher = store.publisher("job", "sink")
+def test_the_rows_of_one_write_are_limited(store: Store, target: Target) -> None:
+    writer = BatchWriter(store, "job", [target])
     note = {} if target.name == "clicks" else {"note": pa.array(["n"] * 7)}
-    receipts = stage(store, target, publisher, 0, batches(7, 7, 7, **note), most_rows=5)
+    receipts = writer.stage(0, target, batches(7, 7, 7, **note), rows_per_write=5)
     assert [receipt.rows for receipt in receipts] == [5, 5, 5, 5, 1]
-    assert publisher.publish(0, [target.write(receipts)])
+    assert writer.publish(0, [receipts])
 
 
-@pytest.mark.parametrize("most_rows", [None, 3])
+@pytest.mark.parametrize("limit", [None, 3])
 @pytest.mark.parametrize("target", TARGETS)
-def test_without_rows_nothing_is_written(store: Store, target: Target, most_rows: int | None) -> None:
-    assert stage(store, target, store.publisher("job", "sink"), 0, batches(0, 0), most_rows) == []
+def test_without_rows_nothing_is_written(store: Store, target: Target, limit: int | None) -> None:
+    assert BatchWriter(store, "job", [target]).stage(0, target, batches(0, 0), limit) == []
 
 
-@pytest.mark.parametrize("most_rows", [None, 3])
+@pytest.mark.parametrize("limit", [None, 3])
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_task_that_fails_leaves_nothing_staged(store: Store, target: Target, most_rows: int | None) -> None:
+def test_a_task_that_fails_leaves_nothing_staged(store: Store, target: Target, limit: int | None) -> None:
     def failing() -> Iterator[pa.RecordBatch]:
         yield from batches(10, **({} if target.name == "clicks" else {"note": pa.array(["n"] * 10)}))
         raise OSError("the rows end here")
 
     with pytest.raises(OSError, match="the rows end here"):
-        stage(store, target, store.publisher("job", "sink"), 0, failing(), most_rows)
+        BatchWriter(store, "job", [target]).stage(0, target, failing(), limit)
     assert staged_rows(store) == 0
 
 
-@pytest.mark.parametrize("most_rows", [None, 3])
-def test_a_published_batch_is_read_to_its_end_and_stages_nothing(store: Store, most_rows: int | None) -> None:
-    publisher = store.publisher("job", "sink")
+@pytest.mark.parametrize("limit", [None, 3])
+def test_a_published_batch_is_read_to_its_end_and_stages_nothing(store: Store, limit: int | None) -> None:
     target = QueueTarget("clicks")
-    publisher.publish(0, [target.write(stage(store, target, publisher, 0, batches(2)))])
+    writer = BatchWriter(store, "job", [target])
+    writer.publish(0, [writer.stage(0, target, batches(2))])
     rows = batches(1, 1)
-    assert stage(store, target, publisher, 0, rows, most_rows) == []
+    assert writer.stage(0, target, rows, limit) == []
     assert next(rows, None) is None
     assert staged_rows(store) == 0
 
 
-def test_rows_go_to_the_partition_that_they_name(store: Store) -> None:
-    publisher, target = store.publisher("job", "sink"), QueueTarget("clicks")
+def test_a_column_chooses_the_partition_of_each_row(store: Store) -> None:
+    target = QueueTarget("clicks")
+    writer = BatchWriter(store, "job", [target])
     chosen = pa.array([1, 1, 0, 1], pa.int16())
-    receipts = stage(store, target, publisher, 0, batches(4, **{"$tablet_index": chosen}))
-    publisher.publish(0, [target.write(receipts)])
+    writer.publish(0, [writer.stage(0, target, batches(4, **{"$tablet_index": chosen}))])
     queue = store.queue("clicks")
     assert [queue.read(number, 0).rows.column("id").to_pylist() for number in (0, 1)] == [[2], [0, 1, 3]]
-
-
-# -- the size of writes ---------------------------------------------------------------------------------
-
-
-def test_format_yt_bounds_its_writes() -> None:
-    plain, given = Settings(YT_OPTIONS, {}), Settings(YT_OPTIONS, {"dynbatchsize": "7"})
-    assert rows_per_write("headrace", Settings(HEADRACE_OPTIONS, {}), "100") is None
-    assert rows_per_write("yt", plain, None) == 50_000
-    assert rows_per_write("YT", plain, "100") == 100
-    assert rows_per_write("yt", given, "100") == 7
-
-
-@pytest.mark.parametrize("text", ["0", "-5", "many", "", "1e3", "2.5"])
-def test_a_size_of_writes_must_be_a_positive_number(text: str) -> None:
-    with pytest.raises(OptionError, match=r"spark\.yt\.write\.dynBatchSize.*positive"):
-        rows_per_write("yt", Settings(YT_OPTIONS, {}), text)

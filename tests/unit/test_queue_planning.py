@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import DataLossError, SchemaError
+from headrace.feeds.queue_columns import PARTITION, QUEUE_NAME, ROW_INDEX, AddressColumns, QueueShape
 from headrace.feeds.queue_reading import TASK_ROWS, QueueRange, plan_tasks, read_rows
-from headrace.feeds.queue_shapes import PARTITION, QUEUE_NAME, ROW_INDEX, AddressColumns, QueueShape
 from headrace.queues.values import QueuePage
 from tests.unit.memory_queues import MemoryQueue, as_queue
 
@@ -108,7 +108,7 @@ def test_a_trim_between_two_pages_is_found(queue: MemoryQueue) -> None:
 def test_rows_that_are_no_longer_there_at_all_are_lost_too(queue: MemoryQueue) -> None:
     queue.make_anew(partitions=2)
     queue.append(7, 1)
-    with pytest.raises(DataLossError, match=r"rows 7 to 11 .* made anew"):
+    with pytest.raises(DataLossError, match=r"rows 7 to 11 .* created again"):
         read(queue, QueueRange("q", 1, 5, 12))
     assert read(queue, QueueRange("q", 1, 5, 12), fail=False) == [1005, 1006]
 

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.endpoints.ytsaurus.cypress.node_types import NOTHING
 from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.queues import registration_rows
+from headrace.endpoints.ytsaurus.queues.registration_rows import RegistrationRow
+from headrace.endpoints.ytsaurus.storage.snapshot import SnapshotDatabase
 from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.endpoints.ytsaurus.tables.state import UNMOUNTED, Kind, Table
 from headrace.endpoints.ytsaurus.tables.tablets import cell_of
@@ -18,10 +21,9 @@ from headrace.endpoints.ytsaurus.values import time_text
 from headrace.ports import QueuePartition
 from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, data_weights
 from headrace.queues.values import Bounds, Disposition
-from headrace.stores.embedded import objects, queues, registration_rows
-from headrace.stores.embedded.queue import EmbeddedQueue
-from headrace.stores.embedded.registration_rows import RegistrationRow
-from headrace.stores.embedded.snapshot import SnapshotDatabase
+from headrace.stores.embedded import catalog
+from headrace.stores.embedded.queues import stored_queues
+from headrace.stores.embedded.queues.queue import EmbeddedQueue
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 if TYPE_CHECKING:
@@ -73,8 +75,8 @@ class _Agent:
         }
 
     def queue_partitions(self, table: Table) -> list[dict[str, Any]]:
-        state = queues.load(self.connection, table.name)
-        return [self._queue_partition(table, each) for each in queues.partitions(self.connection, state)]
+        state = stored_queues.load(self.connection, table.name)
+        return [self._queue_partition(table, each) for each in stored_queues.partitions(self.connection, state)]
 
     def _queue_partition(self, table: Table, partition: QueuePartition) -> dict[str, Any]:
         if table.tablets[partition.number].state == UNMOUNTED:
@@ -147,11 +149,11 @@ class _Agent:
                 # The status tells what is wrong.
                 found[ref] = []
                 continue
-            state = queues.load(self.connection, queue.name)
+            state = stored_queues.load(self.connection, queue.name)
             consumed = self._consumed(table.name, state.id)
             found[ref] = [
                 self._consumer_partition(queue, partition, *consumed.get(partition.number, (0, None)))
-                for partition in queues.partitions(self.connection, state)
+                for partition in stored_queues.partitions(self.connection, state)
             ]
         return found
 
@@ -173,7 +175,7 @@ class _Agent:
         return queue
 
     def _consumed(self, consumer: str, queue_id: int) -> dict[int, tuple[int, float]]:
-        consumer_id = objects.find(self.connection, consumer, "consumer")
+        consumer_id = catalog.find(self.connection, consumer, "consumer")
         found = self.connection.execute(
             "SELECT number, next, consumed FROM consumer_offset WHERE queue = ? AND consumer = ?",
             (queue_id, consumer_id),

@@ -9,7 +9,7 @@ from headrace.endpoints.ytsaurus.tables.state import Table
 from headrace.errors import DataLossError
 from headrace.queues.columns import ROW_INDEX, TABLET_INDEX, TIMESTAMP, data_weights
 from headrace.queues.values import QueuePage
-from headrace.stores.embedded.queue import EmbeddedQueue
+from headrace.stores.embedded.queues.queue import EmbeddedQueue
 from headrace.wire.ytsaurus.types import YtColumn
 
 ADDRESS = (

@@ -8,7 +8,9 @@ import numpy as np
 
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.queues import producer_rows
 from headrace.endpoints.ytsaurus.queues.commands import find_queue
+from headrace.endpoints.ytsaurus.queues.producer_rows import SessionRow
 from headrace.endpoints.ytsaurus.queues.producer_sessions import (
     BEFORE_THE_FIRST,
     check_epoch,
@@ -23,9 +25,8 @@ from headrace.endpoints.ytsaurus.tables.row_commands import written_columns
 from headrace.endpoints.ytsaurus.tables.state import Kind, Table
 from headrace.endpoints.ytsaurus.tables.tablet_transactions import Change, reading, transaction_of, write_in
 from headrace.queues.columns import SEQUENCE_NUMBER
-from headrace.stores.embedded import objects, producer_rows
-from headrace.stores.embedded.database import Database
-from headrace.stores.embedded.producer_rows import SessionRow
+from headrace.stores.embedded import catalog
+from headrace.stores.embedded.connection import Database
 from headrace.wire.ytsaurus.errors import YtError
 from headrace.wire.ytsaurus.types import YtColumn
 
@@ -41,7 +42,7 @@ def _producer(context: Context, parameters: Parameters) -> Table:
 
 def _session(database: Database, producer: Table, queue: str, session: str) -> SessionRow | None:
     with database.read() as connection:
-        return producer_rows.find(connection, objects.find(connection, producer.name, "producer"), queue, session)
+        return producer_rows.find(connection, catalog.find(connection, producer.name, "producer"), queue, session)
 
 
 @command("create_queue_producer_session", volatile=True)

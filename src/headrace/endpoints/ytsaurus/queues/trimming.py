@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import apsw
 
 from headrace.endpoints.ytsaurus.periodic import periodic
+from headrace.endpoints.ytsaurus.queues import registration_rows
+from headrace.endpoints.ytsaurus.queues.registration_rows import RegistrationKey
 from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.endpoints.ytsaurus.tables.state import UNMOUNTED
 from headrace.errors import HeadraceError
-from headrace.stores.embedded import queues, registration_rows
-from headrace.stores.embedded.registration_rows import RegistrationKey
+from headrace.stores.embedded.queues import stored_queues
 
 if TYPE_CHECKING:
     from headrace.endpoints.ytsaurus.cluster import Cluster
@@ -43,7 +44,7 @@ def look_again(context: Context, *names: str) -> None:
                 connection.execute("DELETE FROM registration WHERE queue = ? AND consumer = ?", (found[0], _NOBODY))
             else:
                 connection.execute("INSERT OR REPLACE INTO registration VALUES (?, ?, 1)", (found[0], _NOBODY))
-            queues.auto_trim(connection, found[0])
+            stored_queues.auto_trim(connection, found[0])
 
 
 def _tells(context: Context, connection: apsw.Connection, key: RegistrationKey) -> bool:
@@ -69,4 +70,4 @@ def trim_old_rows(cluster: Cluster) -> None:
     for (queue_id,) in found:
         with cluster.database.write() as connection:
             if connection.execute("SELECT 1 FROM object WHERE id = ?", (queue_id,)).fetchone():
-                queues.auto_trim(connection, queue_id)
+                stored_queues.auto_trim(connection, queue_id)

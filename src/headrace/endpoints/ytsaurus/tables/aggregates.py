@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.tables.row_changes import SortedChange
 from headrace.endpoints.ytsaurus.tables.state import Schema, Table
-from headrace.stores.embedded.database import Database
-from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.stores.embedded.connection import Database
+from headrace.stores.embedded.tables.table import EmbeddedTable
 
 
 def _sum(old: pa.Array, new: pa.Array) -> pa.Array:

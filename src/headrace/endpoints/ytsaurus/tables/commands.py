@@ -13,6 +13,7 @@ from headrace.endpoints.ytsaurus.clock import timestamp_of
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.cypress.node_types import Node
 from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.queues import consumer_rows, queue_columns, queue_partitions
 from headrace.endpoints.ytsaurus.queues.trimming import look_again
 from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.endpoints.ytsaurus.tables.nodes import (
@@ -26,8 +27,8 @@ from headrace.endpoints.ytsaurus.tables.objects import queue_schema
 from headrace.endpoints.ytsaurus.tables.row_sources import source_of
 from headrace.endpoints.ytsaurus.tables.state import FROZEN, MOUNTED, UNMOUNTED, Kind, Schema, Table, new_tablets
 from headrace.endpoints.ytsaurus.tables.tablets import STARTS, pivots_of, sortable, starts_of, uniform_pivots
-from headrace.stores.embedded import consumer_rows, queue_columns, queue_partitions, queues
-from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.stores.embedded.queues import stored_queues
+from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 _MAX_TABLETS = 10_000
@@ -69,7 +70,7 @@ def _set_states(context: Context, parameters: Parameters, state: str, valid: Seq
     with context.cluster.database.write() as connection:
         table_state.save(connection, dataclasses.replace(table, tablets=tuple(tablets)))
         if table.kind is Kind.QUEUE:
-            queue_id = queues.load(connection, table.name).id
+            queue_id = stored_queues.load(connection, table.name).id
             queue_partitions.set_open(connection, queue_id, range(first, last + 1), is_open=state == MOUNTED)
         if table.kind in (Kind.QUEUE, Kind.CONSUMER):
             look_again(context, table.name)
@@ -195,7 +196,7 @@ def _reshard_queue(context: Context, parameters: Parameters, table: Table, first
     begins = starts_of(rows, weights, count, added)
     cluster = context.cluster.name
     with context.cluster.database.write() as connection:
-        queue = queues.load(connection, table.name)
+        queue = stored_queues.load(connection, table.name)
         consumer_rows.release(connection, queue.id, table.name, cluster, last + 1)
         if added > 0:
             queue_partitions.insert(connection, queue.id, last, added)
@@ -305,7 +306,7 @@ def get_tablet_infos(context: Context, parameters: Parameters, body: bytes) -> A
     with context.cluster.database.read() as connection:
         bounds = []
         if table.kind is Kind.QUEUE:
-            bounds = queues.partitions(connection, queues.load(connection, table.name))
+            bounds = stored_queues.partitions(connection, stored_queues.load(connection, table.name))
     found = []
     for index in indexes:
         if isinstance(index, bool) or not isinstance(index, int):

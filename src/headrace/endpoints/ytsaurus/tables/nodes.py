@@ -19,9 +19,9 @@ from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.endpoints.ytsaurus.tables.state import MOUNTED, UNMOUNTED, Kind, Schema, Table, new_tablets
 from headrace.endpoints.ytsaurus.tables.tablets import STARTS, cell_of, pivots_of, starts_of, tablet_value
 from headrace.endpoints.ytsaurus.values import with_attributes
-from headrace.stores.embedded import queues
-from headrace.stores.embedded.queue import EmbeddedQueue
-from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.stores.embedded.queues import stored_queues
+from headrace.stores.embedded.queues.queue import EmbeddedQueue
+from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.wire.yson import rows_decoding
 from headrace.wire.ytsaurus.paths import YPath, parse_path
 from headrace.wire.ytsaurus.types import columns_of, schema_of
@@ -354,8 +354,8 @@ def _row_count(context: Context, table: Table) -> int:
         if table.kind is Kind.STATIC:
             return context.cluster.contents.totals(table.node.chain, table.node.id)[1]
         if table.kind is Kind.QUEUE:
-            state = queues.load(connection, table.name)
-            return sum(each.bounds.rows for each in queues.partitions(connection, state))
+            state = stored_queues.load(connection, table.name)
+            return sum(each.bounds.rows for each in stored_queues.partitions(connection, state))
         if table.kind is Kind.SORTED:
             found = connection.execute(
                 "SELECT ifnull(sum(p.rows), 0) FROM partition p JOIN object o ON o.id = p.object"
@@ -369,8 +369,8 @@ def _row_count(context: Context, table: Table) -> int:
 def _size(context: Context, table: Table) -> int:
     with context.cluster.database.read() as connection:
         if table.kind is Kind.QUEUE:
-            state = queues.load(connection, table.name)
-            return sum(each.bounds.bytes for each in queues.partitions(connection, state))
+            state = stored_queues.load(connection, table.name)
+            return sum(each.bounds.bytes for each in stored_queues.partitions(connection, state))
         if table.kind is Kind.STATIC:
             return context.cluster.contents.totals(table.node.chain, table.node.id)[2]
     return 0
@@ -394,7 +394,9 @@ def _tablets(context: Context, table: Table) -> Any:
     with context.cluster.database.read() as connection:
         bounds = None
         if table.kind is Kind.QUEUE:
-            bounds = [each.bounds for each in queues.partitions(connection, queues.load(connection, table.name))]
+            bounds = [
+                each.bounds for each in stored_queues.partitions(connection, stored_queues.load(connection, table.name))
+            ]
     cell = cell_of(context)
     return [
         tablet_value(table, number, None if bounds is None else bounds[number], cell)

@@ -10,25 +10,21 @@ import pyarrow as pa
 
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.parameters import is_boolean
+from headrace.endpoints.ytsaurus.queues import consumer_rows, queue_partitions, registration_rows
+from headrace.endpoints.ytsaurus.storage.snapshot import SnapshotDatabase
 from headrace.endpoints.ytsaurus.tables.state import Kind, Schema, Table
-from headrace.ports import TableOptions
 from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, QueueSchema
 from headrace.queues.validation import changed_options
 from headrace.queues.values import QueueOptions
-from headrace.stores.embedded import (
-    consumer_rows,
-    objects,
-    queue_partitions,
-    queues,
-    registration_rows,
-    tables,
-    tunnels,
-)
-from headrace.stores.embedded.database import Database
-from headrace.stores.embedded.objects import Kind as ObjectKind
-from headrace.stores.embedded.snapshot import SnapshotDatabase
-from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.stores.embedded import catalog
+from headrace.stores.embedded.catalog import Kind as ObjectKind
+from headrace.stores.embedded.connection import Database
+from headrace.stores.embedded.queues import stored_queues
+from headrace.stores.embedded.tables import stored_tables
+from headrace.stores.embedded.tables.table import EmbeddedTable
+from headrace.stores.embedded.tunnels import stored_tunnels
 from headrace.tables.conditions import KeyRange
+from headrace.tables.options import TableOptions
 from headrace.tables.schema import Column
 from headrace.wire.ytsaurus.types import YtColumn
 
@@ -67,11 +63,13 @@ def create(connection: apsw.Connection, table: Table, cluster: str) -> None:
     kind = object_kind(table)
     if kind is None:
         return
-    objects.is_taken(connection, table.name, kind, exist_ok=False)
+    catalog.is_taken(connection, table.name, kind, exist_ok=False)
     if kind == "table":
-        tables.create(connection, table.name, table.schema.layout.stored, TableOptions())
+        stored_tables.create(connection, table.name, table.schema.layout.stored, TableOptions())
     elif kind == "queue":
-        queue_id = queues.create(connection, table.name, queue_schema(table.schema), QueueOptions(), len(table.tablets))
+        queue_id = stored_queues.create(
+            connection, table.name, queue_schema(table.schema), QueueOptions(), len(table.tablets)
+        )
         consumer_rows.adopt(connection, queue_id, table.name, cluster)
     else:
         connection.execute(
@@ -86,22 +84,22 @@ def begin(connection: apsw.Connection, table: Table, begins: Mapping[int, tuple[
         return
     if table.kind is not Kind.QUEUE:
         raise refused(f"Only tablets of ordered dynamic tables begin with trimmed rows, and {table.name} is none")
-    queue_partitions.begin_at(connection, queues.load(connection, table.name).id, begins)
+    queue_partitions.begin_at(connection, stored_queues.load(connection, table.name).id, begins)
 
 
 def drop(connection: apsw.Connection, table: Table, cluster: str) -> None:
     """Remove the object of a table with its rows, inside the caller's write transaction."""
     kind = object_kind(table)
-    object_id = None if kind is None else objects.find_to_drop(connection, table.name, kind, missing_ok=True)
+    object_id = None if kind is None else catalog.find_to_drop(connection, table.name, kind, missing_ok=True)
     if object_id is None:
         return
     registration_rows.release(connection, object_id, cluster)
     if kind == "table":
-        tunnels.drop_all(connection, object_id)
-        tables.drop(connection, object_id)
+        stored_tunnels.drop_all(connection, object_id)
+        stored_tables.drop(connection, object_id)
     elif kind == "queue":
         consumer_rows.release(connection, object_id, table.name, cluster)
-        queues.drop(connection, object_id)
+        stored_queues.drop(connection, object_id)
     else:
         dependent = "consumer_offset" if kind == "consumer" else "producer_session"
         connection.execute(f"DELETE FROM {dependent} WHERE {kind} = ?", (object_id,))
@@ -114,8 +112,8 @@ def rename(connection: apsw.Connection, table: Table, old: str, cluster: str) ->
     kind = object_kind(table)
     if kind is None:
         return
-    object_id = objects.find(connection, old, kind)
-    objects.is_taken(connection, table.name, kind, exist_ok=False)
+    object_id = catalog.find(connection, old, kind)
+    catalog.is_taken(connection, table.name, kind, exist_ok=False)
     # Registrations and offsets name a queue by its path, so they stay with that.
     registration_rows.release(connection, object_id, cluster)
     if kind == "queue":
@@ -139,7 +137,7 @@ def copy(connection: apsw.Connection, source: Table, target: Table, database: Da
         for batch in rows:
             handle.put(batch)
     elif kind == "queue":
-        ends = [objects.find(connection, each.name, kind) for each in (source, target)]
+        ends = [catalog.find(connection, each.name, kind) for each in (source, target)]
         queue_partitions.copy(connection, *ends)
     else:
         raise refused("Queue consumers and producers are not copied", received=source.name)
@@ -172,13 +170,13 @@ def set_auto_trim(connection: apsw.Connection, table: Table, config: Any) -> Non
     retained = given.get("retained_rows")
     if retained is not None and (is_boolean(retained) or not isinstance(retained, int) or retained < 0):
         raise refused("retained_rows is not a number of rows", received=repr(retained)[:100])
-    state = queues.load(connection, table.name)
+    state = stored_queues.load(connection, table.name)
     changes = {
         "auto_trim": bool(given.get("enable", False)),
         "retained_rows": None if retained is None else int(retained),
         "retained_seconds": None if lifetime is None else lifetime / _SECOND,
     }
     options = changed_options(state.options, changes)
-    queues.set_options(connection, state.id, options)
+    stored_queues.set_options(connection, state.id, options)
     if options.auto_trim:
-        queues.trim_consumed(connection, state.id, options)
+        stored_queues.trim_consumed(connection, state.id, options)

@@ -10,18 +10,20 @@ import apsw
 import numpy as np
 import pyarrow as pa
 
+from headrace.endpoints.ytsaurus.queues import consumer_rows, producer_rows
+from headrace.endpoints.ytsaurus.queues.consumer_rows import ConsumerRow
+from headrace.endpoints.ytsaurus.queues.producer_rows import SessionRow
 from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.endpoints.ytsaurus.tables.objects import object_kind
 from headrace.endpoints.ytsaurus.tables.row_locks import NO_HASHES, Hashes, Locked, Locks
 from headrace.endpoints.ytsaurus.tables.state import MOUNTED, Table
 from headrace.queues.columns import TABLET_INDEX
-from headrace.stores.embedded import consumer_rows, objects, producer_rows, queues
-from headrace.stores.embedded.consumer_rows import ConsumerRow
-from headrace.stores.embedded.database import Database
-from headrace.stores.embedded.producer_rows import SessionRow
-from headrace.stores.embedded.queue import EmbeddedQueue
-from headrace.stores.embedded.tables import EmbeddedTable
-from headrace.stores.embedded.writes import Prepared
+from headrace.stores.embedded import catalog
+from headrace.stores.embedded.connection import Database
+from headrace.stores.embedded.queues import stored_queues
+from headrace.stores.embedded.queues.queue import EmbeddedQueue
+from headrace.stores.embedded.tables.table import EmbeddedTable
+from headrace.stores.embedded.tables.writing import Prepared
 from headrace.tables.changes import RowChange
 from headrace.wire.ytsaurus.errors import Code, YtError
 
@@ -139,7 +141,7 @@ class QueueAppend:
         for number in chosen:
             table.tablet(number)
             table.require_mounted(number)
-        rows: queues.Prepared | pa.Table = self._prepared
+        rows: stored_queues.Prepared | pa.Table = self._prepared
         partition = None
         if _UNCHOSEN in self._size and table.state != MOUNTED:
             mounted = [number for number, tablet in enumerate(table.tablets) if tablet.state == MOUNTED]
@@ -148,10 +150,10 @@ class QueueAppend:
             if chosen:
                 # Some rows have chosen, so the others cannot be given one tablet together.
                 table.require_mounted()
-            upper = queues.load(connection, self.table).upper
+            upper = stored_queues.load(connection, self.table).upper
             partition = min(mounted, key=upper.__getitem__)
             rows = self._prepared.rows.drop_columns([TABLET_INDEX])
-        queues.append(connection, self.table, rows, version, ts, partition=partition)
+        stored_queues.append(connection, self.table, rows, version, ts, partition=partition)
 
 
 @dataclass(frozen=True)
@@ -230,4 +232,4 @@ def _object(connection: apsw.Connection, table: Table) -> int:
     """Return the id of the object with a table's rows."""
     kind = object_kind(table)
     assert kind is not None
-    return objects.find(connection, table.name, kind)
+    return catalog.find(connection, table.name, kind)

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headrace.endpoints.ytsaurus.queues import consumer_rows, producer_rows, registration_rows
 from headrace.endpoints.ytsaurus.queues.pages import addressed, columns_of_queue, read_page
 from headrace.endpoints.ytsaurus.tables.layout import rows_of
 from headrace.endpoints.ytsaurus.tables.state import Kind, Table
 from headrace.queues.columns import ROW_INDEX, TABLET_INDEX
-from headrace.stores.embedded import consumer_rows, objects, producer_rows, registration_rows
-from headrace.stores.embedded.database import Database
-from headrace.stores.embedded.queue import EmbeddedQueue
-from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.stores.embedded import catalog
+from headrace.stores.embedded.connection import Database
+from headrace.stores.embedded.queues.queue import EmbeddedQueue
+from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.conditions import KeyRange, Predicate
 from headrace.wire.yson import documents
 from headrace.wire.ytsaurus.types import YtColumn
@@ -92,7 +93,7 @@ def few_rows(database: Database, table: Table, cluster: str) -> pa.RecordBatch:
     """Return all rows of a consumer, a producer or the table of registrations."""
     with database.read() as connection:
         if table.kind is Kind.CONSUMER:
-            rows = consumer_rows.rows(connection, objects.find(connection, table.name, "consumer"), cluster)
+            rows = consumer_rows.rows(connection, catalog.find(connection, table.name, "consumer"), cluster)
             values: Mapping[str, Sequence[Any]] = {
                 "queue_cluster": [row.cluster for row in rows],
                 "queue_path": [row.path for row in rows],
@@ -101,7 +102,7 @@ def few_rows(database: Database, table: Table, cluster: str) -> pa.RecordBatch:
                 "meta": [row.meta for row in rows],
             }
         elif table.kind is Kind.PRODUCER:
-            sessions = producer_rows.rows(connection, objects.find(connection, table.name, "producer"))
+            sessions = producer_rows.rows(connection, catalog.find(connection, table.name, "producer"))
             values = {
                 "queue_cluster": [cluster] * len(sessions),
                 "queue_path": [row.queue for row in sessions],

@@ -1,0 +1,136 @@
+"""Native sinks of Spark: `df.writeStream.format(…)` in append mode, and batch writes with `df.write.format(…)`.
+
+Both bind Spark's writer interfaces to `headrace.sinks.batch_writer`. Spark creates a new stream writer for each batch,
+so a writer keeps no state: the marker of the last batch is in the store.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from headrace.errors import PublicationError
+from headrace.formats.source import Source
+from headrace.ports import Queue, Staged, Store
+from headrace.sinks.batch_writer import BatchWriter
+from headrace.sinks.targets import QueueTarget, TableTarget, Target
+from headrace.spark.checkpoint import BATCH_ID, QUERY_ID, batch_content, queue_progress
+from headrace.spark.garbage_collection import freeze_loaded_modules
+from headrace.tables.changes import RowChange
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass
+class StagedByTask(WriterCommitMessage):
+    """The receipts of one task, for one batch of a job."""
+
+    job: str
+    batch: int
+    staged: list[Staged]
+
+
+def streaming_batch() -> tuple[str, int]:
+    """Return the query id and the batch id of the current task.
+
+    Raises:
+        PublicationError: the task does not belong to a streaming query.
+    """
+    job, batch = _task_property(QUERY_ID), _task_property(BATCH_ID)
+    if job is None or batch is None:
+        raise PublicationError("this task does not belong to a streaming query, so its rows have no batch")
+    return job, int(batch)
+
+
+def _task_property(name: str) -> str | None:
+    context = TaskContext.get()
+    return context.getLocalProperty(name) if context else None
+
+
+def _staged_by_tasks(messages: Sequence[WriterCommitMessage | None]) -> list[StagedByTask]:
+    # Spark passes None for a failed task.
+    return [message for message in messages if isinstance(message, StagedByTask)]
+
+
+class _NativeSink:
+    """A writer for one target, which the constructor finds and checks while Spark plans the write."""
+
+    def __init__(self, source: Source, schema: StructType, *, overwrite: bool = False) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self._source = source
+        with source.open_store() as store:
+            sink = source.open_sink(store)
+            self._target: Target
+            if isinstance(sink, Queue):
+                self._target = QueueTarget(sink.name, source.key_columns() or (), replace=overwrite)
+            else:
+                change = RowChange.REPLACE_ALL if overwrite else source.row_change()
+                self._target = TableTarget(sink.name, change, source.location.columns)
+            self._target.check(store, to_arrow_schema(schema, timezone="UTC"))
+
+    def _batch_writer(self, store: Store, job: str) -> BatchWriter:
+        return BatchWriter(store, job, [self._target])
+
+    def _stage(self, job: str, batch: int, rows: Iterator[pa.RecordBatch]) -> StagedByTask:
+        limit = self._source.rows_per_write(_task_property)
+        with self._source.open_store() as store:
+            staged = self._batch_writer(store, job).stage(batch, self._target, rows, limit)
+        freeze_loaded_modules()
+        return StagedByTask(job, batch, staged)
+
+    def _discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        with self._source.open_store() as store:
+            for task in _staged_by_tasks(messages):
+                self._batch_writer(store, task.job).discard(task.batch, task.staged)
+
+
+class StreamSink(_NativeSink, DataSourceStreamArrowWriter):
+    """Append mode: publishes each batch once, with the query's id as the job."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._stage(*streaming_batch(), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        tasks = _staged_by_tasks(messages)
+        if not tasks:
+            return
+        job, batch = tasks[0].job, tasks[0].batch
+        checkpoint = self._source.options.get("checkpointlocation", "")
+        with self._source.open_store() as store:
+            self._batch_writer(store, job).publish(
+                batch,
+                [[receipt for task in tasks for receipt in task.staged]],
+                advances=queue_progress(checkpoint, batchId, store.id, store=store) if checkpoint else (),
+                content=batch_content(checkpoint, batchId, store=store) if checkpoint else "",
+            )
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._discard(messages)
+
+
+class BatchSink(_NativeSink, DataSourceArrowWriter):
+    """A batch write: publishes all rows as the only batch of a job. ``overwrite`` replaces the existing rows."""
+
+    def __init__(self, source: Source, schema: StructType, *, overwrite: bool) -> None:
+        super().__init__(source, schema, overwrite=overwrite)
+        self._job = f"batch-{uuid.uuid4()}"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._stage(self._job, 0, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        # Without messages too: an overwrite without rows deletes the existing rows.
+        staged = [receipt for task in _staged_by_tasks(messages) for receipt in task.staged]
+        with self._source.open_store() as store:
+            self._batch_writer(store, self._job).publish(0, [staged], last=True)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._discard(messages)

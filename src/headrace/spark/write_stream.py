@@ -1,0 +1,281 @@
+"""`write_stream`: writes a streaming query, in any output mode, into tables and queues of a store, exactly once.
+
+Spark's Python sinks accept append mode only, so `write_stream` uses ``foreachBatch``. For each batch, the tasks stage
+their rows and the driver publishes them, see `headrace.sinks.batch_writer`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import LongType, StructField, StructType
+
+from headrace.checkpoint_server.locations import checkpoint_text
+from headrace.errors import OptionError
+from headrace.formats.option_checks import check_options, option_texts
+from headrace.formats.options import SINK
+from headrace.formats.registry import format_named, source_of
+from headrace.formats.source import Source
+from headrace.ports import Queue, Staged
+from headrace.sinks.batch_writer import BatchWriter
+from headrace.sinks.targets import Target
+from headrace.spark.checkpoint import batch_content, clear_unfinished_start, query_id, queue_progress
+from headrace.spark.checkpoint_location import checkpoint_errors, sink_checkpoint
+from headrace.spark.garbage_collection import freeze_loaded_modules
+from headrace.spark.outputs import Output
+from headrace.spark.stream_arguments import checked_trigger, format_name, output_mode, triggered
+from headrace.stores.registry import open as open_store
+from headrace.tables.changes import RowChange
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+# A schema given as text would cost a call to the JVM in each batch.
+_RECEIPT = StructType([StructField("id", LongType()), StructField("rows", LongType())])
+
+
+@dataclass(frozen=True)
+class StreamWriter:
+    """A stream that `start` starts. `write_stream` creates it."""
+
+    df: DataFrame
+    store_url: str
+    outputs: tuple[Output, ...]
+    mode: str
+    checkpoint: str
+    name: str | None = None
+    trigger_options: Mapping[str, Any] | None = None
+    store_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    rows_per_write: int | None = None
+    columns: pa.Schema | None = None
+
+    def trigger(self, **options: Any) -> StreamWriter:
+        """Return the stream with another trigger: ``processingTime="5 seconds"`` or ``availableNow=True``.
+
+        Raises:
+            OptionError: the trigger is unknown, or the number of triggers is not one.
+        """
+        return replace(self, trigger_options=checked_trigger(options))
+
+    def start(self) -> StreamingQuery:
+        """Check the columns of each output against its table or queue, and start the query.
+
+        Raises:
+            NotFoundError: the store, a table or a queue does not exist.
+            SchemaError: the columns do not fit.
+            OptionError: Spark cannot write the checkpoint, or does not accept the trigger.
+        """
+        complete = self.mode == "complete"
+        targets = [output.target(complete=complete, columns=self.columns) for output in self.outputs]
+        with open_store(self.store_url, **self.store_options) as store:
+            for output, target in zip(self.outputs, targets, strict=True):
+                target.check(store, _columns(self.df, output))
+            # The absolute URL: tasks may have another working directory.
+            url = store.url
+        checkpoint = sink_checkpoint(self.checkpoint, url, self.store_options, self.df.sparkSession)
+        clear_unfinished_start(checkpoint)
+        stream: DataStreamWriter = self.df.writeStream.outputMode(self.mode)
+        stream = stream.option("checkpointLocation", checkpoint)
+        if self.name:
+            stream = stream.queryName(self.name)
+        if self.trigger_options:
+            stream = triggered(stream, self.trigger_options)
+        with checkpoint_errors(self.checkpoint):
+            return stream.foreachBatch(self._publish_batch(url, targets, checkpoint)).start()
+
+    def _publish_batch(self, url: str, targets: Sequence[Target], checkpoint: str) -> Callable[[DataFrame, int], None]:
+        """Return the function that stages and publishes one batch."""
+        outputs, limit = self.outputs, self.rows_per_write
+        options = dict(self.store_options)
+        job: str | None = None
+
+        def publish_batch(batch_df: DataFrame, batch: int) -> None:
+            nonlocal job
+            spark = batch_df.sparkSession
+
+            def stage_output(rows: DataFrame, target: Target) -> list[Staged]:
+                names = rows.columns
+
+                def stage_in_task(renamed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+                    import pyarrow as pa
+
+                    columns = (pa.RecordBatch.from_arrays(part.columns, names=names) for part in renamed)
+                    with open_store(url, **options) as store:
+                        staged = BatchWriter(store, current, targets).stage(batch, target, columns, limit)
+                    freeze_loaded_modules()
+                    ids, counts = [receipt.id for receipt in staged], [receipt.rows for receipt in staged]
+                    yield pa.RecordBatch.from_arrays(
+                        [pa.array(ids, pa.int64()), pa.array(counts, pa.int64())], ["id", "rows"]
+                    )
+
+                # mapInArrow parses column names as paths, with dots and back-ticks.
+                renamed = rows.toDF(*(f"c{index}" for index in range(len(names))))
+                receipts = renamed.mapInArrow(stage_in_task, _RECEIPT).collect()
+                return [Staged(receipt.id, receipt.rows) for receipt in receipts]
+
+            with open_store(url, **options) as store:
+                job = current = job or query_id(spark, checkpoint, store)
+                writer = BatchWriter(store, current, targets)
+                try:
+                    with _computed_once(batch_df, len(outputs)) as rows:
+                        staged = [
+                            stage_output(output.rows(rows), target)
+                            for output, target in zip(outputs, targets, strict=True)
+                        ]
+                    writer.publish(
+                        batch,
+                        staged,
+                        advances=queue_progress(checkpoint, batch, store.id, spark, store=store),
+                        content=batch_content(checkpoint, batch, spark, store=store),
+                    )
+                except Exception:
+                    writer.discard(batch)
+                    raise
+
+        return publish_batch
+
+
+@contextmanager
+def _computed_once(batch: DataFrame, uses: int) -> Iterator[DataFrame]:
+    """Persist the rows of a batch while several outputs use them."""
+    if uses == 1:
+        yield batch
+        return
+    batch.persist()
+    try:
+        yield batch
+    finally:
+        batch.unpersist()
+
+
+def _columns(df: DataFrame, output: Output) -> pa.Schema:
+    """Return the columns of an output's rows."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    if output.select is None:
+        return to_arrow_schema(df.schema, timezone="UTC")
+    # `select` may use operations that a streaming DataFrame does not have.
+    return to_arrow_schema(output.rows(df.sparkSession.createDataFrame([], df.schema)).schema, timezone="UTC")
+
+
+def write_stream(
+    df: DataFrame,
+    *,
+    checkpoint: str | os.PathLike[str],
+    store: str | os.PathLike[str] | None = None,
+    table: str | None = None,
+    queue: str | None = None,
+    key: str | Sequence[str] | None = None,
+    outputs: Sequence[Output] | None = None,
+    mode: str = "append",
+    name: str | None = None,
+    row_change: str | RowChange | None = None,
+    trigger: Mapping[str, Any] | None = None,
+    format: str = "headrace",
+    options: Mapping[str, str] | None = None,
+) -> StreamWriter:
+    """Write a streaming DataFrame into one or several tables and queues. Each batch is published atomically and once.
+
+    If the DataFrame reads a queue of the same store with a consumer, the consumer's offset advances in the transaction
+    that publishes the batch.
+
+    Args:
+        df: the query. Its columns are matched with the columns of the table or queue by name. In rows for a queue, a
+            column ``$tablet_index`` is the partition of the row.
+        checkpoint: the checkpoint location: a directory, any URL that Spark can write, or ``headrace:///path`` for a
+            directory in the sink's store; see docs/checkpoints.md, also for ``yt:///path``.
+        store: the store's path or URL. ``table`` or ``queue`` is a table or queue of this store.
+        key: only for a queue: the columns whose values choose the partition of a row.
+        outputs: several tables and queues of the store, written in one transaction for each batch, instead of
+            ``table`` or ``queue``. Change the outputs of a query only after its last batch is complete: a repeated
+            batch is recognized as published only if the outputs are the same.
+        mode: ``append``, ``update`` or ``complete``. In complete mode each batch replaces the content of a table. A
+            queue is a log: each batch appends the complete result to it.
+        name: the query's name.
+        row_change: ``put`` (default) replaces rows by key, ``update`` sets the cells that are not null, ``delete``
+            removes the rows with these keys.
+        trigger: as for Spark's ``trigger``: ``{"processingTime": "5 seconds"}``, ``{"availableNow": True}``.
+        format: ``headrace``; or ``tablestore`` or ``yt``, with store and table in the ``options`` of that format.
+        options: further options of the format for writing streams.
+
+    Returns:
+        A `StreamWriter`; its ``start()`` returns Spark's ``StreamingQuery``.
+
+    Raises:
+        NotFoundError: the store, table or queue does not exist.
+        OptionError: an option is missing, invalid, or unknown to the format; ``outputs`` has a table twice; or the
+            checkpoint is not a valid location.
+    """
+    format, mode = format_name(format), output_mode(mode)
+    place = checkpoint_text(checkpoint)
+    named = {"store": store, "table": table, "queue": queue}
+    given, arguments = option_texts(options, "write_stream"), option_texts(named, "write_stream")
+    check_options(format_named(format), [*given, *arguments], use=SINK, place=f"write_stream with format {format}")
+    given |= arguments
+    source = source_of(format, given)
+    location = source.location
+    if not df.isStreaming:
+        raise OptionError(
+            "the DataFrame is not a stream",
+            remedy=f'use df.write.format("{format}") for a batch, or read with readStream',
+        )
+    if outputs is None:
+        outputs = [_output(source, key, row_change)]
+    elif not outputs or location.table or location.queue or key is not None or row_change is not None:
+        raise OptionError(
+            "outputs cannot be combined with table, queue, key or row_change, and must not be empty",
+            remedy='write_stream(df, store=…, outputs=[headrace.Output(table="…"), headrace.Output(queue="…")])',
+        )
+    _check_tables_once(outputs)
+    return StreamWriter(
+        df,
+        location.store_url,
+        tuple(outputs),
+        mode,
+        place,
+        name,
+        None if trigger is None else checked_trigger(trigger),
+        location.store_options,
+        source.rows_per_write(lambda setting: df.sparkSession.conf.get(setting, None)),
+        location.columns,
+    )
+
+
+def _check_tables_once(outputs: Sequence[Output]) -> None:
+    """Raise `OptionError` if two outputs write one table: the order of their changes would be undefined."""
+    tables = [output.table for output in outputs if output.table is not None]
+    repeated = sorted({table for table in tables if tables.count(table) > 1})
+    if repeated:
+        raise OptionError(
+            "outputs have a table twice",
+            received=", ".join(map(repr, repeated)),
+            valid="one output for each table",
+            remedy="combine the rows for a table in the select function of one output, for example with union",
+        )
+
+
+def _output(
+    source: Source,
+    key: str | Sequence[str] | None,
+    row_change: str | RowChange | None,
+) -> Output:
+    """Return the output for the table or queue of a location, with the key or row change of arguments and options."""
+    location = source.location
+    if location.table and location.queue:
+        raise OptionError(
+            "a stream with one output writes either a table or a queue",
+            received=f"table {location.table!r}, queue {location.queue!r}",
+            remedy="for both, use outputs=[headrace.Output(table=…), headrace.Output(queue=…)]",
+        )
+    with location.open_store() as store:
+        sink = source.open_sink(store)
+    if isinstance(sink, Queue):
+        return Output(queue=sink.name, key=key or source.key_columns(), row_change=row_change)
+    return Output(table=sink.name, key=key, row_change=row_change or source.row_change())
