@@ -15,6 +15,7 @@ from headrace.endpoints.tablestore.batch_api import batch_write_row
 from headrace.endpoints.tablestore.errors import service_error
 from headrace.endpoints.tablestore.instances import Instance
 from headrace.endpoints.tablestore.range_api import get_range
+from headrace.endpoints.tablestore.rows import transactions
 from headrace.endpoints.tablestore.rows_api import get_row, put_row
 from headrace.endpoints.tablestore.settings import TableSettings
 from headrace.endpoints.tablestore.stream_bounds import STREAM_BOUNDS_TABLE
@@ -204,7 +205,8 @@ def test_a_request_for_rows_whose_table_is_made_anew_may_be_sent_again(
     create(instance)
     if has_columns:
         put(instance)
-    method_itself = getattr(EmbeddedTable, method)
+    owner: Any = transactions if hasattr(transactions, method) else EmbeddedTable
+    method_itself = getattr(owner, method)
     replaced: list[str] = []
 
     def replaces_first(table: EmbeddedTable, *arguments: Any, **named: Any) -> Any:
@@ -214,7 +216,7 @@ def test_a_request_for_rows_whose_table_is_made_anew_may_be_sent_again(
             create(instance, kind=kind)
         return method_itself(table, *arguments, **named)
 
-    monkeypatch.setattr(EmbeddedTable, method, replaces_first)
+    monkeypatch.setattr(owner, method, replaces_first)
     has_what_it_needs = kind == pb.INTEGER and method in ("add_columns", "find")
     if call is scan and not has_columns:
         has_what_it_needs = True

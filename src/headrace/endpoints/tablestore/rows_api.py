@@ -9,6 +9,7 @@ from headrace.endpoints.tablestore.errors import invalid
 from headrace.endpoints.tablestore.instances import Instance, staying
 from headrace.endpoints.tablestore.keys import key_of, key_table
 from headrace.endpoints.tablestore.reading import Selected, Selection
+from headrace.endpoints.tablestore.rows import transactions
 from headrace.endpoints.tablestore.schema import layout_of
 from headrace.endpoints.tablestore.versions import SelectedVersions, select_rows
 from headrace.endpoints.tablestore.writing import Outcome, RowWrite, write_rows, write_units
@@ -69,7 +70,7 @@ def find_rows(
         schema: the table's, by which the keys were read.
     """
     with staying(table, schema):
-        found = table.find(key_table(keys, schema))
+        found = transactions.find(table, key_table(keys, schema))
     layout = layout_of(found.schema)
     return select_rows(found.rows, layout, selection, time.time_ns() // 1_000_000, found.present)
 

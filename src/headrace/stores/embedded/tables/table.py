@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import apsw
@@ -45,35 +43,6 @@ class _State(NamedTuple):
     options_text: str
 
 
-@dataclass(frozen=True)
-class Found:
-    """The rows of some keys, in their order.
-
-    Attributes:
-        schema: the table's.
-        rows: all columns; of a row that is not there the key, with nulls.
-        present: which rows are there.
-        version: in a write transaction the version of its commit, else of the last one.
-    """
-
-    schema: TableSchema
-    rows: pa.RecordBatch
-    present: npt.NDArray[np.bool_]
-    version: int
-
-
-class Decided(NamedTuple):
-    """A change of rows that is decided in a write transaction; see `EmbeddedTable.transact`."""
-
-    change: RowChange
-    rows: Rows
-    keep_nulls: bool = False
-
-
-class _NothingDecided(Exception):
-    """Ends a write transaction that has nothing to write."""
-
-
 class EmbeddedTable(Table):
     """A table of the embedded store, by its name.
 
@@ -88,6 +57,11 @@ class EmbeddedTable(Table):
 
     def __repr__(self) -> str:
         return f"EmbeddedTable({self.name!r})"
+
+    @property
+    def database(self) -> Database:
+        """The database of the store, for transactions with `fetch` and `apply`."""
+        return self._database
 
     @property
     def schema(self) -> TableSchema:
@@ -128,24 +102,6 @@ class EmbeddedTable(Table):
             rows = _prepared(state.table, change, rows.rows, keep_nulls=rows.keep_nulls)
         Writer(connection, state.table, state.options, version, ts).apply(rows)
 
-    def transact(self, keys: Rows, decide: Callable[[Found], Sequence[Decided]]) -> None:
-        """Read rows, decide what to change, and change it, in one write transaction.
-
-        Args:
-            keys: the keys of the rows to read.
-            decide: called once, with the rows as they are; returns the changes, in the order in which they are to be
-                made. All get the same commit version. If it returns none or raises, nothing is changed.
-        """
-        with contextlib.suppress(_NothingDecided), self._database.write() as connection:
-            version, ts = stamp(connection)
-            decided = decide(self._find(connection, keys, version))
-            if not decided:
-                raise _NothingDecided
-            for change, rows, keep_nulls in decided:
-                table = self._load(connection).table
-                prepared = _prepared(table, change, rows, keep_nulls=keep_nulls)
-                self.apply(connection, change, prepared, version, ts)
-
     def _write(self, change: RowChange, rows: Rows, *, keep_nulls: bool = False) -> int:
         prepared = self.prepare(change, rows, keep_nulls=keep_nulls)
         if change is RowChange.UPDATE and prepared.rows.num_columns == len(prepared.table.schema.primary_key):
@@ -178,17 +134,23 @@ class EmbeddedTable(Table):
         row: dict[str, Any] = rows.select(names).to_pylist()[0]
         return row
 
-    def find(self, keys: Rows) -> Found:
-        """Return the rows of some keys; one key may come several times."""
-        with self._database.read() as connection:
-            ((version,),) = connection.execute("SELECT version FROM clock")
-            return self._find(connection, keys, version)
+    def fetch(
+        self, connection: apsw.Connection, keys: Rows
+    ) -> tuple[TableSchema, pa.RecordBatch, npt.NDArray[np.bool_]]:
+        """Read the rows of some keys inside a transaction of the caller.
 
-    def _find(self, connection: apsw.Connection, keys: Rows, version: int) -> Found:
+        Args:
+            connection: the connection of the transaction.
+            keys: the keys; a key may occur several times.
+
+        Returns:
+            The table's schema, one row for each key in the order of the keys, and which of them exist. A row that does
+            not exist has its key and nulls.
+        """
         table = self._load(connection).table
         typed = one_batch(to_arrow(keys, table.schema, columns="keys"))
-        rows, present = table.fetch(connection, table.codec.encode_keys(typed))
-        return Found(table.schema, rows, present, version)
+        rows, exist = table.fetch(connection, table.codec.encode_keys(typed))
+        return table.schema, rows, exist
 
     def page(
         self,
