@@ -75,7 +75,12 @@ def describe_tunnel(app: App, id_or_name: str, table: str | None) -> None:
     """Show a tunnel, its channels, and what each has that is not yet committed."""
     with app.store() as store:
         description = store.tunnel(id_or_name, table).describe()
-    app.output.record(_details(description))
+    details = _details(description)
+    if app.json:
+        for channel in details["channels"]:
+            # Deprecated: the former name of committed_position.
+            channel["checkpoint"] = channel["committed_position"]
+    app.output.record(details)
 
 
 @_command("drop")
@@ -96,7 +101,7 @@ def drop_tunnel(app: App, id_or_name: str, table: str | None, if_exists: bool) -
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="End after so many changes.")
 @click.option("--no-follow", is_flag=True, help="End when all that is there has been shown.")
 def tail(app: App, id_or_name: str, table: str | None, start: str, limit: int | None, no_follow: bool) -> None:
-    """Show changes as they come, without moving the tunnel's checkpoints."""
+    """Show changes as they come, without moving the tunnel's committed positions."""
     from headrace.cli.rows import first_rows
 
     with app.store() as store:
@@ -124,7 +129,7 @@ def follow(store: Store, source: Tunnel, start: str, *, follow: bool) -> Iterato
         found_any = False
         channels = source.channels()
         for channel in channels:
-            positions.setdefault(channel.id, channel.checkpoint)
+            positions.setdefault(channel.id, channel.committed)
         finished = {channel for channel, position in positions.items() if position == FINISHED}
         states = channel_states({channel.id: channel.parents for channel in channels}, finished)
         for channel_id in [channel_id for channel_id, state in states.items() if state == ChannelState.OPEN]:
@@ -165,7 +170,7 @@ def _details(description: TunnelDescription) -> dict[str, Any]:
                 "kind": str(described.channel.kind),
                 "state": str(described.channel.state),
                 "parents": list(described.channel.parents),
-                "checkpoint": described.channel.checkpoint.token,
+                "committed_position": described.channel.committed.token,
                 "client": described.client,
                 "client_tag": described.client_tag,
                 "lag_rows": described.backlog.rows,

@@ -209,10 +209,10 @@ TABLESTORE_OPTIONS = (
     Option("tunnel.id", "the tunnel's id; an embedded store also takes its name", name, None, (SOURCE,)),
     Option("maxoffsetsperchannel", "most rows of one channel in a batch; below 0 no limit", limit, "10000", (SOURCE,)),
     Option("maxoffsetspertrigger", "most rows in a batch, shared over the channels", limit, None, (SOURCE,)),
-    Option("startingPosition", "where a new query begins: `committed` (the tunnel's checkpoints), `earliest`, "
+    Option("startingPosition", "where a new query begins: `committed` (the tunnel's committed positions), `earliest`, "
            "`latest`, a timestamp, or `batch:<uuid>`: where another query, or the vendor's connector, left the tunnel, "
            "as the table that `checkpoint.table` names has it. A query with a checkpoint goes on from there. An "
-           "instance gives nothing before its tunnel's checkpoints, and so no `earliest`", start, "committed",
+           "instance gives nothing before its tunnel's committed positions, and so no `earliest`", start, "committed",
            (SOURCE,)),
     *(option for option in _STREAM if option.name != "maxRowsPerTrigger"),
     Option("failOnDataLoss", "as in format `headrace`", boolean, "true", (SOURCE,)),

@@ -197,7 +197,7 @@ def _readers(connection: apsw.Connection, partition_id: int) -> list[_Reader]:
         " JOIN channel c ON c.tunnel = t.id WHERE p.id = ? AND c.partition = p.id AND c.kind = ? AND NOT c.finished",
         (partition_id, ChannelKind.STREAM.value),
     )
-    return [_Reader(tunnel, name, row_of(Position(checkpoint))) for tunnel, name, checkpoint in found]
+    return [_Reader(tunnel, name, row_of(Position(committed))) for tunnel, name, committed in found]
 
 
 def _partition(connection: apsw.Connection, partition_id: int) -> _Partition:

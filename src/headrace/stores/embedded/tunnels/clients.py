@@ -111,7 +111,7 @@ class EmbeddedTunnelClient(TunnelClient):
         return self._tunnel.id
 
     def _saved(self, connection: apsw.Connection, channel: str) -> Saved:
-        position = self._tunnel.checkpoint(connection, channel)
+        position = self._tunnel.committed(connection, channel)
         ((sequence,),) = connection.execute(
             "SELECT sequence FROM channel WHERE tunnel = ? AND id = ?", (self._of, channel)
         )

@@ -51,7 +51,7 @@ class _Row(NamedTuple):
     keys: KeyRange
     parents: tuple[str, ...]
     start: Position
-    checkpoint: Position
+    committed: Position
     finished: bool
 
 
@@ -130,7 +130,7 @@ class EmbeddedTunnel(Tunnel):
         *,
         suspended: bool,
     ) -> ChannelDescription:
-        backlog = self._backlog(connection, row, channel.checkpoint, None)
+        backlog = self._backlog(connection, row, channel.committed, None)
         closing = LeaseStatus.CLOSING if suspended else None
         if holder is None:
             return ChannelDescription(channel, backlog, lease=closing)
@@ -142,12 +142,14 @@ class EmbeddedTunnel(Tunnel):
         with self._database.read() as connection:
             rows = self._rows(connection)
         states = channel_states({row.id: row.parents for row in rows}, {row.id for row in rows if row.finished})
-        return [Channel(row.id, row.kind, states[row.id], row.checkpoint, row.parents) for row in rows]
+        return [Channel(row.id, row.kind, states[row.id], row.committed, row.parents) for row in rows]
 
     def start_positions(self, start: Start) -> dict[str, Position]:
         """Return where a new reader begins in each channel; never before the beginning of the tunnel itself."""
         if start.kind is StartKind.COMMITTED:
-            raise OptionError("the committed positions are the checkpoints of the channels", received="committed")
+            raise OptionError(
+                "a query that begins at the committed positions needs no start positions", received="committed"
+            )
         if start.kind is StartKind.BATCH:
             raise UnsupportedError(
                 "an embedded store has no batches of other queries to go on from",
@@ -295,18 +297,18 @@ class EmbeddedTunnel(Tunnel):
         if released:
             self._release(connection, released)
 
-    def checkpoint(self, connection: apsw.Connection, channel: str) -> Position:
+    def committed(self, connection: apsw.Connection, channel: str) -> Position:
         """Return how far a channel is read, inside the caller's transaction."""
-        return self._row(connection, channel).checkpoint
+        return self._row(connection, channel).committed
 
     def _moves(self, connection: apsw.Connection, positions: Mapping[str, Position]) -> list[tuple[_Row, Position]]:
         """Return the channels that the positions move on, with nothing left to skip."""
         moves = []
         for channel, position in positions.items():
             row = self._row(connection, channel)
-            if not row.finished and position != row.checkpoint:
+            if not row.finished and position != row.committed:
                 to = self._advance(connection, row, position, 0)
-                if is_behind(to, row.checkpoint):
+                if is_behind(to, row.committed):
                     moves.append((row, to))
         return moves
 
@@ -408,10 +410,10 @@ class EmbeddedTunnel(Tunnel):
                 KeyRange(key_from_json(low), key_from_json(high)),
                 tuple(json.loads(parents)),
                 Position(start),
-                FINISHED if finished else Position(checkpoint),
+                FINISHED if finished else Position(committed),
                 bool(finished),
             )
-            for name, kind, partition, low, high, parents, start, checkpoint, finished in found
+            for name, kind, partition, low, high, parents, start, committed, finished in found
         ]
         if not rows and connection.execute("SELECT 1 FROM tunnel WHERE id = ?", (self.id,)).fetchone() is None:
             raise NotFoundError(
