@@ -1,4 +1,4 @@
-"""headrace streams tables' changes and queues through Spark, and back into tables and queues, exactly once."""
+"""headrace streams changes of tables and rows of queues through Spark, and into tables and queues, exactly once."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ if TYPE_CHECKING:
     from headrace.spark.listener import LagListener, lag_of
     from headrace.spark.outputs import Output
     from headrace.spark.session import session
-    from headrace.spark.sources import HeadraceDataSource, TablestoreDataSource
+    from headrace.spark.sources import HeadraceDataSource, TablestoreDataSource, YtDataSource
     from headrace.spark.write_stream import write_stream
-    from headrace.spark.yt_source import YtDataSource
     from headrace.stores.registry import open
     from headrace.streaming_sql.session import StreamingSql, sql
     from headrace.workers import ChangeBatch, TunnelWorker
 
 __version__ = "0.1.0"
 
-# Spark imports this package in every worker: each name loads what it needs, and no more, when it is used.
+# Spark imports this package in every worker, so a name imports its module when it is first used.
 _HOMES = {
     "ChangeBatch": "headrace.workers",
     "Consumer": "headrace.ports",
@@ -37,7 +36,7 @@ _HOMES = {
     "TablestoreDataSource": "headrace.spark.sources",
     "Tunnel": "headrace.ports",
     "TunnelWorker": "headrace.workers",
-    "YtDataSource": "headrace.spark.yt_source",
+    "YtDataSource": "headrace.spark.sources",
     "checkpoint": "headrace.spark.checkpoint_location",
     "lag_of": "headrace.spark.listener",
     "open": "headrace.stores.registry",

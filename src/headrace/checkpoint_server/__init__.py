@@ -1,1 +1,1 @@
-"""Checkpoints of Spark in the files of a store: served to Spark by its own driver, under the WebHDFS protocol."""
+"""Spark's checkpoints in the files of a store. The driver serves the files to Spark by the WebHDFS protocol."""

@@ -1,4 +1,4 @@
-"""The ASGI application that serves directories of stores to Spark: WebHDFS, for whoever has the secret."""
+"""The ASGI application that serves directories of stores to Spark by WebHDFS. Clients need the server's secret."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from headrace.checkpoint_server import protocol, tokens
 from headrace.checkpoint_server.operations import NotServedError, Operations
-from headrace.checkpoint_server.places import Places
-from headrace.checkpoint_server.protocol import Answer, Request
+from headrace.checkpoint_server.protocol import Request, Response
+from headrace.checkpoint_server.served_directories import ServedDirectories
 from headrace.checkpoint_server.tokens import Tokens
 from headrace.errors import HeadraceError
 from headrace.http.application import Application, DisconnectedError, Receive, Scope, Send, mark_authenticated
@@ -18,11 +18,11 @@ from headrace.http.threads import Threads, ThreadsClosedError
 from headrace.http.workload import HeldBytes, IncomingBody, OverloadedError, Workload
 from headrace.ports import Upload
 
-# Requests that are worked on at once. Uploads and downloads hold no thread while they wait for their client.
+# Requests that run at once. Uploads and downloads use no thread while they wait for their client.
 _WORKERS = 8
-# A part of an upload is given to the store when it has so many bytes, or all parts together have more than these.
-_PART_BYTES = 1 << 20
-_HELD_BYTES = 64 << 20
+# The server writes the buffer of an upload to the store when it has this size, or all buffers exceed their limit.
+_BUFFER_BYTES = 1 << 20
+_ALL_BUFFERS_BYTES = 64 << 20
 LIMITS = Limits(
     connections=2048,
     anonymous=256,
@@ -32,57 +32,57 @@ LIMITS = Limits(
     grace_seconds=1,
     stop_seconds=5.0,
 )
-"""Limits that leave the driver its descriptors and memory, and suffice for some hundred executors."""
+"""Limits that suffice for some hundred executors, and leave descriptors and memory to the driver."""
 _log = logging.getLogger("headrace")
 
 
 class CheckpointApp(Application):
-    """WebHDFS over the directories of `Places`, for callers with a token of `Tokens`."""
+    """Serves `ServedDirectories` by WebHDFS to callers with an access token of `Tokens`."""
 
     limits = LIMITS
 
-    def __init__(self, places: Places, access: Tokens) -> None:
-        self._operations = Operations(places)
+    def __init__(self, directories: ServedDirectories, access: Tokens) -> None:
+        self._operations = Operations(directories)
         self._access = access
         self._threads = Threads(_WORKERS, "headrace-checkpoints")
-        self._workload = Workload(requests=LIMITS.connections, body_bytes=_HELD_BYTES)
+        self._workload = Workload(requests=LIMITS.connections, body_bytes=_ALL_BUFFERS_BYTES)
 
     def close(self, seconds: float | None = None) -> None:
         self._threads.close(seconds)
 
     async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            answer = await self._answer(scope, receive, send)
+            response = await self._response(scope, receive, send)
         except NotServedError as error:
-            answer = protocol.access_denied(403, str(error))
+            response = protocol.access_denied(403, str(error))
         except HeadraceError as error:
-            answer = protocol.told(error)
+            response = protocol.error_response(error)
         except (ThreadsClosedError, asyncio.CancelledError):
-            answer = Answer(503, b"the process that serves this file ends")
+            response = Response(503, b"the process that serves this file is exiting")
         except DisconnectedError:
             raise
         except Exception as error:
             _log.exception("a request for a checkpoint's file failed")
-            answer = protocol.told(error)
-        if answer is not None:
-            await _send(send, answer)
+            response = protocol.error_response(error)
+        if response is not None:
+            await _send(send, response)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> Answer | None:
-        """Return the answer to a request; None once it is sent."""
+    async def _response(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
+        """Return the response to a request; None if it has been sent."""
         method, raw_path = scope["method"], scope["raw_path"].decode("latin-1")
         query = scope["query_string"].decode("latin-1")
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         if method == "POST" and raw_path == tokens.PATH:
-            answer = self._access.exchange(await _small_body(scope, receive))
-            if answer.status == 200:
+            response = self._access.exchange(await _small_body(scope, receive))
+            if response.status == 200:
                 mark_authenticated(scope)
-            return answer
+            return response
         if not self._access.accept(headers.get(b"authorization", "")):
-            return protocol.access_denied(401, "This server answers to the driver and the executors of its query only.")
+            return protocol.access_denied(401, "This server serves only the driver and the executors of its query.")
         mark_authenticated(scope)
         request = protocol.parse_request(method, raw_path, query)
         if request is None:
-            return Answer(404)
+            return Response(404)
         host = headers.get(b"host", "")
         match request.operation:
             case "PUT CREATE" if not request.has_data:
@@ -91,17 +91,17 @@ class CheckpointApp(Application):
             case "PUT CREATE":
                 return await self._create(request, scope, receive)
             case "GET OPEN" if not request.has_data:
-                self._operations.place(request.path)
+                self._operations.find(request.path)
                 return protocol.redirect(scope["scheme"], host, raw_path, query)
             case "GET OPEN":
                 await self._open(request, send)
                 return None
-        return await self._threads.run(self._operations.answer, request)
+        return await self._threads.run(self._operations.respond, request)
 
-    async def _create(self, request: Request, scope: Scope, receive: Receive) -> Answer:
-        """Write a file; it is there when the whole body is. The client takes as long as its task does."""
-        place = self._operations.place(request.path)
-        upload = await self._threads.run(lambda: place.files.create(place.path, overwrite=request.flag("overwrite")))
+    async def _create(self, request: Request, scope: Scope, receive: Receive) -> Response:
+        """Write a file, which becomes visible when it is complete. No time limit: tasks write while they compute."""
+        found = self._operations.find(request.path)
+        upload = await self._threads.run(lambda: found.files.create(found.path, overwrite=request.flag("overwrite")))
         body = IncomingBody(scope, receive)
         try:
             with self._workload.request() as held:
@@ -109,29 +109,29 @@ class CheckpointApp(Application):
                 await self._threads.run(_finish, upload, rest)
         finally:
             await self._threads.run(upload.abort)
-        return Answer(201)
+        return Response(201)
 
     async def _write(self, upload: Upload, body: IncomingBody, held: HeldBytes) -> bytes:
-        """Give a body to an upload, but for the last part, which is returned."""
-        waiting = bytearray()
+        """Write a body to an upload, except its last bytes, which are returned."""
+        buffer = bytearray()
         while not body.complete:
             part = await body.next_part()
-            waiting += part
+            buffer += part
             try:
                 held.add(len(part))
-                full = len(waiting) >= _PART_BYTES
+                full = len(buffer) >= _BUFFER_BYTES
             except OverloadedError:
                 full = True
             if full:
-                await self._threads.run(upload.write, bytes(waiting))
-                waiting.clear()
+                await self._threads.run(upload.write, bytes(buffer))
+                buffer.clear()
                 held.release(held.size)
-        return bytes(waiting)
+        return bytes(buffer)
 
     async def _open(self, request: Request, send: Send) -> None:
-        place = self._operations.place(request.path)
+        found = self._operations.find(request.path)
         offset, length = request.number("offset") or 0, request.number("length")
-        content = await self._threads.run(lambda: place.files.open_read(place.path, offset, length))
+        content = await self._threads.run(lambda: found.files.open_read(found.path, offset, length))
         headers = [(b"content-length", str(content.size).encode())]
         part = await self._threads.run(_next, content.parts)
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -140,7 +140,7 @@ class CheckpointApp(Application):
                 await send({"type": "http.response.body", "body": part, "more_body": True})
                 part = await self._threads.run(_next, content.parts)
         except (HeadraceError, asyncio.CancelledError):
-            # Too late to say so: the client finds that bytes are missing, and tries again.
+            # The headers have been sent. The client detects the missing bytes and tries again.
             _log.warning("a checkpoint's file could not be read to its end", exc_info=True)
             raise DisconnectedError from None
         await send({"type": "http.response.body", "body": b""})
@@ -156,7 +156,7 @@ def _next(parts: Iterator[bytes]) -> bytes | None:
 
 
 async def _small_body(scope: Scope, receive: Receive) -> bytes:
-    """Return the body of a request for a token, cut off where it is too long to be one."""
+    """Return the body of a token request, cut after the longest valid length."""
     body, found = IncomingBody(scope, receive), bytearray()
     while not body.complete:
         part = await body.next_part()
@@ -165,8 +165,8 @@ async def _small_body(scope: Scope, receive: Receive) -> bytes:
     return bytes(found)
 
 
-async def _send(send: Send, answer: Answer) -> None:
-    headers = [(name.encode(), value.encode("latin-1")) for name, value in answer.headers.items()]
-    headers.append((b"content-length", str(len(answer.body)).encode()))
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})
+async def _send(send: Send, response: Response) -> None:
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in response.headers.items()]
+    headers.append((b"content-length", str(len(response.body)).encode()))
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": response.body})

@@ -1,9 +1,8 @@
-"""Addresses of checkpoints, as users write them and as Spark gets them.
+"""Addresses of checkpoints: the form that users write, and the form that Spark gets.
 
-Users write ``headrace:///path`` or ``yt:///path``. Spark gets ``webhdfs://headrace/<store>/path``, where ``headrace``
-is no host but a name that Spark's settings resolve to wherever the driver serves the store's files just now: Spark
-writes the addresses of some files of a query's state into its checkpoint, and they must hold after a restart on another
-port, or on another machine.
+Users write ``headrace:///path`` or ``yt:///path``. Spark gets ``webhdfs://headrace/<store>/path``. ``headrace`` is not
+a host but a logical name, which Spark's settings map to the current address of the server in the driver. Spark writes
+the addresses of some state files into the checkpoint, and they must stay valid on another port or machine.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from headrace.errors import OptionError
 from headrace.ports.files import normal_path
 
 SERVICE = "headrace"
-"""The name that stands in the place of host and port."""
+"""The logical name that replaces host and port."""
 PREFIX = f"webhdfs://{SERVICE}/"
 SCHEMES = ("headrace", "yt")
 VALID = "headrace:///path, yt:///path or yt://proxy/path"
 ANY_VALID = f"a directory, a URL that Spark can write such as file:///path, s3a://… or hdfs://…, or in a store {VALID}"
 _URL = re.compile(r"(headrace|yt|yt\+https?):(?://([^/]*)(/.*)?|(/.*))?", re.IGNORECASE | re.DOTALL)
-# Spark's client sends other characters unescaped, or reads them as something else.
+# Spark's client sends other characters unescaped, or misreads them.
 _PATH = re.compile(r"[A-Za-z0-9/._~=+@,-]+")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 # A pathlib.Path drops the second slash of a URL. One letter is a drive of Windows.
 _URL_IN_PATH = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-# Schemes of stores and servers, which no file system of Hadoop has, and what their users probably want.
+# Schemes without a file system in Hadoop, and the remedy that an error names.
 _NO_FILE_SYSTEM = {
-    "tablestore+https": "an instance of Tablestore has no files: take a directory, or another store's headrace:///path",
-    "tablestore+http": "an instance of Tablestore has no files: take a directory, or another store's headrace:///path",
-    "tablestore": "an instance of Tablestore has no files: take a directory, or another store's headrace:///path",
+    "tablestore+https": "an instance of Tablestore has no files: use a directory, or another store's headrace:///path",
+    "tablestore+http": "an instance of Tablestore has no files: use a directory, or another store's headrace:///path",
+    "tablestore": "an instance of Tablestore has no files: use a directory, or another store's headrace:///path",
     "http": "a cluster of YTsaurus is yt+http://host:port/path",
     "https": "a cluster of YTsaurus is yt+https://host/path",
     "ytsaurus": "a cluster of YTsaurus is yt://proxy/path",
@@ -51,7 +50,7 @@ class StoreLocation:
 
     Attributes:
         scheme: ``headrace`` or ``yt``.
-        proxy: the address of a cluster if the URL names one: ``host:port``, or ``http://host:port``.
+        proxy: the address of the cluster in the URL, ``host:port`` or ``http://host:port``; None without one.
         path: the directory, in normal form.
     """
 
@@ -61,10 +60,10 @@ class StoreLocation:
 
 
 def parse_location(checkpoint: str) -> StoreLocation | None:
-    """Read a checkpoint's address; None if it is not one in a store.
+    """Parse a checkpoint's address. Return None if it is not in a store.
 
     Raises:
-        OptionError: it is in a store, and names no directory there.
+        OptionError: the address is in a store, and is not a valid directory.
     """
     if checkpoint.partition(":")[0].lower() not in (*SCHEMES, "yt+http", "yt+https"):
         return None
@@ -89,27 +88,27 @@ def parse_location(checkpoint: str) -> StoreLocation | None:
 
 
 def checkpoint_text(checkpoint: object) -> str:
-    """Return a checkpoint's address as a text that Spark or `parse_location` can read.
+    """Return a checkpoint's address as a string that Spark or `parse_location` can read.
 
     A leading ``~/`` becomes the home directory, and ``file://localhost/path`` becomes ``file:///path``.
 
     Raises:
-        OptionError: it is no text or path, is empty, or is a URL that neither a store nor Spark can write.
+        OptionError: the address is not a string or a path, is empty, or is a URL of no store and no file system.
     """
     if isinstance(checkpoint, PurePath) and _URL_IN_PATH.match(str(checkpoint)):
         raise OptionError(
             "a pathlib path cannot hold a URL: it drops a slash",
             received=_shown(str(checkpoint)),
-            remedy="pass the URL as a text",
+            remedy="pass the URL as a string",
         )
     text = os.fspath(checkpoint) if isinstance(checkpoint, os.PathLike) else checkpoint
     if not isinstance(text, str):
-        raise OptionError("a checkpoint is a text or a path", received=type(checkpoint).__name__, valid=ANY_VALID)
+        raise OptionError("a checkpoint is a string or a path", received=type(checkpoint).__name__, valid=ANY_VALID)
     if not text.strip():
         raise OptionError("the checkpoint is empty", received=repr(text[:20]), valid=ANY_VALID)
     if text != text.strip() or any(character < " " or "\ud800" <= character <= "\udfff" for character in text):
         raise OptionError(
-            "a checkpoint has a blank at an end, a control character or a lone surrogate",
+            "a checkpoint begins or ends with white space, or has a control character or a lone surrogate",
             received=_shown(text),
             valid=ANY_VALID,
         )
@@ -137,7 +136,7 @@ def checkpoint_text(checkpoint: object) -> str:
 
 
 def _file_url(url: str) -> str:
-    """Return a ``file:`` URL as Hadoop reads it: without a host."""
+    """Return a ``file:`` URL without a host, as Hadoop requires."""
     match = re.fullmatch(r"file:(?://(?:localhost)?(?=/)|(?=/(?!/)))/+([^/].*)?", url, re.IGNORECASE)
     if match is None or not match[1]:
         raise OptionError(
@@ -149,7 +148,7 @@ def _file_url(url: str) -> str:
 
 
 def _shown(checkpoint: str) -> str:
-    """Return an address without the parts that may hold a secret."""
+    """Return an address without the parts that may contain a secret."""
     shown = checkpoint.partition("?")[0][:200]
     try:
         secret = "@" in (urlsplit(shown).netloc)
@@ -159,17 +158,17 @@ def _shown(checkpoint: str) -> str:
 
 
 def store_key(store_id: str) -> str:
-    """Return what stands for a store in addresses: the same for the same store wherever it is reached from."""
+    """Return the key of a store in addresses. It depends only on the store, not on its address."""
     return hashlib.sha256(store_id.encode()).hexdigest()[:12]
 
 
 def served_url(store_id: str, path: str) -> str:
-    """Return the address under which Spark finds a directory of a store."""
+    """Return the address of a directory of a store for Spark."""
     return f"{PREFIX}{store_key(store_id)}{path}"
 
 
 def parse_served(checkpoint: str) -> tuple[str, str] | None:
-    """Return the store's key and the path that an address of `served_url` stands for; None if it is another one."""
+    """Return the store's key and the path in an address that `served_url` returned; None for another address."""
     if not checkpoint.startswith(PREFIX):
         return None
     key, _, path = checkpoint.removeprefix(PREFIX).partition("/")

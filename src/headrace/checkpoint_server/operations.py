@@ -1,4 +1,4 @@
-"""The operations of WebHDFS that have no data, over the files of stores: those that Spark's checkpoints use."""
+"""The WebHDFS operations without data that Spark's checkpoints use, on the files of stores."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import time
 from collections.abc import Callable
 
 from headrace.checkpoint_server import protocol
-from headrace.checkpoint_server.places import Place, Places
-from headrace.checkpoint_server.protocol import Answer, Request
-from headrace.checkpoint_server.replacing import Replacements, is_state_file
+from headrace.checkpoint_server.protocol import Request, Response
+from headrace.checkpoint_server.replacements import Replacements, is_state_file
+from headrace.checkpoint_server.served_directories import ServedDirectories, ServedPath
 from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, OptionError, UnsupportedError
 from headrace.ports import FileStatus
 from headrace.ports.files import parent_path
 
-# A file that Spark has written and not renamed: it lost a race, or was killed. Spark itself leaves them for ever.
+# A file that Spark has written and not renamed, because it lost a race or was killed. Spark never deletes them.
 _TEMPORARY = re.compile(r"\..*\.tmp")
-LEFT_BEHIND_SECONDS = 86400.0
+ABANDONED_SECONDS = 86400.0
 
 
 class NotServedError(HeadraceError):
-    """A path that this server does not serve, or not to this caller."""
+    """A path that this server does not serve."""
 
 
 class Operations:
-    """What the server does with files; may be called from any thread."""
+    """The operations on files. Thread-safe."""
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
+    def __init__(self, directories: ServedDirectories) -> None:
+        self._directories = directories
         self._replacements = Replacements()
-        self._handlers: dict[str, Callable[[Request], Answer]] = {
+        self._handlers: dict[str, Callable[[Request], Response]] = {
             "GET GETFILESTATUS": self._status,
             "GET GETFILELINKSTATUS": self._status,
             "GET LISTSTATUS": self._list,
@@ -40,19 +40,23 @@ class Operations:
             "DELETE DELETE": self._delete,
         }
 
-    def place(self, path: str) -> Place:
-        """Return where a path leads, or raise `NotServedError`."""
-        found = self._places.find(path)
+    def find(self, path: str) -> ServedPath:
+        """Return the served path of a request's path.
+
+        Raises:
+            NotServedError: no served directory contains the path.
+        """
+        found = self._directories.find(path)
         if found is None:
             raise NotServedError("no checkpoint of this driver has this path", received=path)
         return found
 
-    def answer(self, request: Request) -> Answer:
-        """Do what a request asks for.
+    def respond(self, request: Request) -> Response:
+        """Perform the operation of a request.
 
         Raises:
-            UnsupportedError: there is no such operation.
-            HeadraceError: whatever the store raises.
+            UnsupportedError: the operation is unknown.
+            HeadraceError: an error of the store.
         """
         handler = self._handlers.get(request.operation)
         if handler is None:
@@ -61,41 +65,41 @@ class Operations:
             )
         return handler(request)
 
-    def _status(self, request: Request) -> Answer:
-        if self._places.find(request.path) is None and self._places.is_above(request.path):
+    def _status(self, request: Request) -> Response:
+        if self._directories.find(request.path) is None and self._directories.is_above(request.path):
             return protocol.file_status(FileStatus(request.path, True, 0, 0.0))
-        place = self.place(request.path)
-        found = place.files.status(place.path)
-        if found is None:
+        found = self.find(request.path)
+        status = found.files.status(found.path)
+        if status is None:
             raise NotFoundError("no such file or directory", received=request.path)
-        return protocol.file_status(found)
+        return protocol.file_status(status)
 
-    def _list(self, request: Request) -> Answer:
-        place = self.place(request.path)
-        found = place.files.list(place.path)
-        left = [status for status in found if _is_left_behind(status)]
-        for status in left:
-            place.files.remove(status.path)
-        return protocol.file_statuses(place.path, [status for status in found if status not in left])
+    def _list(self, request: Request) -> Response:
+        directory = self.find(request.path)
+        statuses = directory.files.list(directory.path)
+        abandoned = [status for status in statuses if _is_abandoned(status)]
+        for status in abandoned:
+            directory.files.remove(status.path)
+        return protocol.file_statuses(directory.path, [status for status in statuses if status not in abandoned])
 
-    def _make_directory(self, request: Request) -> Answer:
-        if not self._places.is_above(request.path):
-            place = self.place(request.path)
-            place.files.make_directory(place.path)
+    def _make_directory(self, request: Request) -> Response:
+        if not self._directories.is_above(request.path):
+            directory = self.find(request.path)
+            directory.files.make_directory(directory.path)
         return protocol.boolean(True)
 
-    def _delete(self, request: Request) -> Answer:
-        place = self.place(request.path)
-        if not request.flag("recursive") and is_state_file(place):
-            there = place.files.status(place.path)
-            if there is not None and not there.directory:
-                self._replacements.note(place)
+    def _delete(self, request: Request) -> Response:
+        deleted = self.find(request.path)
+        if not request.flag("recursive") and is_state_file(deleted):
+            status = deleted.files.status(deleted.path)
+            if status is not None and not status.directory:
+                self._replacements.note(deleted)
                 return protocol.boolean(True)
-        return protocol.boolean(place.files.remove(place.path, recursive=request.flag("recursive")))
+        return protocol.boolean(deleted.files.remove(deleted.path, recursive=request.flag("recursive")))
 
-    def _rename(self, request: Request) -> Answer:
+    def _rename(self, request: Request) -> Response:
         destination = request.parameters.get("destination", "")
-        source, target = self.place(request.path), self.place(destination)
+        source, target = self.find(request.path), self.find(destination)
         if source.files is not target.files:
             raise OptionError("a file cannot be moved to another store", received=f"{request.path} to {destination}")
         options = request.parameters.get("renameoptions")
@@ -103,8 +107,8 @@ class Operations:
         if options is not None:
             overwrite = replaced or "OVERWRITE" in options.upper()
             source.files.move(source.path, target.path, overwrite=overwrite)
-            return Answer()
-        # Without options an answer says what came of it, and there is no error.
+            return Response()
+        # Without options, the response is true or false, and never an error.
         try:
             source.files.move(source.path, target.path, overwrite=replaced)
         except (NotFoundError, AlreadyExistsError, OptionError):
@@ -112,14 +116,14 @@ class Operations:
         return protocol.boolean(True)
 
     def check_creation(self, request: Request) -> None:
-        """Raise what there is to say against a file before its bytes come."""
-        place = self.place(request.path)
-        above = place.files.status(parent_path(place.path))
-        if above is not None and not above.directory:
+        """Raise an error if a file cannot be created, before its bytes arrive."""
+        created = self.find(request.path)
+        parent = created.files.status(parent_path(created.path))
+        if parent is not None and not parent.directory:
             raise OptionError("a part of the path is a file", received=request.path)
-        place.files.create(place.path, overwrite=request.flag("overwrite")).abort()
+        created.files.create(created.path, overwrite=request.flag("overwrite")).abort()
 
 
-def _is_left_behind(status: FileStatus) -> bool:
-    old = status.modified < time.time() - LEFT_BEHIND_SECONDS
+def _is_abandoned(status: FileStatus) -> bool:
+    old = status.modified < time.time() - ABANDONED_SECONDS
     return old and not status.directory and _TEMPORARY.fullmatch(status.name) is not None

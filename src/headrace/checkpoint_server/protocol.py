@@ -1,8 +1,8 @@
-"""WebHDFS as Hadoop's Java client speaks it: what requests say, and what answers look like. Values in, values out.
+"""Requests and responses of WebHDFS, as Hadoop's Java client sends and expects them. Pure functions.
 
-Two things of that client decide the shape of every answer. It fails on an answer in JSON that has a ``Content-Type``,
-because a part of its JSON library is not in Hadoop's client jars; without the header it does not look. And it keeps a
-connection only if an answer without a body says ``Content-Length: 0``.
+Two properties of the client determine the form of every response. It fails on JSON with a ``Content-Type``, because a
+part of its JSON library is not in Hadoop's client jars; without the header it does not look for that part. It keeps a
+connection open only if a response without a body has ``Content-Length: 0``.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, Op
 from headrace.ports import FileStatus
 
 ROOT = "/webhdfs/v1"
-# The client asks twice to write or read, first without data: here is the answer, there is the place.
+# The client sends CREATE and OPEN twice. The first request has no data; its response redirects to the second one.
 SECOND_STEP = "data=true"
 _BLOCK_BYTES = 128 << 20
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request: ``GET OPEN /path``, and its parameters by name in lower case, as the client sends them."""
+    """A request: its operation, such as ``GET OPEN``, its path, and its parameters by name in lower case."""
 
     operation: str
     path: str
@@ -34,10 +34,10 @@ class Request:
         return self.parameters.get(name, "").lower() == "true"
 
     def number(self, name: str) -> int | None:
-        """Return a parameter that is a number; None if it is not there.
+        """Return a parameter that is a number; None without it.
 
         Raises:
-            OptionError: it is not a whole number.
+            OptionError: the parameter is not a whole number.
         """
         text = self.parameters.get(name)
         if text is None or text == "null":
@@ -48,13 +48,13 @@ class Request:
 
     @property
     def has_data(self) -> bool:
-        """Whether this is the second step of a CREATE or OPEN."""
+        """Whether this is the second request of a CREATE or OPEN."""
         return self.flag("data")
 
 
 @dataclass(frozen=True)
-class Answer:
-    """An answer whose body is at hand."""
+class Response:
+    """A response with its whole body."""
 
     status: int = 200
     body: bytes = b""
@@ -62,10 +62,10 @@ class Answer:
 
 
 def parse_request(method: str, raw_path: str, query: str) -> Request | None:
-    """Read a request; None if it is none of this protocol.
+    """Parse a request. Return None if it is not a request of this protocol.
 
     Args:
-        raw_path: the path as it was sent, percent-encoded.
+        raw_path: the percent-encoded path.
     """
     path = unquote(raw_path)
     if path != ROOT and not path.startswith(f"{ROOT}/"):
@@ -75,30 +75,30 @@ def parse_request(method: str, raw_path: str, query: str) -> Request | None:
     return Request(operation, path.removeprefix(ROOT) or "/", parameters)
 
 
-# -- answers ----------------------------------------------------------------------------------------------
+# -- responses ----------------------------------------------------------------------------------------------
 
 
-def json_answer(value: Mapping[str, Any], status: int = 200) -> Answer:
-    return Answer(status, json.dumps(value).encode())
+def json_response(value: Mapping[str, Any], status: int = 200) -> Response:
+    return Response(status, json.dumps(value).encode())
 
 
-def boolean(value: bool) -> Answer:
-    return json_answer({"boolean": value})
+def boolean(value: bool) -> Response:
+    return json_response({"boolean": value})
 
 
-def redirect(scheme: str, host: str, raw_path: str, query: str) -> Answer:
-    """Return the answer to the first step of a CREATE or OPEN: to come again, to the same place."""
-    return Answer(307, headers={"location": f"{scheme}://{host}{raw_path}?{query}&{SECOND_STEP}"})
+def redirect(scheme: str, host: str, raw_path: str, query: str) -> Response:
+    """Return the response to the first request of a CREATE or OPEN: a redirect to the same address."""
+    return Response(307, headers={"location": f"{scheme}://{host}{raw_path}?{query}&{SECOND_STEP}"})
 
 
-def file_status(status: FileStatus) -> Answer:
-    return json_answer({"FileStatus": _fields(status, "")})
+def file_status(status: FileStatus) -> Response:
+    return json_response({"FileStatus": _fields(status, "")})
 
 
-def file_statuses(directory: str, found: Sequence[FileStatus]) -> Answer:
-    """Return a listing; that of a file is the file alone, without a name."""
+def file_statuses(directory: str, found: Sequence[FileStatus]) -> Response:
+    """Return a listing. The listing of a file is the file itself, without a name."""
     fields = [_fields(status, "" if status.path == directory else status.name) for status in found]
-    return json_answer({"FileStatuses": {"FileStatus": fields}})
+    return json_response({"FileStatuses": {"FileStatus": fields}})
 
 
 def _fields(status: FileStatus, suffix: str) -> dict[str, Any]:
@@ -120,10 +120,10 @@ def _fields(status: FileStatus, suffix: str) -> dict[str, Any]:
     }
 
 
-SERVER_DEFAULTS = json_answer(
+SERVER_DEFAULTS = json_response(
     {
         "FsServerDefaults": {
-            # A block must be a whole number of checksums.
+            # The size of a block must be a multiple of bytesPerChecksum.
             "blockSize": _BLOCK_BYTES,
             "bytesPerChecksum": 512,
             "checksumType": 2,
@@ -137,27 +137,27 @@ SERVER_DEFAULTS = json_answer(
         }
     }
 )
-HOME_DIRECTORY = json_answer({"Path": "/user/headrace"})
+HOME_DIRECTORY = json_response({"Path": "/user/headrace"})
 
 
 # -- errors -----------------------------------------------------------------------------------------------
 
 
-def remote_exception(status: int, java_class: str, message: str) -> Answer:
-    """Return an answer that the client turns into an exception of Java."""
+def remote_exception(status: int, java_class: str, message: str) -> Response:
+    """Return a response that the client turns into a Java exception."""
     name = java_class.rpartition(".")[2]
-    return json_answer(
+    return json_response(
         {"RemoteException": {"exception": name, "javaClassName": java_class, "message": message}}, status
     )
 
 
-def access_denied(status: int, message: str) -> Answer:
-    """Return the answer to a caller without the secret (401), or who asks for what is not served (403)."""
+def access_denied(status: int, message: str) -> Response:
+    """Return the response to a caller without the secret (401), or for a path that is not served (403)."""
     return remote_exception(status, "org.apache.hadoop.security.AccessControlException", message)
 
 
-def told(error: Exception) -> Answer:
-    """Return what a client is told of an error."""
+def error_response(error: Exception) -> Response:
+    """Return the response for an error."""
     match error:
         case NotFoundError():
             return remote_exception(404, "java.io.FileNotFoundException", str(error))
@@ -169,4 +169,4 @@ def told(error: Exception) -> Answer:
             return remote_exception(403, "java.io.IOException", str(error))
         case HeadraceError():
             return remote_exception(500, "java.io.IOException", str(error))
-    return remote_exception(500, "java.io.IOException", "the server failed; its log says why")
+    return remote_exception(500, "java.io.IOException", "the server failed; its log has the cause")

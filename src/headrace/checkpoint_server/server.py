@@ -1,4 +1,4 @@
-"""The server in the driver's process: a thread, from the first checkpoint in a store to the end of the process."""
+"""The server in the driver's process: a thread, from the first checkpoint in a store to the exit of the process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import threading
 
 from headrace.checkpoint_server.locations import parse_served, served_url
-from headrace.checkpoint_server.places import Places
+from headrace.checkpoint_server.served_directories import ServedDirectories
 from headrace.checkpoint_server.tokens import Tokens
 from headrace.http.listening import LOOPBACK as LOOPBACK_ADDRESS
 from headrace.http.listening import in_url, listen
@@ -18,10 +18,10 @@ LOOPBACK = "localhost"
 
 
 class CheckpointServer:
-    """Serves the directories of stores that it is told of, on a free port, to whoever has its secret.
+    """Serves directories of stores on a free port to clients that have its secret.
 
     Args:
-        host: the name under which Spark's processes reach this one; the address that it stands for is listened at.
+        host: the name of this machine for Spark's processes. The server listens at its address.
 
     Raises:
         OptionError: the host is not an address of this machine.
@@ -33,7 +33,7 @@ class CheckpointServer:
 
         self.host = host
         self.access = Tokens()
-        self.places = Places()
+        self.directories = ServedDirectories()
         listener = listen(
             LOOPBACK_ADDRESS if host == LOOPBACK else host,
             0,
@@ -41,22 +41,22 @@ class CheckpointServer:
             "a name or address of the machine that the driver runs on",
         )
         self.port: int = listener.getsockname()[1]
-        self._thread = ServingThread(CheckpointApp(self.places, self.access), listener, "headrace-checkpoints")
+        self._thread = ServingThread(CheckpointApp(self.directories, self.access), listener, "headrace-checkpoints")
 
     def __repr__(self) -> str:
         return f"CheckpointServer({self.host!r}, port={self.port})"
 
     @property
     def address(self) -> str:
-        """Host and port as URLs have them."""
+        """Host and port as in URLs."""
         return f"{in_url(self.host)}:{self.port}"
 
     def stop(self) -> None:
-        """Stop serving; requests that are at work are ended first."""
+        """Stop serving. Running requests have `Limits.stop_seconds` to end."""
         self._thread.stop()
 
     def forget(self) -> None:
-        """Close the sockets that a child process inherited: nobody serves there."""
+        """Close the sockets in a forked child process, which does not serve."""
         self._thread.forget()
 
 
@@ -67,7 +67,7 @@ _lock = threading.Lock()
 
 
 def serve(store: Store, path: str, host: str = LOOPBACK) -> tuple[CheckpointServer, str]:
-    """Serve a directory of a store from this process; return the server, and the address under which Spark finds it.
+    """Serve a directory of a store from this process. Return the server, and the directory's address for Spark.
 
     Raises:
         UnsupportedError: the store has no files.
@@ -81,18 +81,18 @@ def serve(store: Store, path: str, host: str = LOOPBACK) -> tuple[CheckpointServ
             if not _servers:
                 atexit.register(stop_all)
             server = _servers[host] = CheckpointServer(host)
-        server.places.add(store, path)
+        server.directories.add(store, path)
     return server, url
 
 
 def served_files(checkpoint: str) -> tuple[Files, str] | None:
-    """Return the files, and the path in them, of a checkpoint that this process serves; None if it does not."""
+    """Return the files of the store and the path of a checkpoint that this process serves; None if it does not."""
     with _lock:
-        places = [server.places for server in _servers.values()]
+        directories = [server.directories for server in _servers.values()]
     if parse_served(checkpoint) is None:
         return None
     path = checkpoint.partition("://")[2].partition("/")[2]
-    for each in places:
+    for each in directories:
         found = each.find(f"/{path}")
         if found is not None:
             return found.files, found.path
@@ -100,7 +100,7 @@ def served_files(checkpoint: str) -> tuple[Files, str] | None:
 
 
 def stop_all() -> None:
-    """Stop the servers of this process; what is asked for after that starts new ones."""
+    """Stop the servers of this process. A later call of `serve` starts new ones."""
     with _lock:
         servers = list(_servers.values())
         _servers.clear()

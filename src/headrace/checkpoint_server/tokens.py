@@ -1,6 +1,6 @@
-"""Who may speak to the server: whoever has the secret of this process, in the form of OAuth 2 that Hadoop's client has.
+"""Authentication by OAuth 2, in the form that Hadoop's client supports.
 
-The client holds a refresh token, which is the secret, and shows it for access tokens, which it sends with each request.
+The server's secret is a refresh token. The client exchanges it for access tokens, and sends one with each request.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import secrets
 import time
 from urllib.parse import parse_qs
 
-from headrace.checkpoint_server.protocol import Answer
+from headrace.checkpoint_server.protocol import Response
 
 PATH = "/oauth2/token"
 CLIENT_ID = "headrace"
 MAX_REQUEST_BYTES = 8 << 10
-# The client renews half a minute early.
+# The client renews its token half a minute early.
 LIFE_SECONDS = 3600
 _GRACE_SECONDS = 60
-# Beyond so many the oldest no longer counts. Each of Hadoop's clients holds one.
+# The oldest token above this number becomes invalid. Each of Hadoop's clients has one.
 _MOST_TOKENS = 10_000
 
 
 class Tokens:
-    """The secret of a server, and the access tokens that it has given out."""
+    """The secret of a server, and the access tokens that it has issued."""
 
     def __init__(self) -> None:
         self.refresh_token = secrets.token_urlsafe(32)
@@ -33,13 +33,13 @@ class Tokens:
     def __repr__(self) -> str:
         return "Tokens()"
 
-    def exchange(self, body: bytes) -> Answer:
-        """Answer a request for an access token: a form with the client's id and its refresh token."""
+    def exchange(self, body: bytes) -> Response:
+        """Return the response to a token request: a form with the client's id and its refresh token."""
         form = {name: values[0] for name, values in parse_qs(body.decode("latin-1")).items()}
         given = form.get("refresh_token", "").encode("latin-1", "replace")
         right = hmac.compare_digest(given, self.refresh_token.encode())
         if not right or form.get("grant_type") != "refresh_token" or form.get("client_id") != CLIENT_ID:
-            return Answer(401, b'{"error": "invalid_grant"}')
+            return Response(401, b'{"error": "invalid_grant"}')
         now = time.monotonic()
         self._until = {token: until for token, until in self._until.items() if until > now}
         while len(self._until) >= _MOST_TOKENS:
@@ -47,9 +47,9 @@ class Tokens:
         token = secrets.token_urlsafe(32)
         self._until[token] = now + LIFE_SECONDS + _GRACE_SECONDS
         reply = {"access_token": token, "token_type": "bearer", "expires_in": LIFE_SECONDS}
-        return Answer(200, json.dumps(reply).encode())
+        return Response(200, json.dumps(reply).encode())
 
     def accept(self, authorization: str) -> bool:
-        """Tell whether the header of a request has an access token that still counts."""
+        """Return whether the header of a request has a valid access token."""
         kind, _, token = authorization.partition(" ")
         return kind.lower() == "bearer" and self._until.get(token, 0.0) > time.monotonic()

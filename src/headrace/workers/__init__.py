@@ -1,6 +1,6 @@
-"""Tunnels in plain Python: workers that share a tunnel's channels and give its changes, at least once.
+"""Workers: they read a tunnel in plain Python, share its channels, and deliver its changes at least once.
 
-`headrace.ports.Tunnel.consume` makes one. It works on what every store's tunnels can do, and knows no store.
+`headrace.ports.Tunnel.consume` creates a worker. Workers use only the port, so they run on every store with tunnels.
 """
 
 from headrace.workers.worker import ChangeBatch, TunnelWorker

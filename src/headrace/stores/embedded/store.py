@@ -21,7 +21,6 @@ from headrace.ports import (
     Registration,
     Store,
     Table,
-    TableOptions,
     Tunnel,
 )
 from headrace.ports.arguments import flag, text
@@ -42,6 +41,7 @@ from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.stores.embedded.tunnels import stored_tunnels
 from headrace.stores.embedded.tunnels.tunnel import EmbeddedTunnel
 from headrace.tables.conditions import OPERATORS
+from headrace.tables.options import TableOptions
 from headrace.tables.schema import TableSchema
 from headrace.tunnels.validation import Named, find
 from headrace.tunnels.values import Start, TunnelKind

@@ -13,7 +13,6 @@ from headrace.endpoints.ytsaurus.parameters import is_boolean
 from headrace.endpoints.ytsaurus.queues import consumer_rows, queue_partitions, registration_rows
 from headrace.endpoints.ytsaurus.storage.snapshot import SnapshotDatabase
 from headrace.endpoints.ytsaurus.tables.state import Kind, Schema, Table
-from headrace.ports import TableOptions
 from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, QueueSchema
 from headrace.queues.validation import changed_options
 from headrace.queues.values import QueueOptions
@@ -25,6 +24,7 @@ from headrace.stores.embedded.tables import stored_tables
 from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.stores.embedded.tunnels import stored_tunnels
 from headrace.tables.conditions import KeyRange
+from headrace.tables.options import TableOptions
 from headrace.tables.schema import Column
 from headrace.wire.ytsaurus.types import YtColumn
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.errors import SchemaError, UnsupportedError
-from headrace.ports import Rows, Table, TableDescription, TableOptions, TrimReport
+from headrace.ports import Rows, Table, TableDescription, TrimReport
 from headrace.rows import to_arrow
 from headrace.rows.conditions import typed_key, typed_range
 from headrace.stores.tablestore.tables.reading import Reader, splits
@@ -27,6 +27,7 @@ from headrace.stores.tablestore.tables.stored_tables import (
 )
 from headrace.tables.changes import RowChange
 from headrace.tables.conditions import KeyRange, Where, parse_where
+from headrace.tables.options import TableOptions
 from headrace.tables.schema import Column, KeyValue, TableSchema
 from headrace.wire.tablestore import table_pb2 as pb
 
