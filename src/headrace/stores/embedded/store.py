@@ -28,7 +28,7 @@ from headrace.queues.columns import QueueSchema
 from headrace.queues.validation import changed_options
 from headrace.queues.values import QueueOptions
 from headrace.stores.embedded import catalog
-from headrace.stores.embedded.catalog import Kind
+from headrace.stores.embedded.catalog import ObjectKind
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.files import EmbeddedFiles
 from headrace.stores.embedded.publication.publisher import EmbeddedPublisher
@@ -51,8 +51,8 @@ class EmbeddedStore(Store):
     """Tables, queues, tunnels and publications in one SQLite database.
 
     Args:
-        directory: where the store lives.
-        create: make the store if it is not there.
+        directory: the directory of the store.
+        create: create the store if it does not exist.
         synchronous: ``full``, ``normal`` or ``off``, see `headrace.stores.embedded.connection.Database`.
     """
 
@@ -79,7 +79,7 @@ class EmbeddedStore(Store):
 
     @property
     def database(self) -> Database:
-        """The database beneath, for endpoints that keep what only they know of in tables of their own."""
+        """The SQLite database. The endpoints keep their own tables in it."""
         return self._database
 
     # -- tables -------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class EmbeddedStore(Store):
         table = EmbeddedTable(self._database, name)
         if taken and table.schema != schema:
             raise SchemaError(
-                f"table {name!r} is there with other columns or another key",
+                f"table {name!r} exists with other columns or another key",
                 received=_shown(schema),
                 valid=_shown(table.schema),
             )
@@ -210,7 +210,7 @@ class EmbeddedStore(Store):
         queue = EmbeddedQueue(self._database, name)
         if taken and queue.schema != schema:
             raise SchemaError(
-                f"queue {name!r} is there with other columns",
+                f"queue {name!r} exists with other columns",
                 received=_shown_queue(schema),
                 valid=_shown_queue(queue.schema),
             )
@@ -282,9 +282,9 @@ class EmbeddedStore(Store):
         return EmbeddedPublisher(self._database, job, sink)
 
     def wait_for_change(self, timeout: float) -> bool:
-        """See `headrace.ports.Store.wait_for_change`; what this thread itself commits does not count.
+        """See `headrace.ports.Store.wait_for_change`; commits of this thread do not count.
 
-        The first call of a thread returns at once.
+        The first call of a thread returns immediately.
         """
         seen: int | None = getattr(self._seen, "version", None)
         self._seen.version = self._database.wait_for_change(timeout, seen)
@@ -296,16 +296,16 @@ class EmbeddedStore(Store):
 
     # -- names --------------------------------------------------------------------------------------
 
-    def _names(self, kind: Kind) -> list[str]:
+    def _names(self, kind: ObjectKind) -> list[str]:
         with self._database.read() as connection:
             return catalog.names(connection, kind)
 
-    def _find(self, name: str, kind: Kind) -> int:
+    def _find(self, name: str, kind: ObjectKind) -> int:
         with self._database.read() as connection:
             return catalog.find(connection, name, kind)
 
-    def _create_named(self, name: str, kind: Kind, exist_ok: bool) -> None:
-        """Create an object that is nothing but its name."""
+    def _create_named(self, name: str, kind: ObjectKind, exist_ok: bool) -> None:
+        """Create a consumer or producer: an object without further tables."""
         catalog.check_name(name, kind)
         with self._database.write() as connection:
             if not catalog.is_taken(connection, name, kind, exist_ok=exist_ok):
@@ -313,8 +313,8 @@ class EmbeddedStore(Store):
                     "INSERT INTO object (name, kind, options, schema_version) VALUES (?, ?, '{}', 0)", (name, kind)
                 )
 
-    def _drop_named(self, name: str, kind: Kind, missing_ok: bool, tables: tuple[str, ...]) -> None:
-        """Remove an object that is nothing but its name, with its rows in some tables."""
+    def _drop_named(self, name: str, kind: ObjectKind, missing_ok: bool, tables: tuple[str, ...]) -> None:
+        """Remove a consumer or producer, and the rows of some tables that refer to it."""
         with self._database.write() as connection:
             object_id = catalog.find_to_drop(connection, name, kind, missing_ok=missing_ok)
             if object_id is not None:

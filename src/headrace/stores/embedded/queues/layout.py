@@ -88,7 +88,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Part:
+class PartitionRows:
     """Rows for one partition, as written or, where that needs nothing else, as messages.
 
     ``number`` is None for the partition that has had the fewest rows at the time of the commit.

@@ -49,7 +49,7 @@ class EmbeddedQueue(Queue):
         if prepared.num_rows == 0:
             if partition is not None:
                 with self._database.read() as connection:
-                    stored_queues.place(connection, self.name, partition)
+                    stored_queues.stored_partition(connection, self.name, partition)
             return []
         with self._database.write() as connection:
             return self.apply(connection, prepared, *stamp(connection))
@@ -80,7 +80,7 @@ class EmbeddedQueue(Queue):
                 received=f"first_row={first_row}, max_rows={max_rows}",
             )
         with self._database.read() as connection:
-            partition_id, layout, bounds = stored_queues.place(connection, self.name, partition)
+            partition_id, layout, bounds = stored_queues.stored_partition(connection, self.name, partition)
             if first_row < bounds.lower:
                 raise DataLossError(
                     f"rows of queue {self.name!r} were trimmed before they were read",
@@ -100,12 +100,12 @@ class EmbeddedQueue(Queue):
 
     def row_at(self, partition: int, timestamp: float) -> int:
         with self._database.read() as connection:
-            partition_id = stored_queues.place(connection, self.name, partition).id
+            partition_id = stored_queues.stored_partition(connection, self.name, partition).id
             return chunks.row_at_time(connection, partition_id, round(timestamp * 1e6))
 
     def commit_time(self, partition: int, row: int) -> float | None:
         with self._database.read() as connection:
-            partition_id, _, bounds = stored_queues.place(connection, self.name, partition)
+            partition_id, _, bounds = stored_queues.stored_partition(connection, self.name, partition)
             if not bounds.lower <= row < bounds.upper:
                 return None
             return chunks.time_of_row(connection, partition_id, row) / 1e6
@@ -122,7 +122,7 @@ class EmbeddedQueue(Queue):
                     "a trim takes a partition and a row index, or neither of them",
                     received=f"partition={partition}, before={before}",
                 )
-            partition_id, _, bounds = stored_queues.place(connection, self.name, partition)
+            partition_id, _, bounds = stored_queues.stored_partition(connection, self.name, partition)
             if not 0 <= before <= bounds.upper:
                 raise OptionError(
                     f"partition {partition} of queue {self.name!r} cannot be trimmed there",

@@ -22,7 +22,7 @@ from headrace.queues.validation import Route, no_partition
 from headrace.queues.values import Bounds, QueueOptions, RowRange, trim_target
 from headrace.stores.embedded import catalog, chunks
 from headrace.stores.embedded.connection import ROW_INDEX_BITS
-from headrace.stores.embedded.queues.layout import Layout, Part, split, typed
+from headrace.stores.embedded.queues.layout import Layout, PartitionRows, split, typed
 from headrace.stores.embedded.schemas import stored_columns
 from headrace.tables.column_limits import check_columns
 
@@ -33,7 +33,7 @@ MOST_PARTITIONS = 1 << 16
 _NO_NUMBER_OF_SQLITE = 1 << 63
 
 
-class State(NamedTuple):
+class QueueState(NamedTuple):
     """A queue as it is in a transaction; ``upper`` is the index of the next row of each partition, by number."""
 
     id: int
@@ -54,7 +54,7 @@ class Prepared(NamedTuple):
     identity: tuple[int, int, Layout]
     rows: pa.Table
     route: Route
-    parts: tuple[Part, ...]
+    parts: tuple[PartitionRows, ...]
 
     @property
     def num_rows(self) -> int:
@@ -110,7 +110,7 @@ def _check_count(count: int, known: int) -> None:
         )
 
 
-def load(connection: apsw.Connection, name: str) -> State:
+def load(connection: apsw.Connection, name: str) -> QueueState:
     """Return a queue as it is now, or raise `NotFoundError`."""
     found = connection.execute(
         "SELECT o.id, o.options, s.schema FROM object o JOIN object_schema s ON s.object = o.id"
@@ -119,7 +119,7 @@ def load(connection: apsw.Connection, name: str) -> State:
     )
     for queue_id, options, schema in found:
         upper = connection.execute("SELECT next FROM partition WHERE object = ? ORDER BY number", (queue_id,))
-        return State(queue_id, name, _layout(schema), _options(options), tuple(row[0] for row in upper))
+        return QueueState(queue_id, name, _layout(schema), _options(options), tuple(row[0] for row in upper))
     raise catalog.not_found(connection, name, "queue")
 
 
@@ -156,7 +156,7 @@ def options_to_json(options: QueueOptions) -> str:
 # -- what is there --------------------------------------------------------------------------------------
 
 
-def partitions(connection: apsw.Connection, state: State) -> list[QueuePartition]:
+def partitions(connection: apsw.Connection, state: QueueState) -> list[QueuePartition]:
     """Return all partitions of a queue as they stand, by number.
 
     Where trimming left a part of the oldest chunk, the bytes of the rest are estimated.
@@ -184,7 +184,7 @@ def partitions(connection: apsw.Connection, state: State) -> list[QueuePartition
     return result
 
 
-class Place(NamedTuple):
+class StoredPartition(NamedTuple):
     """Where the rows of one partition are; ``bounds`` come without their bytes."""
 
     id: int
@@ -192,7 +192,7 @@ class Place(NamedTuple):
     bounds: Bounds
 
 
-def place(connection: apsw.Connection, queue: str, number: int) -> Place:
+def stored_partition(connection: apsw.Connection, queue: str, number: int) -> StoredPartition:
     """Return where the rows of a partition are.
 
     Raises:
@@ -205,11 +205,11 @@ def place(connection: apsw.Connection, queue: str, number: int) -> Place:
         (number, queue),
     )
     for partition_id, schema, first, next_row in found:
-        return Place(partition_id, _layout(schema), Bounds(first, next_row))
+        return StoredPartition(partition_id, _layout(schema), Bounds(first, next_row))
     raise no_partition(number, len(load(connection, queue).upper))
 
 
-def registrations(connection: apsw.Connection, state: State) -> tuple[Registration, ...]:
+def registrations(connection: apsw.Connection, state: QueueState) -> tuple[Registration, ...]:
     """Return the consumers that are registered for a queue, by name."""
     found = connection.execute(
         "SELECT c.name, r.vital FROM registration r JOIN object c ON c.id = r.consumer WHERE r.queue = ?"
@@ -222,7 +222,7 @@ def registrations(connection: apsw.Connection, state: State) -> tuple[Registrati
 # -- appending ------------------------------------------------------------------------------------------
 
 
-def prepare(state: State, rows: Rows, route: Route) -> Prepared:
+def prepare(state: QueueState, rows: Rows, route: Route) -> Prepared:
     """Type rows, cut them by partition and serialise them, as far as that can be done before their commit.
 
     Raises:
@@ -232,7 +232,8 @@ def prepare(state: State, rows: Rows, route: Route) -> Prepared:
     table = typed(rows, state.layout)
     cut = split(table, state.layout, route, state.upper)
     parts = [
-        Part(number, batch if state.layout.has_weight else tuple(chunks.serialise(batch))) for number, batch in cut
+        PartitionRows(number, batch if state.layout.has_weight else tuple(chunks.serialise(batch)))
+        for number, batch in cut
     ]
     return Prepared(state.identity, table, route, tuple(parts))
 
@@ -266,7 +267,7 @@ def append(
 
 
 def append_parts(
-    connection: apsw.Connection, state: State, parts: Sequence[Part], version: int, ts: int
+    connection: apsw.Connection, state: QueueState, parts: Sequence[PartitionRows], version: int, ts: int
 ) -> list[RowRange]:
     """Append parts in their order, all those without a number to one partition; return where they are, by number."""
     balanced = None
@@ -288,7 +289,9 @@ def fewest_rows(connection: apsw.Connection, queue_id: int) -> int:
     return int(number)
 
 
-def _append_part(connection: apsw.Connection, state: State, number: int, part: Part, version: int, ts: int) -> RowRange:
+def _append_part(
+    connection: apsw.Connection, state: QueueState, number: int, part: PartitionRows, version: int, ts: int
+) -> RowRange:
     ((partition_id, weight),) = connection.execute(
         "SELECT id, weight FROM partition WHERE object = ? AND number = ?", (state.id, number)
     )
@@ -357,7 +360,7 @@ def _end_of_chunk(connection: apsw.Connection, partition_id: int, count: int) ->
     return next((chunks.row_index(end) for (end,) in found), _NO_NUMBER_OF_SQLITE)
 
 
-def trim_all(connection: apsw.Connection, state: State) -> None:
+def trim_all(connection: apsw.Connection, state: QueueState) -> None:
     """Remove all rows that a queue has."""
     found = connection.execute("SELECT id, next FROM partition WHERE object = ? AND first < next", (state.id,))
     for partition_id, next_row in list(found):

@@ -33,7 +33,7 @@ _PART_BYTES = 64 << 20
 _PARTS_AHEAD = 4
 
 
-class Part:
+class EncodedPart:
     """Some of the rows of a write, in key order, and what SQLite takes of them."""
 
     def __init__(self, table: PhysicalTable, rows: pa.RecordBatch) -> None:
@@ -76,7 +76,7 @@ class Prepared:
         for part in self._ahead:
             _ = part.encoded if change is RowChange.PUT else part.keys
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[EncodedPart]:
         """Return the rows part by part; what one part leaves is what the next one finds."""
         done = 0
         for part in self._ahead:
@@ -84,11 +84,11 @@ class Prepared:
             done += part.rows.num_rows
         yield from self._slices(done)
 
-    def _slices(self, start: int = 0) -> Iterator[Part]:
+    def _slices(self, start: int = 0) -> Iterator[EncodedPart]:
         average = self.rows.nbytes // max(1, self.rows.num_rows)
         size = max(1, min(_PART_ROWS, _PART_BYTES // max(1, average)))
         for offset in range(start, self.rows.num_rows, size):
-            yield Part(self.table, one_batch(self.rows.slice(offset, size)))
+            yield EncodedPart(self.table, one_batch(self.rows.slice(offset, size)))
 
 
 def one_batch(rows: pa.Table) -> pa.RecordBatch:
@@ -142,7 +142,7 @@ class Writer:
                     self._update(part, keep_nulls=prepared.keep_nulls)
         retention.after_append(self._connection, self._table.object_id, [each.id for each in self._partitions])
 
-    def _put(self, part: Part) -> None:
+    def _put(self, part: EncodedPart) -> None:
         self._preserve(part.keys)
         old = None
         if self._options.pre_images:
@@ -152,7 +152,7 @@ class Writer:
         self._table.write(self._connection, part.encoded)
         self._log(merge.put(part.rows, part.groups, existed, old))
 
-    def _update(self, part: Part, *, keep_nulls: bool) -> None:
+    def _update(self, part: EncodedPart, *, keep_nulls: bool) -> None:
         self._preserve(part.keys)
         old, existed = self._table.fetch(self._connection, part.keys)
         attributes = self._table.schema.attributes
@@ -180,7 +180,7 @@ class Writer:
                     remedy="set the column too, or put the whole row",
                 )
 
-    def _delete(self, part: Part) -> None:
+    def _delete(self, part: EncodedPart) -> None:
         self._preserve(part.keys)
         deleted = self._table.delete(self._connection, part.keys)
         ops = np.full(deleted.num_rows, ChangeOp.DELETE, dtype=np.int8)

@@ -49,7 +49,7 @@ Result = TypeVar("Result")
 _STATES = {"WAIT": ChannelState.WAITING, "TERMINATED": ChannelState.FINISHED}
 
 
-class _Sight(NamedTuple):
+class _Lookahead(NamedTuple):
     """What lies at a position: the page of its token, of which ``rows`` rows from ``place.skip`` on are meant.
 
     ``cut`` tells that a bound, and not the end of the page, ends them.
@@ -343,7 +343,7 @@ class TablestoreTunnel(Tunnel):
 
     # -- places and pages -------------------------------------------------------------------------------
 
-    def _look(self, channel: str, position: Position, until: Position | None, *, counting: bool = False) -> _Sight:
+    def _look(self, channel: str, position: Position, until: Position | None, *, counting: bool = False) -> _Lookahead:
         """Return the first rows at a position, up to a bound.
 
         Args:
@@ -357,7 +357,7 @@ class TablestoreTunnel(Tunnel):
         empty = 0
         while place.skip >= len(page.records) and page.behind != place:
             if page.behind == FINISHED:
-                return _Sight(FINISHED, page, 0, cut=False)
+                return _Lookahead(FINISHED, page, 0, cut=False)
             if not page.records and not page.more:
                 # The end, as far as the service says; but one that gives another token may have more behind it.
                 if empty == _EMPTY_PAGES or page.next == place.token:
@@ -369,7 +369,7 @@ class TablestoreTunnel(Tunnel):
             self._passed[channel] = begin, place
         rows = max(0, len(page.records) - place.skip)
         count = min(rows, self._rows_until(channel, place, page, until)) if rows else 0
-        return _Sight(place, page, count, cut=count < rows)
+        return _Lookahead(place, page, count, cut=count < rows)
 
     def _rows_until(self, channel: str, place: Position, page: RecordPage, until: Position | None) -> int:
         """Return how many of a page's rows from a place on come before a bound; at least so many if all do."""
