@@ -312,7 +312,7 @@ def test_finished_channels_are_forgotten_once_no_batch_names_them(store: Store, 
     tunnel.save_plan(BatchPlan("b", "a", ()))
     tunnel.prune("b", 0)
     assert set(states(tunnel).values()) == {"open"}
-    with pytest.raises(DataLossError, match="forgotten"):
+    with pytest.raises(DataLossError, match="deleted"):
         tunnel.start_positions(EARLIEST)
 
 

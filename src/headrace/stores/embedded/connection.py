@@ -185,7 +185,7 @@ class Database:
         return self._connections.of_this_thread()
 
     def close(self) -> None:
-        """Close this thread's connection. A connection of another thread is closed when that thread uses the handle again."""
+        """Close this thread's connection. Those of other threads are closed when one of them uses the handle again."""
         self._connections.close()
 
     @contextlib.contextmanager

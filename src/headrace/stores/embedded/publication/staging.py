@@ -134,7 +134,7 @@ def load_table_rows(connection: apsw.Connection, key: BatchKey, receipt: Staged)
 
 
 def take_queue_rows(connection: apsw.Connection, key: BatchKey, receipt: Staged, state: QueueState) -> PartitionRows:
-    """Remove the staged rows of a receipt for a queue, and return them. The caller appends them in the same transaction.
+    """Remove and return the staged rows of a receipt for a queue. The caller appends them in the same transaction.
 
     Raises:
         PublicationError: they do not exist.

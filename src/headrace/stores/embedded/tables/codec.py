@@ -118,7 +118,7 @@ class RowCodec:
         return pa.RecordBatch.from_arrays(arrays, names)
 
     def pack(self, rows: pa.RecordBatch) -> Bytes:
-        """Return the ``f`` of `stored` rows as a matrix of rows and bytes. Equal values of fixed width have equal bytes."""
+        """Return the ``f`` of `stored` rows as a matrix of bytes. Equal values of fixed width have equal bytes."""
         packed = np.zeros((rows.num_rows, self.row_width), dtype=np.uint8)
         total = np.zeros(rows.num_rows, dtype=np.int64)
         for column in self.schema.columns:

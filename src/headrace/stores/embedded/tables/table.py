@@ -37,7 +37,7 @@ _COLUMNS_OF: dict[RowChange, Any] = {
 
 
 class _State(NamedTuple):
-    """A table as it is in a transaction."""
+    """The state of a table in a transaction."""
 
     table: PhysicalTable
     options: TableOptions
@@ -47,8 +47,7 @@ class _State(NamedTuple):
 class EmbeddedTable(Table):
     """A table of the embedded store, by its name.
 
-    A handle keeps nothing that others need to see. It remembers the schema, and looks in each transaction whether that
-    is still the one.
+    A handle caches the schema, and checks in each transaction whether the schema has changed.
     """
 
     def __init__(self, database: Database, name: str) -> None:
@@ -80,7 +79,7 @@ class EmbeddedTable(Table):
         return self._write(RowChange.DELETE, keys)
 
     def prepare(self, change: RowChange, rows: Rows, *, keep_nulls: bool = False) -> Prepared:
-        """Check, sort and encode rows, which needs no lock, for `apply`."""
+        """Check, sort and encode rows for `apply`, without a lock."""
         table = self._load_now().table
         return _prepared(table, change, rows, keep_nulls=keep_nulls)
 
@@ -91,15 +90,15 @@ class EmbeddedTable(Table):
 
         Args:
             connection: the connection of the transaction.
-            change: how; UPDATE sets the cells that are not null, and REPLACE_ALL only logs what differs.
-            rows: rows, or what `prepare` made of them before the transaction.
-            version: the commit's version, ``ts`` its timestamp (µs since 1970), both from `stamp`.
+            change: the kind of change. UPDATE sets the cells that are not null. REPLACE_ALL logs only differences.
+            rows: rows, or the result of `prepare` before the transaction.
+            version: the version of the commit; ``ts`` is its timestamp (µs since 1970). Both come from `stamp`.
         """
         state = self._load(connection)
         if not isinstance(rows, Prepared):
             rows = _prepared(state.table, change, rows)
         elif rows.table.identity != state.table.identity:
-            # Columns were added, or the table was made anew, since the rows were prepared.
+            # After `prepare`, columns were added, or the table was dropped and created again.
             rows = _prepared(state.table, change, rows.rows, keep_nulls=rows.keep_nulls)
         Writer(connection, state.table, state.options, version, ts).apply(rows)
 
@@ -162,9 +161,9 @@ class EmbeddedTable(Table):
         limit: int,
         reverse: bool = False,
     ) -> TableRows:
-        """Return the first rows of a key range, or the last ones, see `headrace.stores.embedded.tables.physical.Rows`.
+        """Return the first or last rows of a key range, see `headrace.stores.embedded.tables.physical.Rows`.
 
-        Unlike a scan it costs no connection, and pages see different states of the table.
+        Unlike a scan, this needs no separate connection, and each page sees the current state of the table.
         """
         with self._database.read() as connection:
             table = self._load(connection).table
@@ -204,7 +203,7 @@ class EmbeddedTable(Table):
                 names = table.schema.primary_key[: len(at)]
                 if not at or set(names) != set(at):
                     raise SchemaError(
-                        "a partition is split at a key, or at the beginning of one",
+                        "a partition is split at a key or at a prefix of a key",
                         received=list(at),
                         valid=table.schema.primary_key,
                     )
@@ -263,7 +262,7 @@ class EmbeddedTable(Table):
             return self._load(connection)
 
     def _load(self, connection: apsw.Connection) -> _State:
-        """Return the table as it is in a transaction; what is remembered is used if it is still true."""
+        """Return the state of the table in a transaction. A cached state is used if it is still valid."""
         found = connection.execute(
             "SELECT id, schema_version, options FROM object WHERE name = ? AND kind = 'table'", (self.name,)
         ).fetchone()

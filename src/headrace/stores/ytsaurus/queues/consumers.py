@@ -175,7 +175,7 @@ def check_offsets(partitions: int, queue: str, offsets: Mapping[int, int], expec
     for number, offset in offsets.items():
         if not 0 <= offset <= _LARGEST_OFFSET:
             raise OptionError(
-                f"an offset in partition {number} is no row index", received=offset, valid=f"0 to {_LARGEST_OFFSET}"
+                f"an offset in partition {number} is not a row index", received=offset, valid=f"0 to {_LARGEST_OFFSET}"
             )
 
 
@@ -244,7 +244,7 @@ def _status(
 
 
 def _unread_weight(queue: YtQueue, partition: QueuePartition, offset: int) -> int | None:
-    """Return the data weight of the rows from an offset on; None where no row tells."""
+    """Return the data weight of the rows from an offset; None if the rows do not have it."""
     bounds = partition.bounds
     if CUMULATIVE_DATA_WEIGHT not in queue.schema.names or offset == 0:
         return None
