@@ -78,7 +78,7 @@ def _drain(store: Store, tunnel_id: str, rows: int) -> None:
     """Read all existing records of a tunnel, page by page like a feed."""
     tunnel: Tunnel = store.tunnel(tunnel_id, columns=COLUMNS)
     (channel,) = tunnel.channels()
-    position, count = channel.checkpoint, 0
+    position, count = channel.committed, 0
     while position != FINISHED:
         page = tunnel.read(channel.id, position, _PAGE_ROWS)
         if not page.changes.num_rows:

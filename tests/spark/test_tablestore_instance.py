@@ -132,7 +132,7 @@ def test_a_query_continues_after_a_batch_of_the_connector(
     tunnel = store.create_tunnel("orders", "stats", "Stream")
     orders.put(ROWS[:100])
     (channel,) = tunnel.channels()
-    offset = json.dumps({"logPoint": channel.checkpoint.token, "offset": 40})
+    offset = json.dumps({"logPoint": channel.committed.token, "offset": 40})
     key = ["tunnelId", "uuid", "channelId"]
     meta = store.create_table("connector_meta", dict.fromkeys([*key, "channelOffset"], "string"), key)
     batch = str(uuid.uuid4())

@@ -201,7 +201,7 @@ class Engine:
         try:
             unfinished = [each for each in self._tunnel.channels() if each.state is not ChannelState.FINISHED]
             return not any(
-                channel.state is ChannelState.WAITING or self._has_more(channel.id, channel.checkpoint)
+                channel.state is ChannelState.WAITING or self._has_more(channel.id, channel.committed)
                 for channel in unfinished
             )
         except HeadraceError as error:
