@@ -1,4 +1,4 @@
-"""Several versions of a cell, row by row. Reads that want the newest versions alone are in `reading`."""
+"""Reads of several versions of cells, row by row. `reading` reads only the newest versions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.endpoints.tablestore.rows.filters import Pagination, matches
-from headrace.endpoints.tablestore.rows.layout import Held, Layout, Mask, RowState, states_of
+from headrace.endpoints.tablestore.rows.layout import CellVersion, Layout, Mask, RowState, states_of
 from headrace.endpoints.tablestore.rows.reading import Selected, Selection, select
 from headrace.wire.plainbuffer.rows import encode_row, encode_rows
 from headrace.wire.plainbuffer.values import Cell, Row, Value
@@ -17,7 +17,7 @@ from headrace.wire.plainbuffer.values import Cell, Row, Value
 
 @dataclass(frozen=True)
 class SelectedVersions:
-    """Rows as they are to be sent; see `Selected`."""
+    """Selected rows; see `Selected`."""
 
     rows: Sequence[Row]
     kept: Mask
@@ -27,27 +27,27 @@ class SelectedVersions:
         return len(self.rows)
 
     def slice(self, length: int) -> SelectedVersions:
-        """Return the first rows; ``kept`` stays as it is."""
+        """Return the first rows, with the same ``kept``."""
         return SelectedVersions(self.rows[:length], self.kept)
 
     def block(self) -> bytes:
-        """Return the rows back to back, as GetRange gives them."""
+        """Return the concatenated rows, for GetRange."""
         return encode_rows(self.rows)
 
     def each(self) -> list[bytes]:
-        """Return every row as a message of its own."""
+        """Return each row as a message."""
         return [encode_row(row) for row in self.rows]
 
 
 def select_rows(
     rows: pa.RecordBatch, layout: Layout, selection: Selection, now: int, present: Mask | None = None
 ) -> Selected | SelectedVersions:
-    """Return what a selection gives of rows; see `select`."""
+    """Select rows and cells; see `select`."""
     if not selection.several(layout):
         return select(rows, layout, selection, now, present)
     there = np.ones(rows.num_rows, np.bool_) if present is None else present
     keys = rows.select(list(layout.schema.primary_key)).to_pylist()
-    names = dict.fromkeys(each.name for each in selection.places(layout))
+    names = dict.fromkeys(each.name for each in selection.cell_columns(layout))
     found = [
         None if state is None else _selected(tuple(key.items()), state, list(names), selection)
         for key, state in zip(keys, states_of(rows, there.tolist(), layout, now), strict=True)
@@ -59,9 +59,9 @@ def select_rows(
 def _selected(
     key: tuple[tuple[str, Value], ...], state: RowState, names: Sequence[str], selection: Selection
 ) -> Row | None:
-    """Return what a selection gives of a row; None if that leaves it out."""
+    """Return the selected cells of a row; None if the row is not selected."""
     versions = state.versions(selection.expired_before)
-    given: dict[str, list[Held]] = {}
+    given: dict[str, list[CellVersion]] = {}
     for name in names:
         kept = versions.get(name, [])[: selection.kept_versions]
         inside = [held for held in kept if selection.oldest <= held.timestamp < selection.newest]
@@ -84,7 +84,7 @@ def _selected(
     return Row(key, tuple(cells))
 
 
-def with_version(versions: Sequence[Held], given: Held, most: int) -> list[Held]:
-    """Return the versions of a cell with one more, the newest first; it replaces the one of its timestamp."""
+def with_version(versions: Sequence[CellVersion], given: CellVersion, most: int) -> list[CellVersion]:
+    """Return the versions of a cell with one added, the newest first. It replaces a version of the same timestamp."""
     others = [held for held in versions if held.timestamp != given.timestamp]
     return sorted([given, *others], key=lambda held: -held.timestamp)[:most]
