@@ -1,4 +1,4 @@
-"""Checkpoints in a store: real queries go on from them, in this process, in another one, on another machine."""
+"""Checkpoints in a store: queries continue from them in this process, in another one, on another machine."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def end(query: StreamingQuery) -> StreamingQuery:
 
 
 def run_elsewhere(directory: Path, place: Path) -> None:
-    """Run the jobs in a process of its own, with its own working directory and its own port."""
+    """Run the jobs in another process with its own working directory and port."""
     place.mkdir()
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.spark.checkpoint_jobs", str(directory)],
@@ -92,9 +92,9 @@ def test_queries_continue_from_a_checkpoint_on_another_machine(store: Store, tmp
             files = below(moved.files(), f"/checkpoints/{job}")
             names = [status.path.removeprefix(f"/checkpoints/{job}/") for status in files]
             commits = [name for name in names if name.startswith("commits/")]
-            # A queue's first batch fixes where the query starts.
+            # A queue's first batch fixes the start of the query.
             assert len(commits) == 2 * jobs.BATCHES + 1, (job, names)
-            # Nothing that Spark writes into a checkpoint says where it was served from.
+            # The checkpoint contains no address of the server.
             assert not [status.path for status in files if b"localhost" in (moved.files().read(status.path) or b"")]
             if job != "copied":
                 assert counts(moved, job) == expected, job
@@ -107,7 +107,7 @@ def test_queries_continue_from_a_checkpoint_on_another_machine(store: Store, tmp
         assert ".delta" in kinds["hdfs"]
         assert ".zip" in kinds["snapshots"]
         assert {".changelog", ".crc"} <= kinds["second_format"]
-        # Spark does write addresses of its own files; they have to be those that hold everywhere.
+        # Spark writes addresses of its own files, which must be valid on every machine.
         recorded = [moved.files().read(s.path) or b"" for s in below(moved.files(), "/checkpoints/own_state/state")]
         assert any(b"webhdfs://headrace/" in content for content in recorded)
 
@@ -120,7 +120,7 @@ def test_a_native_sink_finds_the_checkpoint_in_its_store(spark: SparkSession, st
 
     jobs.append(store, [1, 2, 3])
     run()
-    # Published with the rows, in the process of Spark's that commits: not when a next batch is planned.
+    # Published with the rows, in Spark's process that commits, not when the next batch is planned.
     assert store.consumer(jobs.consumer("copied")).offsets("clicks") == {0: 3}
     jobs.append(store, [4])
     run()

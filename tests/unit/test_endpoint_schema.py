@@ -1,4 +1,4 @@
-"""How rows of Tablestore lie in tables of typed columns: what goes in comes out, with its types and timestamps."""
+"""The layout of Tablestore's rows in tables of typed columns keeps types and timestamps."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def schema_with(cells: list[tuple[str, CellType]]) -> TableSchema:
 
 
 def stored(rows: list[dict[str, CellVersion]]) -> tuple[pa.RecordBatch, TableSchema]:
-    """Return rows as they lie in the table."""
+    """Return rows in the columns of the table."""
     kinds = [(name, cell_type(held.value)) for row in rows for name, held in row.items()]
     schema = schema_with([(name, kind) for name, kind in kinds if kind is not None])
     layout = layout_of(schema)
@@ -109,7 +109,7 @@ def test_a_column_without_a_wire_type_is_an_error_only_if_requested() -> None:
 
 
 def selected(rows: list[dict[str, CellVersion]], **wanted: Any) -> dict[int, list[str]]:
-    """Return the names of the cells that a selection gives, by row."""
+    """Return the names of the selected cells, by row."""
     batch, schema = stored(rows)
     sent = decode_rows(select(batch, layout_of(schema), Selection(**wanted), NOW).block())
     return {int(str(row.key[0][1])): [cell.name for cell in row.cells] for row in sent}

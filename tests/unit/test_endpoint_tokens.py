@@ -1,4 +1,4 @@
-"""The tokens that the Tablestore endpoint gives out, and takes back."""
+"""Tokens of the Tablestore endpoint."""
 
 from __future__ import annotations
 
