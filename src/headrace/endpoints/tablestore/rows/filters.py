@@ -218,17 +218,17 @@ def _comparison(message: pb.SingleColumnValueFilter) -> Comparison:
     comparator = Comparator(message.comparator)
     rule = None
     if message.HasField("value_trans_rule"):
-        given = message.value_trans_rule
+        transformation = message.value_trans_rule
         casts = {
             pb.VT_INTEGER: CellType.INTEGER,
             pb.VT_DOUBLE: CellType.DOUBLE,
             pb.VT_STRING: CellType.STRING,
             pb.VT_BLOB: CellType.BINARY,
         }
-        cast = casts.get(given.cast_type) if given.HasField("cast_type") else CellType.STRING
+        cast = casts.get(transformation.cast_type) if transformation.HasField("cast_type") else CellType.STRING
         if cast is None:
             raise invalid("a filter has an invalid cast type")
-        rule = Rule(given.regex, cast)
+        rule = Rule(transformation.regex, cast)
     value: Value = None
     if comparator not in (Comparator.EXIST, Comparator.NOT_EXIST):
         value = decode_value(message.column_value)

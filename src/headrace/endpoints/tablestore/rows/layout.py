@@ -296,6 +296,10 @@ class CellVersion:
     value: Value
     timestamp: int
 
+    def named(self, name: str) -> Cell:
+        """Return the cell of a name with this version."""
+        return Cell(name, self.value, None, self.timestamp)
+
 
 @dataclass(frozen=True)
 class RowState:
@@ -313,13 +317,13 @@ class RowState:
 
     def visible(self, expired_before: int) -> dict[str, CellVersion] | None:
         """Return the cells that have not expired; None if the whole row has expired."""
-        cells = {name: held for name, held in self.cells.items() if held.timestamp >= expired_before}
+        cells = {name: version for name, version in self.cells.items() if version.timestamp >= expired_before}
         return cells if cells or self.written >= expired_before else None
 
     def versions(self, expired_before: int) -> dict[str, list[CellVersion]]:
         """Return the versions of each cell that have not expired, the newest first."""
         return {
-            name: [newest, *(held for held in self.older.get(name, ()) if held.timestamp >= expired_before)]
+            name: [newest, *(version for version in self.older.get(name, ()) if version.timestamp >= expired_before)]
             for name, newest in self.cells.items()
             if newest.timestamp >= expired_before
         }
@@ -388,7 +392,5 @@ def whole_row(
         row[TIMESTAMP] = now
         row[TIMESTAMPS] = pack_timestamps(own)
     if layout.versioned:
-        row[VERSIONS] = pack_cells(
-            [Cell(name, held.value, None, held.timestamp) for name, each in (older or {}).items() for held in each]
-        )
+        row[VERSIONS] = pack_cells([version.named(name) for name, each in (older or {}).items() for version in each])
     return row

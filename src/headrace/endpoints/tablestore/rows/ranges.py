@@ -67,11 +67,11 @@ def _page(
     rows = page.rows
     shown = rows.num_rows if page.ended and rows.num_rows <= wanted else max(1, rows.num_rows - 1)
     selected = select_rows(rows.slice(0, shown), layout, selection, time.time_ns() // 1_000_000)
-    given, block = _fitting(selected, limit)
-    if given < selected.num_rows:
-        shown = int(np.flatnonzero(selected.kept)[given])
+    count, block = _fitting(selected, limit)
+    if count < selected.num_rows:
+        shown = int(np.flatnonzero(selected.kept)[count])
     if block:
-        fitting = int(given * MAX_PAGE_BYTES / len(block))
+        fitting = int(count * MAX_PAGE_BYTES / len(block))
         instance.page_rows[table.name] = min(MAX_PAGE_ROWS, max(_FEWEST_ROWS, fitting))
     key_names = list(layout.schema.primary_key)
     if shown < rows.num_rows:
@@ -86,9 +86,9 @@ def _page(
 
 def _fitting(selected: Selected | SelectedVersions, limit: int) -> tuple[int, bytes]:
     """Return the number of rows of a page, and the page."""
-    given = min(limit, selected.num_rows)
+    count = min(limit, selected.num_rows)
     while True:
-        block = selected.slice(given).block() if given else b""
-        if len(block) <= MAX_PAGE_BYTES or given == 1:
-            return given, block
-        given = max(1, min(given - 1, int(given * MAX_PAGE_BYTES / len(block) * 0.95)))
+        block = selected.slice(count).block() if count else b""
+        if len(block) <= MAX_PAGE_BYTES or count == 1:
+            return count, block
+        count = max(1, min(count - 1, int(count * MAX_PAGE_BYTES / len(block) * 0.95)))

@@ -12,7 +12,7 @@ from headrace.endpoints.tablestore.rows.filters import Pagination, matches
 from headrace.endpoints.tablestore.rows.layout import CellVersion, Layout, Mask, RowState, states_of
 from headrace.endpoints.tablestore.rows.reading import Selected, Selection, select
 from headrace.wire.plainbuffer.rows import encode_row, encode_rows
-from headrace.wire.plainbuffer.values import Cell, Row, Value
+from headrace.wire.plainbuffer.values import Row, Value
 
 
 @dataclass(frozen=True)
@@ -61,30 +61,30 @@ def _selected(
 ) -> Row | None:
     """Return the selected cells of a row; None if the row is not selected."""
     versions = state.versions(selection.expired_before)
-    given: dict[str, list[CellVersion]] = {}
+    selected: dict[str, list[CellVersion]] = {}
     for name in names:
         kept = versions.get(name, [])[: selection.kept_versions]
-        inside = [held for held in kept if selection.oldest <= held.timestamp < selection.newest]
+        inside = [version for version in kept if selection.oldest <= version.timestamp < selection.newest]
         if inside:
-            given[name] = inside[: selection.versions]
+            selected[name] = inside[: selection.versions]
     if selection.by_column and (selection.columns is None or selection.columns.isdisjoint(name for name, _ in key)):
-        if not given:
+        if not selected:
             return None
     elif state.visible(selection.expired_before) is None:
         return None
     if isinstance(selection.filter, Pagination):
         first = selection.filter.offset
-        given = dict(list(given.items())[first : first + selection.filter.limit])
+        selected = dict(list(selected.items())[first : first + selection.filter.limit])
     elif selection.filter is not None:
         values: dict[str, list[Value]] = {name: [value] for name, value in key}
-        values.update((name, [held.value for held in each]) for name, each in given.items())
+        values.update((name, [version.value for version in each]) for name, each in selected.items())
         if not matches(selection.filter, values):
             return None
-    cells = (Cell(name, held.value, None, held.timestamp) for name, each in given.items() for held in each)
+    cells = (version.named(name) for name, each in selected.items() for version in each)
     return Row(key, tuple(cells))
 
 
-def with_version(versions: Sequence[CellVersion], given: CellVersion, most: int) -> list[CellVersion]:
+def with_version(versions: Sequence[CellVersion], added: CellVersion, most: int) -> list[CellVersion]:
     """Return the versions of a cell with one added, the newest first. It replaces a version of the same timestamp."""
-    others = [held for held in versions if held.timestamp != given.timestamp]
-    return sorted([given, *others], key=lambda held: -held.timestamp)[:most]
+    others = [version for version in versions if version.timestamp != added.timestamp]
+    return sorted([added, *others], key=lambda version: -version.timestamp)[:most]

@@ -323,8 +323,8 @@ class _Transaction:
         if write.returns == pb.RT_PK:
             outcome.row = encode_row(Row(key))
         elif write.returns == pb.RT_AFTER_MODIFY and after is not None:
-            named = [(name, after.cells[name]) for name in write.columns if name in after.cells]
-            outcome.row = encode_row(Row(key, tuple(Cell(n, held.value, None, held.timestamp) for n, held in named)))
+            named = [after.cells[name].named(name) for name in write.columns if name in after.cells]
+            outcome.row = encode_row(Row(key, tuple(named)))
 
     def _check_condition(self, write: RowWrite, key: Key, state: RowState | None, schema: TableSchema) -> None:
         if write.exists is not None and write.exists is (state is None):
@@ -333,33 +333,33 @@ class _Transaction:
             cells: dict[str, list[Value]] = {}
             if state is not None:
                 for name, versions in state.versions(self._expired_before).items():
-                    cells[name] = [held.value for held in versions[: self._settings.max_versions]]
+                    cells[name] = [version.value for version in versions[: self._settings.max_versions]]
                 cells.update((name, [value]) for name, value in zip(schema.primary_key, key, strict=True))
             if not matches(write.condition, cells):
                 raise condition_failed()
 
     def _update(self, step: _Step, state: RowState | None, layout: Layout, changes: _Changes) -> RowState | None:
         versions = {} if state is None else state.versions(self._expired_before)
-        said: list[Cell] = []
+        effective: list[Cell] = []
         for cell in step.write.row.cells:
             change = self._set_cell(versions, cell, layout)
             if change is not None:
-                said.append(change)
+                effective.append(change)
             if cell.op is CellOp.INCREMENT:
                 step.outcome.read_units = 1
-        if not said or (not versions and state is None):
+        if not effective or (not versions and state is None):
             # Deletions of missing cells do not create a row.
             return state
-        touched = {cell.name for cell in said}
+        touched = {cell.name for cell in effective}
         row = dict.fromkeys(each.column for name in touched for each in layout.of_name.get(name, ()))
         after = self._state(versions)
         if state is not None:
             # Expired cells stay expired.
-            expired = {name: held for name, held in state.cells.items() if name not in touched}
+            expired = {name: version for name, version in state.cells.items() if name not in touched}
             after = replace(after, cells={**expired, **after.cells})
         full = whole_row(after.cells, layout, self._now, after.older)
         if layout.versioned:
-            full[CHANGE] = pack_cells(said)
+            full[CHANGE] = pack_cells(effective)
         row.update(
             {column: full[column] for column in [*row, TIMESTAMP, TIMESTAMPS, VERSIONS, CHANGE] if column in full}
         )
@@ -367,8 +367,8 @@ class _Transaction:
         return after
 
     def _state(self, versions: Mapping[str, Sequence[CellVersion]]) -> RowState:
-        cells = {name: held[0] for name, held in versions.items()}
-        return RowState(cells, self._now, {name: held[1:] for name, held in versions.items() if len(held) > 1})
+        cells = {name: each[0] for name, each in versions.items()}
+        return RowState(cells, self._now, {name: each[1:] for name, each in versions.items() if len(each) > 1})
 
     def _set_cell(self, versions: dict[str, list[CellVersion]], cell: Cell, layout: Layout) -> Cell | None:
         """Apply one cell of a put or an update. Return the effective change; None without effect."""
@@ -376,25 +376,25 @@ class _Transaction:
         before = versions.get(cell.name, [])
         if cell.op is None:
             timestamp = self._now if cell.timestamp is None or not layout.timed else cell.timestamp
-            given = CellVersion(cell.value, timestamp)
+            added = CellVersion(cell.value, timestamp)
         elif cell.op is CellOp.INCREMENT:
-            given = self._incremented(cell, before[0] if before else None)
+            added = self._incremented(cell, before[0] if before else None)
         else:
             # Without timestamps, there are no versions to choose from.
             is_one = cell.op is CellOp.DELETE_ONE and layout.timed
-            left = [held for held in before if is_one and held.timestamp != cell.timestamp]
+            left = [version for version in before if is_one and version.timestamp != cell.timestamp]
             if len(left) == len(before):
                 return None
             versions[cell.name] = left
             if not left:
                 del versions[cell.name]
             return cell
-        after = with_version(before, given, most)
-        if given not in after:
+        after = with_version(before, added, most)
+        if added not in after:
             # The version is older than all kept versions.
             return None
         versions[cell.name] = after
-        return Cell(cell.name, given.value, None, given.timestamp)
+        return added.named(cell.name)
 
     def _incremented(self, cell: Cell, newest: CellVersion | None) -> CellVersion:
         assert type(cell.value) is int

@@ -120,18 +120,18 @@ def describe_table(instance: Instance, request: pb.DescribeTableRequest) -> pb.D
 
 def update_table(instance: Instance, request: pb.UpdateTableRequest) -> pb.UpdateTableResponse:
     """Change a table's options, its throughput, or its stream."""
-    given = [field for field in ("reserved_throughput", "table_options", "stream_spec") if request.HasField(field)]
-    if not given:
+    changed = [field for field in ("reserved_throughput", "table_options", "stream_spec") if request.HasField(field)]
+    if not changed:
         raise invalid("an update of a table has no changes", valid="throughput, options or stream")
     if request.table_options.HasField("update_full_row"):
         raise refused("The table options of an update cannot contain updateFullRow.")
 
     def updated(settings: TableSettings) -> TableSettings:
-        if "table_options" in given:
+        if "table_options" in changed:
             settings = _with_options(settings, request.table_options)
-        if "reserved_throughput" in given:
+        if "reserved_throughput" in changed:
             settings = _with_throughput(settings, request.reserved_throughput)
-        if "stream_spec" in given:
+        if "stream_spec" in changed:
             settings = _with_stream(settings, request.stream_spec)
         return settings
 

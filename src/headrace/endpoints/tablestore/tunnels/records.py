@@ -76,17 +76,17 @@ def record_page(changes: Changes, layout: Layout, first: int, origin: Sequence[s
     changes = _whole(changes.slice(0, MAX_PAGE_ROWS))
     ops = changes.ops.to_numpy()
     chosen = np.flatnonzero(ops != ChangeOp.PREIMAGE)
-    given = changes if len(chosen) == len(ops) else changes.filter(pa.array(ops != ChangeOp.PREIMAGE))
-    actions, records = _encoded(given, layout, (first + chosen) & _INDEX_MASK)
+    shown = changes if len(chosen) == len(ops) else changes.filter(pa.array(ops != ChangeOp.PREIMAGE))
+    actions, records = _encoded(shown, layout, (first + chosen) & _INDEX_MASK)
     ends: list[bytes] = []
     if origin and 0 < len(chosen) < len(ops):
         ends = [b"" if each is None else _field(3, each) for each in _origins(changes, chosen, layout, origin)]
     sizes = list(map(len, records))
     total = np.cumsum(np.array(sizes) + np.array(list(map(len, ends)) or 0))
     count = max(1, int(np.searchsorted(total, MAX_PAGE_BYTES, side="right")))
-    all_given = count >= len(chosen)
+    complete = count >= len(chosen)
     message = _records_message(actions[:count], sizes[:count], records[:count], ends[:count])
-    return RecordPage(message, len(ops) if all_given else int(chosen[count - 1]) + 1)
+    return RecordPage(message, len(ops) if complete else int(chosen[count - 1]) + 1)
 
 
 def _records_message(
@@ -192,11 +192,11 @@ def _of_one_name(written: Sequence[Mask], there: Sequence[Mask], updates: Mask) 
     deletion sets several columns to null. This is one deletion.
     """
     put = np.logical_or.reduce([was & is_there for was, is_there in zip(written, there, strict=True)])
-    said = put.copy()
+    seen = put.copy()
     result = []
     for was_written, is_there in zip(written, there, strict=True):
-        deleted = was_written & ~is_there & ~said
-        said |= deleted
+        deleted = was_written & ~is_there & ~seen
+        seen |= deleted
         result.append(np.where(updates, (was_written & is_there) | deleted, was_written))
     return result
 
