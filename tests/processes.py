@@ -15,8 +15,8 @@ CONTEXT.set_forkserver_preload(
         "headrace",
         "headrace.stores.embedded.store",
         "headrace.stores.embedded.publication.publisher",
-        "headrace.stores.tablestore.opening",
-        "headrace.stores.ytsaurus.opening",
+        "headrace.stores.tablestore.store",
+        "headrace.stores.ytsaurus.store",
         "tests.conformance.workers",
         "tests.conformance.queue_workers",
     ]

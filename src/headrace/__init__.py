@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.errors import HeadraceError
-    from headrace.opening import open
     from headrace.ports import Consumer, Producer, Queue, Store, Table, Tunnel
     from headrace.spark.checkpoint_location import checkpoint
     from headrace.spark.listener import LagListener, lag_of
     from headrace.spark.outputs import Output
     from headrace.spark.session import session
-    from headrace.spark.sources import HeadraceDataSource, TablestoreDataSource
+    from headrace.spark.sources import HeadraceDataSource, TablestoreDataSource, YtDataSource
     from headrace.spark.write_stream import write_stream
-    from headrace.spark.yt_source import YtDataSource
+    from headrace.stores.registry import open
     from headrace.streaming_sql.session import StreamingSql, sql
     from headrace.workers import ChangeBatch, TunnelWorker
 
@@ -37,10 +36,10 @@ _HOMES = {
     "TablestoreDataSource": "headrace.spark.sources",
     "Tunnel": "headrace.ports",
     "TunnelWorker": "headrace.workers",
-    "YtDataSource": "headrace.spark.yt_source",
+    "YtDataSource": "headrace.spark.sources",
     "checkpoint": "headrace.spark.checkpoint_location",
     "lag_of": "headrace.spark.listener",
-    "open": "headrace.opening",
+    "open": "headrace.stores.registry",
     "session": "headrace.spark.session",
     "sql": "headrace.streaming_sql.session",
     "write_stream": "headrace.spark.write_stream",

@@ -82,17 +82,19 @@ _LONGEST_SHOWN = 100
 
 
 def shown(value: object) -> str:
-    """Return a value as messages show it: short, with its type, whatever it is."""
+    """Return a value for a message, shortened. The type follows, unless the value is a text."""
+    if type(value) is str:
+        return _cut(repr(value), _LONGEST_SHOWN)
     try:
         text = ascii(value)
     except Exception:
-        # A number of more digits than Python writes, or a class whose representation fails.
+        # An integer with too many digits for Python, or a class whose repr fails.
         text = f"{value.bit_length()} bits" if isinstance(value, int) else "not printable"
     return f"{_cut(text, _LONGEST_SHOWN)} ({type(value).__name__})"
 
 
 def printable(value: object) -> str:
-    """Return the text of a value so that it can be encoded: surrogates become escapes."""
+    """Return the text of a value in a form that can be encoded: surrogates become escapes."""
     try:
         text = str(value)
     except Exception:

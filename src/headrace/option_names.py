@@ -9,10 +9,10 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 
-from headrace.errors import OptionError
+from headrace.errors import OptionError, shown
 
 _LIKENESS = 0.7
-_SHOWN_CHARACTERS = 80
+_COMPARED_CHARACTERS = 80
 
 
 def check_names(
@@ -40,7 +40,7 @@ def check_names(
     names: dict[str, str] = {}
     for name in given:
         if not isinstance(name, str):
-            raise OptionError(f"the name of an option of {place} is a text", received=_shown(name))
+            raise OptionError(f"the name of an option of {place} is a text", received=shown(name))
         key = _key(name, any_case)
         if key in others and key not in spelled:
             other, where = others[key]
@@ -51,12 +51,12 @@ def check_names(
             meant = nearest(name, spelled.values())
             raise OptionError(
                 f"unknown option of {place}",
-                received=_shown(name),
+                received=shown(name),
                 valid=spelled.values(),
                 remedy=None if meant is None else f"did you mean {meant}?",
             )
         if spelled[key] in names.values():
-            raise OptionError(f"an option of {place} is given twice", received=_shown(name))
+            raise OptionError(f"an option of {place} is given twice", received=shown(name))
         names[name] = spelled[key]
     return names
 
@@ -76,9 +76,4 @@ def _key(name: str, any_case: bool) -> str:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[._-]", "", name[:_SHOWN_CHARACTERS].lower())
-
-
-def _shown(name: object) -> str:
-    text = repr(name)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+    return re.sub(r"[._-]", "", name[:_COMPARED_CHARACTERS].lower())

@@ -63,7 +63,6 @@ KEY_TYPES: tuple[pa.DataType, ...] = (pa.string(), pa.int64(), pa.binary())
 
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|[<>(),:]|\S)")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SHOWN = 200
 # What Spark hides in structs: their fields alone would be another type.
 _SPARK_OWN = (b"variant", b"geometry", b"geography")
 
@@ -105,11 +104,6 @@ def _too_deep(column: str = "", at: str = "") -> SchemaError:
         valid=f"at most {MAX_NESTING} arrays, maps and structs inside each other",
         remedy="keep the inner values as a string, such as JSON, or as binary",
     )
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
 
 
 class _Parser:
@@ -190,7 +184,7 @@ class _Parser:
         self._expect("<")
         key = self._type()
         if _has_map(key):
-            raise SchemaError("the key of a map cannot have a map in it", received=_shown(self._text))
+            raise SchemaError("the key of a map cannot have a map in it", received=shown(self._text))
         if self._take("not"):
             self._expect("null")
         self._expect(",")
@@ -210,13 +204,13 @@ class _Parser:
             try:
                 name.encode()
             except UnicodeEncodeError:
-                raise SchemaError("the name of a field must be valid Unicode", received=_shown(name)) from None
+                raise SchemaError("the name of a field must be valid Unicode", received=shown(name)) from None
             self._take(":")
             fields.append(self._field(name))
         self._expect(">")
         names = [field.name for field in fields]
         if len(set(names)) < len(names):
-            raise SchemaError("a struct has two fields of one name", received=_shown(self._text))
+            raise SchemaError("a struct has two fields of one name", received=shown(self._text))
         return pa.struct(fields)
 
     def _number(self) -> int:
@@ -242,8 +236,8 @@ class _Parser:
             raise self._error(self._tokens[self._at] if self._at < len(self._tokens) else "", f"; expected {word!r}")
 
     def _error(self, found: str, expected: str = "") -> SchemaError:
-        where = f" at {_shown(found)}" if found and found != self._text.strip() else ""
-        return SchemaError(f"unknown column type{where}{expected}", received=_shown(self._text), valid=VALID_TYPE_NAMES)
+        where = f" at {shown(found)}" if found and found != self._text.strip() else ""
+        return SchemaError(f"unknown column type{where}{expected}", received=shown(self._text), valid=VALID_TYPE_NAMES)
 
 
 def type_name(data_type: pa.DataType) -> str:
@@ -386,7 +380,7 @@ def _has_map(data_type: pa.DataType) -> bool:
 def _year_month(received: str) -> SchemaError:
     return SchemaError(
         "a column cannot have a type that counts months: Arrow carries none between Spark and Python",
-        received=_shown(received),
+        received=shown(received),
         valid=_INTERVAL_NAME,
         remedy="write the number of months as an int",
     )

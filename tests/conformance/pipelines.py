@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from headrace import failpoints
 from headrace.feeds.channel_reading import read_channel
-from headrace.feeds.queue_feed import QueueFeed, QueueOffset
+from headrace.feeds.queue_feed import QueueFeed
+from headrace.feeds.queue_offset import QueueOffset
 from headrace.feeds.queue_reading import read_rows
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.ports import Advance, Append, Staged, Store, Write

@@ -31,7 +31,7 @@ def put(table: Table, *keys: str, price: int = 0) -> None:
 
 def available_now(tunnel: Tunnel, *, rows: int | None = None) -> TunnelFeed:
     feed = TunnelFeed(tunnel, limits=Limits(rows_per_batch=rows))
-    feed.pin()
+    feed.fix_end()
     return feed
 
 

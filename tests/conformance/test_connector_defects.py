@@ -1,6 +1,6 @@
 """What goes wrong in the vendor's own connector for Spark, and must not here: its defects a to k, one test for each.
 
-Those that only its meta table and its columns have (g, i, j) are in `tests/unit/test_tablestore_meta.py` and
+Those that only its meta table and its columns have (g, i, j) are in `tests/unit/test_tablestore_batches.py` and
 `tests/unit/test_tablestore_tunnel.py`.
 """
 

@@ -157,7 +157,7 @@ class FeedMachine(RuleBasedStateMachine):
         if self.log:
             assert self.feed.plan(self.last) == self.log[-1]
         if pinned:
-            self.feed.pin()
+            self.feed.fix_end()
 
     @precondition(lambda self: self.log)
     @rule(back=st.integers(0, RETAIN))

@@ -10,7 +10,8 @@ from typing import Any, cast
 import pyarrow as pa
 
 from headrace.errors import DataLossError, OffsetConflictError
-from headrace.feeds.queue_feed import QueueFeed, QueueOffset
+from headrace.feeds.queue_feed import QueueFeed
+from headrace.feeds.queue_offset import QueueOffset
 from headrace.feeds.queue_reading import read_rows
 from headrace.ports import Consumer, Queue, Registration, Store
 from headrace.queues.columns import QueueSchema

@@ -17,7 +17,7 @@ import click
 import pytest
 
 from headrace.cli.main import headrace, main
-from headrace.opening import open as open_store
+from headrace.stores.registry import open as open_store
 
 Run = Callable[..., Any]
 

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import NotFoundError, OptionError, SchemaError
-from headrace.ports import TableOptions
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.tables import change_log, conditions, physical, reading, stored_tables
 from headrace.stores.embedded.tables.stored_tables import table_options
 from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.changes import ChangeOp, Changes, RowChange
 from headrace.tables.conditions import KeyRange
+from headrace.tables.options import TableOptions
 from headrace.tables.schema import TableSchema
 
 COLUMNS = {"id": "long", "name": "string", "price": "double", "data": "binary"}

@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from headrace.ports import TableOptions
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.tables import change_log, stored_tables
 from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.changes import ChangeOp, RowChange
 from headrace.tables.conditions import KeyRange
+from headrace.tables.options import TableOptions
 from headrace.tables.schema import TableSchema
 from tests.effort import thorough
 

@@ -1,58 +1,66 @@
-"""The rules of the house: imports go down, and nobody but the opener knows a store's name."""
+"""The rules for imports: they go down, without circles; only the opener imports stores by name."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import headrace
 
 SOURCE = Path(headrace.__file__).parent
-# What each room imports besides itself. A room is a folder of one subject, or a module beside the folders.
+# The rooms that each room may import besides itself. A room is a folder, or a module next to the folders.
 VALUES = {"errors", "cached", "option_names", "failpoints", "types", "tables", "tunnels", "queues"}
-BELOW_STORES = VALUES | {"ports", "rows", "sqlite", "wire"}
-GROUND = BELOW_STORES | {"workers"}
+BELOW_STORES = VALUES | {"ports", "retries", "rows", "sqlite", "wire"}
 ALLOWED = {
     "errors": set(),
     "cached": set(),
     "failpoints": set(),
     "option_names": {"errors"},
+    "retries": set(),
     "types": {"errors"},
     "tables": {"errors", "cached", "types"},
     "tunnels": {"errors", "types", "tables"},
     "queues": {"errors", "option_names", "types", "tables"},
-    "ports": VALUES,
+    "workers": VALUES,
+    # `Tunnel.consume` creates a worker.
+    "ports": VALUES | {"workers"},
     "rows": {"errors", "types", "tables", "ports"},
     "sqlite": {"errors"},
     "wire": {"errors", "types", "tables"},
-    "workers": VALUES | {"ports"},
     "stores": BELOW_STORES,
-    "feeds": GROUND,
-    # The base of servers knows errors only.
+    "feeds": BELOW_STORES,
+    # The base of all servers.
     "http": {"errors"},
-    "checkpoint_server": GROUND | {"http"},
+    "checkpoint_server": BELOW_STORES | {"http"},
     "sinks": {"errors", "types", "tables", "queues", "ports", "rows"},
-    "formats": GROUND | {"feeds", "opening"},
-    "spark": GROUND | {"feeds", "sinks", "formats", "checkpoint_server", "opening"},
-    "streaming_sql": GROUND | {"checkpoint_server", "feeds", "formats", "spark", "opening"},
-    # The embedded store behind another's protocol.
-    "endpoints": GROUND | {"opening", "stores", "http"},
-    "demo": GROUND | {"feeds", "formats", "spark", "opening", "streaming_sql", "cli"},
-    "cli": GROUND | {"feeds", "formats", "spark", "opening", "streaming_sql", "endpoints", "demo", "http"},
+    "formats": BELOW_STORES | {"feeds", "registry"},
+    "spark": BELOW_STORES | {"feeds", "sinks", "formats", "checkpoint_server", "registry"},
+    "streaming_sql": BELOW_STORES | {"checkpoint_server", "feeds", "formats", "spark", "registry"},
+    # They serve an embedded store.
+    "endpoints": BELOW_STORES | {"registry", "stores", "http"},
+    "demo": BELOW_STORES | {"feeds", "formats", "spark", "registry", "streaming_sql", "cli"},
+    "cli": BELOW_STORES | {"feeds", "formats", "spark", "registry", "streaming_sql", "endpoints", "demo", "http"},
 }
-# They know every store, or every public name: each is loaded when it is used.
-DIRECTORIES = {"__init__", "opening"}
-# `Tunnel.consume` makes a worker, which reads tunnels through the port.
-UPWARDS = {("ports/tunnels.py", "workers")}
-# They look into the files of an embedded store on purpose: a check of its health, and a proof from outside.
+# They import all stores, or all public names, on first use.
+DIRECTORIES = {"__init__", "registry"}
+REGISTRY = SOURCE / "stores" / "registry.py"
+# They read the files of an embedded store: `headrace doctor`, and the proof of the demo.
 INSPECTORS = {"cli/store_checks.py", "demo/story.py"}
+# Rooms whose modules may still import each other in a circle. No room may be added.
+CIRCLES = {"spark", "endpoints", "stores"}
+# `headrace demo` runs the demo, which prints through the output of the command line.
+ROOM_CIRCLES = {"cli", "demo"}
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 
+@cache
 def imported(path: Path) -> set[str]:
-    """Return the headrace modules that a file imports anywhere, as dotted names."""
+    """Return the imports of a file from headrace, as dotted names; also those in functions and for type checks."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
+        assert not (isinstance(node, ast.ImportFrom) and node.level), f"{path} has a relative import"
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -61,25 +69,27 @@ def imported(path: Path) -> set[str]:
 
 
 def room_of(path: Path) -> str:
-    """Return the folder or module beside the folders that a file belongs to."""
+    """Return the room of a file; the registry of stores is a room."""
+    if path == REGISTRY:
+        return "registry"
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 def forbidden(path: Path) -> list[str]:
-    """Return the imports of a file that its room does not allow."""
+    """Return the imports of a file that its room must not import."""
     file, room = str(path.relative_to(SOURCE)), room_of(path)
-    own_store = "headrace.stores." + path.relative_to(SOURCE).parts[1] if room == "stores" else None
+    own_store = ".".join(("headrace", *path.relative_to(SOURCE).parts[:2]))
     if room in DIRECTORIES:
         return []
     found = []
     for name in imported(path):
-        target = name.split(".")[1]
-        if not (SOURCE / target).is_dir() and not (SOURCE / f"{target}.py").exists():
+        target = "registry" if name.startswith("headrace.stores.registry") else name.split(".")[1]
+        if target != "registry" and not (SOURCE / target).is_dir() and not (SOURCE / f"{target}.py").exists():
             continue
-        if (file in INSPECTORS and target == "stores") or (file, target) in UPWARDS:
+        if file in INSPECTORS and target == "stores":
             continue
         if room == "stores" and target == "stores":
-            allowed = name == "headrace.stores" or (own_store is not None and name.startswith(own_store))
+            allowed = name == "headrace.stores" or name.startswith(("headrace.stores.opening", own_store))
         else:
             allowed = target == room or target in ALLOWED[room]
         if not allowed:
@@ -91,7 +101,42 @@ def test_imports_go_down() -> None:
     assert [each for path in MODULES for each in forbidden(path)] == []
 
 
-def test_every_room_says_what_it_imports() -> None:
+def name_of(path: Path) -> str:
+    """Return the dotted name of a module."""
+    return ".".join(["headrace", *path.relative_to(SOURCE).with_suffix("").parts]).removesuffix(".__init__")
+
+
+def in_circles(imports: Mapping[str, set[str]]) -> set[str]:
+    """Return the nodes of a graph that are in circles, or between two circles."""
+    left = set(imports)
+    while True:
+        targets = {target for name in left for target in imports[name] & left}
+        ends = {name for name in left if name not in targets or not imports[name] & left}
+        if not ends:
+            return left
+        left -= ends
+
+
+def test_rooms_do_not_import_each_other_in_a_circle() -> None:
+    assert in_circles(ALLOWED) == ROOM_CIRCLES
+    assert in_circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == {"b", "c"}
+
+
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    modules = {name_of(path): imported(path) for path in MODULES if room_of(path) not in DIRECTORIES | CIRCLES}
+    # `from package import name` imports a module of the package, or the package itself.
+    graph = {
+        name: {
+            target
+            for target in found & modules.keys() - {name}
+            if not any(other.startswith(f"{target}.") for other in found & modules.keys())
+        }
+        for name, found in modules.items()
+    }
+    assert in_circles(graph) == set()
+
+
+def test_every_room_declares_its_imports() -> None:
     assert {room_of(path) for path in MODULES} == set(ALLOWED) | DIRECTORIES
 
 

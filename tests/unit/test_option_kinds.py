@@ -22,13 +22,15 @@ from headrace.formats.option_kinds import (
     tasks,
     ypath,
 )
-from headrace.formats.options import OPTIONS_OF, Option, Settings
+from headrace.formats.options import Option
+from headrace.formats.registry import FORMATS
+from headrace.formats.settings import Settings
 from headrace.tables.changes import RowChange
 from headrace.tunnels.values import Start, StartKind
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "options.md").read_text()
-ALL = [(provider, option) for provider, options in OPTIONS_OF.items() for option in options]
+ALL = [(provider, option) for provider, each in FORMATS.items() for option in each.options]
 LISTED = [(provider, option) for provider, option in ALL if option.kind.values]
 NUMBERS = (positive, natural, tasks, limit, size, duration)
 NUMERIC = [(provider, option) for provider, option in ALL if option.kind in NUMBERS]
@@ -36,7 +38,7 @@ ROUGH = ["", " ", "nan", "inf", "-inf", str(2**70), "9" * 5000, "1_000", "٣", "
 
 
 def settings(provider: str, option: Option, value: str) -> Settings:
-    return Settings(OPTIONS_OF[provider], {option.name: value})
+    return FORMATS[provider].settings({option.name: value})
 
 
 def ids(value: Any) -> str | None:
@@ -85,7 +87,7 @@ def test_any_text_gives_a_value_or_a_headrace_error(value: str) -> None:
 
 def test_a_default_is_a_valid_value() -> None:
     for provider, option in ALL:
-        Settings(OPTIONS_OF[provider], {}).get(option.name)
+        FORMATS[provider].settings({}).get(option.name)
 
 
 def test_messages_show_no_secret() -> None:

@@ -16,7 +16,7 @@ from headrace.errors import (
     SchemaError,
 )
 from headrace.feeds.limits import Limits
-from headrace.feeds.queue_feed import QueueOffset, is_queue_offset
+from headrace.feeds.queue_offset import QueueOffset, is_queue_offset
 from headrace.feeds.queue_positions import parse_position
 from headrace.tunnels.values import Start, StartKind
 from tests.unit.memory_queues import (
@@ -45,7 +45,7 @@ def test_an_offset_is_the_same_after_a_trip_through_json() -> None:
     "other", [{"batch": "b"}, None, 5, {"store": "s", "consumer": None, "queues": {"q": {"x": 1}}}]
 )
 def test_the_offset_of_another_source_is_refused(other: Any) -> None:
-    with pytest.raises(OptionError, match="new one"):
+    with pytest.raises(OptionError, match="new location"):
         QueueOffset.of_json(other)
 
 
@@ -93,9 +93,9 @@ def test_committed_is_where_the_consumer_stands_and_the_earliest_row_where_it_ne
         ('{"0": 11}', "no such row yet"),
         ('{"2": 0}', "no such partition"),
         ('{"r": {"0": 1}}', "not read"),
-        ('{"0": -1}', "cannot be read"),
-        ('{"0": "x"}', "cannot be read"),
-        ("{", "cannot be read"),
+        ('{"0": -1}', "invalid row indexes"),
+        ('{"0": "x"}', "invalid row indexes"),
+        ("{", "invalid row indexes"),
         ("somewhere", "unknown start position"),
     ],
 )
@@ -107,7 +107,7 @@ def test_a_start_that_cannot_be_is_refused(text: str, problem: str) -> None:
 
 
 def test_row_indexes_without_a_queue_are_refused_where_there_are_several() -> None:
-    with pytest.raises(OptionError, match="must name the queue"):
+    with pytest.raises(OptionError, match="need the names of the queues"):
         feed_of(MemoryQueue("q"), MemoryQueue("r"), start=parse_position('{"0": 1}'))
 
 
@@ -248,7 +248,7 @@ def test_available_now_stops_at_what_was_there() -> None:
     queue = MemoryQueue("q")
     queue.append(5)
     feed = feed_of(queue, limits=Limits(rows_per_batch=3, min_rows=1000))
-    feed.pin()
+    feed.fix_end()
     queue.append(5)
     queue.add_partitions(1)
     queue.append(5, 1)
@@ -293,9 +293,9 @@ def test_a_queue_that_was_made_anew_is_found_out_however_long_it_is(rows: int) -
     end = feed.latest(start := begun(feed))
     queue.make_anew()
     queue.append(rows)
-    with pytest.raises(DataLossError, match="made anew"):
+    with pytest.raises(DataLossError, match="created again"):
         feed.latest(end)
-    with pytest.raises(DataLossError, match="made anew"):
+    with pytest.raises(DataLossError, match="created again"):
         feed.ranges(start, end)
     careless = feed_of(queue, fail_on_data_loss=False)
     assert careless.ranges(start, end) == []

@@ -12,7 +12,7 @@ from headrace.errors import (
     OffsetConflictError,
 )
 from headrace.feeds.limits import Limits
-from headrace.feeds.queue_feed import QueueOffset
+from headrace.feeds.queue_offset import QueueOffset
 from headrace.feeds.queue_reading import QueueRange
 from headrace.tunnels.values import Start, StartKind
 from tests.unit.memory_queues import (
@@ -102,7 +102,7 @@ def test_rows_of_a_queue_that_was_made_anew_do_not_count_as_read(restarted: bool
     queue.append(3)
     consumer.at["q"] = {}
     if restarted:
-        with pytest.raises(DataLossError, match="made anew"):
+        with pytest.raises(DataLossError, match="created again"):
             feed_of(queue, consumer=consumer).latest(end)
         assert consumer.offsets("q") == {0: 0}
         feed = feed_of(queue, consumer=consumer, fail_on_data_loss=False)

@@ -108,7 +108,7 @@ def test_a_trim_between_two_pages_is_found(queue: MemoryQueue) -> None:
 def test_rows_that_are_no_longer_there_at_all_are_lost_too(queue: MemoryQueue) -> None:
     queue.make_anew(partitions=2)
     queue.append(7, 1)
-    with pytest.raises(DataLossError, match=r"rows 7 to 11 .* made anew"):
+    with pytest.raises(DataLossError, match=r"rows 7 to 11 .* created again"):
         read(queue, QueueRange("q", 1, 5, 12))
     assert read(queue, QueueRange("q", 1, 5, 12), fail=False) == [1005, 1006]
 

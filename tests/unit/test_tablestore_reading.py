@@ -120,7 +120,7 @@ def test_single_keys_are_read_without_a_range_and_a_busy_row_is_asked_for_again(
 
 
 def test_a_row_that_stays_busy_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Patience, "total", 0.0)
+    monkeypatch.setattr("headrace.stores.tablestore.tables.reading.PATIENCE", Patience(total=0.0))
     with pytest.raises(ServiceBusyError):
         Service(points({"a": "OTSServerBusy"})).reader(["id"], {"id": "a"}).scan(KeyRange(), 10).read_all()
 

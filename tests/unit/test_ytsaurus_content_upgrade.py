@@ -65,7 +65,7 @@ class OldStore:
             connection.execute("INSERT INTO yt_static_rows VALUES (?, ?, ?, ?)", (node, number, len(rows), data))
 
     def _entry(self, *values: Any) -> None:
-        self.database.query("INSERT OR REPLACE INTO yt_entry VALUES (?, ?, ?, ?, ?)", values)
+        self.database.execute("INSERT OR REPLACE INTO yt_entry VALUES (?, ?, ?, ?, ?)", values)
 
 
 def test_what_an_earlier_version_kept_is_read_and_written(tmp_path: Path) -> None:

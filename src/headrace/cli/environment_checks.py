@@ -184,6 +184,8 @@ def check_data_sources() -> Finding:
 
     Spark imports every module named pyspark_*. If one import fails, Spark finds no format.
     """
+    from headrace.formats.registry import FORMATS
+
     name = "Spark's data sources"
     found: list[str] = []
     for module in sorted(info.name for info in pkgutil.iter_modules() if info.name.startswith("pyspark_")):
@@ -198,7 +200,7 @@ def check_data_sources() -> Finding:
                 f"module {module} cannot be imported ({type(error).__name__}: {error}), which hides all formats",
                 f"repair or uninstall the package that brings {module}",
             )
-    missing = sorted({"headrace", "tablestore"} - set(found))
+    missing = sorted(set(FORMATS) - set(found))
     if missing:
         return Finding(
             name,

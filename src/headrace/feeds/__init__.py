@@ -1,1 +1,1 @@
-"""Streaming logic over any store's ports, without Spark: offsets, batches, limits, replay, commit."""
+"""Reading tunnels and queues in batches, without Spark: offsets, plans, limits, replay, commit."""

@@ -1,9 +1,10 @@
-"""A task's side of a batch: reading one channel, the same rows each time."""
+"""Reading one channel of a batch in a task. A repeated task reads the same rows."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from headrace import failpoints
 from headrace.errors import DataLossError, LostRaceError
@@ -16,30 +17,37 @@ PAGE_ROWS = 65536
 _log = logging.getLogger("headrace")
 
 
-def read_channel(tunnel: Tunnel, batch: str, part: ChannelPlan, *, fail_on_data_loss: bool = True) -> Iterator[Changes]:
-    """Yield one channel's changes of a batch, and record where they ended once all have been taken.
+@dataclass(frozen=True)
+class ChannelTask:
+    """The task that reads one channel of a batch."""
 
-    The first reader that comes to the end records it; everybody else (a retried task, a speculative twin, a
-    second action on the batch, a restarted driver) reads exactly as far. A reader that stops early records
-    nothing.
+    batch: str
+    plan: ChannelPlan
+
+
+def read_channel(tunnel: Tunnel, batch: str, plan: ChannelPlan, *, fail_on_data_loss: bool = True) -> Iterator[Changes]:
+    """Yield the changes of one channel in a batch, and record the end of the channel after the last change.
+
+    The first reader that reaches the end records it. Every other reader (a retried or speculative task, a second action
+    on the batch, a restarted driver) reads up to the recorded end. A reader that stops early records nothing.
 
     Raises:
-        LostRaceError: another reader recorded a different end meanwhile; the rows given are not the batch's.
-        DataLossError: rows of the batch are gone, and ``fail_on_data_loss`` is set.
+        LostRaceError: another reader has recorded a different end in the meantime. The yielded rows are invalid.
+        DataLossError: rows of the batch no longer exist, and ``fail_on_data_loss`` is set.
     """
-    recorded = tunnel.ends(batch).get(part.channel)
+    recorded = tunnel.ends(batch).get(plan.channel)
     if recorded is not None:
-        yield from _replay(tunnel, batch, part, recorded, fail_on_data_loss)
+        yield from _replay(tunnel, batch, plan, recorded, fail_on_data_loss)
         return
-    position, rows, inside_pair = part.start, 0, False
-    while position != FINISHED and (part.max_rows is None or rows < part.max_rows or inside_pair):
-        room = None if part.max_rows is None else max(1, part.max_rows - rows)
+    position, rows, inside_pair = plan.start, 0, False
+    while position != FINISHED and (plan.max_rows is None or rows < plan.max_rows or inside_pair):
+        room = None if plan.max_rows is None else max(1, plan.max_rows - rows)
         wanted = PAGE_ROWS if room is None else min(PAGE_ROWS, room)
-        start, page = _read_page(tunnel, part.channel, position, wanted, part.until, fail_on_data_loss)
+        start, page = _read_page(tunnel, plan.channel, position, wanted, plan.until, fail_on_data_loss)
         changes, position = page.changes, page.next
         if room is not None and changes.num_rows > room:
             kept = changes.whole_pairs(room)
-            changes, position = changes.slice(0, kept), tunnel.advance(part.channel, start, kept)
+            changes, position = changes.slice(0, kept), tunnel.advance(plan.channel, start, kept)
             rows += kept
             yield changes
             break
@@ -50,25 +58,25 @@ def read_channel(tunnel: Tunnel, batch: str, part: ChannelPlan, *, fail_on_data_
         yield changes
     ours = ChannelEnd(position, rows)
     failpoints.reach("rows-read")
-    theirs = tunnel.record_end(batch, part.channel, ours)
+    theirs = tunnel.record_end(batch, plan.channel, ours)
     failpoints.reach("end-recorded")
-    # As many rows elsewhere are other rows too: one reader may have skipped lost ones.
+    # The same number of rows at another position are other rows: one reader may have skipped lost rows.
     if theirs != ours:
         raise LostRaceError(
-            f"another task ended batch {batch} of channel {part.channel} first",
+            f"another task ended batch {batch} of channel {plan.channel} first",
             received=f"{ours.rows} rows read, {theirs.rows} recorded",
-            remedy="the task is run again and reads the recorded rows; with a local master, allow that with "
-            "master='local[*,4]'",
+            remedy="Spark retries the task, which then reads the recorded rows; a local master retries tasks only with "
+            "a setting such as master='local[*,4]'",
         )
 
 
 def _replay(
-    tunnel: Tunnel, batch: str, part: ChannelPlan, recorded: ChannelEnd, fail_on_data_loss: bool
+    tunnel: Tunnel, batch: str, plan: ChannelPlan, recorded: ChannelEnd, fail_on_data_loss: bool
 ) -> Iterator[Changes]:
-    position, missing = part.start, recorded.rows
+    position, missing = plan.start, recorded.rows
     until = None if recorded.position == FINISHED else recorded.position
     while missing > 0:
-        _, page = _read_page(tunnel, part.channel, position, min(PAGE_ROWS, missing), until, fail_on_data_loss)
+        _, page = _read_page(tunnel, plan.channel, position, min(PAGE_ROWS, missing), until, fail_on_data_loss)
         if page.changes.num_rows == 0:
             break
         changes = page.changes.slice(0, missing)
@@ -78,16 +86,16 @@ def _replay(
             break
     if missing and fail_on_data_loss:
         raise DataLossError(
-            f"batch {batch} cannot be read again: channel {part.channel} has fewer rows than when it was first read",
+            f"batch {batch} cannot be read again: channel {plan.channel} has fewer rows than at the first read",
             received=f"{recorded.rows - missing} of {recorded.rows} rows",
-            remedy="set option failOnDataLoss=false to go on without them",
+            remedy="set option failOnDataLoss=false to continue without them",
         )
 
 
 def _read_page(
     tunnel: Tunnel, channel: str, position: Position, rows: int, until: Position | None, fail_on_data_loss: bool
 ) -> tuple[Position, Page]:
-    """Read a page; return also the position that it was read from, which lies further on after a loss."""
+    """Read a page. Also return the position where it starts, which is later than ``position`` after a loss."""
     try:
         return position, tunnel.read(channel, position, rows, until)
     except DataLossError:

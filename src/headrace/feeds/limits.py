@@ -1,4 +1,4 @@
-"""Limits of a batch, shared over its channels or over the partitions of its queues. Pure functions."""
+"""Limits of a batch, divided among its channels or among the partitions of its queues. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Channel = TypeVar("Channel", bound=Hashable)
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one batch may hold; None is no limit.
+    """The limits of one batch; None is no limit.
 
     Attributes:
-        rows_per_channel: at most so many rows from each channel.
-        rows_per_batch: at most so many rows in all, shared over the channels by what they have to give.
-        bytes_per_batch: a soft maximum, in estimated bytes; at least one row per batch is read.
-        min_rows: wait until so many rows are there …
-        max_delay: … or until the oldest waiting row has waited so many seconds.
+        rows_per_channel: the maximum number of rows of each channel.
+        rows_per_batch: the maximum number of rows in total, divided among the channels in proportion to their backlogs.
+        bytes_per_batch: a soft maximum, in estimated bytes; a batch has at least one row.
+        min_rows: the number of unread rows at which a batch is planned …
+        max_delay: … unless the oldest unread row is older than this, in seconds.
     """
 
     rows_per_channel: int | None = None
@@ -31,9 +31,9 @@ class Limits:
 
 
 def row_budget(backlogs: Mapping[Channel, Backlog], limits: Limits) -> int | None:
-    """Return how many rows a batch may have in all, from its row and byte limits; None is no limit.
+    """Return the maximum number of rows of a batch by its row and byte limits; None is no limit.
 
-    The byte limit becomes rows by the average size of what is waiting; it always allows one row.
+    The average size of the unread rows converts the byte limit into rows, at least one.
     """
     budget = limits.rows_per_batch
     if limits.bytes_per_batch is not None:
@@ -46,11 +46,11 @@ def row_budget(backlogs: Mapping[Channel, Backlog], limits: Limits) -> int | Non
 
 
 def share_rows(backlogs: Mapping[Channel, Backlog], limits: Limits) -> dict[Channel, int | None]:
-    """Return for each channel how many rows it may give to a batch; None is no limit, 0 leaves it out.
+    """Return for each channel the maximum number of its rows in a batch; None is no limit, 0 excludes the channel.
 
-    Every channel that has rows gets one, and then a share in proportion to them, never more than it has; where
-    there is less than a row for each, those with the oldest rows come first. A channel of unknown size counts as one
-    that could fill the batch.
+    Each channel with unread rows gets one row, and a share of the rest in proportion to its unread rows, but not more
+    than it has. If there are more channels than rows, channels with the oldest rows get them. The share of a channel
+    with an unknown number of rows is computed as if it could fill the batch.
     """
     budget = row_budget(backlogs, limits)
     waiting = {channel: backlog for channel, backlog in backlogs.items() if not backlog.empty}
@@ -66,7 +66,7 @@ def share_rows(backlogs: Mapping[Channel, Backlog], limits: Limits) -> dict[Chan
         shares.update(wanted)
         return shares
     first = 1 if budget >= len(wanted) else 0
-    # Both are above 0: there are more rows wanted than the budget has.
+    # Both are larger than 0, because the budget is smaller than the total.
     rest, further = budget - first * len(wanted), total - first * len(wanted)
     granted = {channel: first + (rows - first) * rest // further for channel, rows in wanted.items()}
     spare = budget - sum(granted.values())
@@ -81,9 +81,9 @@ def share_rows(backlogs: Mapping[Channel, Backlog], limits: Limits) -> dict[Chan
 
 
 def enough_rows(backlogs: Mapping[Channel, Backlog], limits: Limits) -> bool:
-    """Tell whether a batch is due: the minimum of rows is there, or the oldest has waited long enough.
+    """Return whether a batch is due: there are enough unread rows, or the oldest one has reached the maximum delay.
 
-    A channel that cannot tell its rows or their age counts as due.
+    A channel with an unknown number of rows, or rows of unknown age, makes a batch due.
     """
     waiting = [backlog for backlog in backlogs.values() if not backlog.empty]
     if sum(backlog.rows or limits.min_rows for backlog in waiting) >= limits.min_rows:
@@ -92,7 +92,7 @@ def enough_rows(backlogs: Mapping[Channel, Backlog], limits: Limits) -> bool:
 
 
 def ages_matter(backlogs: Mapping[Channel, Backlog], limits: Limits) -> bool:
-    """Tell whether `share_rows` or `enough_rows` would look at the ages of these backlogs, all of known size."""
+    """Return whether the result of `share_rows` or `enough_rows` depends on the ages of backlogs of known size."""
     rows = [backlog.rows or 0 for backlog in backlogs.values() if not backlog.empty]
     budget = row_budget(backlogs, limits)
     return bool(rows) and (sum(rows) < limits.min_rows or (budget is not None and budget < len(rows)))

@@ -1,19 +1,18 @@
-"""What a queue's row looks like to a user: its columns, and where it stands in the queue. Pure functions."""
+"""Rows of queues in the columns that a query reads: the queue's own columns and the address of a row."""
 
 from __future__ import annotations
 
-import base64
-import datetime
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.errors import SchemaError
+from headrace.ports import Queue
+from headrace.queues.columns import QueueSchema
 from headrace.queues.values import QueuePage
+from headrace.rows.to_reader import as_type, opaque_type
 from headrace.types import type_name
 
 QUEUE_NAME, PARTITION, ROW_INDEX = "queue name", "partition", "row index"
@@ -22,42 +21,42 @@ _ADDRESS_TYPES = {QUEUE_NAME: pa.string(), PARTITION: pa.int64(), ROW_INDEX: pa.
 
 @dataclass(frozen=True)
 class AddressColumns:
-    """The columns that tell where a row stands: column name → `QUEUE_NAME`, `PARTITION` or `ROW_INDEX`.
+    """The columns with the address of a row: column name → `QUEUE_NAME`, `PARTITION` or `ROW_INDEX`.
 
-    Those of ``front`` come before the queue's own columns, those of ``back`` behind them.
+    Columns in ``front`` precede the queue's own columns; columns in ``back`` follow them.
     """
 
     front: Mapping[str, str]
     back: Mapping[str, str]
 
     def of(self, part: str) -> frozenset[str]:
-        """Return the names of the columns that hold this part of an address."""
-        return frozenset(name for name, held in {**self.front, **self.back}.items() if held == part)
+        """Return the names of the columns with one part of the address."""
+        return frozenset(name for name, content in {**self.front, **self.back}.items() if content == part)
 
 
 class QueueShape:
-    """Gives the rows of queues as rows of ``schema``, every column of which is nullable.
+    """Converts pages of queues into rows of ``schema``; all columns of ``schema`` are nullable.
 
     Args:
         rows: the queue's columns.
-        address: columns beside them.
-        opaque: give composite columns as binary columns that hold JSON.
-        wanted: the columns to give, in this order, and in these types; all if None.
+        address: the columns with the address of a row.
+        opaque: return composite values as JSON in binary columns.
+        wanted: the columns to return, in this order and with these types; None is all columns.
 
     Raises:
-        SchemaError: a name stands for two columns, or no column has a wanted name.
+        SchemaError: two columns have the same name, or a wanted column does not exist.
     """
 
     def __init__(
         self, rows: pa.Schema, address: AddressColumns, *, opaque: bool = False, wanted: pa.Schema | None = None
     ) -> None:
-        self._held = {**address.front, **address.back}
+        self._address = {**address.front, **address.back}
         clash = sorted(
             (set(address.front) | set(rows.names)) & set(address.back) | set(address.front) & set(rows.names)
         )
         if clash:
             raise SchemaError(
-                "an option names a column that is there already",
+                "an option names a column that already exists",
                 received=", ".join(clash),
                 remedy="choose another name, or leave the option out",
             )
@@ -66,70 +65,45 @@ class QueueShape:
         known = set(every.names)
         for name in () if wanted is None else wanted.names:
             if name not in known:
-                raise SchemaError("no such column in the queue", received=repr(name), valid=every.names)
+                raise SchemaError("the queue has no such column", received=repr(name), valid=every.names)
         self.schema = every if wanted is None else wanted
 
     def rows(self, queue: str, page: QueuePage) -> pa.RecordBatch:
-        """Return the rows of a page of a queue."""
+        """Return a page of a queue as rows of ``schema``."""
         columns = []
         for field in self.schema:
-            held = self._held.get(field.name)
-            values = page.rows.column(field.name) if held is None else _address(held, queue, page)
-            columns.append(fitted(values, field))
+            part = self._address.get(field.name)
+            values = page.rows.column(field.name) if part is None else _address(part, queue, page)
+            columns.append(as_type(values, field))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
-def opaque_type(data_type: pa.DataType) -> pa.DataType:
-    """Return the type that stands for a type where composite values are given as binary ones."""
-    return pa.binary() if pa.types.is_nested(data_type) else data_type
-
-
-def fitted(values: pa.Array, field: pa.Field) -> pa.Array:
-    """Return values in the type of a field; composite values become JSON where the field is binary.
-
-    Raises:
-        SchemaError: there is a value that the type cannot hold.
-    """
-    if values.type.equals(field.type):
-        return values
-    if pa.types.is_nested(values.type) and pa.types.is_binary(field.type):
-        return _as_json(values)
-    try:
-        return values.cast(field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise SchemaError(
-            f"column {field.name!r} cannot be read as another type",
-            received=field.type,
-            valid=type_name(values.type),
-            remedy="leave the column's type as it is in .schema(…), and cast in the query",
-        ) from None
-
-
 def _address_fields(columns: Mapping[str, str]) -> Sequence[pa.Field]:
-    return [pa.field(name, _ADDRESS_TYPES[held]) for name, held in columns.items()]
+    return [pa.field(name, _ADDRESS_TYPES[part]) for name, part in columns.items()]
 
 
-def _address(held: str, queue: str, page: QueuePage) -> pa.Array:
+def _address(part: str, queue: str, page: QueuePage) -> pa.Array:
     count = page.rows.num_rows
-    if held == ROW_INDEX:
+    if part == ROW_INDEX:
         return pa.array(np.arange(page.first, page.first + count, dtype=np.int64))
-    return pa.repeat(pa.scalar(queue if held == QUEUE_NAME else page.partition, _ADDRESS_TYPES[held]), count)
+    return pa.repeat(pa.scalar(queue if part == QUEUE_NAME else page.partition, _ADDRESS_TYPES[part]), count)
 
 
-def _as_json(values: pa.Array) -> pa.Array:
-    # Value by value: nobody who asks for opaque values is after speed, and Arrow writes no JSON. A map is a list of
-    # its pairs, because its keys may be anything.
-    texts = [None if value is None else _json(value) for value in values.to_pylist()]
-    return pa.array(texts, pa.binary())
+def common_schema(queues: Sequence[Queue]) -> QueueSchema:
+    """Return the columns of queues that are read together; raise `SchemaError` if they differ."""
+    schema = queues[0].schema
+    for queue in queues[1:]:
+        if queue.schema.columns != schema.columns:
+            raise SchemaError(
+                f"queues {queues[0].name!r} and {queue.name!r} have different columns",
+                received=_described(queue.schema),
+                valid=_described(schema),
+                remedy="read them as two streams and union the columns that you need",
+            )
+    return schema
 
 
-def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_json_value).encode()
-
-
-def _json_value(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, datetime.date):
-        return value.isoformat()
-    return str(value)
+def _described(schema: QueueSchema) -> list[str]:
+    return [
+        f"{column.name} {type_name(column.type)}{'' if column.nullable else ' not null'}" for column in schema.columns
+    ]

@@ -1,13 +1,13 @@
-"""Queues as a sequence of batches: a batch is the rows between two offsets, the same whenever it is read.
+"""The feed of queues: a batch is the rows between two offsets, so a repeated batch has the same rows.
 
-An offset holds the index of the first unread row of every partition of every queue. The offset of a query that has
-not begun holds no queue at all; a queue that an offset does not have is *fixed* by the next batch, which reads
-nothing of it, because Spark records where batches end and never where they start. (Where Spark asks for one batch
-only, with everything, that batch's offset also says where it starts: `QueueOffset.since`.)
+An offset contains the index of the first unread row of each partition of each queue. The offset before the first batch
+contains no queue. The first batch that contains a queue reads none of its rows and only fixes where reading starts,
+because Spark saves the ends of batches and not their starts. If Spark asks for a single batch with all rows, the offset
+of that batch also contains its start: `QueueOffset.since`.
 
-Where a consumer is named, it follows the offsets. The checkpoint wins: a consumer that stands elsewhere at a
-reader's first look is moved to the checkpoint's offset and the difference is logged. From then on every advance is
-a compare-and-set, so that a second reader of the consumer is found out instead of losing rows for both.
+A consumer, if the query has one, follows the offsets. When a feed starts, the checkpoint takes precedence: the feed
+moves the consumer to the checkpoint's offset and logs the difference. After that, every advance is a compare-and-set,
+so a second reader of the same consumer causes an error instead of lost rows.
 """
 
 from __future__ import annotations
@@ -15,123 +15,36 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 from headrace import failpoints
-from headrace.errors import DataLossError, NotFoundError, OptionError, SchemaError
+from headrace.errors import DataLossError, NotFoundError, OptionError
+from headrace.feeds.feed import Feed, Offset
 from headrace.feeds.limits import Limits, ages_matter, enough_rows, share_rows
+from headrace.feeds.queue_columns import common_schema
+from headrace.feeds.queue_offset import QueueOffset
 from headrace.feeds.queue_positions import QueueStart, check_positions, resolve_position
-from headrace.feeds.queue_reading import QueueRange, rows_left
+from headrace.feeds.queue_reading import QueueRange, plan_tasks, rows_left
 from headrace.ports import Consumer, Queue, Store
-from headrace.queues.columns import QueueSchema
 from headrace.queues.values import Bounds
 from headrace.tunnels.values import Backlog, Start
-from headrace.types import type_name
 
 NO_LIMITS = Limits()
 COMMITTED = Start()
 _log = logging.getLogger("headrace")
 
 
-@dataclass(frozen=True)
-class QueueOffset:
-    """Where a query stands: in ``queues``, per queue and partition number, the index of the first unread row.
-
-    ``store`` is the `Store.id` that the queues belong to, ``consumer`` the name of the consumer that follows.
-    ``since`` is where the batch that ends here starts in queues that the offset before it does not have. ``ids`` has
-    the `Queue.id` of each queue: one that was dropped and made anew begins at row 0 again.
-    """
-
-    store: str
-    consumer: str | None
-    queues: Mapping[str, Mapping[int, int]]
-    since: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    ids: Mapping[str, str] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the offset as values that JSON can hold; ``since`` and ``ids`` only if they have something."""
-        value: dict[str, Any] = {
-            "store": self.store,
-            "consumer": self.consumer,
-            "queues": _with_text_keys(self.queues),
-        }
-        if self.since:
-            value["since"] = _with_text_keys(self.since)
-        if self.ids:
-            value["ids"] = dict(self.ids)
-        return value
-
-    @classmethod
-    def of_json(cls, value: Any) -> QueueOffset:
-        """Return the offset that `to_json` made these values of.
-
-        Raises:
-            OptionError: it is the offset of another kind of source.
-        """
-        try:
-            if not is_queue_offset(value):
-                raise ValueError
-            queues, since = (
-                {name: {int(number): int(row) for number, row in rows.items()} for name, rows in part.items()}
-                for part in (value["queues"], value.get("since", {}))
-            )
-            ids = {name: str(queue_id) for name, queue_id in value.get("ids", {}).items()}
-        except (ValueError, TypeError, AttributeError):
-            raise OptionError(
-                "the checkpoint's offset is not one of a queue",
-                received=str(value)[:200],
-                valid='{"store": "<id>", "consumer": null, "queues": {"<queue>": {"0": 5}}}',
-                remedy="the checkpoint location was used by another source; choose a new one",
-            ) from None
-        return cls(value["store"], value["consumer"], queues, since, ids)
-
-
-def _with_text_keys(queues: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
-    return {name: {str(number): row for number, row in rows.items()} for name, rows in queues.items()}
-
-
-def is_queue_offset(value: Any) -> bool:
-    """Tell whether parsed JSON is what `QueueOffset.to_json` returns."""
-    return (
-        isinstance(value, dict)
-        and value.keys() - {"since", "ids"} == {"store", "consumer", "queues"}
-        and isinstance(value["store"], str)
-        and isinstance(value["consumer"], str | None)
-        and isinstance(value["queues"], dict)
-    )
-
-
-def common_schema(queues: Sequence[Queue]) -> QueueSchema:
-    """Return the columns of queues that are read together, or raise `SchemaError` where they differ."""
-    schema = queues[0].schema
-    for queue in queues[1:]:
-        if queue.schema.columns != schema.columns:
-            raise SchemaError(
-                f"queues {queues[0].name!r} and {queue.name!r} have different columns",
-                received=_described(queue.schema),
-                valid=_described(schema),
-                remedy="read them as two streams and union the columns that you need",
-            )
-    return schema
-
-
-def _described(schema: QueueSchema) -> list[str]:
-    return [
-        f"{column.name} {type_name(column.type)}{'' if column.nullable else ' not null'}" for column in schema.columns
-    ]
-
-
-class QueueFeed:
-    """The driver's side of queues that are read as one stream.
+class QueueFeed(Feed[QueueOffset, tuple[QueueRange, ...]]):
+    """The feed of one or several queues with the same columns. A task of a batch is a tuple of row ranges.
 
     Args:
-        store: where the queues are.
-        queues: what to read; all have the same columns.
-        consumer: what follows the offsets; it must be registered for every queue.
-        start: where a queue without a checkpoint begins.
-        limits: how much a batch may hold.
-        fail_on_data_loss: refuse to go on where rows were removed unread; otherwise skip them and log which.
+        store: the store of the queues.
+        queues: the queues.
+        consumer: a consumer that follows the offsets. It must be registered for each queue.
+        start: where reading starts in a queue that has no offset in the checkpoint.
+        limits: the limits of a batch.
+        fail_on_data_loss: raise `DataLossError` if unread rows were removed; otherwise skip and log them.
+        min_tasks: the minimum number of tasks of a batch, see `plan_tasks`.
 
     Raises:
         NotFoundError: the consumer is not registered for a queue.
@@ -147,45 +60,40 @@ class QueueFeed:
         start: QueueStart = COMMITTED,
         limits: Limits = NO_LIMITS,
         fail_on_data_loss: bool = True,
+        min_tasks: int | None = None,
     ) -> None:
         self.schema = common_schema(queues)
         self.start = start
         self.limits = limits
         self.fail_on_data_loss = fail_on_data_loss
+        self.min_tasks = min_tasks
         self._store = store.id
         self._queues = {queue.name: queue for queue in queues}
         self._consumer = consumer
         check_positions(start, list(self._queues))
         if consumer is not None:
             check_registered(consumer, list(self._queues))
-        self._pinned: dict[str, dict[int, Bounds]] | None = None
-        # Where the consumer stood when this feed last saw or set it.
+        self._fixed_end: dict[str, dict[int, Bounds]] | None = None
+        # The consumer's offsets when this feed last read or set them.
         self._consumed: dict[str, dict[int, int]] = {}
         self._ends: dict[str, dict[int, int]] = {}
         self._behind: dict[str, int] = {}
 
     def initial(self) -> QueueOffset:
-        """Return the offset before the first batch."""
         return QueueOffset(self._store, None if self._consumer is None else self._consumer.name, {})
 
     def latest(self, previous: QueueOffset, *, unlimited: bool = False) -> QueueOffset:
-        """Return the end of the batch that begins at ``previous``, or ``previous`` if there is nothing to read.
-
-        Spark asks for this when all up to ``previous`` is done, so the consumer is advanced to it here; Spark's own
-        commit comes one batch later.
-
-        Args:
-            unlimited: read all that is there, whatever the limits.
+        """Plan the next batch; see `Feed.latest`.
 
         Raises:
-            OffsetConflictError: somebody else moved the consumer.
-            DataLossError: rows from ``previous`` on are gone.
+            OffsetConflictError: another reader has moved the consumer.
+            DataLossError: rows from ``previous`` on no longer exist.
         """
         self._check_store(previous)
         previous = self._without_dropped(previous, {name: queue.id for name, queue in self._queues.items()})
         bounds = {name: queue.bounds() for name, queue in self._queues.items()}
         previous = self._with_partitions_left(previous, bounds)
-        self._meet_consumer(previous)
+        self._align_consumer(previous)
         self.commit(previous)
         self._ends = {name: {number: rows.upper for number, rows in part.items()} for name, part in bounds.items()}
         since = {
@@ -196,7 +104,7 @@ class QueueFeed:
         starts = dict(previous.queues) | (since if unlimited else {})
         ends = self._next_ends(starts, bounds, NO_LIMITS if unlimited else self.limits) | ({} if unlimited else since)
         self._behind = {
-            _place(name, number): max(0, rows.upper - ends[name].get(number, 0))
+            _label(name, number): max(0, rows.upper - ends[name].get(number, 0))
             for name, part in bounds.items()
             for number, rows in part.items()
         }
@@ -206,15 +114,15 @@ class QueueFeed:
         return replace(self.initial(), queues=ends, since=since if unlimited else {}, ids=ids)
 
     def ranges(self, start: QueueOffset, end: QueueOffset) -> list[QueueRange]:
-        """Return what the batch between two offsets reads, by queue and partition; the same each time.
+        """Return the row ranges of the batch between two offsets, by queue and partition.
 
         Raises:
-            DataLossError: rows of the batch are gone.
+            DataLossError: rows of the batch no longer exist.
         """
         self._check_store(end)
         end = self._without_dropped(end, {name: queue.id for name, queue in self._queues.items()})
         start = self._without_dropped(start, end.ids)
-        self._meet_consumer(start, end)
+        self._align_consumer(start, end)
         found: list[QueueRange] = []
         for name in self._queues:
             starts = start.queues.get(name, end.since.get(name))
@@ -231,11 +139,14 @@ class QueueFeed:
             ]
         return found
 
+    def tasks(self, start: QueueOffset, end: QueueOffset) -> list[tuple[QueueRange, ...]]:
+        return plan_tasks(self.ranges(start, end), self.min_tasks)
+
     def commit(self, end: QueueOffset) -> None:
-        """Advance the consumer to the end of a batch that is done.
+        """Advance the consumer to the end of a complete batch.
 
         Raises:
-            OffsetConflictError: the consumer is neither there nor where this feed left it.
+            OffsetConflictError: another reader has moved the consumer.
         """
         if self._consumer is None:
             return
@@ -245,103 +156,111 @@ class QueueFeed:
                 continue
             moved = {number: row for number, row in target.items() if left.get(number, 0) != row}
             before = {number: left.get(number, 0) for number in moved}
-            # A publication may have made the advance already, together with the batch's rows.
+            # The publication of the batch may have advanced the consumer already.
             failpoints.reach("progress-unsaved")
             self._consumer.advance(name, moved, before, or_published=True)
             failpoints.reach("progress-saved")
             self._consumed[name] = dict(target)
 
-    def pin(self) -> None:
-        """Take what is there now as all that the following batches may read (Trigger.AvailableNow)."""
-        self._pinned = {name: queue.bounds() for name, queue in self._queues.items()}
+    def fix_end(self) -> None:
+        self._fixed_end = {name: queue.bounds() for name, queue in self._queues.items()}
 
     def behind(self) -> dict[str, int]:
-        """Return per partition, as ``<queue>[<number>]``, how many rows waited behind the batch planned last."""
+        """Return for each partition, as ``<queue>[<number>]``, the number of rows after the batch planned last."""
         return dict(self._behind)
 
-    def ends(self) -> QueueOffset:
-        """Return where the queues ended when `latest` last looked."""
-        return replace(self.initial(), queues=self._ends)
+    def position_of(self, offset: Offset) -> QueueOffset:
+        return QueueOffset.of_json(offset)
+
+    def offset_of(self, position: QueueOffset) -> Offset:
+        return position.to_json()
+
+    def report(self) -> Offset:
+        """Return the ends of the queues as an offset, and the lag."""
+        return self.offset_of(replace(self.initial(), queues=self._ends)) | super().report()
 
     def _next_ends(
         self, starts: Mapping[str, Mapping[int, int]], bounds: Mapping[str, Mapping[int, Bounds]], limits: Limits
     ) -> dict[str, dict[int, int]]:
-        """Return where the next batch ends in the queues that have a start."""
-        waiting = {
-            (name, number): self._waiting(name, number, begun.get(number, 0), bounds[name][number])
-            for name, begun in starts.items()
+        """Return the ends of the next batch for the queues that have a start."""
+        unread = {
+            (name, number): self._unread(name, number, rows.get(number, 0), bounds[name][number])
+            for name, rows in starts.items()
             for number in bounds[name]
         }
         backlogs = {
-            place: Backlog(part.rows, _size(bounds[place[0]][place[1]], part.rows)) for place, part in waiting.items()
+            partition: Backlog(part.rows, _size(bounds[partition[0]][partition[1]], part.rows))
+            for partition, part in unread.items()
         }
         if ages_matter(backlogs, limits):
             backlogs = {
-                place: replace(backlog, seconds=0.0 if backlog.empty else self._age(waiting[place]))
-                for place, backlog in backlogs.items()
+                partition: replace(backlog, seconds=0.0 if backlog.empty else self._age(unread[partition]))
+                for partition, backlog in backlogs.items()
             }
-        due = self._pinned is not None or enough_rows(backlogs, limits)
+        due = self._fixed_end is not None or enough_rows(backlogs, limits)
         shares = share_rows(backlogs, limits) if due else dict.fromkeys(backlogs, 0)
         ends: dict[str, dict[int, int]] = {name: {} for name in starts}
-        for (name, number), part in waiting.items():
+        for (name, number), part in unread.items():
             share = shares[name, number]
-            # Where a batch has nothing of a partition, its offset stays, lost rows or not.
-            stays = part.rows > 0 and share == 0
+            # If the batch reads no rows of a partition, the offset does not change, even if rows are lost.
+            unchanged = part.rows > 0 and share == 0
             taken = part.rows if share is None else min(part.rows, share)
-            ends[name][number] = starts[name].get(number, 0) if stays else part.first + taken
+            ends[name][number] = starts[name].get(number, 0) if unchanged else part.first + taken
         return ends
 
-    def _waiting(self, name: str, number: int, first: int, bounds: Bounds) -> QueueRange:
-        """Return the rows of a partition that follow a row index and may be read."""
+    def _unread(self, name: str, number: int, first: int, bounds: Bounds) -> QueueRange:
+        """Return the rows of a partition from a row index on that the next batch may read."""
         if first > bounds.upper:
             rows_left(QueueRange(name, number, bounds.upper, first), bounds, fail_on_data_loss=self.fail_on_data_loss)
             first = 0
         upper = bounds.upper
-        if self._pinned is not None:
-            upper = self._pinned.get(name, {}).get(number, Bounds(0, 0)).upper
+        if self._fixed_end is not None:
+            upper = self._fixed_end.get(name, {}).get(number, Bounds(0, 0)).upper
         if first >= upper:
             return QueueRange(name, number, first, first)
         if first < bounds.lower and self.fail_on_data_loss:
             rows_left(QueueRange(name, number, first, upper), bounds, fail_on_data_loss=True)
         return QueueRange(name, number, max(first, min(bounds.lower, upper)), upper)
 
-    def _age(self, waiting: QueueRange) -> float | None:
-        committed = self._queues[waiting.queue].commit_time(waiting.partition, waiting.first)
+    def _age(self, unread: QueueRange) -> float | None:
+        committed = self._queues[unread.queue].commit_time(unread.partition, unread.first)
         return None if committed is None else max(0.0, time.time() - committed)
 
     def _check_store(self, offset: QueueOffset) -> None:
         if offset.store != self._store:
             raise OptionError(
-                "the checkpoint belongs to a query that read another store",
+                "the checkpoint belongs to a query on another store",
                 received=f"store id {offset.store}",
                 valid=f"store id {self._store}",
-                remedy="use a new checkpoint location, or the store that the query began with",
+                remedy="use the store of that query, or a new checkpoint location",
             )
         for name in offset.queues:
             if name not in self._queues:
                 raise OptionError(
-                    "the checkpoint has a queue that the query does not read",
+                    "the checkpoint has an offset of a queue that the query does not read",
                     received=repr(name),
                     valid=list(self._queues),
-                    remedy="name the queue again, or start with a new checkpoint location",
+                    remedy="read that queue too, or start with a new checkpoint location",
                 )
 
     def _with_partitions_left(self, offset: QueueOffset, bounds: Mapping[str, Mapping[int, Bounds]]) -> QueueOffset:
-        """Return an offset without the partitions that queues no longer have.
+        """Return an offset without partitions that no longer exist.
 
         Raises:
-            DataLossError: there are some, and rows that are lost are not accepted.
+            DataLossError: a partition no longer exists, and ``fail_on_data_loss`` is set.
         """
-        gone = {name: sorted(rows.keys() - bounds[name].keys()) for name, rows in offset.queues.items()}
-        for name in [name for name, numbers in gone.items() if numbers]:
+        missing = {name: sorted(rows.keys() - bounds[name].keys()) for name, rows in offset.queues.items()}
+        for name in [name for name, numbers in missing.items() if numbers]:
             if self.fail_on_data_loss:
                 raise DataLossError(
                     f"queue {name!r} has fewer partitions than the query has read",
-                    received=f"{len(bounds[name])} partitions, and an offset in partition {gone[name][-1]}",
-                    remedy="give it as many partitions as before, set option failOnDataLoss=false to go on with those "
-                    "that are there, or start with a new checkpoint location",
+                    received=f"{len(bounds[name])} partitions, and an offset in partition {missing[name][-1]}",
+                    remedy="add the missing partitions, set option failOnDataLoss=false to read the remaining "
+                    "partitions, or start with a new checkpoint location",
                 )
-            _log.warning("failOnDataLoss=false: partitions %s of queue %r are gone and passed over", gone[name], name)
+            _log.warning(
+                "failOnDataLoss=false: partitions %s of queue %r no longer exist, skipped", missing[name], name
+            )
         left = {
             name: {number: row for number, row in rows.items() if number in bounds[name]}
             for name, rows in offset.queues.items()
@@ -349,44 +268,45 @@ class QueueFeed:
         return offset if left == offset.queues else replace(offset, queues=left)
 
     def _without_dropped(self, offset: QueueOffset, ids: Mapping[str, str]) -> QueueOffset:
-        """Return an offset that begins at row 0 in queues with other ids: they were dropped and made anew since.
+        """Return an offset that starts at row 0 in queues that were dropped and created again, which have other ids.
 
         Raises:
-            DataLossError: there is one, and rows that are lost are not accepted.
+            DataLossError: a queue was created again, and ``fail_on_data_loss`` is set.
         """
-        anew = [name for name, queue_id in offset.ids.items() if ids.get(name, queue_id) != queue_id]
-        if not anew:
+        recreated = [name for name, queue_id in offset.ids.items() if ids.get(name, queue_id) != queue_id]
+        if not recreated:
             return offset
-        for name in anew:
+        for name in recreated:
             if self.fail_on_data_loss:
                 raise DataLossError(
-                    f"queue {name!r} was dropped and made anew since the query has read it",
-                    received=f"offsets {dict(offset.queues[name])} in the one that is gone",
-                    remedy="set option failOnDataLoss=false to begin at row 0 of the new one, or start with a new "
+                    f"queue {name!r} was dropped and created again after the query read it",
+                    received=f"offsets {dict(offset.queues[name])} in the dropped queue",
+                    remedy="set option failOnDataLoss=false to start at row 0 of the new queue, or start with a new "
                     "checkpoint location",
                 )
-            # What was consumed of the old one went with it.
+            # The store dropped the consumer's offsets with the queue.
             self._consumed.pop(name, None)
-            _log.warning("failOnDataLoss=false: queue %r was made anew; its rows are read from the first on", name)
-        renewed: dict[str, Mapping[int, int]] = {name: {} for name in anew}
-        return replace(offset, queues={**offset.queues, **renewed}, ids={**offset.ids, **{n: ids[n] for n in anew}})
+            _log.warning("failOnDataLoss=false: queue %r was created again; reading starts at its first row", name)
+        empty: dict[str, Mapping[int, int]] = {name: {} for name in recreated}
+        new_ids = {name: ids[name] for name in recreated}
+        return replace(offset, queues={**offset.queues, **empty}, ids={**offset.ids, **new_ids})
 
-    def _meet_consumer(self, start: QueueOffset, end: QueueOffset | None = None) -> None:
-        """At the first look at each queue, bring the consumer to where the checkpoint says that its reader is."""
+    def _align_consumer(self, start: QueueOffset, end: QueueOffset | None = None) -> None:
+        """Move the consumer to the checkpoint's offsets, once for each queue."""
         if self._consumer is None:
             return
         for name in self._queues.keys() - self._consumed.keys():
             found = self._consumer.offsets(name)
             ends = None if end is None else end.queues.get(name)
             expected = start.queues.get(name)
-            # Before the last batch is committed, or after its publication committed it.
+            # The last batch may be committed by its publication, or not yet committed.
             accepted = [expected, start.since.get(name), ends]
-            if expected is not None and not any(_agree(found, place) for place in accepted if place is not None):
+            if expected is not None and not any(_agree(found, offsets) for offsets in accepted if offsets is not None):
                 moved = {number: row for number, row in expected.items() if found.get(number, 0) != row}
                 before = {number: found.get(number, 0) for number in moved}
                 self._consumer.advance(name, moved, before)
                 _log.warning(
-                    "consumer %s of queue %s was not where the checkpoint is and was moved, by partition from %s to %s",
+                    "consumer %s of queue %s differed from the checkpoint and was moved, by partition from %s to %s",
                     *(self._consumer.name, name, before, moved),
                 )
                 found = {**found, **moved}
@@ -394,7 +314,7 @@ class QueueFeed:
 
 
 def check_registered(consumer: Consumer, queues: Sequence[str]) -> None:
-    """Raise `NotFoundError` unless a consumer is registered for all of these queues."""
+    """Raise `NotFoundError` unless a consumer is registered for each of the queues."""
     registered = {registration.queue for registration in consumer.registrations()}
     for name in queues:
         if name not in registered:
@@ -406,12 +326,12 @@ def check_registered(consumer: Consumer, queues: Sequence[str]) -> None:
 
 
 def _agree(offsets: Mapping[int, int], target: Mapping[int, int]) -> bool:
-    """Tell whether offsets are at a target; a partition that was never consumed is at row 0."""
+    """Return whether offsets equal a target; the offset of a partition that was never consumed is 0."""
     return all(offsets.get(number, 0) == row for number, row in target.items())
 
 
 def _between(name: str, number: int, first: int, end: int) -> QueueRange:
-    # An end before the start: the store is an older copy, and loss is accepted; everything in it counts as new.
+    # An end before the start: the store is an older copy and the loss is accepted, so all its rows are new.
     return QueueRange(name, number, first if first <= end else 0, end)
 
 
@@ -419,5 +339,5 @@ def _size(bounds: Bounds, rows: int) -> int:
     return bounds.bytes * rows // bounds.rows if bounds.rows else 0
 
 
-def _place(name: str, number: int) -> str:
+def _label(name: str, number: int) -> str:
     return f"{name}[{number}]"

@@ -1,4 +1,4 @@
-"""Where reading a queue begins or ends: earliest, latest, committed, a moment, or row indexes. No state is kept."""
+"""Start and end positions of a read of queues: earliest, latest, committed, a timestamp, or row indexes."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ _VALID = 'row indexes such as {"clicks": {"0": 5, "1": 7}}, or {"0": 5} for one 
 
 @dataclass(frozen=True)
 class RowStart:
-    """Row indexes by queue name and partition number; those of the only queue stand under the name None."""
+    """Row indexes by queue name and partition number. With a single queue, the name may be None."""
 
     rows: Mapping[str | None, Mapping[int, int]]
 
     @classmethod
     def parse(cls, text: str) -> RowStart:
-        """Read JSON of the form ``{"<queue>": {"0": 5}}`` or ``{"0": 5}``."""
+        """Parse JSON of the form ``{"<queue>": {"0": 5}}`` or ``{"0": 5}``."""
         try:
-            given = json.loads(text)
-            if not isinstance(given, dict) or not given:
+            value = json.loads(text)
+            if not isinstance(value, dict) or not value:
                 raise ValueError
-            nested = given if isinstance(next(iter(given.values())), dict) else {None: given}
-            rows = {name: {int(number): _row(row) for number, row in part.items()} for name, part in nested.items()}
+            queues = value if isinstance(next(iter(value.values())), dict) else {None: value}
+            rows = {name: {int(number): _row(row) for number, row in each.items()} for name, each in queues.items()}
         except (ValueError, TypeError, AttributeError, RecursionError):
-            raise OptionError("row indexes cannot be read", received=repr(text[:200]), valid=_VALID) from None
+            raise OptionError("invalid row indexes", received=repr(text[:200]), valid=_VALID) from None
         return cls(rows)
 
 
 def _row(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError("a row index is a whole number, not negative")
+        raise ValueError("a row index is an integer, 0 or larger")
     return value
 
 
@@ -44,7 +44,7 @@ QueueStart = Start | RowStart
 
 
 def parse_position(text: str) -> QueueStart:
-    """Read ``committed``, ``earliest``, ``latest``, an ISO 8601 timestamp, or row indexes as JSON."""
+    """Parse ``committed``, ``earliest``, ``latest``, an ISO 8601 timestamp, or row indexes as JSON."""
     if text.lstrip().startswith("{"):
         return RowStart.parse(text)
     try:
@@ -55,32 +55,32 @@ def parse_position(text: str) -> QueueStart:
 
 
 def check_positions(position: QueueStart, queues: list[str]) -> None:
-    """Raise `OptionError` for row indexes that do not go with the queues that are read, and for a tunnel's batch."""
+    """Raise `OptionError` for row indexes of other queues, and for a batch of a tunnel."""
     if not isinstance(position, RowStart):
         if position.kind is StartKind.BATCH:
             raise OptionError(
-                "only a tunnel can be read from behind a batch",
+                "a read of a queue cannot start after a batch of a tunnel",
                 received=f"batch:{position.batch}",
                 valid=f"committed, earliest, latest, a timestamp, or {_VALID}",
             )
         return
     for name in position.rows:
         if name is None and len(queues) > 1:
-            raise OptionError("row indexes of several queues must name the queue of each", valid=_VALID)
+            raise OptionError("row indexes for several queues need the names of the queues", valid=_VALID)
         if name is not None and name not in queues:
-            raise OptionError("row indexes of a queue that is not read", received=repr(name), valid=queues)
+            raise OptionError("row indexes for a queue that the query does not read", received=repr(name), valid=queues)
 
 
 def resolve_position(
     position: QueueStart, queue: Queue, bounds: Mapping[int, Bounds], consumer: Consumer | None = None
 ) -> dict[int, int]:
-    """Return the row index that a position means in each partition.
+    """Return the row index of a position in each partition.
 
-    ``committed`` is the consumer's offset; where it never consumed anything, or without a consumer, it is the
-    earliest row. Row indexes that are given for some partitions leave the others at their earliest row.
+    ``committed`` is the consumer's offset. Without a consumer, and in partitions that it has never consumed, it is the
+    earliest row. If row indexes are set for some partitions only, the others start at their earliest row.
 
     Raises:
-        OptionError: a row index behind the end, or of a partition that is not there.
+        OptionError: a row index is after the end, or a partition does not exist.
     """
     if isinstance(position, RowStart):
         return _given_rows(position, queue.name, bounds)

@@ -1,15 +1,15 @@
-"""A tunnel as a sequence of batches, each fixed for ever by its batch id.
+"""The feed of a tunnel: a batch is a UUID, and records in the store define its rows.
 
-A tunnel cannot be asked for "the rows from here to there": a store hands changes out page by page behind
-opaque tokens. So a batch is a UUID, and what it holds is recorded in the store in two steps:
+A tunnel cannot read the rows between two offsets, because a store returns changes page by page with opaque tokens. So
+the content of a batch is recorded in two steps:
 
-1. `TunnelFeed.latest` makes the batch id and saves its *plan*: the channels that it reads, from where, with
-   which limits. The plan is in the store before Spark writes the id into its offset log, so no batch that
-   Spark knows of lacks one.
-2. Each task reads one channel and records its *end* (see `headrace.feeds.channel_reading`).
+1. `TunnelFeed.latest` creates the batch id and saves the *plan* of the batch: its channels, their start positions and
+   their limits. The plan is saved before Spark writes the batch id into its offset log, so each batch in the log has a
+   plan.
+2. Each task reads one channel and records its *end*, see `headrace.feeds.channel_reading`.
 
-A batch's end positions are where the next batch starts. A channel without an end (its rows were not
-read to the end, by a LIMIT or because its task never ran) is read again from its planned start.
+The next batch starts at the ends. A channel without an end (a LIMIT stopped its task, or the task never ran) starts
+again at its planned start.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import uuid
 from dataclasses import replace
 
 from headrace import failpoints
-from headrace.errors import DataLossError, StoreBusyError
+from headrace.errors import DataLossError, OptionError, StoreBusyError
+from headrace.feeds.channel_reading import ChannelTask
+from headrace.feeds.feed import Feed, Offset
 from headrace.feeds.limits import Limits, enough_rows, share_rows
 from headrace.ports import Tunnel
 from headrace.tunnels.channels import channel_states
@@ -27,20 +29,20 @@ from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelPlan
 from headrace.tunnels.values import FINISHED, Backlog, Channel, ChannelState, Position, Start, StartKind
 
 OPENING_SECONDS = 60.0
-"""How long Trigger.AvailableNow waits for a service that opens a channel only some time after its parents' end."""
+"""How long Trigger.AvailableNow waits for a service to open a channel after its parents are finished."""
 _OPENING_PAUSE = 0.2
 NO_LIMITS = Limits()
 COMMITTED = Start()
 
 
-class TunnelFeed:
-    """The driver's side of a tunnel: which batch comes next, and what happens once it is done.
+class TunnelFeed(Feed[str, ChannelTask]):
+    """The feed of a tunnel. A position is a batch id.
 
     Args:
-        tunnel: what to read.
-        start: where the first batch begins. Later ones follow from the batch before.
-        limits: how much a batch may hold.
-        retain_batches: how many batches stay readable behind a committed one; as many as Spark keeps.
+        tunnel: the tunnel.
+        start: where the first batch starts.
+        limits: the limits of a batch.
+        retain_batches: how many batches before a committed batch can be read again; as many as Spark retains.
     """
 
     def __init__(
@@ -55,21 +57,21 @@ class TunnelFeed:
         self.start = start
         self.limits = limits
         self.retain_batches = retain_batches
-        self._pinned: dict[str, Position] | None = None
+        self._fixed_end: dict[str, Position] | None = None
         self._committed = INITIAL_BATCH
         self._behind: dict[str, int] = {}
 
+    def initial(self) -> str:
+        return INITIAL_BATCH
+
     def latest(self, previous: str, *, unlimited: bool = False) -> str:
-        """Return the id of the batch that follows ``previous``, or ``previous`` if there is nothing to read.
+        """Plan the next batch; see `Feed.latest`.
 
-        Spark asks for this when ``previous`` is done, and commits it only together with a next batch; so it is
-        committed here, or the children of its finished channels would never open.
-
-        Args:
-            unlimited: read all that is there, whatever the limits.
+        Spark commits a batch only after it has planned the next one. The children of finished channels open only after
+        the commit, so this method commits ``previous``.
 
         Raises:
-            TunnelTakenError: another query has begun to read the tunnel since.
+            TunnelTakenError: another query has started to read the tunnel.
         """
         limits = NO_LIMITS if unlimited else self.limits
         if previous != INITIAL_BATCH:
@@ -77,31 +79,31 @@ class TunnelFeed:
         positions, finished = self._positions_after(previous)
         if previous != self._committed:
             self._commit(previous, positions)
-        channels, backlogs = self._look(positions, finished)
+        channels, backlogs = self._look_up(positions, finished)
         self._behind = {channel: backlog.known for channel, backlog in backlogs.items()}
-        # A start of its own is fixed by a first batch, empty if need be: Spark records no start, only ends.
-        starts_here = previous == INITIAL_BATCH and self.start.kind is not StartKind.COMMITTED
-        if not starts_here:
+        # Spark saves only the ends of batches, so the first batch, even if it is empty, fixes a start position.
+        fixes_start = previous == INITIAL_BATCH and self.start.kind is not StartKind.COMMITTED
+        if not fixes_start:
             if all(backlog.empty for backlog in backlogs.values()):
                 return previous
-            if not unlimited and self._pinned is None and not enough_rows(backlogs, limits):
+            if not unlimited and self._fixed_end is None and not enough_rows(backlogs, limits):
                 return previous
         batch = str(uuid.uuid4())
-        parts = self._parts(channels, positions, finished, backlogs, limits)
-        # What the store does not yet call finished must not come back when it is asked again.
+        plans = self._channel_plans(channels, positions, finished, backlogs, limits)
+        # The store may not yet report these channels as finished.
         unconfirmed = {channel.id for channel in channels if channel.state is not ChannelState.FINISHED}
         failpoints.reach("plan-unsaved")
-        self.tunnel.save_plan(BatchPlan(batch, previous, parts, tuple(sorted(finished & unconfirmed))))
+        self.tunnel.save_plan(BatchPlan(batch, previous, plans, tuple(sorted(finished & unconfirmed))))
         failpoints.reach("plan-saved")
         return batch
 
     def plan(self, batch: str) -> BatchPlan:
-        """Return what a batch reads, the same each time.
+        """Return the plan of a batch.
 
-        Spark begins a query that finds nothing with a batch that ends where it starts; that one reads nothing.
+        If a query has nothing to read at its start, Spark runs an empty batch that ends at the initial position.
 
         Raises:
-            DataLossError: the batch is not, or no longer, recorded.
+            DataLossError: the store has no record of the batch.
         """
         if batch == INITIAL_BATCH:
             return BatchPlan(batch, batch, ())
@@ -110,23 +112,38 @@ class TunnelFeed:
             raise DataLossError(
                 f"tunnel {self.tunnel.name!r} has no record of this batch",
                 received=batch,
-                remedy="the checkpoint belongs to another tunnel or store, or is older than option retainBatches "
-                f"({self.retain_batches}) reaches; start the query with a new checkpoint location",
+                remedy="the checkpoint belongs to another tunnel or store, or is older than the batches that option "
+                f"retainBatches ({self.retain_batches}) keeps; start the query with a new checkpoint location",
             )
         return plan
 
-    def commit(self, batch: str) -> None:
-        """Tell the tunnel that a batch and all before it are done, and forget batches that are out of reach."""
-        if batch not in (self._committed, INITIAL_BATCH):
-            self._commit(batch, self._positions_after(batch)[0])
+    def tasks(self, start: str, end: str) -> list[ChannelTask]:
+        return [ChannelTask(end, plan) for plan in self.plan(end) if plan.max_rows != 0]
 
-    def pin(self) -> None:
-        """Take what is there now as all that the following batches may read (Trigger.AvailableNow)."""
-        self._pinned = self.tunnel.latest_positions()
+    def commit(self, end: str) -> None:
+        """Commit the positions after a batch to the tunnel, and delete batches that are no longer retained."""
+        if end not in (self._committed, INITIAL_BATCH):
+            self._commit(end, self._positions_after(end)[0])
+
+    def fix_end(self) -> None:
+        self._fixed_end = self.tunnel.latest_positions()
 
     def behind(self) -> dict[str, int]:
-        """Return per channel how many rows were waiting, behind the planned batch, when `latest` last looked."""
         return dict(self._behind)
+
+    def position_of(self, offset: Offset) -> str:
+        batch = offset.get("batch") if isinstance(offset, dict) else None
+        if not isinstance(batch, str):
+            raise OptionError(
+                "the checkpoint's offset is not the offset of a tunnel",
+                received=str(offset)[:200],
+                valid='{"batch": "<uuid>"}',
+                remedy="another source has used this checkpoint location; choose a new location",
+            )
+        return batch
+
+    def offset_of(self, position: str) -> Offset:
+        return {"batch": position}
 
     def _commit(self, batch: str, positions: dict[str, Position]) -> None:
         failpoints.reach("progress-unsaved")
@@ -136,54 +153,53 @@ class TunnelFeed:
         self._committed = batch
 
     def _positions_after(self, batch: str) -> tuple[dict[str, Position], set[str]]:
-        """Return where the channels that were read so far stand behind a batch, and which of them are finished."""
+        """Return the positions of all channels after a batch, and the finished channels among them."""
         if batch == INITIAL_BATCH:
             if self.start.kind is StartKind.COMMITTED:
                 return {}, set()
             positions = self.tunnel.start_positions(self.start)
         else:
             plan = self.plan(batch)
-            positions = {part.channel: part.start for part in plan}
+            positions = {channel_plan.channel: channel_plan.start for channel_plan in plan}
             positions.update({channel: end.position for channel, end in self.tunnel.ends(batch).items()})
             positions.update(dict.fromkeys(plan.finished, FINISHED))
         return positions, {channel for channel, position in positions.items() if position == FINISHED}
 
-    def _look(self, positions: dict[str, Position], finished: set[str]) -> tuple[list[Channel], dict[str, Backlog]]:
-        """Return the tunnel's channels, and what the readable ones have to give.
+    def _look_up(self, positions: dict[str, Position], finished: set[str]) -> tuple[list[Channel], dict[str, Backlog]]:
+        """Return the tunnel's channels, and the backlogs of the open ones.
 
         Raises:
-            StoreBusyError: the store does not open a channel that is pinned, though all before it is read.
+            StoreBusyError: the service does not open a channel below the fixed end, though its parents are finished.
         """
-        patient_until = time.monotonic() + OPENING_SECONDS
+        deadline = time.monotonic() + OPENING_SECONDS
         while True:
             channels = self._known_channels(positions, finished)
             backlogs = self._backlogs(channels, positions, finished)
             exhausted = {channel for channel, backlog in backlogs.items() if backlog.empty and backlog.ends}
             if exhausted:
-                # A partition that was split after its last change was read: nothing is left but to say so. Its
-                # children may have been split in turn.
+                # The partition was split after its last change was read. Its children may be split already, too.
                 self.tunnel.commit(dict.fromkeys(exhausted, FINISHED))
                 finished |= exhausted
                 continue
-            waiting = [each.id for each in channels if each.state is ChannelState.WAITING and self._owes(each.id)]
+            waiting = [each.id for each in channels if each.state is ChannelState.WAITING and self._before_end(each.id)]
             if not waiting or not all(backlog.empty for backlog in backlogs.values()):
                 return channels, backlogs
-            # All before them is read. A service opens the next ones when it comes to it.
-            remaining = patient_until - time.monotonic()
+            # A service opens channels some time after their parents are finished.
+            remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise StoreBusyError(
-                    f"tunnel {self.tunnel.name!r} does not open channels of which all before is read",
-                    received=f"{len(waiting)} channels wait for {OPENING_SECONDS:g} seconds: {', '.join(waiting[:3])}",
-                    remedy="start the query again: it goes on where it is",
+                    f"tunnel {self.tunnel.name!r} does not open channels whose parents are finished",
+                    received=f"{', '.join(waiting[:3])}: {len(waiting)} channels, for {OPENING_SECONDS:g} seconds",
+                    remedy="start the query again: it continues at the same position",
                 )
             self.tunnel.wait_for_change(min(_OPENING_PAUSE, remaining))
 
-    def _owes(self, channel: str) -> bool:
-        """Tell whether a channel has to be read before Trigger.AvailableNow ends."""
-        return self._pinned is not None and self._pinned.get(channel, FINISHED) != FINISHED
+    def _before_end(self, channel: str) -> bool:
+        """Return whether Trigger.AvailableNow has to read a channel before it ends."""
+        return self._fixed_end is not None and self._fixed_end.get(channel, FINISHED) != FINISHED
 
     def _known_channels(self, positions: dict[str, Position], finished: set[str]) -> list[Channel]:
-        """Return the tunnel's channels; those not read so far add their checkpoints to ``positions``."""
+        """Return the tunnel's channels, and add the committed positions of new channels to ``positions``."""
         channels = self.tunnel.channels(positions)
         for channel in channels:
             if channel.id not in positions:
@@ -195,18 +211,18 @@ class TunnelFeed:
     def _backlogs(
         self, channels: list[Channel], positions: dict[str, Position], finished: set[str]
     ) -> dict[str, Backlog]:
-        """Return what the readable channels have to give."""
+        """Return the backlogs of the open channels."""
         states = channel_states({channel.id: channel.parents for channel in channels}, finished)
         wanted: dict[str, Position] = {}
         for channel in channels:
-            # A service opens its channels itself: where it says "waiting", the rule alone is not enough.
+            # A service opens its channels itself, possibly later than the rule.
             if states[channel.id] is not ChannelState.OPEN or channel.state is ChannelState.WAITING:
                 continue
-            if self._pinned is None or channel.id in self._pinned:
+            if self._fixed_end is None or channel.id in self._fixed_end:
                 wanted[channel.id] = positions[channel.id]
-        return self.tunnel.backlogs(wanted, self._pinned)
+        return self.tunnel.backlogs(wanted, self._fixed_end)
 
-    def _parts(
+    def _channel_plans(
         self,
         channels: list[Channel],
         positions: dict[str, Position],
@@ -215,16 +231,16 @@ class TunnelFeed:
         limits: Limits,
     ) -> tuple[ChannelPlan, ...]:
         shares = share_rows(backlogs, limits)
-        # Without a row limit, "what is there now" must still end while writers go on.
-        bounds = self._pinned if self._pinned is not None else self.tunnel.latest_positions()
-        parts: list[ChannelPlan] = []
+        # The batch needs an end, even without a row limit, because writers continue.
+        bounds = self._fixed_end if self._fixed_end is not None else self.tunnel.latest_positions()
+        plans: list[ChannelPlan] = []
         for channel in channels:
             if channel.id in finished:
                 continue
-            part = ChannelPlan(channel.id, positions[channel.id], max_rows=0)
+            plan = ChannelPlan(channel.id, positions[channel.id], max_rows=0)
             if channel.id in backlogs and shares[channel.id] != 0:
                 share = shares[channel.id]
-                part = replace(part, max_rows=share, until=bounds.get(channel.id))
+                plan = replace(plan, max_rows=share, until=bounds.get(channel.id))
                 self._behind[channel.id] = 0 if share is None else max(0, backlogs[channel.id].known - share)
-            parts.append(part)
-        return tuple(parts)
+            plans.append(plan)
+        return tuple(plans)

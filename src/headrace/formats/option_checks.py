@@ -1,4 +1,4 @@
-"""Which options each use of a format takes: the one place that decides it, for Spark, SQL and Python alike."""
+"""Checks of the names of options, the same for Spark, SQL and Python."""
 
 from __future__ import annotations
 
@@ -7,63 +7,67 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from headrace.errors import OptionError
-from headrace.formats.options import OPTIONS_OF
+from headrace.formats.format import Format
 from headrace.option_names import check_names
 
 SPARKS_OWN = ("path", "checkpointLocation", "queryName", "outputMode", "asyncProgressTrackingEnabled",
               "asyncProgressTrackingCheckpointIntervalMs")  # fmt: skip
-"""Options that Spark itself takes, or adds, and hands on to a data source."""
+"""Options that Spark reads or adds, and then passes to the data source."""
 _TABLE_PROPERTY = "option."
 
 
 def check_options(
-    provider: str, given: Collection[str], *, use: str | None = None, more: Collection[str] = (), place: str = ""
+    format: Format, given: Collection[str], *, use: str | None = None, more: Collection[str] = (), place: str = ""
 ) -> None:
-    """Make sure that a format knows each of these options: the one place that decides it, for SQL and Python.
+    """Check that a format has the given options.
 
     Args:
-        given: the names, in any case.
-        use: the only use that the options are for; any if None.
-        more: names that the place takes besides the format's.
-        place: where the options were given, for messages; the format if empty.
+        given: the names of the options, in any case.
+        use: the use that the options are for; None if they may be for any use.
+        more: names that are valid besides the format's.
+        place: where the options were given, for messages; the format by default.
 
     Raises:
-        OptionError: a name is unknown, or only another use of the format has it.
+        OptionError: the format does not have an option, or has it for another use only.
     """
-    options = OPTIONS_OF[provider.lower()]
-    usable = [option for option in options if use is None or use in option.used_by]
-    elsewhere = {option.name: f"another use of format {provider}: {', '.join(option.used_by)}" for option in options}
-    place = place or f"format {provider}"
+    usable = [option for option in format.options if use is None or use in option.used_by]
+    elsewhere = {
+        option.name: f"another use of format {format.name}: {', '.join(option.used_by)}" for option in format.options
+    }
+    place = place or f"format {format.name}"
     valid = [option.name for option in usable]
     check_names(place, given, dict.fromkeys([*valid, *more]), any_case=True, elsewhere=elsewhere)
 
 
-def checked_by_spark(provider: str, given: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the options that Spark hands to a format, checked. Spark has options of its own among them.
+def checked_by_spark(format: Format, given: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the options of a format from the options that Spark passes to a data source, names in lower case.
 
     Raises:
-        OptionError: the format does not know an option.
+        OptionError: the format does not have an option.
     """
     lower = {name.lower(): value for name, value in given.items()}
     if "provider" in lower and any(name.startswith(_TABLE_PROPERTY) for name in lower):
-        # Spark's CREATE TABLE: the table's properties, and each option a second time under this prefix.
-        wanted = {name.removeprefix(_TABLE_PROPERTY) for name in lower if name.startswith(_TABLE_PROPERTY)}
-        lower = {name: value for name, value in lower.items() if name in wanted}
-    check_options(provider, lower, more=SPARKS_OWN)
+        # A table of Spark's CREATE TABLE: Spark passes its properties, and each option also with this prefix.
+        options = {name.removeprefix(_TABLE_PROPERTY) for name in lower if name.startswith(_TABLE_PROPERTY)}
+        lower = {name: value for name, value in lower.items() if name in options}
+    check_options(format, lower, more=SPARKS_OWN)
     return lower
 
 
-def options_for(provider: str, given: Mapping[str, str], use: str) -> dict[str, str]:
-    """Return the options of a definition that one use of a format has; a definition may have those of all uses."""
-    others = {option.name.lower() for option in OPTIONS_OF[provider.lower()] if use not in option.used_by}
+def options_for(format: Format, given: Mapping[str, str], use: str) -> dict[str, str]:
+    """Return the given options without those that only other uses of the format have."""
+    others = {option.name.lower() for option in format.options if use not in option.used_by}
     return {name: value for name, value in given.items() if name.lower() not in others}
 
 
 def option_texts(given: Mapping[str, Any] | None, place: str) -> dict[str, str]:
-    """Return options given in Python as the texts that Spark would make of them; None counts as not given.
+    """Return the texts of options given in Python, as Spark writes them. None means not set.
+
+    Args:
+        place: where the options were given, for messages.
 
     Raises:
-        OptionError: the options are no mapping, or a value is neither text, number nor boolean.
+        OptionError: the options are not a mapping, or a value is not a string, number or boolean.
     """
     if given is None:
         return {}

@@ -1,7 +1,4 @@
-"""How the texts of options are read.
-
-A `Kind` is the type of an option: docs/options.md shows its ``valid``, and so does the error for any other text.
-"""
+"""The types of options: how their texts are read, and which texts are valid."""
 
 from __future__ import annotations
 
@@ -18,9 +15,9 @@ from headrace.tunnels.values import Start
 from headrace.wire.ytsaurus.paths import PARTS, WHOLE, has_suffix
 
 LARGEST = 2**63 - 1
-"""The largest whole number of any option, and of any store."""
+"""The largest whole number that stores and options can have."""
 _MOST_TASKS = 1_000_000
-# About three centuries: what a number of µs in 64 bits can hold.
+# 285 years: 64 bits hold a longer time in µs.
 _LONGEST_SECONDS = 9e9
 
 
@@ -29,10 +26,10 @@ class Kind:
     """A type of options.
 
     Attributes:
-        valid: what is accepted, in words; no text outside of them is.
-        parse: makes the value of a text, or raises `ValueError` or `OptionError`.
-        values: the accepted values, where they can be listed; compared without regard to case.
-        name: of the type, for the table of options; ``valid`` if empty.
+        valid: a description of the valid texts, for docs/options.md and errors.
+        parse: returns the value of a text, or raises `ValueError` or `OptionError`.
+        values: the valid texts, if they can be listed. Their case does not matter.
+        name: a short name for docs/options.md; ``valid`` if empty.
     """
 
     valid: str
@@ -42,15 +39,15 @@ class Kind:
 
     @property
     def short(self) -> str:
-        """The type in a few words."""
+        """The short name of the type."""
         return self.name or self.valid
 
     def __call__(self, text: str) -> Any:
         """Return the value of a text.
 
         Raises:
-            ValueError: the text is not valid; its message is ``valid``.
-            OptionError: the same, with a message of its own.
+            ValueError: the text is not valid. The message is ``valid``.
+            OptionError: the text is not valid, for a reason that the message gives.
         """
         try:
             return self.parse(_checked(text))
@@ -61,7 +58,7 @@ class Kind:
 
 
 def one_of(*values: str, convert: Callable[[str], Any] = str) -> Kind:
-    """Return the type of an option with a list of values."""
+    """Return a type with a list of valid values. ``convert`` returns the value of a listed text."""
     known = {value.lower(): value for value in values}
 
     def parse(text: str) -> Any:
@@ -74,7 +71,7 @@ def one_of(*values: str, convert: Callable[[str], Any] = str) -> Kind:
 
 
 def whole(least: int, most: int, words: str) -> Kind:
-    """Return the type of an option that is a whole number between two others, both included."""
+    """Return the type of whole numbers from ``least`` to ``most``; ``words`` describes it."""
 
     def parse(text: str) -> int:
         value = _whole_number(text)
@@ -86,14 +83,14 @@ def whole(least: int, most: int, words: str) -> Kind:
 
 
 def _checked(given: str) -> str:
-    """Return a text that every store and every file system can take."""
+    """Return a text after checking that stores and file systems accept it."""
     if not isinstance(given, str) or "\0" in given or any("\ud800" <= character <= "\udfff" for character in given):
         raise ValueError
     return given
 
 
 def _whole_number(text: str) -> int:
-    # Stricter than int(), which reads "1_000" and digits of any script.
+    # int() also accepts "1_000" and digits of all scripts.
     if not re.fullmatch(r"\s*[+-]?[0-9]{1,20}\s*", text):
         raise ValueError
     return int(text)
@@ -152,7 +149,7 @@ def _size(text: str) -> int:
     return value
 
 
-# As names of attributes, not within the texts of others.
+# Names of attributes, but not texts of other attributes.
 _CHOICE = re.compile(rf"""[<;]\s*"?(?:{"|".join(sorted(PARTS))})"?\s*=""")
 _ATTRIBUTES = re.compile(r"""\s*<(?:"(?:[^"\\]|\\.)*"|[^">])*>""")
 
@@ -171,13 +168,13 @@ def _ypath(text: str) -> str:
 
 
 text = Kind("a text without NUL characters and lone surrogates", str, name="text")
-"""Any text, an empty one too."""
+"""Any text, including the empty text."""
 secret = Kind(text.valid, str, name="text")
-"""A text that no message shows."""
+"""A text that messages do not show."""
 name = Kind("a name that is not empty", _name, name="name")
-names = Kind("names with commas between, or a JSON list of names", _names, name="names")
-positive = whole(1, LARGEST, "whole number from 1 on")
-natural = whole(0, LARGEST, "whole number from 0 on")
+names = Kind("names separated by commas, or a JSON list of names", _names, name="names")
+positive = whole(1, LARGEST, "whole number, 1 or more")
+natural = whole(0, LARGEST, "whole number, 0 or more")
 tasks = whole(1, _MOST_TASKS, f"whole number from 1 to {_MOST_TASKS}")
 limit = Kind("a whole number other than 0; below 0 means no limit", _limit, name="whole number, not 0")
 boolean = one_of("true", "false", "1", "0", convert=_boolean)

@@ -8,7 +8,7 @@ from headrace.ports.files import Content, Files, FileStatus, Upload
 from headrace.ports.publication import Advance, Append, Publisher, Staged, Write
 from headrace.ports.queues import Consumer, Producer, Queue, QueueDescription, QueuePartition, Registration
 from headrace.ports.store import Capabilities, Store
-from headrace.ports.tables import Partition, Rows, Table, TableDescription, TableOptions, TrimReport
+from headrace.ports.tables import Partition, Rows, Table, TableDescription, TrimReport
 from headrace.ports.tunnels import ChannelDescription, Tunnel, TunnelClient, TunnelDescription
 
 __all__ = [
@@ -32,7 +32,6 @@ __all__ = [
     "Store",
     "Table",
     "TableDescription",
-    "TableOptions",
     "TrimReport",
     "Tunnel",
     "TunnelClient",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from headrace.errors import UnsupportedError
 from headrace.ports.arguments import Port
 from headrace.tables.changes import RowChange
 
@@ -87,14 +88,17 @@ class Publisher(Port):
             change: the row change of that `Write`.
         """
 
-    @abstractmethod
     def stage_append(
         self, batch: int, queue: str, rows: Iterable[pa.RecordBatch], *, key: Sequence[str] | None = None
     ) -> list[Staged]:
         """Put rows aside that are to be appended to a queue, in this order. Nothing is staged when the input fails.
 
         The rows fit the queue's columns already, or have `$tablet_index` besides. ``key``: as in `Queue.append`.
+
+        Raises:
+            UnsupportedError: the store has no queues.
         """
+        raise UnsupportedError("this store has no queues", received=repr(queue))
 
     @abstractmethod
     def publish(

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from headrace.errors import UnsupportedError
 from headrace.ports.arguments import Port
 from headrace.tables.conditions import KeyRange, Where
+from headrace.tables.options import TableOptions
 from headrace.tables.schema import KeyValue, TableSchema
 
 if TYPE_CHECKING:
@@ -18,24 +20,6 @@ if TYPE_CHECKING:
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | pandas.DataFrame | Sequence[Mapping[str, Any]] | Mapping[str, Any]"
 """Rows as Arrow, pandas, a list of dicts, or one dict."""
-
-
-@dataclass(frozen=True)
-class TableOptions:
-    """How a table keeps its change log.
-
-    Attributes:
-        pre_images: log the row as it was before each replacement, update and delete.
-        retention_seconds: remove changes older than this; None keeps them for ever.
-        retention_bytes: keep at most about so many bytes of log per partition; None is no limit.
-        retention_ignores_tunnels: remove even what a live tunnel has not read yet. Off by default:
-            what a tunnel needs is kept, and `Table.describe` says which tunnel holds it.
-    """
-
-    pre_images: bool = False
-    retention_seconds: float | None = 7 * 86400.0
-    retention_bytes: int | None = None
-    retention_ignores_tunnels: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,13 +124,21 @@ class Table(Port):
             size: about how many bytes a range should have, for stores that cut by size; others only look at ``count``.
         """
 
-    @abstractmethod
     def split(self, partition: int | None = None, at: Mapping[str, KeyValue] | None = None) -> tuple[int, int]:
-        """Split a partition (the largest by default) at a key (its middle by default); return the two new ids."""
+        """Split a partition (the largest by default) at a key (its middle by default); return the two new ids.
 
-    @abstractmethod
+        Raises:
+            UnsupportedError: see `Capabilities.split_partitions`.
+        """
+        raise UnsupportedError("this store splits the partitions of its tables itself", received=repr(self.name))
+
     def merge(self, left: int, right: int) -> int:
-        """Merge two open partitions that are neighbours; return the new id."""
+        """Merge two open partitions that are neighbours; return the new id.
+
+        Raises:
+            UnsupportedError: see `Capabilities.split_partitions`.
+        """
+        raise UnsupportedError("this store merges the partitions of its tables itself", received=repr(self.name))
 
     @abstractmethod
     def add_columns(self, columns: Mapping[str, str | pa.DataType]) -> None:

@@ -6,16 +6,13 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from headrace.ports.arguments import Port
 from headrace.ports.tables import Table
 from headrace.tunnels.leases import Lease, LeaseStatus, Saved
 from headrace.tunnels.records import BatchPlan, ChannelEnd
 from headrace.tunnels.values import Backlog, Channel, Page, Position, Start, TunnelKind
-
-if TYPE_CHECKING:
-    from headrace.workers import TunnelWorker
+from headrace.workers import TunnelWorker
 
 
 @dataclass(frozen=True)
@@ -213,8 +210,6 @@ class Tunnel(Port):
             idle: at the end of what is there, ``wait`` for more, or ``stop`` once the whole tunnel is read and saved,
                 by this worker or by others.
         """
-        from headrace.workers import TunnelWorker
-
         return TunnelWorker(
             self,
             client,

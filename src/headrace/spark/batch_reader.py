@@ -1,4 +1,4 @@
-"""A table as a batch source of Spark: parallel key ranges, projection, filters evaluated in the store."""
+"""A table as a batch source of Spark: tasks are key ranges; the store evaluates projections and filters."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.errors import SchemaError
-from headrace.feeds.queue_columns import fitted
+from headrace.formats.source import Source
+from headrace.rows.to_reader import as_type
 from headrace.tables.conditions import KeyRange, Predicate
 from headrace.tables.schema import TableSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.spark.sources import _StoreDataSource
 
 _COMPARISONS: dict[type[Filter], str] = {
     EqualTo: "=",
@@ -50,9 +50,9 @@ class _KeyRangeTask(InputPartition):
 
 
 class TableReader(DataSourceReader):
-    """Reads a table, each task a key range. Every task sees one state of its range; tasks may see different commits."""
+    """Reads a table; each task reads a snapshot of one key range. Snapshots of several tasks may differ."""
 
-    def __init__(self, source: _StoreDataSource, schema: StructType) -> None:
+    def __init__(self, source: Source, schema: StructType) -> None:
         self._source = source
         self._schema = schema
         self._predicates: list[Predicate] = []
@@ -72,10 +72,10 @@ class TableReader(DataSourceReader):
         with self._source.open_store() as store:
             table = self._source.open_table(store)
             schema = table.schema
-            there = [name for name in arrow.names if name in schema]
-            for batch in table.scan(there, self._predicates, keys=partition.keys):
+            stored = [name for name in arrow.names if name in schema]
+            for batch in table.scan(stored, self._predicates, keys=partition.keys):
                 columns = [
-                    fitted(batch.column(field.name), field)
+                    as_type(batch.column(field.name), field)
                     if field.name in schema
                     else pa.nulls(batch.num_rows, field.type)
                     for field in arrow
@@ -83,13 +83,15 @@ class TableReader(DataSourceReader):
                 yield pa.RecordBatch.from_arrays(columns, schema=arrow)
 
     def _check(self, schema: TableSchema) -> None:
+        if self._source.format.missing_columns_are_null:
+            return
         for name in self._schema.fieldNames():
-            if name not in schema and self._source.name() != "tablestore":
+            if name not in schema:
                 raise SchemaError("no such column in the table", received=repr(name), valid=schema.names)
 
 
 class FilteringTableReader(TableReader):
-    """A `TableReader` that takes filters; a class of its own, because Spark refuses it where push-down is off."""
+    """A `TableReader` that accepts filters. A separate class, because Spark rejects it if push-down is disabled."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         with self._source.open_store() as store:
@@ -104,7 +106,7 @@ class FilteringTableReader(TableReader):
 
 
 def _can_evaluate(schema: TableSchema, predicate: Predicate) -> bool:
-    """Tell whether the table has the column, and can be asked for these values; composite ones cannot be compared."""
+    """Return whether a store can evaluate a condition. Composite values cannot be compared."""
     import pyarrow as pa
 
     from headrace.rows.conditions import MAX_VALUES
@@ -118,7 +120,7 @@ def _can_evaluate(schema: TableSchema, predicate: Predicate) -> bool:
 
 
 def predicate_of(given: Filter) -> Predicate | None:
-    """Return the predicate that holds for exactly the rows that Spark's filter keeps, or None."""
+    """Return the predicate that is equivalent to a filter of Spark; None if there is none."""
     attribute: Any = getattr(given, "attribute", None)
     if isinstance(given, Not):
         child = given.child

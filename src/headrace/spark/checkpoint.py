@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from headrace.checkpoint_server.locations import parse_served, store_key
 from headrace.checkpoint_server.server import served_files
-from headrace.feeds.queue_feed import QueueOffset, is_queue_offset
+from headrace.feeds.queue_offset import QueueOffset, advances, is_queue_offset
 from headrace.ports import Advance, Files, Store
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def queue_progress(
         _log.warning("the offsets of batch %d cannot be read; its consumers follow later", batch, exc_info=True)
         return ()
     return tuple(
-        advance for source, end in ends.items() if source in starts for advance in _advances(starts[source], end)
+        advance for source, end in ends.items() if source in starts for advance in advances(starts[source], end)
     )
 
 
@@ -101,20 +101,6 @@ def _clear_in_store(files: Files, directory: str) -> None:
     if all(status.name.startswith(".") for status in found):
         for status in found:
             files.remove(status.path)
-
-
-def _advances(start: QueueOffset, end: QueueOffset) -> Iterator[Advance]:
-    if end.consumer is None:
-        return
-    for queue, ends in end.queues.items():
-        if queue not in start.queues:
-            continue
-        # A partition that was added since is read from its first row, and so is a queue that was made anew.
-        same = start.ids.get(queue) == end.ids.get(queue)
-        begun = start.queues[queue] if same else {}
-        moved = {partition: row for partition, row in ends.items() if row != begun.get(partition, 0)}
-        if moved:
-            yield Advance(end.consumer, queue, moved, {partition: begun.get(partition, 0) for partition in moved})
 
 
 def _queue_offsets(text: str | None, store_id: str) -> Mapping[str, QueueOffset]:

@@ -1,4 +1,4 @@
-"""Queues as a batch source of Spark: row ranges as tasks, narrowed by filters on a row's address."""
+"""Queues as a batch source of Spark: tasks are row ranges, which filters on a row's address narrow."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from headrace.feeds.queue_columns import PARTITION, ROW_INDEX
 from headrace.feeds.queue_feed import check_registered
 from headrace.feeds.queue_positions import check_positions, resolve_position
 from headrace.feeds.queue_reading import QueueRange, plan_tasks, rows_left
+from headrace.formats.source import ROWS_PER_SPLIT, Source
 from headrace.spark.batch_reader import predicate_of
-from headrace.spark.queue_reader import RangesTask, read_ranges
-from headrace.spark.sources import ROWS_PER_SPLIT, QueueDataSource
+from headrace.spark.garbage_collection import freeze_loaded_modules
+from headrace.spark.queue_reader import read_ranges
+from headrace.spark.stream_reader import PlannedTask
 from headrace.tables.conditions import Predicate
 from headrace.tunnels.values import Start, StartKind
 
@@ -26,50 +28,53 @@ if TYPE_CHECKING:
 
 
 class QueueReader(DataSourceReader):
-    """Reads what is in queues between two positions, as it was when the read was planned."""
+    """Reads the rows of queues between two positions, which are resolved when the read is planned."""
 
-    def __init__(self, source: QueueDataSource, schema: StructType) -> None:
+    def __init__(self, source: Source, schema: StructType) -> None:
         self._source = source
         self._schema = schema
         self._predicates: list[Predicate] = []
 
     def partitions(self) -> Sequence[InputPartition]:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
         settings = self._source.settings
         with self._source.open_store() as store:
             queues = self._source.open_queues(store)
-            self._source.queue_shape(queues, self._schema)
+            self._source.queue_shape(queues, to_arrow_schema(self._schema, timezone="UTC"))
             names = [queue.name for queue in queues]
             for position in ("startingPosition", "endingPosition"):
                 check_positions(settings.get(position), names)
             consumer = self._source.open_consumer(store)
             if consumer is not None:
                 check_registered(consumer, names)
-            ranges = [part for queue in queues for part in self._ranges(queue, consumer)]
+            ranges = [each for queue in queues for each in self._ranges(queue, consumer)]
         address = self._source.address_columns()
         for predicate in self._predicates:
-            place = PARTITION if predicate.column in address.of(PARTITION) else ROW_INDEX
-            ranges = [narrowed(part, place, predicate) for part in ranges]
-        count = settings.get("splits") or 1 + sum(part.rows for part in ranges) // ROWS_PER_SPLIT
-        return [RangesTask(task) for task in plan_tasks(ranges, None if count == 1 else count)]
+            column = PARTITION if predicate.column in address.of(PARTITION) else ROW_INDEX
+            ranges = [narrowed(each, column, predicate) for each in ranges]
+        count = settings.get("splits") or 1 + sum(each.rows for each in ranges) // ROWS_PER_SPLIT
+        return [PlannedTask(task) for task in plan_tasks(ranges, None if count == 1 else count)]
 
     def _ranges(self, queue: Queue, consumer: Consumer | None) -> Iterable[QueueRange]:
         settings = self._source.settings
-        start = settings.get("startingPosition") if settings.given("startingPosition") else Start(StartKind.EARLIEST)
+        start = settings.get("startingPosition") if settings.is_set("startingPosition") else Start(StartKind.EARLIEST)
         bounds = queue.bounds()
         first = resolve_position(start, queue, bounds, consumer)
         end = resolve_position(settings.get("endingPosition"), queue, bounds, consumer)
         for number in bounds:
-            part = QueueRange(queue.name, number, first[number], max(first[number], end[number]))
-            yield rows_left(part, bounds[number], fail_on_data_loss=settings.get("failOnDataLoss"))
+            wanted = QueueRange(queue.name, number, first[number], max(first[number], end[number]))
+            yield rows_left(wanted, bounds[number], fail_on_data_loss=settings.get("failOnDataLoss"))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Where there is nothing to read, and so no partition, Spark has None read.
-        if isinstance(partition, RangesTask):
-            yield from read_ranges(self._source, self._schema, partition)
+        # Without partitions, Spark calls this with None.
+        if isinstance(partition, PlannedTask):
+            yield from read_ranges(self._source, self._schema, partition.task)
+            freeze_loaded_modules()
 
 
 class FilteringQueueReader(QueueReader):
-    """A `QueueReader` that takes filters; a class of its own, because Spark refuses it where push-down is off."""
+    """A `QueueReader` that accepts filters. A separate class, because Spark rejects it if push-down is disabled."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         address = self._source.address_columns()
@@ -85,21 +90,21 @@ class FilteringQueueReader(QueueReader):
 _NARROWING = ("=", "<", "<=", ">", ">=", "is not null")
 
 
-def narrowed(part: QueueRange, place: str, predicate: Predicate) -> QueueRange:
-    """Return the rows of a range that satisfy a condition on the partition (``place``) or on the row index."""
+def narrowed(rows: QueueRange, column: str, predicate: Predicate) -> QueueRange:
+    """Return the rows of a range that satisfy a condition on ``column``: `PARTITION` or `ROW_INDEX`."""
     if predicate.operator == "is not null":
-        return part
+        return rows
     low, high = _interval(predicate)
-    if place == PARTITION:
-        inside = (low is None or part.partition >= low) and (high is None or part.partition <= high)
-        return part if inside else replace(part, next=part.first)
-    first = part.first if low is None else min(max(part.first, low), part.next)
-    end = part.next if high is None else max(min(part.next, high + 1), first)
-    return replace(part, first=first, next=end)
+    if column == PARTITION:
+        inside = (low is None or rows.partition >= low) and (high is None or rows.partition <= high)
+        return rows if inside else replace(rows, next=rows.first)
+    first = rows.first if low is None else min(max(rows.first, low), rows.next)
+    end = rows.next if high is None else max(min(rows.next, high + 1), first)
+    return replace(rows, first=first, next=end)
 
 
 def _interval(predicate: Predicate) -> tuple[int | None, int | None]:
-    """Return the least and the greatest whole number that satisfy a comparison; None is no bound."""
+    """Return the smallest and the largest integer that satisfy a comparison; None is no bound."""
     value = int(predicate.value)
     match predicate.operator:
         case "=":

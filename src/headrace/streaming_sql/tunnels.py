@@ -14,7 +14,7 @@ from headrace.streaming_sql.providers import HEADRACE_PROVIDERS, is_headrace
 from headrace.streaming_sql.results import Result
 
 if TYPE_CHECKING:
-    from headrace.formats.options import Location
+    from headrace.formats.location import Location
     from headrace.ports import Store, Tunnel
 
 _OPTIONS = ("start", "baseChannels")

@@ -1,13 +1,16 @@
-"""The records of a batch: its plan, and where it ended in each channel. As values, and as the JSON that stores keep."""
+"""The records of a batch: its plan, and its end in each channel; as values, and as the JSON that stores save.
+
+The batches of one reader of a tunnel form a chain, see `BatchPlace`. Stores save the records in their `batches.py`.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from headrace.errors import StoreDamagedError
+from headrace.errors import StoreDamagedError, TunnelTakenError
 from headrace.tunnels.values import Position
 
 _FORMAT = 1
@@ -15,7 +18,12 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class ChannelEnd:
-    """Where a batch ended in a channel, and how many rows it had from there: with the start, the batch's content."""
+    """The end of a batch in a channel.
+
+    Attributes:
+        position: the position after the last row of the batch.
+        rows: the number of rows between the planned start and ``position``.
+    """
 
     position: Position
     rows: int
@@ -23,9 +31,14 @@ class ChannelEnd:
 
 @dataclass(frozen=True)
 class ChannelPlan:
-    """One channel's part in a batch: where it starts, how many rows it may give, where it must stop.
+    """The plan of one channel in a batch.
 
-    ``max_rows`` None is no limit; with 0 the channel is not read in this batch and keeps its position.
+    Attributes:
+        channel: the channel id.
+        start: the position of the first row.
+        max_rows: the maximum number of rows; None is no limit. With 0 the channel is not read in this batch and keeps
+            its position.
+        until: the position after the last row that the batch may read; None is the end of the channel.
     """
 
     channel: str
@@ -36,13 +49,13 @@ class ChannelPlan:
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """What a batch reads, fixed before Spark learns of the batch.
+    """The plan of a batch, saved before Spark knows the batch id.
 
     Attributes:
         batch: the batch id, a UUID.
-        previous: the batch id that it follows, or `INITIAL_BATCH`.
-        channels: the channels that it reads.
-        finished: channels that are read to their end, until the store says so too.
+        previous: the id of the batch before, or `INITIAL_BATCH`.
+        channels: the plans of the channels.
+        finished: finished channels that the store does not yet report as finished.
     """
 
     batch: str
@@ -55,11 +68,47 @@ class BatchPlan:
 
 
 INITIAL_BATCH = "00000000-0000-0000-0000-000000000000"
-"""The batch id before the first: its positions follow from the start position and the tunnel."""
+"""The position before the first batch; its positions in the channels follow from the tunnel and the query's start."""
+
+
+class BatchPlace(NamedTuple):
+    """The place of a batch in the chain of a reader: ``root`` is the reader's first batch, which has depth 0.
+
+    Two drivers of one query can plan two batches after the same batch; only one of them continues the chain.
+    """
+
+    root: str
+    depth: int
+
+    @classmethod
+    def of(cls, plan: BatchPlan, before: BatchPlace | None) -> BatchPlace:
+        """Return the place of a new batch.
+
+        Args:
+            before: the place of the previous batch; None if it is not recorded, so the batch starts a chain.
+        """
+        return cls(plan.batch, 0) if before is None else cls(before.root, before.depth + 1)
+
+    def outdates(self, other: BatchPlace, keep: int) -> bool:
+        """Return whether a commit of this batch makes another batch of the chain unnecessary.
+
+        Args:
+            keep: the number of earlier batches to keep.
+        """
+        return other.depth < self.depth - keep or other.depth == self.depth
+
+
+def reader_replaced(tunnel_id: str) -> TunnelTakenError:
+    """Return the error for a reader whose tunnel another reader has taken."""
+    return TunnelTakenError(
+        "another query, or a client, has started to read this tunnel",
+        received=f"tunnel {tunnel_id}",
+        remedy="create a tunnel for each query (and for each side of a self-join), and one for clients",
+    )
 
 
 def plan_to_json(plan: BatchPlan) -> str:
-    """Return a plan as text, with the version of its form."""
+    """Return a plan as JSON text, with a format version."""
     content = {
         "v": _FORMAT,
         "batch": plan.batch,
@@ -79,7 +128,7 @@ def plan_to_json(plan: BatchPlan) -> str:
 
 
 def plan_from_json(text: str) -> BatchPlan:
-    """Read a plan back; the inverse of `plan_to_json`."""
+    """Return the plan of a JSON text; the inverse of `plan_to_json`."""
     content = _versioned(text)
     return BatchPlan(
         batch=content["batch"],
@@ -98,13 +147,13 @@ def plan_from_json(text: str) -> BatchPlan:
 
 
 def end_to_json(end: ChannelEnd) -> str:
-    """Return the end of a batch in one channel as text, with the version of its form."""
+    """Return an end as JSON text, with a format version."""
     content = {"v": _FORMAT, "position": _position_to_list(end.position), "rows": end.rows}
     return json.dumps(content, separators=(",", ":"))
 
 
 def end_from_json(text: str) -> ChannelEnd:
-    """Read an end back; the inverse of `end_to_json`."""
+    """Return the end of a JSON text; the inverse of `end_to_json`."""
     content = _versioned(text)
     return ChannelEnd(Position(*content["position"]), content["rows"])
 
@@ -117,7 +166,7 @@ def _versioned(text: str) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(text)
     if content.get("v") != _FORMAT:
         raise StoreDamagedError(
-            "a batch was recorded by another version of headrace",
+            "another version of headrace has recorded this batch",
             received=f"format {content.get('v')}",
             valid=f"format {_FORMAT}",
         )

@@ -24,9 +24,9 @@ from headrace.errors import (
     SequenceNumberError,
     StoreError,
 )
-from headrace.ports import Tunnel, TunnelClient
 from headrace.tunnels.leases import Lease, LeaseStatus
 from headrace.tunnels.values import FINISHED, ChannelState, Page, Position
+from headrace.workers.interfaces import ConsumedTunnel, WorkerClient
 from headrace.workers.leased_channel import FIRST_PAUSE, LONGEST_PAUSE, LeasedChannel
 from headrace.workers.pages import cut
 
@@ -64,14 +64,14 @@ class Engine:
         batch_rows: the maximum number of rows in a page.
     """
 
-    def __init__(self, tunnel: Tunnel, tag: str, batch_rows: int, pace: Pace) -> None:
+    def __init__(self, tunnel: ConsumedTunnel, tag: str, batch_rows: int, pace: Pace) -> None:
         self._tunnel = tunnel
         self._tag = tag
         self._batch_rows = batch_rows
         self._pace = pace
         self._changed = threading.Condition()
-        self._client: TunnelClient | None = None
-        # The process that started the threads. A forked child has no threads, but may have inherited held locks.
+        self._client: WorkerClient | None = None
+        # The process that reads. A forked child has none of its threads, and perhaps their locks.
         self._process: int | None = None
         self._threads: list[threading.Thread] = []
         self._leased: dict[str, LeasedChannel] = {}
@@ -318,7 +318,7 @@ class Engine:
             self._beat(self._client)
             self._next_beat = time.monotonic() + self._pace.heartbeat_interval
 
-    def _save(self, client: TunnelClient) -> None:
+    def _save(self, client: WorkerClient) -> None:
         with self._changed:
             unsaved = [
                 (leased, leased.processed) for leased in self._leased.values() if leased.processed != leased.saved
@@ -340,7 +340,7 @@ class Engine:
                     leased.saved, leased.sequence = position, leased.sequence + 1
                     self._changed.notify_all()
 
-    def _beat(self, client: TunnelClient) -> None:
+    def _beat(self, client: WorkerClient) -> None:
         begun = time.monotonic()
         with self._changed:
             suspects = [leased for leased in self._leased.values() if leased.error is not None]

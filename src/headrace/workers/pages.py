@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.ports import Tunnel
 from headrace.tunnels.values import Page, Position
+from headrace.workers.interfaces import ConsumedTunnel
 
 
-def cut(tunnel: Tunnel, channel: str, start: Position, page: Page, most: int) -> Iterator[Page]:
+def cut(tunnel: ConsumedTunnel, channel: str, start: Position, page: Page, most: int) -> Iterator[Page]:
     """Yield a page in pieces of at most ``most`` rows. A page without rows yields nothing.
 
     A pre-image stays with the change that follows it, so a piece can have one row more.

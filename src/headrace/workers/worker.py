@@ -12,12 +12,12 @@ from typing import Self
 import pyarrow as pa
 
 from headrace.errors import OptionError
-from headrace.ports import Tunnel
 from headrace.tables.change_columns import ChangeShape
 from headrace.tables.changes import Changes
 from headrace.tables.schema import TableSchema, columns_of
 from headrace.tunnels.values import Position
 from headrace.workers.engine import Engine, Pace
+from headrace.workers.interfaces import ConsumedTunnel
 
 IDLE = ("wait", "stop")
 _HEARTBEAT_SECONDS = 5.0
@@ -87,7 +87,7 @@ class TunnelWorker:
 
     def __init__(
         self,
-        tunnel: Tunnel,
+        tunnel: ConsumedTunnel,
         client: str,
         *,
         batch_rows: int,

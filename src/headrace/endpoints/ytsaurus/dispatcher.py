@@ -26,13 +26,13 @@ class Mutations:
     def keep(self, mutation_id: str, answer: Answer, now: int) -> None:
         """Keep an answer, in the transaction of the store that runs."""
         written = documents.dumps(answer.value, text=False)
-        self._database.query("INSERT INTO yt_mutation VALUES (?, ?, ?)", (mutation_id, written, now))
+        self._database.execute("INSERT INTO yt_mutation VALUES (?, ?, ?)", (mutation_id, written, now))
 
     def forget_old(self, now: int) -> None:
         """Forget the answers that nobody asks for any more."""
         if self._database.query("SELECT 1 FROM yt_mutation WHERE done < ? LIMIT 1", (now - KEPT_MICROSECONDS,)):
             with self._database.write():
-                self._database.query("DELETE FROM yt_mutation WHERE done < ?", (now - KEPT_MICROSECONDS,))
+                self._database.execute("DELETE FROM yt_mutation WHERE done < ?", (now - KEPT_MICROSECONDS,))
 
 
 def execute(context: Context, known: Command, parameters: Parameters, body: bytes) -> Answer:

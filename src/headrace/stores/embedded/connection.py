@@ -244,8 +244,17 @@ class Database:
                 connection.execute("BEGIN")
             yield connection
 
+    def execute(self, sql: str, bindings: Any = ()) -> None:
+        """Run one statement that writes: in this thread's write transaction, or else in a transaction of its own."""
+        if getattr(self._local, "writing", False):
+            with _translated():
+                self.connection.execute(sql, bindings)
+        else:
+            with self.write() as connection:
+                connection.execute(sql, bindings)
+
     def query(self, sql: str, bindings: Any = ()) -> list[tuple[Any, ...]]:
-        """Run one statement that reads, and return all its rows."""
+        """Run one statement that only reads, and return all its rows."""
         with no_fork, _translated():
             return list(self.connection.execute(sql, bindings))
 

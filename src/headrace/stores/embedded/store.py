@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import NotFoundError, SchemaError
-from headrace.ports import Capabilities, Files, Publisher, Table, TableOptions, Tunnel
+from headrace.ports import Capabilities, Files, Publisher, Table, Tunnel
 from headrace.ports.arguments import flag, text
 from headrace.stores.embedded import catalog
 from headrace.stores.embedded.connection import Database
@@ -23,6 +23,7 @@ from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.stores.embedded.tunnels import stored_tunnels
 from headrace.stores.embedded.tunnels.tunnel import EmbeddedTunnel
 from headrace.tables.conditions import OPERATORS
+from headrace.tables.options import TableOptions
 from headrace.tables.schema import TableSchema
 from headrace.tunnels.validation import Named, find
 from headrace.tunnels.values import Start, TunnelKind

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import AlreadyExistsError, NotFoundError, SchemaError
-from headrace.ports import Capabilities, Publisher, Table, Tunnel
+from headrace.ports import Capabilities, Publisher, Store, Table, Tunnel
 from headrace.stores.tablestore.connection import Connection
 from headrace.stores.tablestore.meta_table import DEFAULT_NAME, MetaTable
 from headrace.stores.tablestore.publication.publisher import TablestorePublisher
@@ -21,7 +21,6 @@ from headrace.stores.tablestore.tables.writing import Writer
 from headrace.stores.tablestore.tunnels.service import TunnelService
 from headrace.stores.tablestore.tunnels.stored_tunnels import create_tunnel, drop_tunnel, find_tunnel, list_tunnels
 from headrace.stores.tablestore.tunnels.tunnel import DEFAULT_CLIENT, TablestoreTunnel
-from headrace.stores.tablestore.without_queues import StoreWithoutQueues
 from headrace.tables.column_limits import check_columns
 from headrace.tables.conditions import OPERATORS
 from headrace.tables.schema import TableSchema, parse_columns
@@ -34,7 +33,7 @@ from headrace.wire.tablestore.signatures import Credentials
 _MOMENT = 0.5
 
 
-class TablestoreStore(StoreWithoutQueues):
+class TablestoreStore(Store):
     """Tables, tunnels and publications in an instance of Tablestore.
 
     It can be pickled, with the access key. Nothing that is shown has the key's secret in it.

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headrace.cached import cached_property
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError, UnsupportedError
-from headrace.ports import Capabilities, Files, Publisher, Registration
+from headrace.ports import Capabilities, Files, Publisher, Registration, Store
 from headrace.queues.columns import TIMESTAMP, QueueSchema
 from headrace.queues.values import QueueOptions
 from headrace.stores.ytsaurus import catalog
@@ -27,7 +27,6 @@ from headrace.stores.ytsaurus.queues.producers import YtProducer
 from headrace.stores.ytsaurus.queues.queue import YtQueue
 from headrace.stores.ytsaurus.schemas import queue_schema, table_schema
 from headrace.stores.ytsaurus.tables.table import YtTable, check_options
-from headrace.stores.ytsaurus.without_tunnels import StoreWithoutTunnels
 from headrace.tables.column_limits import check_columns
 from headrace.tables.conditions import OPERATORS
 from headrace.tables.schema import TableSchema
@@ -39,7 +38,7 @@ _MOST_PARTITIONS = 1000
 _MAX_COLUMNS = 1000
 
 
-class YtStore(StoreWithoutTunnels):
+class YtStore(Store):
     """Queues, consumers, producers, sorted tables and files of a YTsaurus cluster.
 
     It can be pickled, with the token. Nothing that is shown has the token in it.

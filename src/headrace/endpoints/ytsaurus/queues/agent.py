@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.endpoints.ytsaurus.cypress.node_types import NOTHING
 from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.queues import registration_rows
+from headrace.endpoints.ytsaurus.queues.registration_rows import RegistrationRow
+from headrace.endpoints.ytsaurus.storage.snapshot import SnapshotDatabase
 from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.endpoints.ytsaurus.tables.state import UNMOUNTED, Kind, Table
 from headrace.endpoints.ytsaurus.tables.tablets import cell_of
@@ -19,10 +22,8 @@ from headrace.ports import QueuePartition
 from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, data_weights
 from headrace.queues.values import Bounds, Disposition
 from headrace.stores.embedded import catalog
-from headrace.stores.embedded.queues import registration_rows, stored_queues
+from headrace.stores.embedded.queues import stored_queues
 from headrace.stores.embedded.queues.queue import EmbeddedQueue
-from headrace.stores.embedded.queues.registration_rows import RegistrationRow
-from headrace.stores.embedded.snapshot import SnapshotDatabase
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 if TYPE_CHECKING:

@@ -8,7 +8,10 @@ from yt import yson
 
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.queues import consumer_rows, registration_rows
+from headrace.endpoints.ytsaurus.queues.consumer_rows import ConsumerRow
 from headrace.endpoints.ytsaurus.queues.pages import addressed, columns_of_queue, read_page
+from headrace.endpoints.ytsaurus.queues.registration_rows import RegistrationKey, RegistrationRow
 from headrace.endpoints.ytsaurus.queues.trimming import look_again
 from headrace.endpoints.ytsaurus.tables.nodes import find_table
 from headrace.endpoints.ytsaurus.tables.row_changes import ConsumerChange
@@ -18,10 +21,7 @@ from headrace.endpoints.ytsaurus.values import with_attributes
 from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, TIMESTAMP
 from headrace.stores.embedded import catalog
 from headrace.stores.embedded.connection import Database
-from headrace.stores.embedded.queues import consumer_rows, registration_rows
-from headrace.stores.embedded.queues.consumer_rows import ConsumerRow
 from headrace.stores.embedded.queues.queue import EmbeddedQueue
-from headrace.stores.embedded.queues.registration_rows import RegistrationKey, RegistrationRow
 from headrace.wire.yson import documents
 from headrace.wire.ytsaurus.errors import Code, YtError
 from headrace.wire.ytsaurus.paths import YPath

@@ -8,7 +8,9 @@ import numpy as np
 
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.queues import producer_rows
 from headrace.endpoints.ytsaurus.queues.commands import find_queue
+from headrace.endpoints.ytsaurus.queues.producer_rows import SessionRow
 from headrace.endpoints.ytsaurus.queues.producer_sessions import (
     BEFORE_THE_FIRST,
     check_epoch,
@@ -25,8 +27,6 @@ from headrace.endpoints.ytsaurus.tables.tablet_transactions import Change, readi
 from headrace.queues.columns import SEQUENCE_NUMBER
 from headrace.stores.embedded import catalog
 from headrace.stores.embedded.connection import Database
-from headrace.stores.embedded.queues import producer_rows
-from headrace.stores.embedded.queues.producer_rows import SessionRow
 from headrace.wire.ytsaurus.errors import YtError
 from headrace.wire.ytsaurus.types import YtColumn
 

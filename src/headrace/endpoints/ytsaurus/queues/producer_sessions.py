@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.formats import JSON, write_value
+from headrace.endpoints.ytsaurus.queues.producer_rows import SessionRow
 from headrace.queues.columns import SEQUENCE_NUMBER
-from headrace.stores.embedded.queues.producer_rows import SessionRow
 from headrace.wire.yson import documents
 from headrace.wire.ytsaurus.errors import Code, YtError
 

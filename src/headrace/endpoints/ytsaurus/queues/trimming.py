@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import apsw
 
 from headrace.endpoints.ytsaurus.periodic import periodic
+from headrace.endpoints.ytsaurus.queues import registration_rows
+from headrace.endpoints.ytsaurus.queues.registration_rows import RegistrationKey
 from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.endpoints.ytsaurus.tables.state import UNMOUNTED
 from headrace.errors import HeadraceError
-from headrace.stores.embedded.queues import registration_rows, stored_queues
-from headrace.stores.embedded.queues.registration_rows import RegistrationKey
+from headrace.stores.embedded.queues import stored_queues
 
 if TYPE_CHECKING:
     from headrace.endpoints.ytsaurus.cluster import Cluster

@@ -135,7 +135,7 @@ class PartLists:
         # Into a list of its own, or a version would get longer with each commit.
         last = version.added[-1] if version.own else Segment(uuid.uuid4().hex, 0)
         for segment in child.added:
-            self._database.query(
+            self._database.execute(
                 "INSERT INTO yt_part_list SELECT ?, number + ?, part, n, bytes FROM yt_part_list"
                 " WHERE list = ? AND number < ?",
                 (last.list, last.end, segment.list, segment.end),
@@ -165,7 +165,7 @@ class PartLists:
         left = {each.list for each in old.whole} - {each.list for each in (new.whole if new else ())}
         now = time.time_ns() // 1000
         for each in left:
-            self._database.query("INSERT OR REPLACE INTO yt_list_garbage VALUES (?, ?)", (each, now))
+            self._database.execute("INSERT OR REPLACE INTO yt_list_garbage VALUES (?, ?)", (each, now))
 
     def released(self, before: int) -> list[str]:
         """Return the lists that a version has let go before a time (µs since 1970), and none since."""
@@ -174,7 +174,7 @@ class PartLists:
 
     def keep(self, name: str, before: int) -> None:
         """Note that nothing is to be removed of a list any more."""
-        self._database.query("DELETE FROM yt_list_garbage WHERE list = ? AND since < ?", (name, before))
+        self._database.execute("DELETE FROM yt_list_garbage WHERE list = ? AND since < ?", (name, before))
 
     def cut(self, name: str, end: int) -> list[Part]:
         """Remove a list from a part on; return the removed parts that are nowhere else."""
@@ -183,7 +183,7 @@ class PartLists:
             " (SELECT 1 FROM yt_part_list b WHERE b.part = a.part AND (b.list != ?1 OR b.number < ?2))",
             (name, end),
         )
-        self._database.query("DELETE FROM yt_part_list WHERE list = ? AND number >= ?", (name, end))
+        self._database.execute("DELETE FROM yt_part_list WHERE list = ? AND number >= ?", (name, end))
         return [Part(*row) for row in gone]
 
 

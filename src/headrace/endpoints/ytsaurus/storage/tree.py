@@ -93,11 +93,11 @@ class Tree:
         if facet is Facet.PARTS and (old := self._own_version(tx, node)) is not None:
             self.lists.release(old, None if value is None else Version.parse(value))
         if value is None and tx == TRUNK:
-            database.query(
+            database.execute(
                 "DELETE FROM yt_entry WHERE node = ? AND facet = ? AND key = ? AND tx = ''", (node, facet, key)
             )
         else:
-            database.query("INSERT OR REPLACE INTO yt_entry VALUES (?, ?, ?, ?, ?)", (node, facet, key, tx, value))
+            database.execute("INSERT OR REPLACE INTO yt_entry VALUES (?, ?, ?, ?, ?)", (node, facet, key, tx, value))
 
     def chain_for(self, chain: tuple[str, ...], node: str) -> tuple[str, ...]:
         """Return the part of a chain that counts for a node: nothing beyond a transaction that has a snapshot of it."""
@@ -175,7 +175,7 @@ class Tree:
         version = self._own_version(tx, node)
         if version is not None:
             self.lists.release(version, None)
-        self.database.query("DELETE FROM yt_entry WHERE node = ? AND tx = ?", (node, tx))
+        self.database.execute("DELETE FROM yt_entry WHERE node = ? AND tx = ?", (node, tx))
 
     def own_entries(self, tx: str) -> list[tuple[str, int, str, Any]]:
         """Return node, facet, key and value of all entries that are a transaction's own."""

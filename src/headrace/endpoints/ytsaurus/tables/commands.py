@@ -13,6 +13,7 @@ from headrace.endpoints.ytsaurus.clock import timestamp_of
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.cypress.node_types import Node
 from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.queues import consumer_rows, queue_columns, queue_partitions
 from headrace.endpoints.ytsaurus.queues.trimming import look_again
 from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.endpoints.ytsaurus.tables.nodes import (
@@ -26,7 +27,7 @@ from headrace.endpoints.ytsaurus.tables.objects import queue_schema
 from headrace.endpoints.ytsaurus.tables.row_sources import source_of
 from headrace.endpoints.ytsaurus.tables.state import FROZEN, MOUNTED, UNMOUNTED, Kind, Schema, Table, new_tablets
 from headrace.endpoints.ytsaurus.tables.tablets import STARTS, pivots_of, sortable, starts_of, uniform_pivots
-from headrace.stores.embedded.queues import consumer_rows, queue_columns, queue_partitions, stored_queues
+from headrace.stores.embedded.queues import stored_queues
 from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.wire.ytsaurus.errors import Code, YtError
 

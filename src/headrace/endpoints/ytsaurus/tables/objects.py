@@ -10,20 +10,21 @@ import pyarrow as pa
 
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.parameters import is_boolean
+from headrace.endpoints.ytsaurus.queues import consumer_rows, queue_partitions, registration_rows
+from headrace.endpoints.ytsaurus.storage.snapshot import SnapshotDatabase
 from headrace.endpoints.ytsaurus.tables.state import Kind, Schema, Table
-from headrace.ports import TableOptions
 from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, QueueSchema
 from headrace.queues.validation import changed_options
 from headrace.queues.values import QueueOptions
 from headrace.stores.embedded import catalog
 from headrace.stores.embedded.catalog import Kind as ObjectKind
 from headrace.stores.embedded.connection import Database
-from headrace.stores.embedded.queues import consumer_rows, queue_partitions, registration_rows, stored_queues
-from headrace.stores.embedded.snapshot import SnapshotDatabase
+from headrace.stores.embedded.queues import stored_queues
 from headrace.stores.embedded.tables import stored_tables
 from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.stores.embedded.tunnels import stored_tunnels
 from headrace.tables.conditions import KeyRange
+from headrace.tables.options import TableOptions
 from headrace.tables.schema import Column
 from headrace.wire.ytsaurus.types import YtColumn
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from headrace.endpoints.ytsaurus.clock import next_timestamp, timestamp_of
 from headrace.endpoints.ytsaurus.periodic import periodic
+from headrace.endpoints.ytsaurus.storage.snapshot import SnapshotDatabase
 from headrace.stores.embedded.connection import Database
-from headrace.stores.embedded.snapshot import SnapshotDatabase
 
 if TYPE_CHECKING:
     from headrace.endpoints.ytsaurus.cluster import Cluster

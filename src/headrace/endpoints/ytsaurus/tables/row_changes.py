@@ -10,6 +10,9 @@ import apsw
 import numpy as np
 import pyarrow as pa
 
+from headrace.endpoints.ytsaurus.queues import consumer_rows, producer_rows
+from headrace.endpoints.ytsaurus.queues.consumer_rows import ConsumerRow
+from headrace.endpoints.ytsaurus.queues.producer_rows import SessionRow
 from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.endpoints.ytsaurus.tables.objects import object_kind
 from headrace.endpoints.ytsaurus.tables.row_locks import NO_HASHES, Hashes, Locked, Locks
@@ -17,9 +20,7 @@ from headrace.endpoints.ytsaurus.tables.state import MOUNTED, Table
 from headrace.queues.columns import TABLET_INDEX
 from headrace.stores.embedded import catalog
 from headrace.stores.embedded.connection import Database
-from headrace.stores.embedded.queues import consumer_rows, producer_rows, stored_queues
-from headrace.stores.embedded.queues.consumer_rows import ConsumerRow
-from headrace.stores.embedded.queues.producer_rows import SessionRow
+from headrace.stores.embedded.queues import stored_queues
 from headrace.stores.embedded.queues.queue import EmbeddedQueue
 from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.stores.embedded.tables.writing import Prepared

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.formats import write_rows
+from headrace.endpoints.ytsaurus.queues.consumer_rows import ConsumerRow
 from headrace.endpoints.ytsaurus.queues.producer_sessions import session_rows
 from headrace.endpoints.ytsaurus.tables.aggregates import aggregated, functions_of
 from headrace.endpoints.ytsaurus.tables.layout import require_values
@@ -31,7 +32,6 @@ from headrace.endpoints.ytsaurus.tables.state import Kind, Table
 from headrace.endpoints.ytsaurus.tables.tablet_transactions import Change, check_timestamp, reading, write_in
 from headrace.queues.columns import TABLET_INDEX
 from headrace.stores.embedded.connection import Database
-from headrace.stores.embedded.queues.consumer_rows import ConsumerRow
 from headrace.stores.embedded.queues.queue import EmbeddedQueue
 from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.changes import RowChange

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headrace.endpoints.ytsaurus.queues import consumer_rows, producer_rows, registration_rows
 from headrace.endpoints.ytsaurus.queues.pages import addressed, columns_of_queue, read_page
 from headrace.endpoints.ytsaurus.tables.layout import rows_of
 from headrace.endpoints.ytsaurus.tables.state import Kind, Table
 from headrace.queues.columns import ROW_INDEX, TABLET_INDEX
 from headrace.stores.embedded import catalog
 from headrace.stores.embedded.connection import Database
-from headrace.stores.embedded.queues import consumer_rows, producer_rows, registration_rows
 from headrace.stores.embedded.queues.queue import EmbeddedQueue
 from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.conditions import KeyRange, Predicate

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.endpoints.ytsaurus.periodic import at_start
+from headrace.endpoints.ytsaurus.queues import consumer_rows, registration_rows
 from headrace.endpoints.ytsaurus.storage import static_rows as static_tables
 from headrace.endpoints.ytsaurus.storage.tree import Facet
 from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.endpoints.ytsaurus.tables.nodes import REGISTRATIONS_PATH, REGISTRATIONS_SCHEMA, TABLE
 from headrace.endpoints.ytsaurus.tables.state import MOUNTED, Kind, Table, new_tablets
-from headrace.stores.embedded.queues import consumer_rows, registration_rows
 
 if TYPE_CHECKING:
     from headrace.endpoints.ytsaurus.cluster import Cluster

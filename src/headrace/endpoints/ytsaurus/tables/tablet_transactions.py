@@ -19,13 +19,13 @@ from headrace.endpoints.ytsaurus.clock import timestamp_of
 from headrace.endpoints.ytsaurus.errors import no_such_transaction, refused
 from headrace.endpoints.ytsaurus.ids import NULL_ID, ObjectType, is_id, kind_of, new_id
 from headrace.endpoints.ytsaurus.periodic import periodic
+from headrace.endpoints.ytsaurus.storage.snapshot import SnapshotDatabase
 from headrace.endpoints.ytsaurus.tables.past_states import KEPT_SECONDS, PastStates
 from headrace.endpoints.ytsaurus.tables.row_locks import Locked, Locks, RowLocks
 from headrace.endpoints.ytsaurus.tables.state import ROW_LIMIT
 from headrace.endpoints.ytsaurus.transactions.types import Start, TransactionType, register_transactions
 from headrace.sqlite.forks import no_fork
 from headrace.stores.embedded.connection import Database, stamp
-from headrace.stores.embedded.snapshot import SnapshotDatabase
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 if TYPE_CHECKING:

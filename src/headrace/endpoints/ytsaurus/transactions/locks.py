@@ -89,7 +89,7 @@ class Locks:
 
     def release(self, tx: str, node: str) -> None:
         """Give back what a client asked for on a node, which the transaction has not changed."""
-        self._database.query("DELETE FROM yt_lock WHERE tx = ? AND node = ? AND explicit = 1", (tx, node))
+        self._database.execute("DELETE FROM yt_lock WHERE tx = ? AND node = ? AND explicit = 1", (tx, node))
         if not any(lock.node == node for lock in self.of_transaction(tx)):
             self._tree.forget(tx, node)
 
@@ -98,16 +98,16 @@ class Locks:
         if parent == TRUNK:
             self.drop(tx)
             return
-        self._database.query("DELETE FROM yt_lock WHERE tx = ? AND mode = 'snapshot'", (tx,))
-        self._database.query("UPDATE yt_lock SET tx = ? WHERE tx = ?", (parent, tx))
+        self._database.execute("DELETE FROM yt_lock WHERE tx = ? AND mode = 'snapshot'", (tx,))
+        self._database.execute("UPDATE yt_lock SET tx = ? WHERE tx = ?", (parent, tx))
 
     def orphan(self, node: str) -> None:
         """Remove the locks that wait for a node which is gone for good."""
-        self._database.query("DELETE FROM yt_lock WHERE node = ? AND state = 'pending'", (node,))
+        self._database.execute("DELETE FROM yt_lock WHERE node = ? AND state = 'pending'", (node,))
 
     def drop(self, tx: str) -> None:
         """Remove all locks of a transaction."""
-        self._database.query("DELETE FROM yt_lock WHERE tx = ?", (tx,))
+        self._database.execute("DELETE FROM yt_lock WHERE tx = ?", (tx,))
 
     def grant(self, chains: dict[str, tuple[str, ...]]) -> None:
         """Let pending locks be acquired that nothing stands against any more, those that came first before others.
@@ -118,7 +118,7 @@ class Locks:
         for lock in sorted(self._select("state = ?", PENDING), key=lambda lock: (lock.created, lock.id)):
             chain = chains[lock.transaction]
             if self._conflict(chain, lock.node, "", lock.mode, lock.key) is None:
-                self._database.query("UPDATE yt_lock SET state = 'acquired' WHERE id = ?", (lock.id,))
+                self._database.execute("UPDATE yt_lock SET state = 'acquired' WHERE id = ?", (lock.id,))
                 self._acquired(chain, lock.node, lock.mode)
 
     def _acquired(self, chain: tuple[str, ...], node: str, mode: str) -> None:
@@ -150,7 +150,7 @@ class Locks:
 
     def _insert(self, tx: str, node: str, mode: str, key: str, state: str, *, explicit: int, now: int) -> Lock:
         lock = Lock(new_id(ObjectType.LOCK), tx, node, mode, key, state, explicit, now)
-        self._database.query(
+        self._database.execute(
             f"INSERT INTO yt_lock ({_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (lock.id, tx, node, mode, key, state, explicit, now),
         )

@@ -65,7 +65,7 @@ class Transactions:
         transaction = Transaction(
             new_id(kind), parent, min(timeout, MAX_TIMEOUT), deadline, now, user, dict(attributes)
         )
-        self._database.query(
+        self._database.execute(
             "INSERT INTO yt_transaction VALUES (?, ?, ?, ?, ?, ?, ?)",
             (
                 transaction.id,
@@ -206,7 +206,7 @@ class Transactions:
         self._locks.grant({transaction.id: self.chain_of(transaction.id) for transaction in self.all()})
 
     def _end(self, transaction_id: str) -> None:
-        self._database.query("DELETE FROM yt_transaction WHERE id = ?", (transaction_id,))
+        self._database.execute("DELETE FROM yt_transaction WHERE id = ?", (transaction_id,))
 
     def _stop_counting(self, transaction_id: str) -> None:
         with self._guard:

@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 import apsw
 
-from headrace.ports import TableOptions, TrimReport
+from headrace.ports import TrimReport
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.connection import ROW_INDEX_BITS
 from headrace.stores.embedded.tunnels.positions import row_of
+from headrace.tables.options import TableOptions
 from headrace.tunnels.values import ChannelKind, Position
 
 _CHUNKS_PER_APPEND = 256

@@ -10,11 +10,11 @@ import apsw
 
 from headrace.errors import OptionError
 from headrace.option_names import check_names
-from headrace.ports import TableOptions
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.tables import partitions, physical
 from headrace.stores.embedded.tables.physical import PhysicalTable
 from headrace.tables.column_limits import check_columns
+from headrace.tables.options import TableOptions
 from headrace.tables.schema import TableSchema
 
 _NO_NUMBER_OF_SQLITE = 1 << 63

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import NotFoundError, SchemaError
-from headrace.ports import Rows, Table, TableDescription, TableOptions, TrimReport
+from headrace.ports import Rows, Table, TableDescription, TrimReport
 from headrace.rows import check_not_null, to_arrow
 from headrace.rows.conditions import typed_key, typed_range
 from headrace.stores.embedded.connection import Database, stamp
@@ -27,6 +27,7 @@ from headrace.stores.embedded.tables.writing import Prepared, Writer, one_batch
 from headrace.tables.changes import RowChange
 from headrace.tables.column_limits import check_columns
 from headrace.tables.conditions import KeyRange, Where, parse_where
+from headrace.tables.options import TableOptions
 from headrace.tables.schema import KeyValue, TableSchema
 
 _COLUMNS_OF: dict[RowChange, Any] = {

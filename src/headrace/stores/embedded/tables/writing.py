@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 
 from headrace.cached import cached_property
 from headrace.errors import SchemaError
-from headrace.ports import TableOptions
 from headrace.stores.embedded.tables import change_log, merge, partitions, retention
 from headrace.stores.embedded.tables.codec import Encoded
 from headrace.stores.embedded.tables.merge import Groups, Resolved
 from headrace.stores.embedded.tables.physical import PhysicalTable
 from headrace.tables.changes import ChangeOp, RowChange
 from headrace.tables.conditions import KeyRange
+from headrace.tables.options import TableOptions
 from headrace.tables.schema import Key, TableSchema
 from headrace.types import type_name
 

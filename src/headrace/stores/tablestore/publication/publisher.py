@@ -93,11 +93,6 @@ class TablestorePublisher(Publisher):
         failpoints.reach("rows-staged")
         return [Staged(_WRITTEN, count)] if count else []
 
-    def stage_append(
-        self, batch: int, queue: str, rows: Iterable[pa.RecordBatch], *, key: Sequence[str] | None = None
-    ) -> list[Staged]:
-        raise UnsupportedError("Tablestore has no queues", received=repr(queue))
-
     def publish(
         self,
         batch: int,
@@ -112,7 +107,7 @@ class TablestorePublisher(Publisher):
         A failure in between leaves a part of the rows written and no marker: the batch has to be published again.
         """
         if advances or any(isinstance(write, Append) for write in writes):
-            raise UnsupportedError("Tablestore has no queues, so there is none to append to or to advance over")
+            raise UnsupportedError("Tablestore has no queues to append to, and no consumers to advance")
         marker = self._marker()
         if marker is not None and int(marker.cells["batch"]) >= batch:
             self._check_same(marker, batch, content)

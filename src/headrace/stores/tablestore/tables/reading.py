@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -34,6 +33,8 @@ from headrace.wire.tablestore.limits import MAX_BATCH_GET_ROWS, MAX_COLUMNS_TO_G
 _MEBIBYTE = 1 << 20
 # Tried from the coarsest on: the service cuts by size, and does not say what size a table has.
 _SPLIT_SIZES = (256, 16, 1)
+# For rows of a BatchGetRow that the service refused with a temporary error.
+PATIENCE = Patience()
 _log = logging.getLogger("headrace")
 
 
@@ -103,9 +104,9 @@ class Reader:
     def _records(self, keys: Sequence[Key]) -> list[bytes]:
         """Return the row of each key, empty where there is none; rows that the service is too busy for are retried."""
         records = [b""] * len(keys)
-        patience, ends = Patience(), time.monotonic() + Patience.total
+        retries = PATIENCE.retries()
         missing = list(range(len(keys)))
-        for retry in itertools.count():
+        while True:
             request = pb.BatchGetRowRequest()
             request.tables.add(
                 table_name=self.table,
@@ -124,14 +125,14 @@ class Reader:
                 else:
                     failed[place] = ServiceError(row.error.code, row.error.message)
             missing = list(failed)
-            pause = patience.pause(retry, busy=True)
-            for error in failed.values():
-                if not error.may_pass(repeatable=True) or time.monotonic() + pause > ends:
-                    raise failure_of(error, "/BatchGetRow", retried=error.may_pass(repeatable=True))
             if not missing:
-                break
-            time.sleep(pause)
-        return records
+                return records
+            for error in failed.values():
+                if not error.may_pass(repeatable=True):
+                    raise failure_of(error, "/BatchGetRow", retried=False)
+            first = failed[missing[0]]
+            if not retries.wait(f"Tablestore: /BatchGetRow: {first}", first_pause=PATIENCE.first_busy_pause):
+                raise failure_of(first, "/BatchGetRow", retried=True)
 
     def _batches(self, place: Place, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
         if place.keys is not None:

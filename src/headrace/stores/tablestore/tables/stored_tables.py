@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headrace.errors import NotFoundError, OptionError, SchemaError, UnsupportedError
 from headrace.option_names import check_names
-from headrace.ports import TableOptions
+from headrace.tables.options import TableOptions
 from headrace.tables.schema import Column, TableSchema
 from headrace.types import type_name
 from headrace.wire.plainbuffer.encoding import check_schema

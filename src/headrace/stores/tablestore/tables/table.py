@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.errors import SchemaError, UnsupportedError
-from headrace.ports import Rows, Table, TableDescription, TableOptions, TrimReport
+from headrace.ports import Rows, Table, TableDescription, TrimReport
 from headrace.rows import to_arrow
 from headrace.rows.conditions import typed_key, typed_range
 from headrace.stores.tablestore.tables.reading import Reader, splits
@@ -27,6 +27,7 @@ from headrace.stores.tablestore.tables.stored_tables import (
 )
 from headrace.tables.changes import RowChange
 from headrace.tables.conditions import KeyRange, Where, parse_where
+from headrace.tables.options import TableOptions
 from headrace.tables.schema import Column, KeyValue, TableSchema
 from headrace.wire.tablestore import table_pb2 as pb
 
@@ -123,12 +124,6 @@ class TablestoreTable(Table):
         return splits(self._connection, self.name, count, size)
 
     # -- what the service does itself, and what it does not ---------------------------------------------
-
-    def split(self, partition: int | None = None, at: Mapping[str, KeyValue] | None = None) -> tuple[int, int]:
-        raise UnsupportedError("Tablestore splits the partitions of a table itself")
-
-    def merge(self, left: int, right: int) -> int:
-        raise UnsupportedError("Tablestore merges the partitions of a table itself")
 
     def add_columns(self, columns: Mapping[str, str | pa.DataType]) -> None:
         raise UnsupportedError(

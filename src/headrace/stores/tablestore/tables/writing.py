@@ -7,8 +7,6 @@ the service could not take for the moment is tried again, alone, and what it ref
 from __future__ import annotations
 
 import logging
-import random
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -19,6 +17,7 @@ import pyarrow.compute as pc
 
 from headrace import failpoints
 from headrace.errors import NotFoundError, OptionError, RowsNotWrittenError, StoreError
+from headrace.retries import Retries
 from headrace.rows.by_position import last_places, sort_indices
 from headrace.stores.tablestore.connection import Connection
 from headrace.stores.tablestore.failures import failure_of
@@ -121,22 +120,20 @@ class Writer:
 
     def _send(self, table: str, encoded: _Encoded) -> list[Failure]:
         """Write rows of different keys; return those that were not written."""
-        deadline = time.monotonic() + self._options.retry_seconds
-        pause = _FIRST_PAUSE
-        tries = 0
+        retries = Retries(
+            self._options.retry_seconds,
+            first_pause=_FIRST_PAUSE,
+            longest_pause=self._options.retry_pause,
+            count=self._options.retry_count,
+        )
         failures, encoded = _fitting(encoded)
         while True:
             failed = self._send_once(table, encoded)
             again = [place for place, failure in failed if failure.may_pass]
-            tired = self._options.retry_count is not None and tries >= self._options.retry_count
-            if not again or tired or time.monotonic() + pause > deadline:
+            if not again or not retries.wait(f"Tablestore: {len(again)} rows of {table} were not written"):
                 return failures + [failure for _, failure in failed]
             failures += [failure for _, failure in failed if not failure.may_pass]
             encoded = encoded.take(again)
-            # Writers that were refused together must not come back together.
-            time.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, self._options.retry_pause)
-            tries += 1
 
     def _send_once(self, table: str, encoded: _Encoded) -> list[tuple[int, Failure]]:
         """Send rows in as many requests as they need; return the places among them, and why, of those that failed."""

@@ -1,19 +1,27 @@
-"""What the meta table holds of one tunnel: what each batch reads, where it ended, and whose the tunnel is.
+"""The records of a tunnel's batches, and its reader and committed positions, as rows of the meta table.
 
-Ends of batches are rows of the EMR connector's own layout: the batch id, the channel id, and in `channelOffset` the
-token and how many rows behind it, so that either side can go on from the other's. Everything else lies under channel
-ids and uuids that begin with ``__``, which neither the service nor the connector gives out.
+Ends have the layout of the EMR connector: the batch id, the channel id, and in `channelOffset` the token and the number
+of rows after it. So the connector can continue at headrace's positions, and headrace at the connector's. All other rows
+have channel ids and uuids that start with ``__``, which neither the service nor the connector uses.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from headrace.errors import NotFoundError, StoreDamagedError, TunnelTakenError
+from headrace.errors import NotFoundError, StoreDamagedError
 from headrace.stores.tablestore.meta_table import MetaRow, MetaTable
-from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, plan_from_json, plan_to_json
+from headrace.tunnels.records import (
+    INITIAL_BATCH,
+    BatchPlace,
+    BatchPlan,
+    ChannelEnd,
+    plan_from_json,
+    plan_to_json,
+    reader_replaced,
+)
 from headrace.tunnels.values import Position
 
 PLAN = "__plan__"
@@ -27,13 +35,6 @@ _REMEMBERED = 8
 Result = TypeVar("Result")
 
 
-class _Place(NamedTuple):
-    """A batch's place in the chain of batches that began with ``root``."""
-
-    root: str
-    depth: int
-
-
 class BatchRecords:
     """The recorded batches of one tunnel; see `headrace.ports.Tunnel` for what the methods promise.
 
@@ -44,20 +45,19 @@ class BatchRecords:
     def __init__(self, table: MetaTable, tunnel_id: str) -> None:
         self._table = table
         self._tunnel = tunnel_id
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, BatchPlace] = {}
         self._plans: dict[str, BatchPlan] = {}
         self._ends: dict[str, dict[str, ChannelEnd]] = {}
 
     def save_plan(self, plan: BatchPlan) -> None:
-        """Record a plan, unless one of its batch id is there.
+        """Save a plan, unless the batch has one. The first batch of a chain makes its reader the tunnel's reader.
 
-        Plans form chains: the first batch of a chain is its root, and each batch is one deeper than the batch
-        before it. The plan's first row is written last: it makes the batch, and what prunes it is there by then.
+        The first row of the plan is written last. It makes the plan valid, and `prune` already finds the batch.
         """
         if self._place(plan.batch) is not None:
             return
         before = None if plan.previous == INITIAL_BATCH else self._place(plan.previous)
-        place = _Place(plan.batch, 0) if before is None else _Place(before.root, before.depth + 1)
+        place = BatchPlace.of(plan, before)
         first, *others = cut(plan_to_json(plan))
         rows = [MetaRow(plan.batch, f"{PLAN}/{number:06}", {"plan": part}) for number, part in enumerate(others, 1)]
         rows.append(_chain_row(place, plan.batch))
@@ -69,15 +69,11 @@ class BatchRecords:
         self._table.put_if_absent(self._tunnel, MetaRow(plan.batch, PLAN, cells))
 
     def check_reader(self, batch: str) -> None:
-        """Raise `TunnelTakenError` if a batch belongs to another chain than the one that was begun last."""
+        """Raise `TunnelTakenError` if a batch does not belong to the chain that was started last."""
         place = self._place(batch)
         reader = None if place is None else self._table.get(self._tunnel, READER, READER)
         if place is not None and reader is not None and reader.cells["root"] != place.root:
-            raise TunnelTakenError(
-                "another query has begun to read this tunnel since",
-                received=f"tunnel {self._tunnel}",
-                remedy="create a tunnel for each query (and for each side of a self-join)",
-            )
+            raise reader_replaced(self._tunnel)
 
     def load_plan(self, batch: str) -> BatchPlan | None:
         """Return the plan of a batch, or None."""
@@ -98,7 +94,7 @@ class BatchRecords:
         return known
 
     def record_end(self, batch: str, channel: str, end: ChannelEnd) -> ChannelEnd:
-        """Record where a batch ends in a channel, unless it is recorded; return what is recorded."""
+        """Save the end of a batch in a channel, unless it has one; return the saved end."""
         cells = {**position_cells(end.position), "rows": end.rows}
         if self._table.put_if_absent(self._tunnel, MetaRow(batch, channel, cells)):
             return end
@@ -112,7 +108,7 @@ class BatchRecords:
         return ChannelEnd(position_of(row.cells), int(row.cells["rows"]))
 
     def ends(self, batch: str) -> dict[str, ChannelEnd]:
-        """Return the recorded ends of a batch, by channel."""
+        """Return the saved ends of a batch, by channel."""
         known = self._ends.get(batch)
         if known is None:
             rows = self._table.rows(self._tunnel, batch, columns=["channelOffset", "rows"])
@@ -128,16 +124,16 @@ class BatchRecords:
         return dict(known)
 
     def prune(self, batch: str, keep: int) -> None:
-        """Forget the batches more than ``keep`` before this one in its chain, and its siblings that lost."""
+        """Delete the batches that a batch outdates, see `BatchPlace.outdates`."""
         place = self._place(batch)
         if place is None:
             return
         until = f"{place.root}/{place.depth:012}0"
         for row in self._table.rows(self._tunnel, CHAIN, first=f"{place.root}/", end=until):
             _, depth, other = row.channel.rsplit("/", 2)
-            if int(depth) < place.depth - keep or (int(depth) == place.depth and other != batch):
+            if other != batch and place.outdates(BatchPlace(place.root, int(depth)), keep):
                 self._forget(other)
-                # The last to go, so that a prune that is cut off is made up for by the next.
+                # Deleted last, so that the next call completes an interrupted one.
                 self._table.delete(self._tunnel, [row])
 
     def forget_all(self) -> None:
@@ -165,7 +161,7 @@ class BatchRecords:
         rows = [MetaRow(COMMITTED, channel, position_cells(position)) for channel, position in positions.items()]
         self._table.put(self._tunnel, rows)
 
-    def _place(self, batch: str) -> _Place | None:
+    def _place(self, batch: str) -> BatchPlace | None:
         known = self._places.get(batch)
         if known is None:
             row = self._table.get(self._tunnel, batch, PLAN, columns=["root", "depth"])
@@ -210,12 +206,12 @@ def position_of(cells: Mapping[str, str | int]) -> Position:
         ) from None
 
 
-def _chain_row(place: _Place, batch: str) -> MetaRow:
+def _chain_row(place: BatchPlace, batch: str) -> MetaRow:
     return MetaRow(CHAIN, f"{place.root}/{place.depth:012}/{batch}", {"version": _VERSION})
 
 
-def _place_of(row: MetaRow) -> _Place:
-    return _Place(str(row.cells["root"]), int(row.cells["depth"]))
+def _place_of(row: MetaRow) -> BatchPlace:
+    return BatchPlace(str(row.cells["root"]), int(row.cells["depth"]))
 
 
 def _behind(prefix: str) -> str:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from headrace.errors import OptionError, SchemaError, UnsupportedError
 from headrace.option_names import check_names
-from headrace.ports import Rows, Table, TableDescription, TableOptions, TrimReport
+from headrace.ports import Rows, Table, TableDescription, TrimReport
 from headrace.rows import to_arrow
 from headrace.rows.conditions import operands, typed_key, typed_range
 from headrace.stores.ytsaurus import catalog
@@ -23,6 +23,7 @@ from headrace.stores.ytsaurus.tables import conditions
 from headrace.stores.ytsaurus.tables.writing import write, write_whole
 from headrace.tables.changes import RowChange
 from headrace.tables.conditions import KeyRange, Where, parse_where
+from headrace.tables.options import TableOptions
 from headrace.tables.schema import Key, KeyValue, TableSchema
 
 FIXED_OPTIONS = TableOptions(retention_seconds=None)
