@@ -23,7 +23,7 @@ from headrace.wire.plainbuffer.values import Cell, CellOp, Marker, Row
 from headrace.wire.tablestore import table_pb2 as pb
 from headrace.wire.tablestore.errors import ServiceError
 from tests.effort import thorough
-from tests.unit.endpoint_service import Service, rows_of
+from tests.unit.tablestore_endpoint import Service, rows_of
 
 # The first timestamp (ms) of cells in tests. No timestamp is in the future.
 EPOCH = time.time_ns() // 1_000_000 - 60_000

@@ -19,7 +19,7 @@ from headrace.stores.embedded.tunnels.tunnel import EmbeddedTunnel
 from headrace.tunnels.records import INITIAL_BATCH, BatchPlan
 from headrace.wire.tablestore import table_pb2
 from headrace.wire.tablestore import tunnel_pb2 as pb
-from tests.unit.endpoint_service import NOBODY, Service, read_all, refused, rows_of, values
+from tests.unit.tablestore_endpoint import NOBODY, Service, read_all, refused, rows_of, values
 
 SECOND = 1_000_000_000
 

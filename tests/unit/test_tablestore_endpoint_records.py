@@ -15,7 +15,7 @@ from headrace.wire.plainbuffer.values import Cell, CellOp
 from headrace.wire.tablestore import table_pb2
 from headrace.wire.tablestore import tunnel_pb2 as pb
 from headrace.wire.tablestore.limits import MAX_PAGE_BYTES, MAX_PAGE_ROWS
-from tests.unit.endpoint_service import COLUMNS, Service, read_all, refused, rows_of, values
+from tests.unit.tablestore_endpoint import COLUMNS, Service, read_all, refused, rows_of, values
 
 
 @pytest.fixture
