@@ -107,7 +107,7 @@ def test_queries_continue_from_a_checkpoint_on_another_machine(store: Store, tmp
         assert ".delta" in kinds["hdfs"]
         assert ".zip" in kinds["snapshots"]
         assert {".changelog", ".crc"} <= kinds["second_format"]
-        # Spark writes addresses of its own files into the checkpoint. They must be valid in every process.
+
         recorded = [moved.files().read(s.path) or b"" for s in below(moved.files(), "/checkpoints/own_state/state")]
         assert any(b"webhdfs://headrace/" in content for content in recorded)
 
@@ -120,7 +120,7 @@ def test_a_native_sink_finds_the_checkpoint_in_its_store(spark: SparkSession, st
 
     jobs.append(store, [1, 2, 3])
     run()
-    # Advanced with the rows, by Spark's committing process, and not when the next batch is planned.
+
     assert store.consumer(jobs.consumer("copied")).offsets("clicks") == {0: 3}
     jobs.append(store, [4])
     run()

@@ -1,4 +1,4 @@
-"""Tables of the Tablestore endpoint that several clients make, change, drop and use at the same time."""
+"""Tables of the Tablestore endpoint that several clients create, update, drop and use at the same time."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def create_tunnel(instance: Instance, **config: Any) -> str:
 
 
 def at_once(*calls: Callable[[], Any]) -> list[str]:
-    """Make calls at the same time; return the codes of what they were told."""
+    """Make concurrent calls; return their error codes."""
     ready = threading.Barrier(len(calls))
 
     def code(call: Callable[[], Any]) -> str:
@@ -78,7 +78,7 @@ def at_once(*calls: Callable[[], Any]) -> list[str]:
         return list(pool.map(code, calls))
 
 
-# -- changes of tables ------------------------------------------------------------------------------------------
+# -- updates of tables ------------------------------------------------------------------------------------------
 
 
 def test_concurrent_updates_of_a_table_lose_nothing(instance: Instance) -> None:
@@ -150,7 +150,7 @@ def test_dropping_a_table_deletes_its_tunnels(instance: Instance) -> None:
     assert len(bounds.scan().read_all()) == 0
 
 
-# -- rows of a table that is made anew ------------------------------------------------------------------------------
+# -- rows of a table that is created again -------------------------------------------------------------------
 
 
 def change(number: int, *cells: Cell) -> bytes:
