@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Written when everything is installed, so that the second time costs nothing.
 READY := $(VENV)/.ready
+# Java classes of Spark in the form in which Java loads them fastest; tests/startup makes and uses it.
+ARCHIVE := $(VENV)/spark.jsa
 # Passed on to the program that a target runs: make test ARGS="-k tunnel -x"
 ARGS ?=
 # How many processes `make chaos` kills; the tests in `make test` kill fewer.
@@ -34,14 +36,17 @@ $(READY): pyproject.toml
 demo: $(READY) check-java ## See changes of orders become statistics, exactly once, in about a minute
 	@$(BIN)/headrace demo $(ARGS)
 
-# A Spark test waits for half of its time, so two files at once take little more than half as long. tests/order.py says
-# why whole files, and why xdist must keep their order.
-PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder --durations=20
+$(ARCHIVE): $(READY) | check-java
+	$(BIN)/python -m tests.startup.spark_archive >/dev/null 2>&1
 
-test: $(READY) check-java ## Run the quick tests, in random order
+# Tests wait for Spark and for servers half of their time, so three files at once keep two cores busy. tests/order.py
+# says why whole files, and why xdist must keep their order.
+PYTEST := $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder --durations=20
+
+test: $(READY) $(ARCHIVE) check-java ## Run the quick tests, in random order
 	$(PYTEST) tests $(ARGS)
 
-test-all: $(READY) check-java ## Run all tests with full counts: more examples, more commits, and a few kills of each kind
+test-all: $(READY) $(ARCHIVE) check-java ## Run all tests with full counts: more examples, more commits, and a few kills of each kind
 	HEADRACE_TESTS=thorough $(PYTEST) tests -m "not soak" $(ARGS)
 
 seeds: $(READY) ## Run unit and conformance tests in 20 random orders
@@ -49,7 +54,7 @@ seeds: $(READY) ## Run unit and conformance tests in 20 random orders
 		$(PYTEST) tests/unit tests/conformance --randomly-seed=$$seed $(ARGS) || exit 1; \
 	done
 
-durations: $(READY) check-java ## Run the quick tests, and write down how long each file takes, so that long ones begin first
+durations: $(READY) $(ARCHIVE) check-java ## Run the quick tests, and write down how long each file takes, so that long ones begin first
 	$(PYTEST) tests --record-durations $(ARGS)
 
 lint: $(READY) ## Check style and formatting
@@ -66,7 +71,7 @@ types: $(READY) ## Check types
 bench: $(READY) check-java ## Run the benchmarks, each beside what it is measured against
 	@$(BIN)/headrace bench --write docs/benchmarks.md $(ARGS)
 
-chaos: $(READY) check-java ## Kill drivers, workers and writers for a long time; the sums must still be right
+chaos: $(READY) $(ARCHIVE) check-java ## Kill drivers, workers and writers for a long time; the sums must still be right
 	HEADRACE_CHAOS_KILLS=$(KILLS) HEADRACE_CHAOS_FORKS=$(FORKS) $(BIN)/python -m pytest tests/chaos -m "not soak" --timeout=0 $(ARGS)
 
 soak: $(READY) check-java ## Run streams of queues for ten minutes; memory stays flat, files stay bounded

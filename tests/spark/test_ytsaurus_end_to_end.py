@@ -15,7 +15,6 @@ from pyspark.sql.types import BinaryType
 from yt.wrapper import YsonFormat, YtClient
 
 import headrace
-from headrace.checkpoints.server import stop_all
 from headrace.ports import Store
 from headrace.stores.ytsaurus import planned_writes
 from tests.conformance import serving
@@ -44,9 +43,6 @@ def proxy() -> Iterator[str]:
         environment.setenv("YT_PROXY", endpoint)
         environment.setenv("YT_TOKEN", serving.TOKEN)
         yield endpoint
-        # Spark deletes old files of a checkpoint in a thread of its own. Requests of it end while the endpoint lives.
-        stop_all()
-    serving.stop()
 
 
 @pytest.fixture
