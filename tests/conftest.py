@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STARTUP = Path(__file__).parent / "startup"
+# Files of tests are in memory where there is room: a commit that waits for a disk takes milliseconds.
+MEMORY, ROOM = Path("/dev/shm"), 6 << 30
+if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM:
+    os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 # The time that an example takes says nothing on a machine that is shared.
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=30)
