@@ -23,6 +23,7 @@ help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(READY) ## Make .venv with everything for development
+	-@$(MAKE) --no-print-directory $(ARCHIVE)
 
 # Dependency groups need pip 25.1.
 $(READY): pyproject.toml
@@ -37,7 +38,7 @@ demo: $(READY) check-java ## See changes of orders become statistics, exactly on
 	@$(BIN)/headrace demo $(ARGS)
 
 $(ARCHIVE): $(READY) | check-java
-	$(BIN)/python -m tests.startup.spark_archive >/dev/null 2>&1
+	$(BIN)/python -m tests.startup.spark_archive
 
 # Tests wait for Spark and for servers half of their time, so three files at once keep two cores busy. tests/order.py
 # says why whole files, and why xdist must keep their order.

@@ -19,8 +19,9 @@ _SILENT = "-Xlog:disable -Xlog:all=off"
 
 
 def options() -> str:
-    """Return the options of Java for tests."""
-    return f"{OPTIONS} -XX:SharedArchiveFile={ARCHIVE} {_SILENT}" if ARCHIVE.exists() else OPTIONS
+    """Return the options of Java for tests. Spark separates them at spaces, so a path cannot have one."""
+    usable = ARCHIVE.exists() and " " not in str(ARCHIVE)
+    return f"{OPTIONS} -XX:SharedArchiveFile={ARCHIVE} {_SILENT}" if usable else OPTIONS
 
 
 def write(archive: Path) -> None:
