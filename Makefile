@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Created after the installation, so that later commands skip it.
 READY := $(VENV)/.ready
+# Java classes of Spark in the form in which Java loads them fastest; tests/startup creates and uses it.
+ARCHIVE := $(VENV)/spark.jsa
 # Additional arguments of a target's program: make test ARGS="-k tunnel -x"
 ARGS ?=
 # The number of kills in each storm of `make chaos`. `make test` has fewer.
@@ -21,6 +23,7 @@ help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(READY) ## Create .venv with all packages for development
+	-@$(MAKE) --no-print-directory $(ARCHIVE)
 
 # Dependency groups need pip 25.1.
 $(READY): pyproject.toml
@@ -34,14 +37,17 @@ $(READY): pyproject.toml
 demo: $(READY) check-java ## Run the demonstration: a job, a kill of its driver, and a check of the result
 	@$(BIN)/headrace demo $(ARGS)
 
-# Spark tests wait for half of their time, so two processes take little more than half the time of one. tests/order.py
-# explains why each process runs whole files, and why xdist must keep their order.
-PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder --durations=20
+$(ARCHIVE): $(READY) | check-java
+	$(BIN)/python -m tests.startup.spark_archive
 
-test: $(READY) check-java ## Run the quick tests, in random order
+# Tests wait for Spark and for servers half of their time, so three processes keep two cores busy. tests/order.py
+# explains why each process runs whole files, and why xdist must keep their order.
+PYTEST := $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder --durations=20
+
+test: $(READY) $(ARCHIVE) check-java ## Run the quick tests, in random order
 	$(PYTEST) tests $(ARGS)
 
-test-all: $(READY) check-java ## Run all tests with full counts: more examples, more commits, and storms with a few kills
+test-all: $(READY) $(ARCHIVE) check-java ## Run all tests with full counts: more examples, more commits, and storms with a few kills
 	HEADRACE_TESTS=thorough $(PYTEST) tests -m "not soak" $(ARGS)
 
 seeds: $(READY) ## Run unit and conformance tests in 20 random orders
@@ -49,7 +55,7 @@ seeds: $(READY) ## Run unit and conformance tests in 20 random orders
 		$(PYTEST) tests/unit tests/conformance --randomly-seed=$$seed $(ARGS) || exit 1; \
 	done
 
-durations: $(READY) check-java ## Run the quick tests, and record the duration of each file in tests/durations.json
+durations: $(READY) $(ARCHIVE) check-java ## Run the quick tests, and record the duration of each file in tests/durations.json
 	$(PYTEST) tests --record-durations $(ARGS)
 
 lint: $(READY) ## Check style and formatting
@@ -66,7 +72,7 @@ types: $(READY) ## Check types
 bench: $(READY) check-java ## Run the benchmarks, and write docs/benchmarks.md
 	@$(BIN)/headrace bench --write docs/benchmarks.md $(ARGS)
 
-chaos: $(READY) check-java ## Kill drivers, workers and writers many times, and check the results
+chaos: $(READY) $(ARCHIVE) check-java ## Kill drivers, workers and writers many times, and check the results
 	HEADRACE_CHAOS_KILLS=$(KILLS) HEADRACE_CHAOS_FORKS=$(FORKS) $(BIN)/python -m pytest tests/chaos -m "not soak" --timeout=0 $(ARGS)
 
 soak: $(READY) check-java ## Run streams of queues for ten minutes, and check that memory and files do not grow

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -58,22 +57,18 @@ def test_the_page_on_tablestore(
     monkeypatch.setenv("HEADRACE_ACCESS_KEY_ID", serving.KEY_ID)
     monkeypatch.setenv("HEADRACE_ACCESS_KEY_SECRET", serving.KEY_SECRET)
     code = code_of("docs/tablestore.md", "python", tmp_path)
-    try:
-        printed = run_code(code.replace("http://127.0.0.1:8484", serving.tablestore_endpoint()), capsys)
-    finally:
-        serving.stop()
+    printed = run_code(code.replace("http://127.0.0.1:8484", serving.tablestore_endpoint()), capsys)
     changes = ["o1 insert 10.0", "o2 insert 2.5", "o2 update_postimage 3.0"]
     assert printed == [*changes, "[{'id': 'o1', 'price': 10.0}]"]
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> str:
     """An endpoint of YTsaurus. The environment names it before the Spark session starts."""
     endpoint = serving.ytsaurus_endpoint()
     monkeypatch.setenv("YT_TOKEN", serving.TOKEN)
     monkeypatch.setenv("YT_PROXY", endpoint)
-    yield endpoint
-    serving.stop()
+    return endpoint
 
 
 def test_the_page_on_ytsaurus(

@@ -28,7 +28,6 @@ def endpoint() -> Iterator[str]:
         environment.setenv("HEADRACE_ACCESS_KEY_ID", serving.KEY_ID)
         environment.setenv("HEADRACE_ACCESS_KEY_SECRET", serving.KEY_SECRET)
         yield url
-    serving.stop()
 
 
 @pytest.fixture

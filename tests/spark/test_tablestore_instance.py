@@ -27,9 +27,8 @@ COLUMNS = {"UserId": "string", "n": "long", "price": "double", "note": "string"}
 
 
 @pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    yield serving.tablestore_endpoint()
-    serving.stop()
+def endpoint() -> str:
+    return serving.tablestore_endpoint()
 
 
 @pytest.fixture

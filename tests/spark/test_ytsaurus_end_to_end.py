@@ -15,7 +15,6 @@ from pyspark.sql.types import BinaryType
 from yt.wrapper import YsonFormat, YtClient
 
 import headrace
-from headrace.checkpoint_server.server import stop_all
 from headrace.ports import Store
 from headrace.stores.ytsaurus.publication import planned_writes
 from tests.conformance import serving
@@ -44,9 +43,6 @@ def proxy() -> Iterator[str]:
         environment.setenv("YT_PROXY", endpoint)
         environment.setenv("YT_TOKEN", serving.TOKEN)
         yield endpoint
-        # Another thread of Spark deletes old files of a checkpoint. Its requests must end before the endpoint stops.
-        stop_all()
-    serving.stop()
 
 
 @pytest.fixture
