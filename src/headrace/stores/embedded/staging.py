@@ -1,4 +1,4 @@
-"""Rows put aside for a batch, invisible to readers: table ``stage``.
+"""Staged rows, which readers do not see: table ``stage``.
 
 Rows for a table are staged as Arrow IPC streams. Rows for a queue are staged as the messages that its chunks will hold,
 a large one in table ``blob``, where publication leaves it: then its bytes are written once.

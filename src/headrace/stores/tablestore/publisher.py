@@ -1,11 +1,11 @@
-"""Publication without transactions: rows are written when they are staged, and the marker of their batch after them.
+"""Publication without transactions: `stage` already writes most rows, and the marker of their batch follows.
 
 Spark runs a batch again until its marker is there, and each time with the same rows: written again, they change
 nothing. Until then readers may see a part of a batch. Rows that take the place of all others cannot be written before
-the batch is whole. They are put aside in the meta table, and publication makes the differences.
+the batch is complete. They are staged in the meta table, and publication writes the differences.
 
 The meta table has, under tunnelId ``__published__``, one row for each job and sink: the last batch published. Under
-``__staged__`` it has what is put aside, as Arrow IPC streams in Base64, cut into parts.
+``__staged__`` it has the staged rows, as Arrow IPC streams in Base64, cut into parts.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class TablestorePublisher(Publisher):
         table: str | None = None,
         change: RowChange | None = None,
     ) -> list[Staged]:
-        """Write rows into their table now, or put them aside; see `headrace.ports.Publisher.stage`.
+        """Write rows into their table now, or stage them; see `headrace.ports.Publisher.stage`.
 
         Rows that do not replace all others, and whose table is named, are written: when the input fails, some of them
         are in the table, where the next attempt at the batch writes them again. Of a batch that is published already,
@@ -81,7 +81,7 @@ class TablestorePublisher(Publisher):
             RowsNotWrittenError: the table did not take some of the rows.
         """
         if table is None or change is None or change is RowChange.REPLACE_ALL:
-            return self._put_aside(batch, rows)
+            return self._stage_in_meta_table(batch, rows)
         primary_key = self._store.table(table).schema.primary_key
         count = 0
         for part in rebatched(rows, ROWS_AT_ONCE):
@@ -107,7 +107,7 @@ class TablestorePublisher(Publisher):
         content: str = "",
         last: bool = False,
     ) -> bool:
-        """Write what was put aside, then the marker; see `headrace.ports.Publisher.publish`.
+        """Write the staged rows, then the marker; see `headrace.ports.Publisher.publish`.
 
         A failure in between leaves a part of the rows written and no marker: the batch has to be published again.
         """
@@ -133,7 +133,7 @@ class TablestorePublisher(Publisher):
         return True
 
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
-        """Remove what was put aside; rows that are in their table stay, and the batch's next attempt writes them."""
+        """Remove staged rows; rows in their table stay, and the next attempt of the batch writes them again."""
         ids = None if staged is None else {receipt.id for receipt in staged} - {_WRITTEN}
         if ids is None:
             self._remove(first=_batch_key(batch), end=_batch_key(batch + 1))
@@ -160,13 +160,13 @@ class TablestorePublisher(Publisher):
                 "newest one, or start the query with a new checkpoint location",
             )
 
-    # -- rows put aside ---------------------------------------------------------------------------------
+    # -- staged rows ------------------------------------------------------------------------------------
 
     @property
     def _staging_key(self) -> str:
         return _short(f"{self.job}/{self.sink}")
 
-    def _put_aside(self, batch: int, rows: Iterable[pa.RecordBatch]) -> list[Staged]:
+    def _stage_in_meta_table(self, batch: int, rows: Iterable[pa.RecordBatch]) -> list[Staged]:
         staged: list[Staged] = []
         try:
             for part in rebatched(rows, _STREAM_BYTES, by_bytes=True):
@@ -181,11 +181,11 @@ class TablestorePublisher(Publisher):
         return staged
 
     def _load(self, batch: int, write: Write) -> pa.Table | None:
-        """Return the rows of a write that were put aside; None if the rows are in their table already."""
-        aside = [receipt for receipt in write.staged if receipt.id != _WRITTEN]
-        if not aside and write.change is not RowChange.REPLACE_ALL:
+        """Return the staged rows of a write; None if the rows are already in their table."""
+        staged = [receipt for receipt in write.staged if receipt.id != _WRITTEN]
+        if not staged and write.change is not RowChange.REPLACE_ALL:
             return None
-        found = [self._load_receipt(batch, receipt) for receipt in aside]
+        found = [self._load_receipt(batch, receipt) for receipt in staged]
         if sum(part.nbytes for part in found) > _REPLACE_BYTES:
             raise PublicationError(
                 "the new content of the table is too large to be replaced at once",
@@ -227,7 +227,7 @@ class TablestorePublisher(Publisher):
         self._store.writer.write(write.table, schema, RowChange.DELETE, gone)
 
     def _sweep(self, batch: int) -> None:
-        """Remove what this sink's attempts up to a batch put aside, and what belongs to jobs that are gone."""
+        """Remove the rows that this sink staged for batches up to this one, and those of abandoned jobs."""
         self._remove(end=_batch_key(batch + 1))
         long_ago = time.time() - _ABANDONED_SECONDS
         rows = self._meta.rows(STAGED, None, columns=["created"])
