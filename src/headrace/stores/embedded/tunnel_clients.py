@@ -126,7 +126,7 @@ class EmbeddedTunnelClient(TunnelClient):
             "SELECT ifnull(seen, connected), timeout FROM tunnel_client WHERE id = ? AND tunnel = ?",
             (self.id, self._of),
         ).fetchone()
-        if life is None or ClientLife(*life).gone(now):
+        if life is None or ClientLife(*life).timed_out(now):
             raise ClientGoneError(
                 "the client was closed, or let its time-out pass without a heartbeat",
                 received=self.id,
