@@ -1,4 +1,4 @@
-"""What a change looks like to a user: Spark's and Delta's change columns, or Tablestore's. Pure functions."""
+"""Changes as rows with change columns: those of Spark and Delta, or those of Tablestore. Pure functions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _RECORD_TYPE_OF = {
 
 
 class Shape(ABC):
-    """A way to give changes as rows. ``schema`` is that of the rows; every field is nullable."""
+    """Converts changes into rows. ``schema`` is the schema of the rows; all fields are nullable."""
 
     schema: pa.Schema
 
@@ -63,8 +63,8 @@ class ChangeShape(Shape):
 
     Args:
         table: the table's columns.
-        wanted: the names of the columns to give, in order; all if None.
-        pre_images: give `update_preimage` rows.
+        wanted: the names of the columns to return, in order; None is all columns.
+        pre_images: return `update_preimage` rows.
     """
 
     def __init__(self, table: TableSchema, wanted: Sequence[str] | None = None, *, pre_images: bool = True) -> None:
@@ -79,7 +79,7 @@ class ChangeShape(Shape):
         known = set(every.names)
         for name in wanted or ():
             if name not in known:
-                raise SchemaError("no such column in the stream", received=repr(name), valid=every.names)
+                raise SchemaError("the stream has no such column", received=repr(name), valid=every.names)
         self.schema = every if wanted is None else pa.schema([every.field(name) for name in wanted])
         self.pre_images = pre_images
 
@@ -100,15 +100,15 @@ class ChangeShape(Shape):
 
 
 class TablestoreShape(Shape):
-    """The columns that the vendor's connector gives (docs/tablestore.md has the rules).
+    """The columns of the vendor's connector; docs/tablestore.md has the rules.
 
-    `__ots_record_type__` is PUT, UPDATE or DELETE; `__ots_record_timestamp__` is the commit time in µs, 0 for
-    base data; then each column of the catalog, followed by `__ots_column_type_<column>`: PUT for a cell that was
-    written, DELETE_ALL_VERSION for one that was removed, null for one that was left alone and for key columns.
+    `__ots_record_type__` is PUT, UPDATE or DELETE. `__ots_record_timestamp__` is the commit time in µs, 0 for base
+    data. Each column of the catalog follows, with a column `__ots_column_type_<column>`: PUT for a written cell,
+    DELETE_ALL_VERSION for a removed cell, null for an unchanged cell and for key columns.
 
     Args:
         table: the columns of the table.
-        catalog: the columns to give, with the types to give them in.
+        catalog: the columns to return and their types.
     """
 
     def __init__(self, table: TableSchema, catalog: pa.Schema) -> None:
@@ -153,7 +153,7 @@ class TablestoreShape(Shape):
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _cells(self, changes: Changes, field: pa.Field) -> pa.Array:
-        """Return a column's values in the catalog's type; what does not fit becomes null, as in the connector."""
+        """Return a column in the catalog's type; values that do not fit become null, as in the connector."""
         if field.name not in self._table:
             return pa.nulls(changes.num_rows, field.type)
         values = changes.rows.column(field.name)
@@ -172,10 +172,10 @@ class TablestoreShape(Shape):
 
 
 def parse_catalog(text: str) -> pa.Schema:
-    """Read a Tablestore catalog, ``{"columns": {name: {"type": type name}}}``; other keys are ignored.
+    """Parse a Tablestore catalog, ``{"columns": {name: {"type": type name}}}``; other keys are ignored.
 
     Raises:
-        OptionError: it is not JSON, or not of that form.
+        OptionError: the text is not JSON, or has another form.
     """
     valid = '{"columns": {"UserId": {"type": "string"}, "price": {"type": "double"}}}'
     try:
@@ -183,27 +183,27 @@ def parse_catalog(text: str) -> pa.Schema:
         columns = catalog["columns"]
         pairs = [(name, spec["type"]) for name, spec in columns.items()]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise OptionError("option catalog cannot be read", received=repr(text[:200]), valid=valid) from None
+        raise OptionError("option catalog is not a valid catalog", received=repr(text[:200]), valid=valid) from None
     if not pairs:
-        raise OptionError("option catalog names no column", valid=valid)
+        raise OptionError("option catalog has no columns", valid=valid)
     fields = []
     for name, kind in pairs:
         if not isinstance(kind, str):
-            raise OptionError(f"option catalog gives column {name!r} no type name", received=repr(kind), valid=valid)
+            raise OptionError(f"column {name!r} of option catalog has no type name", received=repr(kind), valid=valid)
         fields.append(pa.field(name, parse_type(kind)))
     return pa.schema(fields)
 
 
 def checked_catalog(catalog: pa.Schema, table: TableSchema) -> pa.Schema:
-    """Return the catalog, or raise `SchemaError` where a key column has a type that its values cannot take."""
+    """Return the catalog; raise `SchemaError` if a key column has a type that cannot represent its values."""
     for field in catalog:
         if field.name in table.primary_key:
-            held = table.column(field.name).type
-            if field.type != held and not (pa.types.is_integer(held) and pa.types.is_primitive(field.type)):
+            stored = table.column(field.name).type
+            if field.type != stored and not (pa.types.is_integer(stored) and pa.types.is_primitive(field.type)):
                 raise SchemaError(
-                    f"option catalog gives key column {field.name!r} another type than the table",
+                    f"key column {field.name!r} of option catalog has another type than in the table",
                     received=type_name(field.type),
-                    valid=type_name(held),
+                    valid=type_name(stored),
                 )
     return catalog
 
@@ -222,7 +222,7 @@ def _constants(text: str) -> pa.StringArray:
 
 
 def _constant(text: str, count: int) -> pa.StringArray:
-    """Return one text ``count`` times; runs of one kind of change are common, and long."""
+    """Return one text ``count`` times. Long runs of one kind of change are common."""
     if count <= 65536:
         return _constants(text).slice(0, count)
     return pa.array([text], pa.string()).take(pa.array(np.zeros(count, np.int8)))

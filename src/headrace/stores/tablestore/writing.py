@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from headrace import failpoints
 from headrace.errors import NotFoundError, OptionError, RowsNotWrittenError, StoreError
-from headrace.rows.by_position import last_places, sort_indices
+from headrace.rows.by_position import last_rows, sort_indices
 from headrace.stores.tablestore.connection import Connection
 from headrace.stores.tablestore.failures import failure_of
 from headrace.stores.tablestore.write_options import WriteOptions
@@ -216,7 +216,7 @@ def turns(rows: pa.RecordBatch, schema: TableSchema, change: RowChange, places: 
     if not len(places):
         return
     keys = rows.select(list(schema.primary_key)).take(pa.array(places))
-    last = last_places(keys, schema.primary_key)
+    last = last_rows(keys, schema.primary_key)
     if len(last) == len(places):
         yield places
         return
