@@ -141,7 +141,7 @@ def _by_name(rows: Rows, schema: RowSchema, columns: ColumnSet) -> tuple[_UserCo
     if type(rows).__module__.partition(".")[0] == "pandas" and hasattr(rows, "columns"):
         return _from_pandas(rows, schema), len(rows)
     raise SchemaError(
-        "the value is not a supported form of rows",
+        "rows have an unsupported type",
         received=type(rows).__name__,
         valid="Arrow, pandas, a list of dicts, or one dict",
     )
