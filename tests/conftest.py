@@ -19,6 +19,8 @@ from tests.order import longest_first, record
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+STARTUP = Path(__file__).parent / "startup"
+
 # The time that an example takes says nothing on a machine that is shared.
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=30)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=100)
@@ -27,6 +29,10 @@ hypothesis.settings.load_profile(LEVEL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Java processes come and go here, those of documents and examples too: a quick start is worth more than peak speed.
 os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Processes that tests start load headrace from bytecode, and pyspark from its package: see tests/startup.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(STARTUP), os.environ.get("PYTHONPATH")]))
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
 

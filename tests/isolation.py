@@ -137,7 +137,7 @@ def _listening() -> set[Address]:
 def _shared_sockets() -> set[Address]:
     """Return the addresses that stay with the process: its server of checkpoints, and that of Spark's callbacks."""
     ports: set[int] = set()
-    checkpoints, spark = sys.modules.get("headrace.checkpoints.server"), sys.modules.get("pyspark.core.context")
+    checkpoints, spark = sys.modules.get("headrace.checkpoint_server.server"), sys.modules.get("pyspark.core.context")
     if checkpoints is not None:
         ports.update(server.port for server in checkpoints._servers.values())
     if spark is not None and spark.SparkContext._gateway is not None:

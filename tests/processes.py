@@ -14,9 +14,9 @@ CONTEXT.set_forkserver_preload(
         "pytest",
         "headrace",
         "headrace.stores.embedded.store",
-        "headrace.stores.embedded.publisher",
-        "headrace.stores.tablestore.opening",
-        "headrace.stores.ytsaurus.opening",
+        "headrace.stores.embedded.publication.publisher",
+        "headrace.stores.tablestore.store",
+        "headrace.stores.ytsaurus.store",
         "tests.conformance.workers",
         "tests.conformance.queue_workers",
     ]

@@ -5,33 +5,41 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from headrace.spark.options import EVERYWHERE, OPTIONS_OF, Option
+from headrace.formats.format import Format
+from headrace.formats.options import EVERYWHERE
+from headrace.formats.registry import FORMATS
 
 PAGE = Path(__file__).parent.parent / "docs" / "options.md"
 _HEAD = """# Options of the data source formats
 
-Made from `src/headrace/spark/options.py` by `tools/options_page.py`.
+Made by `tools/options_page.py` from `options.py` and `FORMAT/options.py` in `src/headrace/formats`.
 
-- Names are compared without regard to case, and so are listed values. Other values are refused; numbers have 64 bits.
-- A name that is not in the format's table is refused with the nearest one, in Spark, SQL and Python. Spark's own
-  options pass: `path`, `checkpointLocation`, `queryName`, `outputMode` and those of asynchronous progress tracking.
-- A definition (`CREATE TABLE`, `CREATE QUEUE`, Spark's temporary views) may have the options of all uses, and each use
-  takes its own. So do `spark.read`, `spark.readStream` and native sinks: one dict can serve a reader and a writer.
-- `CREATE SCAN`, `CREATE STREAM` and `headrace.write_stream` are for one use, and refuse the options of the others.
+- The case of names and of listed values does not matter. Numbers have 64 bits. Other values are errors.
+- An unknown name is an error in Spark, SQL and Python. The error suggests the nearest name. Spark's own options are
+  valid: `path`, `checkpointLocation`, `queryName`, `outputMode` and the options of asynchronous progress tracking.
+- A definition (`CREATE TABLE`, `CREATE QUEUE`, Spark's temporary views) may have the options of all uses. Each use
+  ignores the options of the others. The same holds for `spark.read`, `spark.readStream` and native sinks, so one dict
+  can serve a reader and a writer.
+- `CREATE SCAN`, `CREATE STREAM` and `headrace.write_stream` have one use. An option of another use is an error.
 
-Spark does not tell a Python source which columns a query uses. Where a table or queue has many, name those that you
-need with `.schema("id long, price double")`: only these are then converted and sent to Spark.
+Spark does not pass the columns that a query uses to a Python source. If a table or queue has many columns, name the
+columns that you need with `.schema("id long, price double")`. Only these columns are then converted and sent to Spark.
 """
 
 
 def page() -> str:
     """Return the page's text."""
-    return "\n".join([_HEAD, *(line for name, options in OPTIONS_OF.items() for line in _section(name, options))])
+    return "\n".join([_HEAD, *(line for each in FORMATS.values() for line in _section(each))])
 
 
-def _section(name: str, options: tuple[Option, ...]) -> list[str]:
-    lines = [f"## Format `{name}`", "", "| option | value | default | used by | meaning |", "|---|---|---|---|---|"]
-    for option in options:
+def _section(format: Format) -> list[str]:
+    lines = [
+        f"## Format `{format.name}`",
+        "",
+        "| option | value | default | used by | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    for option in format.options:
         used_by = "all" if option.used_by == EVERYWHERE else ", ".join(option.used_by)
         default = f"`{option.default}`" if option.default else "–"
         kind = option.kind

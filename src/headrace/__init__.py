@@ -1,4 +1,4 @@
-"""headrace streams tables' changes and queues through Spark, and back into tables and queues, exactly once."""
+"""headrace streams changes of tables and rows of queues through Spark, and into tables and queues, exactly once."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.errors import HeadraceError
-    from headrace.opening import open
     from headrace.ports import Consumer, Producer, Queue, Store, Table, Tunnel
     from headrace.spark.checkpoint_location import checkpoint
     from headrace.spark.listener import LagListener, lag_of
     from headrace.spark.outputs import Output
     from headrace.spark.session import session
-    from headrace.spark.sources import HeadraceDataSource, TablestoreDataSource
+    from headrace.spark.sources import HeadraceDataSource, TablestoreDataSource, YtDataSource
     from headrace.spark.write_stream import write_stream
-    from headrace.spark.yt_source import YtDataSource
+    from headrace.stores.registry import open
     from headrace.streaming_sql.session import StreamingSql, sql
     from headrace.workers import ChangeBatch, TunnelWorker
 
 __version__ = "0.1.0"
 
-# Spark imports this package in every worker: each name loads what it needs, and no more, when it is used.
+# Spark imports this package in every worker, so a name imports its module when it is first used.
 _HOMES = {
     "ChangeBatch": "headrace.workers",
     "Consumer": "headrace.ports",
@@ -37,10 +36,10 @@ _HOMES = {
     "TablestoreDataSource": "headrace.spark.sources",
     "Tunnel": "headrace.ports",
     "TunnelWorker": "headrace.workers",
-    "YtDataSource": "headrace.spark.yt_source",
+    "YtDataSource": "headrace.spark.sources",
     "checkpoint": "headrace.spark.checkpoint_location",
     "lag_of": "headrace.spark.listener",
-    "open": "headrace.opening",
+    "open": "headrace.stores.registry",
     "session": "headrace.spark.session",
     "sql": "headrace.streaming_sql.session",
     "write_stream": "headrace.spark.write_stream",

@@ -18,8 +18,8 @@ from pathlib import Path
 import headrace
 from headrace.errors import HeadraceError
 from headrace.ports import Store
-from headrace.stores.embedded import scan
 from headrace.stores.embedded.store import EmbeddedStore
+from headrace.stores.embedded.tables import reading
 
 STEPS = 16
 DEPTH = 3
@@ -222,7 +222,7 @@ def main() -> None:
     """Run sequences one after another, each in a store of its own."""
     root, seed, sequences = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     # A scan holds its transaction from the first page on.
-    scan.READ_AHEAD_BYTES = 1
+    reading.READ_AHEAD_BYTES = 1
     for number in range(seed, seed + sequences):
         directory = root / str(number)
         if os.fork() == 0:

@@ -10,7 +10,7 @@ import pytest
 
 import headrace
 from headrace.ports import Store
-from headrace.stores.embedded.database import Database
+from headrace.stores.embedded.connection import Database
 from headrace.tables.changes import ChangeOp
 from tests.chaos import actors
 from tests.chaos.oracle import check_tables, read_changes

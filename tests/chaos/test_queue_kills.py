@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.ports import Store
-from headrace.stores.embedded.database import Database
+from headrace.stores.embedded.connection import Database
 from tests.chaos import queue_actors as actors
 from tests.chaos.storm import SEED, Actor, random_victims, storm
 

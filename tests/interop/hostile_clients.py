@@ -67,7 +67,7 @@ threading.Thread(target=open_files, daemon=True).start()
 if kind == "checkpoints":
     import signal
     import headrace
-    from headrace.checkpoints import app, server
+    from headrace.checkpoint_server import app, server
     app.CheckpointApp.limits = shorter(app.LIMITS)
     store = headrace.open(root / "store", create=True, synchronous="off")
     serving, url = server.serve(store, "/checkpoints/job", host)

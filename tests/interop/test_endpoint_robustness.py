@@ -100,19 +100,19 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[int, str]]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_who_is_not_right_is_refused(server: Server, wrong: str) -> None:
+def test_invalid_credentials_are_refused(server: Server, wrong: str) -> None:
     changed, expected = WRONG[wrong]
     assert server.send("/ListTable", LIST, **changed).result == expected
 
 
 @pytest.mark.parametrize("date", ["", "yesterday", "2026-13-01T00:00:00.000Z", "2026-01-01", "9" * 4000, "\xb2\xb0"])
-def test_a_date_that_is_none_is_refused(server: Server, date: str) -> None:
+def test_an_invalid_date_is_refused(server: Server, date: str) -> None:
     answer = server.send("/ListTable", LIST, headers={"x-ots-date": date})
     assert answer.result in (REFUSED, INVALID)
 
 
 @pytest.mark.parametrize("path", ["/Nothing", "/", "/listtable", "/ListTable/", "/tunnel/", "/%00", "/../ListTable"])
-def test_unknown_operations_are_refused_with_a_signed_answer(server: Server, path: str) -> None:
+def test_unknown_operations_are_refused_with_a_signed_response(server: Server, path: str) -> None:
     answer = server.send(path, LIST)
     assert answer.result == INVALID
     assert verify_response(path, answer.headers, CREDENTIALS)
@@ -134,7 +134,7 @@ def test_oversized_bodies_are_refused(server: Server, size: int, chunks: int | N
     assert is_well(server)
 
 
-def test_a_length_that_no_body_can_have_is_refused_without_waiting_for_it(server: Server) -> None:
+def test_an_impossible_content_length_is_refused_at_once(server: Server) -> None:
     assert server.send("/PutRow", b"", length=1 << 50).result == TOO_LARGE
 
 
@@ -143,7 +143,7 @@ def test_the_largest_body_is_read(server: Server) -> None:
     assert server.send("/PutRow", b"\xff" * MAX_BODY_BYTES).result == INVALID
 
 
-def test_small_chunks_are_put_together(server: Server) -> None:
+def test_small_chunks_are_joined(server: Server) -> None:
     request = put_request("t", row("in chunks", text="long enough " * 100))
     assert server.send("/PutRow", request, chunks=1).result == (200, "OK")
     answer = server.send("/GetRow", get_request("t", "in chunks"), chunks=3)
@@ -232,7 +232,7 @@ def test_broken_rows_and_messages_are_refused(server: Server) -> None:
         b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ],
 )
-def test_what_is_no_http_ends_the_connection(server: Server, garbage: bytes) -> None:
+def test_invalid_http_closes_the_connection(server: Server, garbage: bytes) -> None:
     with server.connect() as connection:
         connection.sendall(garbage)
         connection.shutdown(socket.SHUT_WR)
@@ -243,7 +243,7 @@ def test_what_is_no_http_ends_the_connection(server: Server, garbage: bytes) -> 
     assert is_well(server)
 
 
-def test_requests_may_come_before_the_answers_to_others(server: Server) -> None:
+def test_requests_may_be_pipelined(server: Server) -> None:
     requests = [("/PutRow", put_request("t", row("in line", n=1))), ("/Nothing", LIST), ("/ListTable", LIST)]
     with server.connect() as connection:
         connection.sendall(b"".join(packed(path, request) for path, request in requests))
@@ -254,7 +254,7 @@ def test_requests_may_come_before_the_answers_to_others(server: Server) -> None:
     assert [line.split(b" ")[0] for line in data.split(b"HTTP/1.1 ")[1:]] == [b"200", b"400", b"200"]
 
 
-def test_a_client_may_wait_to_be_told_to_go_on(server: Server) -> None:
+def test_expect_100_continue_is_supported(server: Server) -> None:
     start, body = packed("/ListTable", b"", headers={"Expect": "100-continue"}, chunks=1).split(b"\r\n\r\n", 1)
     with server.connect() as connection:
         connection.sendall(start + b"\r\n\r\n")
@@ -263,7 +263,7 @@ def test_a_client_may_wait_to_be_told_to_go_on(server: Server) -> None:
         assert read_answer(connection).status == 200
 
 
-def test_headers_without_end_are_refused(server: Server) -> None:
+def test_endless_headers_are_refused(server: Server) -> None:
     for endless in (b"x-ots-more: 1\r\n" * 5000, b"x-ots-more: " + b"1" * 70_000):
         with server.connect() as connection:
             connection.sendall(b"POST /ListTable HTTP/1.1\r\n" + endless)
@@ -272,13 +272,13 @@ def test_headers_without_end_are_refused(server: Server) -> None:
     assert is_well(server)
 
 
-def test_trailers_without_end_are_refused(server: Server) -> None:
+def test_endless_trailers_are_refused(server: Server) -> None:
     with server.connect() as connection:
         connection.sendall(packed("/ListTable", b"", chunks=1)[:-2] + b"more: " + b"1" * 300_000)
         assert read_answer(connection).status == 400
 
 
-def test_a_client_that_has_closed_its_side_gets_its_answer(server: Server) -> None:
+def test_a_client_that_has_closed_its_side_gets_its_response(server: Server) -> None:
     for path, request in (("/ListTable", LIST), ("/Nothing", LIST), ("/PutRow", put_request("t", row("half", n=1)))):
         with server.connect() as connection:
             connection.sendall(packed(path, request))
@@ -287,7 +287,7 @@ def test_a_client_that_has_closed_its_side_gets_its_answer(server: Server) -> No
             assert is_closed(connection)
 
 
-def test_clients_that_stop_anywhere_leave_nothing_behind(server: Server) -> None:
+def test_clients_that_stop_at_any_byte_leave_nothing_behind(server: Server) -> None:
     """In the middle of headers or body, by an orderly end or a reset, with or without a request before it."""
     data = packed("/PutRow", put_request("t", row("never", n=1)))
     before, _ = settled(server)
@@ -308,7 +308,7 @@ def test_clients_that_stop_anywhere_leave_nothing_behind(server: Server) -> None
     assert not pb.GetRowResponse.FromString(answer.body).row
 
 
-def test_a_client_that_goes_away_before_its_answer_harms_nobody(server: Server) -> None:
+def test_a_client_that_disconnects_before_its_response_does_no_harm(server: Server) -> None:
     before, _ = settled(server)
     for number in range(50):
         with server.connect() as connection:
@@ -328,7 +328,7 @@ def settled(server: Server) -> tuple[int, int]:
 # -- slow clients -------------------------------------------------------------------------------------------
 
 
-def test_slow_headers_end_the_connection(impatient: Server) -> None:
+def test_slow_headers_close_the_connection(impatient: Server) -> None:
     """However often a byte comes: before the first request, and after it."""
     for first in (b"", packed("/ListTable", LIST)):
         with impatient.connect() as connection:
@@ -353,7 +353,7 @@ def is_refused(connection: socket.socket, data: bytes) -> bool:
 
 
 @pytest.mark.parametrize("chunks", [None, 10])
-def test_a_body_that_does_not_come_in_time_is_given_up(impatient: Server, chunks: int | None) -> None:
+def test_a_body_that_takes_too_long_is_an_error(impatient: Server, chunks: int | None) -> None:
     data = packed("/PutRow", put_request("t", row("slow", n=1)), chunks=chunks)
     answer = impatient.ask(data[:-5])
     assert answer.result == (408, "OTSRequestTimeout")
@@ -361,7 +361,7 @@ def test_a_body_that_does_not_come_in_time_is_given_up(impatient: Server, chunks
     assert is_well(impatient)
 
 
-def test_slow_clients_do_not_keep_others_out(impatient: Server) -> None:
+def test_slow_clients_do_not_block_others(impatient: Server) -> None:
     """Where all places are taken, the next is told so, and is served when the slow ones are given up."""
     slow = [impatient.connect() for _ in range(4)]
     for connection in slow:
@@ -373,7 +373,7 @@ def test_slow_clients_do_not_keep_others_out(impatient: Server) -> None:
         connection.close()
 
 
-def test_a_client_that_does_not_read_is_given_up(impatient: Server) -> None:
+def test_a_client_that_does_not_read_is_disconnected(impatient: Server) -> None:
     rows = [row(f"large {number}", text="x" * 200_000) for number in range(15)]
     assert impatient.send("/BatchWriteRow", batch_request("t", rows)).status == 200
     many = pb.BatchGetRowRequest()
@@ -426,7 +426,7 @@ def test_500_clients_at_once_are_served_and_leave_nothing_behind(server: Server)
     assert server.usage()[1] < size + (32 << 20)
 
 
-def test_it_stops_when_it_is_asked_to_and_gives_the_port_back(tmp_path: Path) -> None:
+def test_a_signal_stops_the_server_and_frees_the_port(tmp_path: Path) -> None:
     """Requests under way are answered, whatever the others do who are connected."""
     with serving(tmp_path) as server, ThreadPoolExecutor() as pool:
         assert server.send("/CreateTable", table_request("t")).status == 200
@@ -452,7 +452,7 @@ def test_it_stops_when_it_is_asked_to_and_gives_the_port_back(tmp_path: Path) ->
         assert pb.GetRowResponse.FromString(answer.body).row
 
 
-def test_a_body_that_does_not_come_does_not_hold_up_the_end(tmp_path: Path) -> None:
+def test_a_missing_body_does_not_delay_the_shutdown(tmp_path: Path) -> None:
     with serving(tmp_path, impatient=True) as server, server.connect() as connection:
         connection.sendall(packed("/ListTable", b"12345", instance=INSTANCE)[:-5])
         assert is_well(server)

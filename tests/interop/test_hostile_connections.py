@@ -148,7 +148,7 @@ def test_connections_without_a_credential_do_not_harm_clients_with_one(
     assert server.memory() < 400 << 20
 
 
-def test_a_flood_of_requests_without_a_credential_leaves_room_for_others(server: Victim) -> None:
+def test_a_flood_of_requests_without_a_credential_does_not_block_others(server: Victim) -> None:
     """Eight clients send as fast as they can, over connections old and new."""
     stopped = threading.Event()
     data = requests_without_a_credential(server)
@@ -178,7 +178,7 @@ def test_a_flood_of_requests_without_a_credential_leaves_room_for_others(server:
     assert until(lambda: server.descriptors() <= server.idle + _SLACK)
 
 
-def test_connections_that_break_give_their_descriptors_back(server: Victim) -> None:
+def test_broken_connections_release_their_descriptors(server: Victim) -> None:
     with contextlib.ExitStack() as stack:
         for number in range(SOME):
             connection = stack.enter_context(server.connect())
@@ -189,7 +189,7 @@ def test_connections_that_break_give_their_descriptors_back(server: Victim) -> N
     assert until(lambda: server.descriptors() <= server.idle + _SLACK)
 
 
-def test_clients_with_a_credential_share_the_places_when_there_are_more_of_them(server: Victim) -> None:
+def test_clients_with_a_credential_share_the_connections_above_the_limit(server: Victim) -> None:
     """Twice as many as there are places, each with an open connection: the longest idle one makes room."""
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(contextlib.closing(server.client())) for _ in range(2 * CONNECTIONS)]
@@ -202,9 +202,7 @@ def test_clients_with_a_credential_share_the_places_when_there_are_more_of_them(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_open_connections_of_all_kinds_do_not_hold_up_the_end_and_the_port_is_free_again(
-    kind: str, tmp_path: Path
-) -> None:
+def test_open_connections_do_not_delay_the_shutdown_and_the_port_is_freed(kind: str, tmp_path: Path) -> None:
     with victim(kind, tmp_path, seconds=0) as server, contextlib.ExitStack() as stack:
         known = stack.enter_context(contextlib.closing(server.client()))
         assert known.is_served()
@@ -229,7 +227,7 @@ def test_open_connections_of_all_kinds_do_not_hold_up_the_end_and_the_port_is_fr
 
 
 @pytest.mark.parametrize("kind", ["checkpoints", "tablestore"])
-def test_a_server_listens_at_an_address_of_ipv6(kind: str, tmp_path: Path) -> None:
+def test_a_server_listens_at_an_ipv6_address(kind: str, tmp_path: Path) -> None:
     with victim(kind, tmp_path, host="::1") as server, contextlib.ExitStack() as stack:
         for _ in range(MANY):
             attack(server, idle(server), stack)

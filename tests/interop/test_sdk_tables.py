@@ -88,7 +88,7 @@ def code_of(call: Any, *arguments: Any, **more: Any) -> tuple[int, str]:
 # -- tables ---------------------------------------------------------------------------------------------------
 
 
-def test_a_table_is_made_described_changed_and_dropped(client: Any) -> None:
+def test_a_table_is_created_described_updated_and_dropped(client: Any) -> None:
     columns, defined = [("pk", "STRING"), ("n", "INTEGER"), ("b", "BINARY")], [("d", "DOUBLE"), ("s", "STRING")]
     meta = sdk.TableMeta("life", columns, defined)
     client.create_table(meta, sdk.TableOptions(time_to_live=86400, max_time_deviation=1000), FREE)
@@ -121,7 +121,7 @@ def test_a_table_is_made_described_changed_and_dropped(client: Any) -> None:
         ("bad", [("pk", "STRING")], {"time_to_live": 60}),
     ],
 )
-def test_what_cannot_be_a_table_is_refused(client: Any, name: str, columns: list[Any], options: dict[str, Any]) -> None:
+def test_invalid_tables_are_refused(client: Any, name: str, columns: list[Any], options: dict[str, Any]) -> None:
     if len(columns[0] if columns else ()) == 3:
         columns = [(columns[0][0], columns[0][1], sdk.PK_AUTO_INCR)]
     call = client.create_table, sdk.TableMeta(name, columns), sdk.TableOptions(**options), FREE
@@ -129,7 +129,7 @@ def test_what_cannot_be_a_table_is_refused(client: Any, name: str, columns: list
     assert name not in client.list_table()
 
 
-def test_an_instance_takes_64_tables(endpoint: Endpoint) -> None:
+def test_an_instance_has_at_most_64_tables(endpoint: Endpoint) -> None:
     client = client_of(endpoint, "many")
     for number in range(64):
         client.create_table(sdk.TableMeta(f"t{number}", [("pk", "STRING")]), sdk.TableOptions(), FREE)
@@ -247,7 +247,7 @@ def test_conditions_on_columns(client: Any, table: str) -> None:
     assert get(client, table, "a", 1) == {"c": 1}
 
 
-def test_keys_and_cells_that_do_not_fit_are_refused(client: Any, table: str) -> None:
+def test_invalid_keys_and_cells_are_refused(client: Any, table: str) -> None:
     wrong = [("pk", 1), ("n", 1)]
     assert code_of(client.put_row, table, sdk.Row(wrong, []), IGNORE) == (400, "OTSInvalidPK")
     assert code_of(client.get_row, table, wrong[:1], max_version=1) == (400, "OTSInvalidPK")
@@ -268,7 +268,7 @@ def test_a_request_that_is_too_large_is_refused(client: Any, table: str) -> None
 # -- reading ----------------------------------------------------------------------------------------------------
 
 
-def test_reads_give_the_columns_asked_for(client: Any, table: str) -> None:
+def test_reads_return_the_requested_columns(client: Any, table: str) -> None:
     put(client, table, "a", 1, a=1, b=2, c=3)
     assert get(client, table, "a", 1, columns_to_get=["a", "c"]) == {"a": 1, "c": 3}
     assert get(client, table, "a", 1, columns_to_get=["nothing"]) is None
@@ -283,7 +283,7 @@ def test_reads_give_the_columns_asked_for(client: Any, table: str) -> None:
     assert code_of(client.get_row, table, key("a", 1), many, max_version=1) == (400, "OTSParameterInvalid")
 
 
-def test_reads_give_the_versions_asked_for(client: Any, table: str) -> None:
+def test_reads_return_the_requested_versions(client: Any, table: str) -> None:
     now = int(time.time() * 1000)
     client.put_row(table, sdk.Row(key("a", 1), [("a", 1, now - 1000), ("b", 2, now)]), IGNORE)
 
@@ -336,7 +336,7 @@ def fill(client: Any, table: str, count: int) -> list[Key]:
     return keys
 
 
-def test_ranges_go_both_ways_page_by_page(client: Any, table: str) -> None:
+def test_ranges_are_read_forward_and_backward_page_by_page(client: Any, table: str) -> None:
     keys = fill(client, table, 150)
     assert [row.primary_key for row in scan(client, table)] == keys
     assert [row.primary_key for row in scan(client, table, limit=20)] == keys
@@ -371,7 +371,7 @@ def test_ranges_are_filtered(client: Any, table: str) -> None:
     assert found(either) == [0, 1, 398]
 
 
-def test_wide_rows_make_short_pages(client: Any, table: str) -> None:
+def test_wide_rows_shorten_pages(client: Any, table: str) -> None:
     for number in range(6):
         put(client, table, "a", number, c="x" * 1_000_000)
     sizes = []
@@ -386,7 +386,7 @@ def test_wide_rows_make_short_pages(client: Any, table: str) -> None:
 # -- batches ----------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_of_reads_answers_in_order(client: Any, table: str) -> None:
+def test_a_batch_of_reads_returns_rows_in_order(client: Any, table: str) -> None:
     put(client, table, "a", 1, c=1)
     put(client, table, "a", 2, c=2)
     request = sdk.BatchGetRowRequest()
@@ -431,7 +431,7 @@ def test_a_batch_of_writes_reports_each_row(client: Any, table: str) -> None:
     assert found == {1: {"c": 1}, 2: {"c": 2, "d": "x"}, 3: {"c": 4}}
 
 
-def test_rows_that_are_not_alike_go_in_one_batch(client: Any, table: str) -> None:
+def test_a_batch_may_have_rows_with_different_columns(client: Any, table: str) -> None:
     rows = [
         sdk.PutRowItem(sdk.Row(key("a", 1), [("c", 1), ("d", "x")]), IGNORE),
         sdk.PutRowItem(sdk.Row(key("a", 2), [("d", "y"), ("c", 2)]), IGNORE),
@@ -452,26 +452,26 @@ def test_rows_that_are_not_alike_go_in_one_batch(client: Any, table: str) -> Non
 # -- the rest ---------------------------------------------------------------------------------------------------
 
 
-def test_version_4_of_the_signature_works_too(endpoint: Endpoint) -> None:
+def test_version_4_of_the_signature_is_accepted(endpoint: Endpoint) -> None:
     client = client_of(endpoint, region="cn-hangzhou")
     assert isinstance(list(client.list_table()), list)
 
 
-def test_strangers_are_refused(endpoint: Endpoint) -> None:
+def test_unauthenticated_requests_are_refused(endpoint: Endpoint) -> None:
     denied = (403, "OTSAuthFailed")
     assert code_of(client_of(endpoint, access_key_secret="guess").list_table) == denied
     assert code_of(client_of(endpoint, access_key_id="nobody").list_table) == denied
     assert code_of(client_of(endpoint, "x").list_table) == denied
 
 
-def test_what_the_endpoint_has_not_is_said(client: Any, table: str) -> None:
+def test_missing_features_are_named_in_errors(client: Any, table: str) -> None:
     assert code_of(client.start_local_transaction, table, key("a", 1)) == (400, "OTSParameterInvalid")
     index = sdk.SecondaryIndexMeta("i", ["n"], [])
     meta = sdk.TableMeta("indexed", [("pk", "STRING"), ("n", "INTEGER")])
     assert code_of(client.create_table, meta, sdk.TableOptions(), FREE, [index]) == (400, "OTSParameterInvalid")
 
 
-def test_what_the_sdk_wrote_is_a_table_of_headrace_and_the_other_way_round(
+def test_headrace_reads_tables_of_the_sdk_and_the_sdk_reads_tables_of_headrace(
     client: Any, table: str, endpoint: Endpoint
 ) -> None:
     put(client, table, "a", 1, c=1, d="x")

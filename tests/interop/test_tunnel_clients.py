@@ -17,7 +17,7 @@ import headrace
 from headrace.errors import ClientGoneError, DataLossError, SequenceNumberError
 from headrace.ports import Store, Table
 from headrace.stores.tablestore.connection import Connection
-from headrace.stores.tablestore.tunnel_service import TunnelService
+from headrace.stores.tablestore.tunnels.service import TunnelService
 from headrace.tunnels.leases import Lease, LeaseStatus
 from headrace.tunnels.values import TunnelKind
 from headrace.wire.plainbuffer.rows import decode_row
@@ -123,7 +123,7 @@ def split_into(table: Table, count: int) -> None:
         table.split()
 
 
-def test_eight_channels_are_shared_and_pass_on_when_a_client_dies(service: TunnelService, table: Table) -> None:
+def test_eight_channels_are_shared_and_reassigned_when_a_client_dies(service: TunnelService, table: Table) -> None:
     split_into(table, 8)
     tunnel = service.create(table.name, "shared", TunnelKind.STREAM)
     one, two = Worker(service, tunnel), Worker(service, tunnel, timeout=1.0)
@@ -146,7 +146,7 @@ def test_eight_channels_are_shared_and_pass_on_when_a_client_dies(service: Tunne
         two.read(next(iter(versions)))
 
 
-def test_the_channels_of_a_client_that_shuts_down_pass_on_at_once(service: TunnelService, table: Table) -> None:
+def test_the_channels_of_a_client_that_shuts_down_are_reassigned_at_once(service: TunnelService, table: Table) -> None:
     split_into(table, 2)
     tunnel = service.create(table.name, "shutdown", TunnelKind.STREAM)
     one, two = Worker(service, tunnel), Worker(service, tunnel)
@@ -156,7 +156,7 @@ def test_the_channels_of_a_client_that_shuts_down_pass_on_at_once(service: Tunne
     service.shutdown(tunnel, one.id)
 
 
-def test_workers_that_come_and_die_lose_nothing_while_the_table_splits_and_merges(
+def test_workers_that_start_and_die_lose_nothing_while_the_table_splits_and_merges(
     service: TunnelService, table: Table
 ) -> None:
     put(table, *range(400))
@@ -251,7 +251,7 @@ def test_a_split_channel_ends_for_its_client_and_its_children_follow(service: Tu
     assert not service.read_records(tunnel, worker.id, parent, FINISHED_TOKEN).records
 
 
-def test_a_tunnel_whose_changes_are_gone_has_expired(service: TunnelService, store: Store) -> None:
+def test_a_tunnel_with_trimmed_changes_has_expired(service: TunnelService, store: Store) -> None:
     table = store.create_table("expiring", {"id": "long", "n": "long"}, "id", retention_ignores_tunnels=True)
     tunnel = service.create(table.name, "late", TunnelKind.STREAM)
     worker = Worker(service, tunnel)
@@ -380,7 +380,7 @@ def anything(field: Any, texts: list[str], chance: random.Random) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_is_sent_has_the_right_code_and_leaves_no_traceback(
+def test_every_invalid_request_has_the_right_code_and_no_traceback(
     wire: Wire, service: TunnelService, table: Table, seed: int
 ) -> None:
     chance = random.Random(seed)

@@ -24,7 +24,7 @@ CLIENTS = 200
 # A command that writes half of something, and then takes ten minutes.
 _STUCK = """
 import time
-from headrace.endpoints.ytsaurus.basic_types import MAP_NODE
+from headrace.endpoints.ytsaurus.cypress.basic_types import MAP_NODE
 from headrace.endpoints.ytsaurus.commands import command
 @command("get_stuck", output=None, heavy=True)
 def get_stuck(context, parameters, body):

@@ -12,7 +12,8 @@ import pytest
 import headrace
 from headrace.errors import HeadraceError, OffsetConflictError, OptionError, StoreBusyError, StoreError
 from headrace.ports import Advance, Append, Publisher, Queue, Store, Write
-from headrace.stores.ytsaurus import planned_writes, writing
+from headrace.stores.ytsaurus.publication import planned_writes
+from headrace.stores.ytsaurus.tables import writing
 from headrace.tables.changes import RowChange
 from tests.conformance.queue_reading import consumer_of, data_in, values
 from tests.conformance.reading import rows_of

@@ -14,7 +14,7 @@ from headrace.errors import DataLossError, OffsetConflictError
 from headrace.feeds.queue_feed import QueueFeed
 from headrace.feeds.queue_reading import QueueRange, read_rows
 from headrace.ports import Queue, Store
-from headrace.stores.ytsaurus import connection, queues
+from headrace.stores.ytsaurus import connection
 from headrace.tunnels.values import Start, StartKind
 from tests.conformance.queue_reading import consumer_of, edges, values
 from tests.interop.ytsaurus_server import TOKEN, YtServer
@@ -147,7 +147,7 @@ def test_the_first_row_of_a_time_is_looked_for_near_it_in_a_long_queue(
     for number in range(8):
         queue.append(pa.table({"n": [number] * 10}))
     times = [row["$timestamp"].timestamp() for row in queue.read(0, 0, 80).rows.to_pylist()]
-    monkeypatch.setattr(queues, "_ROWS_LOOKED_AT", 6)
+    monkeypatch.setattr("headrace.stores.ytsaurus.queues.queue._ROWS_LOOKED_AT", 6)
     asked: list[str] = []
     select = connection.Connection.select
 

@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import headrace
-from headrace.checkpoints import server
-from headrace.checkpoints.operations import Operations
-from headrace.checkpoints.protocol import Answer, Request
+from headrace.checkpoint_server import server
+from headrace.checkpoint_server.operations import Operations
+from headrace.checkpoint_server.protocol import Request, Response
 from headrace.errors import OptionError
 from headrace.ports import Files, FileStatus, Store
 from headrace.spark import checkpoint_location
@@ -76,7 +76,7 @@ def run_elsewhere(directory: Path, place: Path) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
 
 
-def test_queries_go_on_from_a_checkpoint_on_another_machine(store: Store, tmp_path: Path) -> None:
+def test_queries_continue_from_a_checkpoint_on_another_machine(store: Store, tmp_path: Path) -> None:
     first, second = [n % 7 for n in range(90)], [n % 11 for n in range(60)]
     jobs.append(store, first)
     run_elsewhere(tmp_path / "store", tmp_path / "one")
@@ -128,14 +128,14 @@ def test_a_native_sink_finds_the_checkpoint_in_its_store(spark: SparkSession, st
     assert store.files().status("/native/commits/1") is not None
 
 
-def test_a_batch_that_runs_again_replaces_its_state_without_a_gap(
+def test_a_repeated_batch_replaces_its_state_atomically(
     spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone: list[str] = []
     files = store.files()
-    answer = Operations.answer
+    answer = Operations.respond
 
-    def watched(operations: Operations, request: Request) -> Answer:
+    def watched(operations: Operations, request: Request) -> Response:
         result = answer(operations, request)
         if request.operation == "DELETE DELETE" and "/state/" in request.path:
             path = "/" + request.path.split("/", 2)[2]
@@ -143,7 +143,7 @@ def test_a_batch_that_runs_again_replaces_its_state_without_a_gap(
             assert request.flag("recursive") or files.status(path) is not None
         return result
 
-    monkeypatch.setattr(Operations, "answer", watched)
+    monkeypatch.setattr(Operations, "respond", watched)
     jobs.append(store, [1, 1, 2])
     jobs.run(spark, store, "hdfs", 3)
     last = max(int(status.name) for status in files.list("/checkpoints/hdfs/commits"))
@@ -195,7 +195,7 @@ def test_spark_itself_reads_a_checkpoint_in_a_store(spark: SparkSession, store: 
     assert {row.key: row["count"] for row in state.collect()} == {5: 2, 6: 1}
 
 
-def test_the_secret_is_in_no_plan_no_setting_that_is_shown_and_no_query(spark: SparkSession, store: Store) -> None:
+def test_the_secret_is_in_no_plan_no_visible_setting_and_no_query(spark: SparkSession, store: Store) -> None:
     location = headrace.checkpoint("headrace:///copied", store=store, spark=spark)
     secret = next(iter(server._servers.values())).access.refresh_token
     assert secret == spark.conf.get("dfs.webhdfs.oauth2.refresh.token")
@@ -208,7 +208,7 @@ def test_the_secret_is_in_no_plan_no_setting_that_is_shown_and_no_query(spark: S
     assert secret not in "".join(shown)
 
 
-def test_without_the_secret_spark_is_refused(spark: SparkSession, store: Store) -> None:
+def test_spark_is_refused_without_the_secret(spark: SparkSession, store: Store) -> None:
     location = headrace.checkpoint("headrace:///copied", store=store, spark=spark)
     stranger = spark.newSession()
     for name in (
@@ -223,7 +223,7 @@ def test_without_the_secret_spark_is_refused(spark: SparkSession, store: Store) 
         stranger.read.text(f"{location}/metadata").collect()
 
 
-def test_the_host_is_loopback_unless_spark_is_elsewhere(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_is_loopback_unless_spark_runs_elsewhere(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     class Conf:
         def __init__(self, **values: str) -> None:
             self.values = {f"spark.{name}": value for name, value in values.items()}

@@ -79,7 +79,7 @@ def test_the_vendors_script_runs_over_http_while_the_table_splits_and_merges(
             step = book.step(BEGIN + number * 10_000, 60)
             orders.put(step.new)
             orders.update(step.changed)
-            orders.delete(step.gone)
+            orders.delete(step.deleted)
             reshape(behind.table(SOURCE), merge=number % 4 == 3)
 
     def is_right() -> bool:

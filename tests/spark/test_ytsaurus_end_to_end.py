@@ -15,9 +15,9 @@ from pyspark.sql.types import BinaryType
 from yt.wrapper import YsonFormat, YtClient
 
 import headrace
-from headrace.checkpoints.server import stop_all
+from headrace.checkpoint_server.server import stop_all
 from headrace.ports import Store
-from headrace.stores.ytsaurus import planned_writes
+from headrace.stores.ytsaurus.publication import planned_writes
 from tests.conformance import serving
 
 COMPOSITE = [

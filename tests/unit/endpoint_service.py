@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from headrace.endpoints.tablestore import tunnel_clients_api as clients
-from headrace.endpoints.tablestore import tunnels_api as tunnels
 from headrace.endpoints.tablestore.errors import service_error
 from headrace.endpoints.tablestore.instances import Instance
+from headrace.endpoints.tablestore.tunnels import clients
+from headrace.endpoints.tablestore.tunnels import tunnel_operations as tunnels
 from headrace.wire.plainbuffer.rows import decode_row
 from headrace.wire.plainbuffer.values import Row
 from headrace.wire.tablestore import tunnel_pb2 as pb

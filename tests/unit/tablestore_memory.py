@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from headrace.errors import DataLossError, NotFoundError
 from headrace.stores.tablestore.connection import Connection
-from headrace.stores.tablestore.tunnel_service import TunnelService
+from headrace.stores.tablestore.tunnels.service import TunnelService
 from headrace.wire.plainbuffer.rows import decode_row, encode_row, encode_rows
 from headrace.wire.plainbuffer.values import Cell, CellOp, Marker, Row, SequenceInfo
 from headrace.wire.tablestore import table_pb2 as pb

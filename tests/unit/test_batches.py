@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import NotFoundError, StoreDamagedError
-from headrace.stores.embedded.batches import BatchRecords
-from headrace.stores.embedded.database import Database
+from headrace.stores.embedded.connection import Database
+from headrace.stores.embedded.tunnels.batches import BatchRecords
 from headrace.tunnels.records import (
     INITIAL_BATCH,
     BatchPlan,

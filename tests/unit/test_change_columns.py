@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError, OptionError, SchemaError
-from headrace.tables.change_columns import ChangeShape, TablestoreShape, parse_catalog
+from headrace.formats.tablestore.columns import TablestoreShape, parse_catalog
+from headrace.tables.change_columns import ChangeShape
 from headrace.tables.changes import ChangeOp, Changes
 from headrace.tables.schema import TableSchema
 

@@ -1,4 +1,4 @@
-"""Addresses of checkpoints in a store, and which store they mean."""
+"""Addresses of checkpoints in a store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from headrace.checkpoints.locations import StoreLocation, checkpoint_text, parse_location, parse_served, served_url
+from headrace.checkpoint_server.locations import (
+    StoreLocation,
+    checkpoint_text,
+    parse_location,
+    parse_served,
+    served_url,
+)
 from headrace.errors import OptionError
 from headrace.spark import checkpoint_location
 
@@ -30,7 +36,7 @@ from headrace.spark import checkpoint_location
         ("yt_checkpoints/job", None),
     ],
 )
-def test_an_address_in_a_store_is_known_by_its_scheme(url: str, expected: StoreLocation | None) -> None:
+def test_the_scheme_identifies_an_address_in_a_store(url: str, expected: StoreLocation | None) -> None:
     assert parse_location(url) == expected
 
 
@@ -53,19 +59,19 @@ def test_an_address_in_a_store_is_known_by_its_scheme(url: str, expected: StoreL
         "headrace:///a\nb",
     ],
 )
-def test_an_address_that_names_no_directory_is_refused(url: str) -> None:
+def test_an_address_without_a_directory_is_refused(url: str) -> None:
     with pytest.raises(OptionError, match=r"a directory for a checkpoint|the path of a file") as caught:
         parse_location(url)
     assert "secret" not in str(caught.value)
 
 
-def test_a_password_in_an_address_is_not_repeated() -> None:
+def test_an_error_does_not_show_a_password_in_the_address() -> None:
     with pytest.raises(OptionError) as caught:
         parse_location("headrace://user:hush@host/a")
     assert "hush" not in str(caught.value)
 
 
-def test_what_spark_gets_names_no_host_and_leads_back() -> None:
+def test_the_address_for_spark_has_no_host_and_can_be_parsed() -> None:
     url = served_url("store-1", "/jobs/orders")
     assert url.startswith("webhdfs://headrace/")
     assert url.endswith("/jobs/orders")
@@ -74,7 +80,7 @@ def test_what_spark_gets_names_no_host_and_leads_back() -> None:
     assert parse_served("webhdfs://namenode:9870/jobs/orders") is None
 
 
-def test_where_nothing_names_the_store_the_message_says_what_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_names_the_settings_that_name_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("YT_PROXY", "HEADRACE_STORE"):
         monkeypatch.delenv(variable, raising=False)
     with pytest.raises(OptionError, match="YT_PROXY or HEADRACE_STORE"):
@@ -88,7 +94,7 @@ def test_where_nothing_names_the_store_the_message_says_what_does(monkeypatch: p
     ["/a b/c%20d", "a/b", "a b", "~somebody/a", "s3a://bucket/a", "hdfs://host:8020/a", "hdfs:///a", "dbfs:/a",
      "file:///a%20b", "file:///a b", "headrace:///a", "yt+http://h:80/a", "webhdfs://headrace/0/a"],
 )  # fmt: skip
-def test_places_that_spark_or_a_store_can_have_pass(place: str) -> None:
+def test_valid_addresses_are_not_changed(place: str) -> None:
     assert checkpoint_text(place) == place
 
 
@@ -105,9 +111,7 @@ def test_places_that_spark_or_a_store_can_have_pass(place: str) -> None:
         (Path("~/a"), "/home/me/a"),
     ],
 )
-def test_other_ways_to_write_a_local_directory_are_understood(
-    place: Any, meant: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_forms_of_a_local_directory_are_accepted(place: Any, meant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     assert checkpoint_text(place) == meant
 
@@ -127,28 +131,28 @@ def test_other_ways_to_write_a_local_directory_are_understood(
         ("file://a/b", "file:///path, or the path alone"),
         ("file:a/b", "file:///path, or the path alone"),
         ("file://", "file:///path, or the path alone"),
-        (Path("headrace:///a"), "pass the URL as a text"),
-        (Path("yt://proxy/a"), "pass the URL as a text"),
-        (Path("s3a://bucket/a"), "pass the URL as a text"),
+        (Path("headrace:///a"), "pass the URL as a string"),
+        (Path("yt://proxy/a"), "pass the URL as a string"),
+        (Path("s3a://bucket/a"), "pass the URL as a string"),
         ("", "the checkpoint is empty"),
         ("  ", "the checkpoint is empty"),
-        (" /a", "a blank at an end"),
-        ("headrace:///a\n", "a blank at an end"),
+        (" /a", "begins or ends with white space"),
+        ("headrace:///a\n", "begins or ends with white space"),
         ("/a\0b", "a control character"),
         ("/\ud800", "a lone surrogate"),
-        (None, "a text or a path; received: NoneType"),
-        (b"/a", "a text or a path; received: bytes"),
-        (5, "a text or a path; received: int"),
-        (["/a"], "a text or a path; received: list"),
+        (None, "a string or a path; received: NoneType"),
+        (b"/a", "a string or a path; received: bytes"),
+        (5, "a string or a path; received: int"),
+        (["/a"], "a string or a path; received: list"),
     ],
 )
-def test_places_that_cannot_have_a_checkpoint_are_refused_with_the_right_form(place: Any, says: str) -> None:
+def test_invalid_addresses_are_refused_with_a_remedy(place: Any, says: str) -> None:
     with pytest.raises(OptionError, match=re.escape(says)) as caught:
         checkpoint_text(place)
     assert "secret" not in str(caught.value)
 
 
-def test_sparks_error_for_a_file_system_that_it_has_not_becomes_an_option_error() -> None:
+def test_an_unknown_file_system_is_an_option_error() -> None:
     for text in (
         'UnsupportedFileSystemException: No FileSystem for scheme "foo"\n\tat …\nCaused by: java.x.E: foo://me:secret@h',
         "[CANNOT_LOAD_CHECKPOINT_FILE_MANAGER.UNCATEGORIZED] …\nCaused by: java.net.UnknownHostException: h\n\tat",
@@ -165,6 +169,6 @@ def test_sparks_error_for_a_file_system_that_it_has_not_becomes_an_option_error(
         raise RuntimeError("something else")
 
 
-def test_an_address_that_is_not_in_a_store_stays_as_it_is(tmp_path: Path) -> None:
+def test_an_address_outside_of_stores_is_not_changed(tmp_path: Path) -> None:
     assert checkpoint_location.checkpoint(tmp_path) == str(tmp_path)
     assert checkpoint_location.checkpoint("s3a://bucket/a") == "s3a://bucket/a"

@@ -1,4 +1,4 @@
-"""The server for checkpoints speaks WebHDFS as Hadoop's Java client needs it, to whoever has the secret."""
+"""The checkpoint server: WebHDFS in the form of Hadoop's Java client, access only with the secret."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.checkpoints import operations, server, tokens
-from headrace.checkpoints.locations import parse_served, served_url
+from headrace.checkpoint_server import operations, server, tokens
+from headrace.checkpoint_server.locations import parse_served, served_url
 from headrace.errors import OptionError, UnsupportedError
 from headrace.ports import Files, Store
 from tests.unit.webhdfs_client import Client
@@ -34,7 +34,7 @@ def files(store: Store) -> Files:
 
 @pytest.fixture(autouse=True)
 def _servers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Leave the server alone that other tests of this process have started: Spark knows it."""
+    """Keep the server that other tests of this process have started: Spark's settings name it."""
     monkeypatch.setattr(server, "_servers", {})
     yield
     server.stop_all()
@@ -46,10 +46,10 @@ def client(store: Store) -> Client:
     return Client(serving, url.removeprefix("webhdfs://headrace"))
 
 
-# -- shapes -----------------------------------------------------------------------------------------------
+# -- responses -----------------------------------------------------------------------------------------------
 
 
-def test_no_answer_has_a_type_and_every_answer_has_a_length(client: Client) -> None:
+def test_responses_have_a_length_and_no_content_type(client: Client) -> None:
     replies = [
         client.create("/offsets/0", b"v1"),
         client.call("GET", "GETFILESTATUS", "/offsets/0"),
@@ -68,7 +68,7 @@ def test_no_answer_has_a_type_and_every_answer_has_a_length(client: Client) -> N
     assert all(int(reply.headers["content-length"]) == len(reply.body) for reply in replies)
 
 
-def test_what_the_client_reads_has_the_names_that_it_looks_for(client: Client) -> None:
+def test_responses_have_the_fields_that_the_client_reads(client: Client) -> None:
     client.create("/offsets/0", b"v1\n{}")
     status = client.call("GET", "GETFILELINKSTATUS", "/offsets/0").json["FileStatus"]
     assert (status["type"], status["length"], status["pathSuffix"], status["permission"]) == ("FILE", 5, "", "644")
@@ -82,7 +82,7 @@ def test_what_the_client_reads_has_the_names_that_it_looks_for(client: Client) -
     assert client.call("GET", "GETHOMEDIRECTORY", "").json == {"Path": "/user/headrace"}
 
 
-def test_ranges_are_read_as_they_are_asked_for(client: Client) -> None:
+def test_a_range_of_a_file_is_read(client: Client) -> None:
     content = bytes(range(256)) * (3 << 12)
     assert client.create("/state/0/0/1.zip", content).status == 201
     assert client.open("/state/0/0/1.zip").body == content
@@ -93,7 +93,7 @@ def test_ranges_are_read_as_they_are_asked_for(client: Client) -> None:
     assert client.open("/nothing").exception == "FileNotFoundException"
 
 
-def test_operations_that_checkpoints_do_not_have_are_refused(client: Client) -> None:
+def test_unsupported_operations_are_refused(client: Client) -> None:
     assert client.call("PUT", "CREATESYMLINK", "/a").exception == "UnsupportedOperationException"
     assert client.call("GET", "", "/a").exception == "UnsupportedOperationException"
 
@@ -101,18 +101,18 @@ def test_operations_that_checkpoints_do_not_have_are_refused(client: Client) -> 
 # -- publication ------------------------------------------------------------------------------------------
 
 
-def test_a_file_of_which_a_part_is_missing_is_never_there(client: Client, files: Files) -> None:
+def test_an_incomplete_upload_is_never_visible(client: Client, files: Files) -> None:
     first = client.call("PUT", "CREATE", "/offsets/.0.tmp")
     with socket.create_connection(("127.0.0.1", client.server.port)) as raw:
         head = f"PUT {client.target(first)} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {client.token}\r\n"
         raw.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + b"3\r\nv1\n\r\n")
-    # The next call is worked on after that one was given up, or beside it: either way nothing is there.
+    # The upload may be aborted before or after the next call.
     assert not client.exists("/offsets/.0.tmp")
     client.server.stop()
     assert files.status("/checkpoints/job/offsets/.0.tmp") is None
 
 
-def test_a_rename_does_not_replace_and_says_so_as_each_manager_wants_it(client: Client) -> None:
+def test_a_rename_to_an_existing_name_fails_in_the_form_of_each_manager(client: Client) -> None:
     for name in (".a", ".b", "7"):
         client.create(f"/offsets/{name}", name.encode())
     assert client.rename("/offsets/.a", "/offsets/7", renameoptions="NONE").exception == "FileAlreadyExistsException"
@@ -126,14 +126,14 @@ def test_a_rename_does_not_replace_and_says_so_as_each_manager_wants_it(client: 
 
 
 @pytest.mark.parametrize("options", [{"renameoptions": "NONE"}, {}])
-def test_a_rename_that_is_sent_again_has_succeeded(client: Client, options: dict[str, str]) -> None:
+def test_a_repeated_rename_succeeds(client: Client, options: dict[str, str]) -> None:
     client.create("/commits/.1.tmp", b"v1")
     replies = [client.rename("/commits/.1.tmp", "/commits/1", **options) for _ in range(2)]
     assert [reply.status for reply in replies] == [200, 200]
     assert {reply.body for reply in replies} == {b"" if options else b'{"boolean": true}'}
 
 
-def test_what_is_there_is_not_written_over_unless_that_is_said(client: Client) -> None:
+def test_a_file_is_overwritten_only_on_request(client: Client) -> None:
     client.create("/a", b"old")
     assert client.create("/a", b"new").exception == "FileAlreadyExistsException"
     assert client.create("/a", b"new", overwrite=True).status == 201
@@ -141,7 +141,7 @@ def test_what_is_there_is_not_written_over_unless_that_is_said(client: Client) -
     assert client.create("/a/b", b"").exception == "IOException"
 
 
-def test_removing_what_is_not_there_is_no_error(client: Client) -> None:
+def test_deleting_a_missing_file_is_no_error(client: Client) -> None:
     client.create("/offsets/0", b"")
     assert client.call("DELETE", "DELETE", "/offsets/0", recursive="true").json == {"boolean": True}
     assert client.call("DELETE", "DELETE", "/offsets/0", recursive="true").json == {"boolean": False}
@@ -154,21 +154,21 @@ def test_removing_what_is_not_there_is_no_error(client: Client) -> None:
 # -- state ------------------------------------------------------------------------------------------------
 
 
-def test_a_state_file_that_is_overwritten_is_never_absent(client: Client) -> None:
+def test_a_state_file_is_replaced_atomically(client: Client) -> None:
     client.create("/state/0/1/5.delta", b"old")
     client.create("/state/0/1/.5.delta.tmp", b"new")
-    # What Hadoop's client does to overwrite.
+    # Hadoop's client overwrites a file by these two requests.
     assert client.call("DELETE", "DELETE", "/state/0/1/5.delta", recursive="false").json == {"boolean": True}
     assert client.open("/state/0/1/5.delta").body == b"old"
     assert client.rename("/state/0/1/.5.delta.tmp", "/state/0/1/5.delta", renameoptions="NONE").status == 200
     assert client.open("/state/0/1/5.delta").body == b"new"
-    # The note counts once.
+    # Each note is valid for one rename.
     client.create("/state/0/1/.5.delta.tmp2", b"newer")
     refused = client.rename("/state/0/1/.5.delta.tmp2", "/state/0/1/5.delta", renameoptions="NONE")
     assert refused.exception == "FileAlreadyExistsException"
 
 
-def test_the_other_manager_replaces_state_files_and_nothing_else(client: Client) -> None:
+def test_a_rename_without_options_replaces_only_state_files(client: Client) -> None:
     for path in ("/state/0/1/left/5.delta", "/state/0/_metadata/metadata", "/state/0/0/_metadata/schema", "/offsets/5"):
         client.create(path, b"old")
         client.create(f"{path}.tmp", b"new")
@@ -177,7 +177,7 @@ def test_the_other_manager_replaces_state_files_and_nothing_else(client: Client)
         assert client.open(path).body == (b"new" if replaced else b"old")
 
 
-def test_what_looks_like_state_only_by_where_the_checkpoint_is_is_not_replaced(store: Store) -> None:
+def test_state_files_are_recognised_by_their_path_inside_the_checkpoint(store: Store) -> None:
     serving, url = server.serve(store, "/state/1/2/job")
     client = Client(serving, url.removeprefix("webhdfs://headrace"))
     for path in ("/offsets/.5", "/offsets/5"):
@@ -188,13 +188,13 @@ def test_what_looks_like_state_only_by_where_the_checkpoint_is_is_not_replaced(s
     assert client.rename("/offsets/.5", "/offsets/5").json == {"boolean": False}
 
 
-def test_spark_removes_old_state_files_at_once(client: Client) -> None:
+def test_a_recursive_deletion_of_a_state_file_is_immediate(client: Client) -> None:
     client.create("/state/0/1/5.delta", b"old")
     assert client.call("DELETE", "DELETE", "/state/0/1/5.delta", recursive="true").json == {"boolean": True}
     assert not client.exists("/state/0/1/5.delta")
 
 
-def test_what_losers_of_a_race_left_is_removed_when_it_is_old(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_temporary_files_are_deleted(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (".7.b6c2.tmp", "7", ".hidden"):
         client.create(f"/offsets/{name}", b"")
 
@@ -203,7 +203,7 @@ def test_what_losers_of_a_race_left_is_removed_when_it_is_old(client: Client, mo
         return [each["pathSuffix"] for each in found]
 
     assert listed() == [".7.b6c2.tmp", ".hidden", "7"]
-    monkeypatch.setattr(operations, "LEFT_BEHIND_SECONDS", -1.0)
+    monkeypatch.setattr(operations, "ABANDONED_SECONDS", -1.0)
     assert listed() == [".hidden", "7"]
     assert not client.exists("/offsets/.7.b6c2.tmp")
 
@@ -211,7 +211,7 @@ def test_what_losers_of_a_race_left_is_removed_when_it_is_old(client: Client, mo
 # -- access -----------------------------------------------------------------------------------------------
 
 
-def test_without_the_secret_nothing_is_answered(client: Client) -> None:
+def test_requests_without_a_valid_token_are_refused(client: Client) -> None:
     client.create("/offsets/0", b"v1")
     target = f"/webhdfs/v1{client.root}/offsets/0?op=GETFILESTATUS"
     for token in (None, "wrong", client.server.access.refresh_token):
@@ -224,14 +224,14 @@ def test_without_the_secret_nothing_is_answered(client: Client) -> None:
     assert client.post_token(secret, grant="password").status == 401
 
 
-def test_an_access_token_lives_for_a_while(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_access_token_expires(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     assert client.call("GET", "GETFILESTATUS", "").status == 404
     monkeypatch.setattr(tokens, "LIFE_SECONDS", -3600)
     short = client.post_token(client.server.access.refresh_token).json["access_token"]
     assert client.send("GET", "/webhdfs/v1/?op=GETFILESTATUS", token=short).status == 401
 
 
-def test_access_tokens_are_limited_and_the_oldest_goes(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_above_the_limit_the_oldest_token_becomes_invalid(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "_MOST_TOKENS", 2)
     secret = client.server.access.refresh_token
     given = [client.token, *(client.post_token(secret).json["access_token"] for _ in range(2))]
@@ -239,7 +239,7 @@ def test_access_tokens_are_limited_and_the_oldest_goes(client: Client, monkeypat
     assert statuses == [401, 200, 200]
 
 
-def test_only_what_was_asked_for_is_served(client: Client, files: Files, store: Store) -> None:
+def test_only_served_directories_are_accessible(client: Client, files: Files, store: Store) -> None:
     files.write("/secrets", b"")
     files.write("/checkpoints/job2/offsets/0", b"")
     key = client.root.split("/")[1]
@@ -255,7 +255,7 @@ def test_only_what_was_asked_for_is_served(client: Client, files: Files, store: 
         assert client.send("PUT", f"/webhdfs/v1{path}?op=MKDIRS").json == {"boolean": True}
 
 
-def test_the_secret_is_not_shown(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_secret_is_not_in_logs_or_representations(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     client.create("/offsets/0", b"")
     client.call("GET", "GETFILESTATUS", "/nothing")
@@ -264,7 +264,7 @@ def test_the_secret_is_not_shown(client: Client, caplog: pytest.LogCaptureFixtur
     assert client.token not in shown
 
 
-def test_requests_that_make_no_sense_are_answered_and_the_next_is_served(client: Client) -> None:
+def test_invalid_requests_get_an_error_and_the_server_continues(client: Client) -> None:
     for target in ("/", "/webhdfs/v1", "/webhdfs/v1?op", "/webhdfs/v2/a?op=OPEN", "/webhdfs/v1/%00?op=GETFILESTATUS"):
         for method in ("GET", "PUT", "POST", "DELETE", "PATCH"):
             assert 400 <= client.send(method, target).status < 500, (method, target)
@@ -297,7 +297,7 @@ def test_the_same_directory_has_the_same_address_in_every_process(store: Store, 
     assert server.served_files(url + "2") is None
 
 
-def test_two_stores_do_not_mix(client: Client, tmp_path: Path) -> None:
+def test_a_file_cannot_be_moved_to_another_store(client: Client, tmp_path: Path) -> None:
     with headrace.open(tmp_path / "other", create=True, synchronous="off") as other:
         _, url = server.serve(other, "/checkpoints/job")
         root = url.removeprefix("webhdfs://headrace")
@@ -307,7 +307,7 @@ def test_two_stores_do_not_mix(client: Client, tmp_path: Path) -> None:
         assert other.files().status("/checkpoints/job/a") is None
 
 
-def test_a_server_stops_when_it_is_told_and_starts_anew(store: Store, client: Client) -> None:
+def test_a_new_server_starts_after_stop_all(store: Store, client: Client) -> None:
     before = client.server
     server.stop_all()
     with pytest.raises(OSError), socket.create_connection(("127.0.0.1", before.port), timeout=5):
@@ -325,7 +325,7 @@ def _serve_in_child(url: str, parent_port: int, queue: multiprocessing.Queue[boo
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_process_serves_for_itself(store: Store, client: Client) -> None:
+def test_a_forked_process_starts_its_own_server(store: Store, client: Client) -> None:
     context = multiprocessing.get_context("fork")
     queue: multiprocessing.Queue[bool] = context.Queue()
     child = context.Process(target=_serve_in_child, args=(store.url, client.server.port, queue))
@@ -337,7 +337,7 @@ def test_a_forked_process_serves_for_itself(store: Store, client: Client) -> Non
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_process_does_not_keep_the_connections_of_its_parent_open(store: Store, client: Client) -> None:
-    """Without that a client would wait for an answer that nobody sends."""
+    """Otherwise a client would wait for a response that never comes."""
     holder, other = multiprocessing.Pipe()
     child = multiprocessing.get_context("fork").Process(target=other.recv)
     child.start()
@@ -351,8 +351,8 @@ def test_a_forked_process_does_not_keep_the_connections_of_its_parent_open(store
     assert child.exitcode == 0
 
 
-def test_the_uploads_of_200_executors_are_served_at_once(client: Client) -> None:
-    """Each holds its connection open for as long as its task lasts."""
+def test_200_uploads_run_at_the_same_time(client: Client) -> None:
+    """Each upload keeps its connection open until its task ends."""
     content = bytes(1000)
     head = (
         f"PUT /webhdfs/v1{client.root}/state/0/{{}}/1.delta?op=CREATE&overwrite=true&data=true HTTP/1.1\r\n"
@@ -373,7 +373,7 @@ def test_the_uploads_of_200_executors_are_served_at_once(client: Client) -> None
 _ENDING = """
 import sys, http.client
 import headrace
-from headrace.checkpoints import server
+from headrace.checkpoint_server import server
 
 with headrace.open(sys.argv[1]) as store:
     serving, _ = server.serve(store, "/checkpoints/job")
@@ -383,7 +383,7 @@ print(connection.getresponse().status)
 """
 
 
-def test_a_process_that_serves_ends_quietly(store: Store) -> None:
+def test_a_process_with_a_server_exits_without_output(store: Store) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-W", "ignore::ResourceWarning", "-c", _ENDING, store.url],
         capture_output=True,
@@ -398,7 +398,7 @@ def test_an_address_of_another_machine_is_refused(store: Store) -> None:
         server.serve(store, "/checkpoints/job", "192.0.2.77")
 
 
-def test_a_store_without_files_keeps_no_checkpoint(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_without_files_cannot_keep_a_checkpoint(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(store), "files", Store.files)
     with pytest.raises(UnsupportedError, match="cannot keep a checkpoint"):
         server.serve(store, "/checkpoints/job")

@@ -1,4 +1,4 @@
-"""The commands that need no Spark: their options, their results in both forms, and how errors end them."""
+"""Commands that do not need Spark: options, results as text and as JSON, exit codes of errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import click
 import pytest
 
 from headrace.cli.main import headrace, main
-from headrace.opening import open as open_store
+from headrace.stores.registry import open as open_store
 
 Run = Callable[..., Any]
 
@@ -36,17 +36,19 @@ def orders(run: Run, tmp_path: Path) -> str:
 def all_commands(group: click.Command = headrace, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     if not isinstance(group, click.Group):
         return [path]
-    return [found for name, command in group.commands.items() for found in all_commands(command, (*path, name))]
+    shown = [(name, command) for name, command in group.commands.items() if not command.hidden]
+    return [found for name, command in shown for found in all_commands(command, (*path, name))]
 
 
 @pytest.mark.parametrize("path", all_commands(), ids=" ".join)
-def test_every_command_explains_itself_and_takes_json(
+def test_every_command_has_a_description_an_example_and_json(
     path: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*path, "--help"]) == 0
     text = capsys.readouterr().out
     assert "--json" in text
     assert re.search(r"\n\n  \w", text), "the command has no description"
+    assert "Example:" in text, "the help has no example"
 
 
 def test_the_program_without_arguments_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +94,7 @@ def test_rows_are_scanned_with_conditions_columns_and_a_limit(run: Run, orders: 
     assert run("table", "scan", "orders", "-w", "price is null", "--limit", "5")["OrderId"] == 2
 
 
-def test_rows_come_from_standard_input_too(run: Run, orders: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_read_from_standard_input(run: Run, orders: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = b'{"UserId": "u3", "OrderId": 1, "price": 2}\n{"UserId": "u3", "OrderId": 2}\n'
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
     assert run("table", "put", "orders")["rows"] == 2
@@ -132,11 +134,13 @@ def test_tunnels_are_created_listed_described_and_dropped(run: Run, orders: str)
     described = run("tunnel", "describe", created["id"])
     assert [channel["lag_rows"] for channel in described["channels"]] == [3]
     assert [channel["client"] for channel in described["channels"]] == [None]
+    (channel,) = described["channels"]
+    assert channel["checkpoint"] == channel["committed_position"]
     run("tunnel", "drop", "stats")
     assert run("tunnel", "list") == []
 
 
-def test_describe_shows_which_worker_has_a_channel(run: Run, store: str, orders: str) -> None:
+def test_describe_shows_the_worker_of_a_channel(run: Run, store: str, orders: str) -> None:
     run("tunnel", "create", "orders", "stats", "--kind", "Stream", "--start", "earliest")
     with open_store(store).tunnel("stats").consume("worker 7") as batches:
         next(batches)
@@ -145,7 +149,7 @@ def test_describe_shows_which_worker_has_a_channel(run: Run, store: str, orders:
     assert channel["client"]
 
 
-def test_tail_shows_base_data_and_changes_and_moves_nothing(run: Run, orders: str) -> None:
+def test_tail_shows_base_data_and_changes_and_commits_nothing(run: Run, orders: str) -> None:
     run("tunnel", "create", "orders", "stats")
     run("table", "delete", "orders", "-k", "UserId=u2", "-k", "OrderId=1")
     for _ in range(2):
@@ -154,7 +158,7 @@ def test_tail_shows_base_data_and_changes_and_moves_nothing(run: Run, orders: st
     assert len(run("tunnel", "tail", "stats", "--limit", "2")) == 2
 
 
-def test_tail_goes_through_a_split(run: Run, orders: str) -> None:
+def test_tail_continues_after_a_split(run: Run, orders: str) -> None:
     run("tunnel", "create", "orders", "stats", "--kind", "Stream", "--start", "earliest")
     run("table", "split", "orders", "--at", "UserId=u2")
     run("table", "delete", "orders", "-k", "UserId=u2", "-k", "OrderId=1")
@@ -162,7 +166,7 @@ def test_tail_goes_through_a_split(run: Run, orders: str) -> None:
     assert [row["_change_type"] for row in shown] == ["insert"] * 3 + ["delete"]
 
 
-def test_tail_shows_changes_as_they_come_until_it_is_interrupted(run: Run, orders: str, store: str) -> None:
+def test_tail_shows_changes_as_they_arrive_until_it_is_interrupted(run: Run, orders: str, store: str) -> None:
     run("tunnel", "create", "orders", "stats", "--kind", "Stream")
     command = [sys.executable, "-m", "headrace.cli.main", "tunnel", "tail", "stats", "--json", "-s", store]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -179,7 +183,7 @@ def test_tail_shows_changes_as_they_come_until_it_is_interrupted(run: Run, order
         process.communicate()
 
 
-def test_options_stand_before_or_after_the_command(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_are_accepted_before_and_after_the_command(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["--json", "-s", store, "table", "list"], ["table", "list", "-s", store, "--json"]):
         assert main(arguments) == 1
         assert json.loads(capsys.readouterr().err)["error"]["type"] == "NotFoundError"
@@ -197,14 +201,16 @@ def test_the_store_comes_from_the_environment(
 
 
 @pytest.mark.parametrize("arguments", [["nothing"], ["table"], ["table", "list", "--nothing"], ["table", "describe"]])
-def test_a_wrong_command_line_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_exit_code_of_an_invalid_command_line_is_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(arguments) == 2
     assert capsys.readouterr().err.startswith("error: ")
     assert main([*arguments, "--json"]) == 2
     assert json.loads(capsys.readouterr().err)["error"]["message"]
 
 
-def test_a_bug_is_one_message_and_a_traceback_only_with_debug(
+def test_an_unexpected_error_is_one_message_and_a_traceback_only_with_debug(
     orders: str, store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(*_: object) -> None:
@@ -219,7 +225,7 @@ def test_a_bug_is_one_message_and_a_traceback_only_with_debug(
         main(["table", "list", "-s", store, "--debug"])
 
 
-def test_a_reader_that_goes_away_ends_the_program_quietly(orders: str, store: str) -> None:
+def test_a_closed_pipe_ends_the_program_quietly(orders: str, store: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "headrace.cli.main", "table", "scan", "orders", "-s", store]
@@ -247,8 +253,8 @@ def test_the_prompt_waits_for_a_semicolon_outside_of_strings_and_comments(text: 
     assert is_complete(text) == complete
 
 
-def test_streams_of_a_workspace_are_seen_without_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from headrace.streaming_sql.jobs import StreamRegistry
+def test_streams_of_a_workspace_are_shown_without_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from headrace.streaming_sql.stream_registry import StreamRegistry
     from headrace.streaming_sql.workspace import Workspace
 
     workspace = ["--workspace", str(tmp_path), "--json"]
@@ -275,6 +281,6 @@ def test_streams_of_a_workspace_are_seen_without_spark(tmp_path: Path, capsys: p
     assert main(["stream", "drop", "job1", "--if-exists", *workspace]) == 0
 
 
-def test_benchmarks_that_are_not_there_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_benchmark_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "nothing", "--json"]) == 1
     assert json.loads(capsys.readouterr().err)["error"]["problem"] == "no such benchmark"

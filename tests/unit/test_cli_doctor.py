@@ -1,4 +1,4 @@
-"""What `headrace doctor` finds, and what it says then."""
+"""The findings of `headrace doctor`, and its remedies."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli import checks
-from headrace.cli.checks import Status
+from headrace.cli import environment_checks
+from headrace.cli.environment_checks import Status
 from headrace.cli.store_checks import check_store, file_system_of
 
 
@@ -33,32 +33,34 @@ def program(path: Path, script: str) -> str:
     ],
 )
 def test_java_versions_are_read(text: str, version: int | None) -> None:
-    assert checks.java_version(text) == version
+    assert environment_checks.java_version(text) == version
 
 
-def test_an_old_java_of_java_home_fails_whatever_the_path_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_java_in_java_home_fails_even_if_the_path_has_a_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program(tmp_path / "bin" / "java", """echo 'java version "11.0.2"' >&2""")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    finding = checks.check_java()
+    finding = environment_checks.check_java()
     assert (finding.status, "Java 11" in finding.found) == (Status.FAIL, True)
     assert "install Java 17" in finding.remedy
 
 
 def test_a_java_home_without_java_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert checks.check_java().status == Status.FAIL
+    assert environment_checks.check_java().status == Status.FAIL
 
 
-def test_no_java_at_all_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_java_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "no java on the path" in checks.check_java().found
+    assert "no java on the PATH" in environment_checks.check_java().found
 
 
 def test_workers_with_another_python_version_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = program(tmp_path / "python", """echo '["/other/python", [3, 9], []]'""")
     monkeypatch.setenv("PYSPARK_PYTHON", other)
-    finding = checks.check_worker_python()
+    finding = environment_checks.check_worker_python()
     assert finding.status == Status.FAIL
     assert "Python 3.9 at /other/python" in finding.found
     assert finding.remedy == f"export PYSPARK_PYTHON={sys.executable}"
@@ -68,63 +70,61 @@ def test_workers_without_packages_fail(tmp_path: Path, monkeypatch: pytest.Monke
     version = f"[{sys.version_info[0]}, {sys.version_info[1]}]"
     bare = program(tmp_path / "python", f"""echo '["/bare/python", {version}, ["pyarrow", "headrace"]]'""")
     monkeypatch.setenv("PYSPARK_PYTHON", bare)
-    finding = checks.check_worker_python()
+    finding = environment_checks.check_worker_python()
     assert finding.status == Status.FAIL
     assert "without pyarrow, headrace" in finding.found
 
 
-def test_a_bare_python_of_the_path_is_a_warning_as_sessions_of_headrace_avoid_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_python_without_packages_on_the_path_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     program(tmp_path / "python3", "exit 1")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    assert checks.check_worker_python().status == Status.WARN
+    assert environment_checks.check_worker_python().status == Status.WARN
 
 
-def test_this_python_as_the_workers_python_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_drivers_python_is_accepted_for_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    finding = checks.check_worker_python()
+    finding = environment_checks.check_worker_python()
     assert finding.status == Status.OK, finding
 
 
-def test_a_driver_python_that_is_not_there_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_driver_python_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "/nowhere/python")
-    assert checks.check_driver_python().status == Status.FAIL
+    assert environment_checks.check_driver_python().status == Status.FAIL
 
 
 def test_packages_are_compared_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert checks.version_numbers("4.10.0.dev1") > checks.version_numbers("4.9")
+    assert environment_checks.version_numbers("4.10.0.dev1") > environment_checks.version_numbers("4.9")
     monkeypatch.setattr("importlib.metadata.version", lambda name: "4.1.2")
-    assert checks.check_package("pyspark").status == Status.FAIL
+    assert environment_checks.check_package("pyspark").status == Status.FAIL
     monkeypatch.setattr("importlib.metadata.version", lambda name: "4.10.0")
-    assert checks.check_package("pyspark").status == Status.OK
+    assert environment_checks.check_package("pyspark").status == Status.OK
 
 
-def test_a_module_that_hides_all_data_sources_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_module_that_hides_all_data_sources_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pyspark_broken.py").write_text("raise RuntimeError('no such library')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    finding = checks.check_data_sources()
+    finding = environment_checks.check_data_sources()
     assert finding.status == Status.FAIL
     assert "pyspark_broken" in finding.found
     assert "RuntimeError: no such library" in finding.found
     assert "pyspark_broken" in finding.remedy
 
 
-def test_a_host_name_without_an_address_fails_unless_spark_is_told_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_name_without_an_address_fails_unless_spark_local_ip_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(host: str) -> str:
         raise socket.gaierror("unknown")
 
     monkeypatch.setattr("socket.gethostbyname", unknown)
     monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
-    assert checks.check_hostname().status == Status.FAIL
+    assert environment_checks.check_hostname().status == Status.FAIL
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    assert checks.check_hostname().status == Status.OK
+    assert environment_checks.check_hostname().status == Status.OK
 
 
-def test_a_temporary_directory_that_is_not_there_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_temporary_directory_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "none"))
-    assert checks.check_temporary_space().status == Status.FAIL
+    assert environment_checks.check_temporary_space().status == Status.FAIL
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_temporary_directory_that_is_not_there_fails(tmp_path: Path, monkeypat
         ("/elsewhere", "overlay"),
     ],
 )
-def test_the_innermost_and_latest_mount_tells_the_file_system(path: str, kind: str) -> None:
+def test_the_innermost_and_latest_mount_determines_the_file_system(path: str, kind: str) -> None:
     mounts = (
         "overlay / overlay rw 0 0\n/dev/sda /data ext4 rw 0 0\nhost:/x /data/net nfs4 rw 0 0\n"
         "drive /with\\040blank 9p rw 0 0\ntmpfs /data/over tmpfs rw 0 0\n//host /data/over cifs rw 0 0\n"
@@ -146,8 +146,8 @@ def test_the_innermost_and_latest_mount_tells_the_file_system(path: str, kind: s
     assert file_system_of(Path(path), mounts) == kind
 
 
-def test_a_sound_store_passes_every_check_and_is_left_as_it_was(tmp_path: Path) -> None:
-    from headrace.stores.embedded.database import Database
+def test_an_intact_store_passes_every_check_and_is_not_changed(tmp_path: Path) -> None:
+    from headrace.stores.embedded.connection import Database
 
     Database(tmp_path / "store", create=True).close()
     findings = check_store(tmp_path / "store")
@@ -166,7 +166,7 @@ def test_a_directory_without_a_store_and_a_damaged_store_fail(tmp_path: Path) ->
     assert "damaged" in finding.found
 
 
-def test_the_command_ends_with_1_if_a_check_fails(
+def test_the_exit_code_is_1_if_a_check_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from headrace.cli.main import main

@@ -1,4 +1,4 @@
-"""Whatever stands on the command line: commands work, or end with one clear message, which can always be printed."""
+"""Hostile arguments on the command line: a command works, or ends with one clear message that can be printed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import headrace
 from headrace.cli.main import headrace as program
 from headrace.cli.main import main
 
-# What arguments that are not UTF-8 look like, numbers that no store has, JSON that is no key, paths that no file has.
+# Surrogates of arguments that are not UTF-8, huge numbers, JSON that is not a key, a path that is too long.
 HOSTILE = ["", "\udcff", "\ud800=\ud800", "9" * 25, "9" * 5_000, "nan", '{"id": "\\ud800"}', "0=nan", "/" + "y" * 5_000]
-# They begin services and sessions, look at the machine, or follow what comes.
+# Commands that start services and sessions, check the machine, or follow changes.
 LEFT_OUT = {"demo", "serve", "bench", "run", "sql", "doctor", "stream", "tail"}
 NAMES = {"table": "t", "queue": "q", "consumer": "c", "tunnel": "tn"}
 
 
 def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Yield all commands that work on a store, with their names."""
+    """Yield all commands that use a store, with their names."""
     if isinstance(command, click.Group):
         for name, inner in command.commands.items():
             if name not in LEFT_OUT:
@@ -36,7 +36,7 @@ COMMANDS = dict(commands(program))
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A store with one of everything."""
+    """A store with a table, a queue and a consumer."""
     directory = tmp_path_factory.mktemp("cli") / "store"
     with headrace.open(directory, create=True, synchronous="off") as store:
         store.create_table("t", {"id": "string", "n": "long"}, "id").put({"id": "a"})
@@ -47,7 +47,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def arguments(path: tuple[str, ...], command: click.Command, chosen: click.Parameter, value: str) -> list[str]:
-    """Return a command line with a value for one parameter, and harmless ones where others are needed."""
+    """Return a command line with a value for one parameter, and harmless values for other required ones."""
     options, positions = [], []
     for parameter in command.params:
         if isinstance(parameter, click.Argument):
@@ -83,7 +83,9 @@ def test_commands_with_hostile_arguments_end_with_a_clear_message(
             assert code == 0 or "error" in said.lower(), (line, said)
 
 
-def test_a_file_of_any_name_is_missed_clearly(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_with_any_name_gives_a_clear_message(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("x" * 300, "no such\udcff.csv"):
         assert main(["table", "load", "-s", place, "t", str(tmp_path / name)]) in (1, 2)
         assert "--debug" not in capsys.readouterr().err

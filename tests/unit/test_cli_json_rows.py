@@ -1,4 +1,4 @@
-"""Rows with composite values as JSON lines: what is written is what is read, and misfits name their place."""
+"""JSON lines with composite values: rows survive writing and reading, and errors name line, column and value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.cli.output import JsonOutput
-from headrace.cli.rows import read_rows
+from headrace.cli.row_files import read_rows
 from headrace.errors import SchemaError
 from headrace.queues.columns import QueueSchema
 
@@ -53,7 +53,7 @@ def read(tmp_path: Path, text: str) -> list[dict[str, Any]]:
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def test_what_is_printed_can_be_read(tmp_path: Path) -> None:
+def test_printed_rows_can_be_read(tmp_path: Path) -> None:
     out = io.StringIO()
     JsonOutput(out).rows([pa.RecordBatch.from_pylist(ROWS, schema=SCHEMA.arrow)])
     assert '"prices": {"7": "1.50", "8": null}' in out.getvalue()
@@ -61,12 +61,12 @@ def test_what_is_printed_can_be_read(tmp_path: Path) -> None:
     assert read(tmp_path, out.getvalue()) == ROWS
 
 
-def test_columns_that_no_row_has_are_left_out(tmp_path: Path) -> None:
+def test_columns_that_occur_in_no_row_are_omitted(tmp_path: Path) -> None:
     assert read(tmp_path, '{"id": 1}\n\n{"id": 2, "tags": []}') == [{"id": 1, "tags": None}, {"id": 2, "tags": []}]
     assert read(tmp_path, "") == []
 
 
-def test_many_lines_are_read_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_lines_are_read_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.cli.json_rows._LINES_PER_BATCH", 7)
     assert [row["id"] for row in read(tmp_path, "".join(f'{{"id": {n}}}\n' for n in range(30)))] == list(range(30))
 
@@ -74,21 +74,21 @@ def test_many_lines_are_read_in_portions(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ('{"id": 1', "line 2 is no JSON"),
-        ("[1]", "line 2 is no JSON object"),
+        ('{"id": 1', "line 2 is not JSON"),
+        ("[1]", "line 2 is not a JSON object"),
         ('{"idd": 1}', "line 2: no column 'idd'"),
         ('{"id": "one"}', "line 2, column 'id', value \"one\""),
-        ('{"tags": "a"}', "line 2, column 'tags', value \"a\": an array is needed"),
+        ('{"tags": "a"}', "line 2, column 'tags', value \"a\": expected an array"),
         ('{"visit": {"url": "x"}}', "no field 'url'; fields: page, at"),
         ('{"visit": {"raw": "no base64"}}', "line 2, column 'visit'"),
         ('{"visit": {"days": ["x"]}}', "line 2, column 'visit'"),
         ('{"prices": {"x": 1}}', "line 2, column 'prices'"),
         ('{"prices": {"1": 1e12}}', "column 'prices'"),
         ('{"prices": {"1": "x"}}', "line 2, column 'prices'"),
-        ('{"nested": []}', "line 2, column 'nested', value []: an object is needed"),
+        ('{"nested": []}', "line 2, column 'nested', value []: expected an object"),
     ],
 )
-def test_what_does_not_fit_is_named(tmp_path: Path, line: str, says: str) -> None:
+def test_a_value_that_does_not_fit_is_named(tmp_path: Path, line: str, says: str) -> None:
     with pytest.raises(SchemaError) as caught:
         read(tmp_path, f'{{"id": 1}}\n{line}\n')
     assert says in str(caught.value)

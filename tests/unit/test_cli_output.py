@@ -1,4 +1,4 @@
-"""What the command line prints, for people and for programs."""
+"""The output of the command line, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def outputs(kind: type[ConsoleOutput] | type[JsonOutput]) -> tuple[Output, io.St
         ({"ü": (1, None, True)}, '{"ü": [1, null, true]}'),
     ],
 )
-def test_json_holds_every_value_of_a_table(value: Any, text: str) -> None:
+def test_json_expresses_every_value_of_a_table(value: Any, text: str) -> None:
     assert to_json(value) == text
 
 
@@ -50,14 +50,14 @@ def test_json_lists_are_one_document_even_when_empty() -> None:
     assert err.getvalue() == ""
 
 
-def test_console_lists_say_that_there_is_nothing() -> None:
+def test_an_empty_list_on_the_console_is_a_note() -> None:
     output, out, err = outputs(ConsoleOutput)
     output.records([], columns=("name",), nothing="Nothing here.")
     assert out.getvalue() == ""
     assert err.getvalue() == "Nothing here.\n"
 
 
-def test_a_console_that_is_not_a_terminal_never_cuts_values() -> None:
+def test_values_are_never_cut_outside_of_a_terminal() -> None:
     output, out, _ = outputs(ConsoleOutput)
     output.rows([pa.record_batch({"text": ["x" * 500], "number": [7]})])
     assert "x" * 500 in out.getvalue()
@@ -80,7 +80,7 @@ def test_a_record_shows_its_lists_as_tables() -> None:
     assert lines[-1].split() == ["id", "long"]
 
 
-def test_errors_go_to_standard_error_with_their_parts() -> None:
+def test_errors_go_to_standard_error_with_all_their_parts() -> None:
     problem = NotFoundError("no such table", received="'x'", valid=["a", "b"], remedy="create it")
     output, out, err = outputs(JsonOutput)
     output.error(problem)
@@ -100,13 +100,13 @@ def test_errors_go_to_standard_error_with_their_parts() -> None:
     assert err.getvalue() == f"error: {problem}\na hint\n"
 
 
-def test_errors_of_spark_come_without_their_stack_trace() -> None:
+def test_errors_of_spark_are_printed_without_stack_trace() -> None:
     output, _, err = outputs(ConsoleOutput)
     output.error(RuntimeError("table not found\n\nJVM stacktrace:\njava.lang.Exception\n\tat here"))
     assert err.getvalue() == "error: RuntimeError: table not found\n"
 
 
-def test_errors_of_headrace_in_a_spark_worker_come_without_the_traceback() -> None:
+def test_errors_of_headrace_in_a_spark_worker_are_printed_without_traceback() -> None:
     output, _, err = outputs(ConsoleOutput)
     text = (
         "Traceback (most recent call last):\n  File ...\nheadrace.errors.NotFoundError: no such table\n SQLSTATE: 38000"
@@ -115,7 +115,7 @@ def test_errors_of_headrace_in_a_spark_worker_come_without_the_traceback() -> No
     assert err.getvalue() == "error: no such table\n"
 
 
-def test_texts_of_several_lines_stay_so_in_records_and_results_of_statements() -> None:
+def test_records_and_results_of_statements_keep_line_breaks() -> None:
     output, out, _ = outputs(ConsoleOutput)
     output.record({"name": "x", "script": "SELECT 1\nFROM\x1b[2J t\n"})
     assert out.getvalue() == "name    x\nscript  SELECT 1\n        FROM\\x1b[2J t\n"
@@ -124,7 +124,7 @@ def test_texts_of_several_lines_stay_so_in_records_and_results_of_statements() -
     assert [line.split() for line in out.getvalue().splitlines()[3:5]] == [["plan", "one"], ["two"]]
 
 
-def test_live_views_are_lines_where_there_is_no_terminal() -> None:
+def test_live_views_are_lines_outside_of_a_terminal() -> None:
     output, out, _ = outputs(ConsoleOutput)
     with output.live() as live:
         live.show("one", "picture", value=1)

@@ -1,4 +1,4 @@
-"""``headrace queue`` and ``headrace consumer``: what they do to a store, and what they print."""
+"""``headrace queue`` and ``headrace consumer``: their effects on a store, and their output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_queues_are_created_listed_shown_and_dropped(run: Run, clicks: Queue) ->
     assert (listed["name"], listed["columns"], listed["partitions"], listed["rows"]) == (
         "clicks", ["user", "tags"], 2, 2,
     )  # fmt: skip
-    shown = run("queue", "show", "clicks")
+    shown = run("queue", "describe", "clicks")
     assert shown["columns"] == [
         {"column": "user", "type": "string", "nullable": False},
         {"column": "tags", "type": "array<string>", "nullable": True},
@@ -51,9 +51,20 @@ def test_queues_are_created_listed_shown_and_dropped(run: Run, clicks: Queue) ->
     assert run("queue", "drop", "clicks", "--if-exists") == {"queue": "clicks"}
 
 
-def test_the_options_of_a_queue_are_given_when_it_is_created(run: Run) -> None:
+def test_the_old_name_of_describe_works_with_a_warning(
+    clicks: Queue, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["queue", "show", "clicks", "-s", store, "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["name"] == "clicks"
+    assert "use `headrace queue describe`" in json.loads(printed.err)["warning"]
+    assert main(["queue", "show", "clicks", "-s", store]) == 0
+    assert capsys.readouterr().err.startswith("warning: ")
+
+
+def test_create_accepts_the_options_of_a_queue(run: Run) -> None:
     run("queue", "create", "q", "-c", "a=int", "--auto-trim", "--retained-rows", "10", "--retained-seconds", "60")
-    shown = run("queue", "show", "q")
+    shown = run("queue", "describe", "q")
     assert (shown["auto_trim"], shown["retained_rows"], shown["retained_seconds"]) == (True, 10, 60.0)
 
 
@@ -86,13 +97,13 @@ def test_rows_of_one_key_go_to_one_partition(run: Run, clicks: Queue, tmp_path: 
     assert all(len(found[f"k{n}"]) == 1 for n in range(5))
 
 
-def test_a_file_that_does_not_fit_changes_nothing(run: Run, clicks: Queue, tmp_path: Path) -> None:
+def test_a_file_with_an_invalid_row_changes_nothing(run: Run, clicks: Queue, tmp_path: Path) -> None:
     (tmp_path / "wrong.jsonl").write_text('{"user": "u3"}\n{"user": "u4", "tags": "x"}\n')
     assert "line 2" in run("queue", "append", "clicks", str(tmp_path / "wrong.jsonl"), code=1)["error"]["message"]
     assert clicks.bounds()[0].upper == 2
 
 
-def test_queues_are_trimmed_and_get_partitions(run: Run, clicks: Queue) -> None:
+def test_queues_are_trimmed_and_partitions_are_added(run: Run, clicks: Queue) -> None:
     assert run("queue", "trim", "clicks", "--before", "0=1") == {"queue": "clicks", "rows": 1}
     assert [row["user"] for row in [run("queue", "read", "clicks")]] == ["u2"]
     assert run("queue", "read", "clicks", "-p", "0", "--from", "0", code=1)["error"]["type"] == "DataLossError"
@@ -128,13 +139,13 @@ def test_consumers_are_registered_and_advanced(run: Run, clicks: Queue) -> None:
     run("consumer", "drop", "//c", "--if-exists")
 
 
-def test_the_status_of_a_consumer_that_is_not_registered_says_so(
+def test_status_of_a_consumer_without_registration_prints_a_hint(
     run: Run, clicks: Queue, store: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run("consumer", "create", "//c")
     for arguments, hint in (
-        ([], "not registered for any queue, and so cannot read it: headrace consumer register //c QUEUE\n"),
-        (["--queue", "clicks"], "for queue clicks, and so cannot read it: headrace consumer register //c clicks\n"),
+        ([], "not registered for any queue. To read it: headrace consumer register //c QUEUE\n"),
+        (["--queue", "clicks"], "for queue clicks. To read it: headrace consumer register //c clicks\n"),
     ):
         assert main(["consumer", "status", "//c", *arguments, "-s", store]) == 0
         assert hint in capsys.readouterr().err
@@ -143,12 +154,12 @@ def test_the_status_of_a_consumer_that_is_not_registered_says_so(
     assert capsys.readouterr().err == ""
 
 
-def test_people_see_tables(run: Run, clicks: Queue, store: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_output_shows_tables(run: Run, clicks: Queue, store: str, capsys: pytest.CaptureFixture[str]) -> None:
     run("consumer", "create", "//c")
     run("consumer", "register", "//c", "clicks")
     for arguments in (
         ["queue", "list"],
-        ["queue", "show", "clicks"],
+        ["queue", "describe", "clicks"],
         ["consumer", "list"],
         ["consumer", "status", "//c"],
     ):
@@ -158,9 +169,7 @@ def test_people_see_tables(run: Run, clicks: Queue, store: str, capsys: pytest.C
     assert "u1" in capsys.readouterr().out
 
 
-def test_watching_a_consumer_prints_a_line_for_each_look_until_it_is_interrupted(
-    run: Run, clicks: Queue, store: str
-) -> None:
+def test_watch_prints_a_line_for_each_refresh_until_it_is_interrupted(run: Run, clicks: Queue, store: str) -> None:
     run("consumer", "create", "//c")
     run("consumer", "register", "//c", "clicks")
     command = [sys.executable, "-m", "headrace.cli.main", "consumer", "status", "//c", "--watch", "--json", "-s", store]

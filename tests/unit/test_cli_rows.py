@@ -1,4 +1,4 @@
-"""Rows, keys and conditions as files and the command line write them."""
+"""Rows in files, and keys and conditions in texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.cli.output import to_json
-from headrace.cli.rows import first_rows, parse_condition, parse_key, parse_value, read_rows
+from headrace.cli.row_files import first_rows, parse_condition, parse_key, parse_value, read_rows
 from headrace.errors import OptionError, SchemaError
 from headrace.tables.conditions import Predicate
 from headrace.tables.schema import TableSchema
@@ -74,7 +74,7 @@ def write(path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet", "arrow", "arrows"])
-def test_every_format_gives_the_rows_that_were_written(tmp_path: Path, suffix: str) -> None:
+def test_rows_survive_writing_and_reading_in_every_format(tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"rows.{suffix}"
     write(file)
     batches = list(read_rows(str(file), None, SCHEMA))
@@ -82,14 +82,14 @@ def test_every_format_gives_the_rows_that_were_written(tmp_path: Path, suffix: s
     assert all(batch.schema.types == SCHEMA.arrow.types for batch in batches)
 
 
-def test_columns_that_a_csv_file_does_not_have_are_left_out(tmp_path: Path) -> None:
+def test_columns_that_are_missing_in_a_csv_file_are_omitted(tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     file.write_text("id,share\n1,0.5\n")
     assert [batch.to_pylist() for batch in read_rows(str(file), None, SCHEMA)] == [[{"id": 1, "share": 0.5}]]
 
 
 def test_json_lines_are_read_in_blocks_that_end_with_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.cli.rows._BLOCK_BYTES", 50)
+    monkeypatch.setattr("headrace.cli.row_files._BLOCK_BYTES", 50)
     file = tmp_path / "rows.jsonl"
     file.write_text("\n".join(json.dumps({"id": number, "name": "x" * (number % 7)}) for number in range(100)))
     batches = list(read_rows(str(file), None, SCHEMA))
@@ -117,15 +117,15 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path, name: str, text: str)
         list(read_rows(str(tmp_path / name), None, SCHEMA))
 
 
-def test_a_json_value_that_does_not_fit_is_named_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.cli.rows._BLOCK_BYTES", 20)
+def test_the_error_for_a_json_value_names_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.cli.row_files._BLOCK_BYTES", 20)
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(f'{{"id": {n}}}\n' for n in range(6)) + '{"id": "one"}\n')
     with pytest.raises(SchemaError, match="line 7, column 'id', value \"one\": "):
         list(read_rows(str(file), None, SCHEMA))
 
 
-def test_a_missing_file_and_an_unknown_suffix_say_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_file_and_an_unknown_suffix_are_errors_with_remedies(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="No such file"):
         list(read_rows(str(tmp_path / "none.csv"), None, SCHEMA))
     with pytest.raises(OptionError, match="give --format"):
@@ -170,7 +170,7 @@ def test_column_names_with_blanks_and_operators_are_found() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "id", "unknown = 1", "id ~ 3", "idin 3", "id is null 3", "name starts within x"])
-def test_what_is_no_condition_is_refused(text: str) -> None:
+def test_an_invalid_condition_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match="cannot read the condition"):
         parse_condition(text, SCHEMA)
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.stores.embedded.codec import RowCodec, ordered_bytes
+from headrace.stores.embedded.tables.codec import RowCodec, ordered_bytes
 from headrace.tables.schema import TableSchema
 
 UTC = datetime.UTC

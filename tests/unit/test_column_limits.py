@@ -11,13 +11,13 @@ import pytest
 
 import headrace
 from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.rows_api import put_row
-from headrace.endpoints.tablestore.tables_api import create_table
+from headrace.endpoints.tablestore.rows.single_rows import put_row
+from headrace.endpoints.tablestore.tables.table_operations import create_table
 from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.errors import HeadraceError, SchemaError, SqlError, UnsupportedError
 from headrace.stores.embedded.store import EmbeddedStore
 from headrace.stores.ytsaurus.schemas import QueueLayout, TableLayout
-from headrace.streaming_sql.grammar import parse
+from headrace.streaming_sql.language.grammar import parse
 from headrace.tables.column_limits import MAX_COLUMNS
 from headrace.tunnels.values import Start
 from headrace.types import MAX_NESTING, parse_type

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.stores.embedded.database import Database
+from headrace.stores.embedded.connection import Database
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The parts of the demonstration that can be wrong without anybody seeing it: writers, proof, processes."""
+"""The parts of the demonstration whose faults would not be visible: writers, proof, processes."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from headrace.demo.proof import compare, read_all, recompute, window_key
 from headrace.demo.script import script
 from headrace.demo.view import Snapshot, as_facts, as_line, as_picture
 from headrace.errors import HeadraceError
-from headrace.streaming_sql.grammar import parse
+from headrace.streaming_sql.language.grammar import parse
 
 
 @given(st.integers(), st.lists(st.integers(0, 60), max_size=20))
-def test_an_order_book_changes_only_orders_that_are_there(seed: int, sizes: list[int]) -> None:
-    book, there = OrderBook("u", seed), set[str]()
+def test_an_order_book_changes_only_existing_orders(seed: int, sizes: list[int]) -> None:
+    book, existing = OrderBook("u", seed), set[str]()
     for number, size in enumerate(sizes):
         step = book.step(number * 1000, size)
         new = {row["OrderId"] for row in step.new}
         changed = {row["OrderId"] for row in step.changed}
-        gone = {row["OrderId"] for row in step.gone}
-        assert not new & there
-        there |= new
-        assert changed <= there
-        assert gone <= there
-        assert not changed & gone
-        there -= gone
+        deleted = {row["OrderId"] for row in step.deleted}
+        assert not new & existing
+        existing |= new
+        assert changed <= existing
+        assert deleted <= existing
+        assert not changed & deleted
+        existing -= deleted
         for row in step.new + step.changed:
             assert row["price"] * 4 == int(row["price"] * 4)
             assert number * 1000 - LATENESS_MS <= row["timestamp"] <= number * 1000
 
 
-def test_the_same_seed_tells_the_same_story() -> None:
+def test_the_same_seed_gives_the_same_steps() -> None:
     first, second = OrderBook("u", 7), OrderBook("u", 7)
     assert [first.step(n) for n in range(5)] == [second.step(n) for n in range(5)]
 
 
-def test_the_recomputation_counts_what_was_written(tmp_path: Path) -> None:
+def test_the_recomputation_counts_all_changes(tmp_path: Path) -> None:
     expected: Counter[tuple[str, str]] = Counter()
     sums: Counter[tuple[str, str]] = Counter()
     deletions = 0
@@ -57,12 +57,12 @@ def test_the_recomputation_counts_what_was_written(tmp_path: Path) -> None:
             step = book.step(number * 5_000)
             table.put(step.new)
             table.update(step.changed)
-            if step.gone:
-                table.delete(step.gone)
+            if step.deleted:
+                table.delete(step.deleted)
             if number == 10:
                 table.split()
             events += step.new + step.changed
-            deletions += len(step.gone)
+            deletions += len(step.deleted)
         for row in events:
             window = window_key(row["timestamp"] // 30_000 * 30_000)
             expected[window] += 1
@@ -74,7 +74,7 @@ def test_the_recomputation_counts_what_was_written(tmp_path: Path) -> None:
     assert result.windows == {window: (expected[window], sums[window]) for window in expected}
 
 
-def test_windows_are_named_as_spark_names_them_in_utc() -> None:
+def test_windows_have_sparks_names_in_utc() -> None:
     assert window_key(-30_000) == ("1969-12-31 23:59:30", "1970-01-01 00:00:00")
 
 
@@ -98,7 +98,7 @@ def test_the_script_is_in_the_dialect() -> None:
     ]
 
 
-def test_killing_a_child_kills_what_it_started_in_process_groups_of_their_own(tmp_path: Path) -> None:
+def test_killing_a_child_kills_its_descendants_in_other_process_groups(tmp_path: Path) -> None:
     grandchild = "import os, time; os.setpgid(0, 0); print('up', flush=True); time.sleep(600)"
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {grandchild!r}])"
     log = tmp_path / "log"
@@ -133,7 +133,7 @@ def test_a_child_that_ends_by_itself_is_reported_with_its_output(tmp_path: Path)
             child.check()
 
 
-def test_a_child_that_is_asked_to_end_ends(tmp_path: Path) -> None:
+def test_a_child_ends_on_request(tmp_path: Path) -> None:
     code = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); print('up', flush=True)\n"
     log = tmp_path / "log"
     with Children() as children:
@@ -143,7 +143,7 @@ def test_a_child_that_is_asked_to_end_ends(tmp_path: Path) -> None:
         assert child.end(timeout=60) == 7
 
 
-def test_every_state_can_be_shown() -> None:
+def test_every_snapshot_can_be_shown() -> None:
     windows = {window_key(number * 30_000): (number, number * 0.25) for number in range(20)}
     for snapshot in (
         Snapshot(0.0, "starting", 0, 0, None, None),

@@ -8,7 +8,7 @@ import pytest
 
 import headrace
 from headrace.errors import StoreError
-from headrace.stores.embedded.database import Database
+from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.store import EmbeddedStore
 
 # The values of SQLite's PRAGMA synchronous. In WAL mode, only FULL forces the log to disk in each commit.

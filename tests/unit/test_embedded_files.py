@@ -10,7 +10,7 @@ import headrace
 from headrace.errors import StoreError
 from headrace.ports import Files
 from headrace.stores.embedded import files as module
-from headrace.stores.embedded.database import Database
+from headrace.stores.embedded.connection import Database
 
 
 @pytest.fixture

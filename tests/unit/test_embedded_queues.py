@@ -14,9 +14,11 @@ import headrace
 from headrace.errors import DataLossError, OptionError, SchemaError
 from headrace.ports import Append, Publisher, Queue, Store
 from headrace.queues.values import RowRange
-from headrace.stores.embedded import chunks, queues, staging
-from headrace.stores.embedded.database import Database, stamp
-from headrace.stores.embedded.publisher import EmbeddedPublisher
+from headrace.stores.embedded import chunks
+from headrace.stores.embedded.connection import Database, stamp
+from headrace.stores.embedded.publication import staging
+from headrace.stores.embedded.publication.publisher import EmbeddedPublisher
+from headrace.stores.embedded.queues import stored_queues
 
 LARGE = 20_000
 
@@ -69,7 +71,7 @@ def add_reader(store: Store, offset: int, *, partition: int = 0) -> None:
 # -- partitions and pages ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [0, -1, True, 10**9, queues.MOST_PARTITIONS + 1])
+@pytest.mark.parametrize("count", [0, -1, True, 10**9, stored_queues.MOST_PARTITIONS + 1])
 def test_a_queue_of_too_few_or_too_many_partitions_is_refused_before_it_takes_memory(store: Store, count: int) -> None:
     with pytest.raises(OptionError, match=r"1 to 65536|an integer"):
         store.create_queue("q", {"n": "long"}, partitions=count)
@@ -77,7 +79,7 @@ def test_a_queue_of_too_few_or_too_many_partitions_is_refused_before_it_takes_me
 
 
 def test_the_partitions_of_a_queue_are_limited_all_together(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queues, "MOST_PARTITIONS", 4)
+    monkeypatch.setattr(stored_queues, "MOST_PARTITIONS", 4)
     with pytest.raises(OptionError, match=r"received: 3 beside 2; valid: 1 to 2"):
         queue.add_partitions(3)
     assert queue.add_partitions(2) == 4
@@ -302,8 +304,8 @@ def test_rows_prepared_for_a_queue_that_was_made_anew_must_fit_the_new_one(store
 def test_an_append_of_a_caller_counts_in_its_transaction(queue: Queue, database: Database) -> None:
     with database.write() as connection:
         version, ts = stamp(connection)
-        first = queues.append(connection, "clicks", rows_of(2), version, ts, partition=1)
-        second = queues.append(connection, "clicks", rows_of(2), version, ts, key="n")
+        first = stored_queues.append(connection, "clicks", rows_of(2), version, ts, partition=1)
+        second = stored_queues.append(connection, "clicks", rows_of(2), version, ts, key="n")
     assert first == [RowRange(1, 0, 2)]
     assert sum(each.next - each.first for each in second) == 2
     assert queue.commit_time(1, 0) == ts / 1e6

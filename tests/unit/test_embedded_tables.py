@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import NotFoundError, OptionError, SchemaError
-from headrace.stores.embedded import log, physical, predicates, scan, tables
-from headrace.stores.embedded.database import Database, stamp
-from headrace.stores.embedded.tables import EmbeddedTable, table_options
+from headrace.stores.embedded.connection import Database, stamp
+from headrace.stores.embedded.tables import change_log, conditions, physical, reading, stored_tables
+from headrace.stores.embedded.tables.stored_tables import table_options
+from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.changes import ChangeOp, Changes, RowChange
 from headrace.tables.conditions import KeyRange
 from headrace.tables.options import TableOptions
@@ -34,7 +35,7 @@ def create(
     database: Database, columns: dict[str, str] | None = None, key: str | list[str] = "id", **options: Any
 ) -> EmbeddedTable:
     with database.write() as connection:
-        tables.create(connection, "t", TableSchema.of(columns or COLUMNS, key), TableOptions(**options))
+        stored_tables.create(connection, "t", TableSchema.of(columns or COLUMNS, key), TableOptions(**options))
     return EmbeddedTable(database, "t")
 
 
@@ -53,7 +54,7 @@ def changes_of(database: Database, table: EmbeddedTable, first: int = 0) -> Chan
     """Return the log of a table's only partition."""
     (partition,) = table.describe().partitions
     with database.read() as connection:
-        return log.read(connection, partition.id, first, 10_000)[0]
+        return change_log.read(connection, partition.id, first, 10_000)[0]
 
 
 def ids(table: EmbeddedTable, **arguments: Any) -> list[int]:
@@ -147,7 +148,7 @@ def test_a_failing_write_changes_nothing(database: Database, table: EmbeddedTabl
 def test_many_parts_of_one_write_are_one_commit(
     database: Database, table: EmbeddedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.stores.embedded.writes._PART_ROWS", 3)
+    monkeypatch.setattr("headrace.stores.embedded.tables.writing._PART_ROWS", 3)
     table.put([{"id": number % 20, "name": str(number)} for number in range(50)])
     assert ids(table) == list(range(20))
     changes = changes_of(database, table)
@@ -166,7 +167,7 @@ def test_columns_added_between_preparing_and_applying_are_null(database: Databas
 def test_a_table_made_anew_under_its_old_name_is_noticed(database: Database, table: EmbeddedTable) -> None:
     table.put({"id": 1})
     with database.write() as connection:
-        tables.drop(connection, table._load(connection).table.object_id)
+        stored_tables.drop(connection, table._load(connection).table.object_id)
     with pytest.raises(NotFoundError):
         table.put({"id": 1})
     create(database, {"key": "string", "value": "int"}, "key")
@@ -189,7 +190,7 @@ def test_names_of_columns_are_any_text(database: Database, name: str) -> None:
 
 
 def test_a_scan_sees_one_state_however_long_it_is_read(table: EmbeddedTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "READ_AHEAD_BYTES", 1)
+    monkeypatch.setattr(reading, "READ_AHEAD_BYTES", 1)
     table.put([{"id": number, "name": "before"} for number in range(100)])
     reader = table.scan(["id", "name"], batch_rows=10)
     rows = reader.read_next_batch().to_pylist()
@@ -212,7 +213,7 @@ def test_a_scan_that_was_read_ahead_holds_no_transaction(database: Database, tab
 def test_dropping_a_long_scan_ends_its_transaction(
     database: Database, table: EmbeddedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan, "READ_AHEAD_BYTES", 1)
+    monkeypatch.setattr(reading, "READ_AHEAD_BYTES", 1)
     table.put([{"id": number} for number in range(1000)])
     readers = [table.scan(batch_rows=10), table.scan(batch_rows=10)]
     readers[0].read_next_batch()
@@ -342,7 +343,7 @@ def test_a_page_is_read_in_key_order_without_sorting(
 ) -> None:
     with database.read() as connection:
         rows = table._load(connection).table
-        condition = predicates.where(rows.codec, KeyRange((1,), (9,)), (), (5,))
+        condition = conditions.where(rows.codec, KeyRange((1,), (9,)), (), (5,))
         source, bindings = rows._source([], condition, snapshot, reverse)
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {source}", (*bindings, 10))]
     assert not [step for step in plan if "TEMP B-TREE" in step or step.startswith("SCAN")], plan
@@ -444,14 +445,14 @@ def test_a_table_dropped_between_the_snapshots_of_a_scan_is_read_whole(
     database: Database, table: EmbeddedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table.put([{"id": number} for number in range(10)])
-    monkeypatch.setattr(scan, "_SHARED_ROWS", 1)
+    monkeypatch.setattr(reading, "_SHARED_ROWS", 1)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     snapshot, opened = database.snapshot, iter([False, True])
 
     def snapshot_behind_a_drop() -> Any:
         if next(opened):
             with database.write() as connection:
-                tables.drop(connection, table._load(connection).table.object_id)
+                stored_tables.drop(connection, table._load(connection).table.object_id)
         return snapshot()
 
     monkeypatch.setattr(database, "snapshot", snapshot_behind_a_drop)

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from headrace.stores.embedded import log, tables
-from headrace.stores.embedded.database import Database, stamp
-from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.stores.embedded.connection import Database, stamp
+from headrace.stores.embedded.tables import change_log, stored_tables
+from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.changes import ChangeOp, RowChange
 from headrace.tables.conditions import KeyRange
 from headrace.tables.options import TableOptions
@@ -42,7 +42,7 @@ class TableModel(RuleBasedStateMachine):
             ["user", "order"],
         )
         with self.database.write() as connection:
-            tables.create(connection, "t", schema, TableOptions(pre_images=pre_images))
+            stored_tables.create(connection, "t", schema, TableOptions(pre_images=pre_images))
         self.table = EmbeddedTable(self.database, "t")
         self.pre_images = pre_images
         self.attributes = list(FIRST)
@@ -171,7 +171,7 @@ class TableModel(RuleBasedStateMachine):
             for partition in self.table.describe().partitions:
                 position = partition.first
                 while position < partition.next:
-                    changes, position = log.read(connection, partition.id, position, 1000)
+                    changes, position = change_log.read(connection, partition.id, position, 1000)
                     ops, versions = changes.ops.to_pylist(), changes.versions.to_pylist()
                     rows = changes.rows.to_pylist()
                     for number, (op, version, row) in enumerate(zip(ops, versions, rows, strict=True)):

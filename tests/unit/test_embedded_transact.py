@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.stores.embedded.store import EmbeddedStore
-from headrace.stores.embedded.tables import Decided, EmbeddedTable, Found
+from headrace.stores.embedded.tables.table import Decided, EmbeddedTable, Found
 from headrace.tables.changes import RowChange
 from headrace.tables.conditions import KeyRange
 

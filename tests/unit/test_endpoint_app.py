@@ -133,7 +133,7 @@ def with_operation(client: Client, handle: Callable[[Instance, Any], Any]) -> Cl
 
 
 @pytest.mark.parametrize("signing", [{}, {"region": "cn-hangzhou"}, {"api_version": "2018-04-01"}])
-def test_every_answer_has_what_clients_check(client: Client, signing: dict[str, Any]) -> None:
+def test_every_response_has_the_headers_that_clients_check(client: Client, signing: dict[str, Any]) -> None:
     for path, code in (("/ListTable", "OK"), ("/NoSuchThing", "OTSParameterInvalid")):
         answer = client.send(path, **signing)
         assert answer.code == code
@@ -153,7 +153,7 @@ def refused(client: Client, **given: Any) -> str:
     return f"{answer.code} {pb.Error.FromString(answer.body).message}"
 
 
-def test_strangers_are_refused(client: Client, tmp_path: Path) -> None:
+def test_unauthenticated_requests_are_refused(client: Client, tmp_path: Path) -> None:
     assert "AccessKeyID" in refused(client, credentials=replace(KEY, access_key_id="nobody"))
     assert "Signature" in refused(client, credentials=replace(KEY, access_key_secret="guess"))
     headers = request_headers("/GetRow", EMPTY, KEY, "shop")
@@ -171,19 +171,19 @@ def client_message(answer: Answer) -> str:
 
 
 @pytest.mark.parametrize(("minutes", "code"), [(-14, 200), (14, 200), (-16, 403), (16, 403)])
-def test_a_date_is_good_for_a_quarter_of_an_hour(client: Client, minutes: int, code: int) -> None:
+def test_a_date_is_valid_for_15_minutes(client: Client, minutes: int, code: int) -> None:
     now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=minutes)
     assert client.send("/ListTable", now=now).status == code
 
 
-def test_a_signature_with_the_key_of_another_day_is_refused(client: Client) -> None:
+def test_a_signature_with_the_derived_key_of_another_day_is_refused(client: Client) -> None:
     headers = request_headers("/ListTable", EMPTY, KEY, "shop", region="cn-hangzhou")
     headers[SIGN_DATE] = "19990101"
     headers[SIGNATURE_V4] = sign_request("/ListTable", headers, KEY.access_key_secret, "cn-hangzhou")
     assert "OTSAuthFailed Signature" in refused(client, headers=headers)
 
 
-def test_a_key_is_for_its_instances_only(client: Client) -> None:
+def test_a_key_is_valid_only_for_its_instances(client: Client) -> None:
     assert client.send("/ListTable", credentials=OTHER, instance="other").status == 200
     assert "instance" in refused(client, credentials=OTHER, instance="shop")
     for name in ("..", "a/b", "ab", "1abc", "a" * 17):
@@ -191,13 +191,13 @@ def test_a_key_is_for_its_instances_only(client: Client) -> None:
 
 
 @pytest.mark.parametrize("missing", sorted(signed(EMPTY)))
-def test_each_header_is_needed(client: Client, missing: str) -> None:
+def test_each_header_is_required(client: Client, missing: str) -> None:
     headers = signed(EMPTY)
     del headers[missing]
     assert client.send("/ListTable", headers=headers).code in ("OTSParameterInvalid", "OTSAuthFailed")
 
 
-def test_only_posts_do_anything(client: Client) -> None:
+def test_only_post_requests_run_operations(client: Client) -> None:
     answer = client.send("/ListTable", method="GET")
     assert (answer.status, answer.code) == (405, "OTSMethodNotAllowed")
     answer = client.send("/health", method="GET")
@@ -206,7 +206,7 @@ def test_only_posts_do_anything(client: Client) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=thorough(50))
 @given(st.dictionaries(st.sampled_from(sorted(signed(EMPTY))), st.text(st.characters(max_codepoint=255), max_size=9)))
-def test_no_header_makes_it_fail(client: Client, changed: dict[str, str]) -> None:
+def test_no_header_causes_an_internal_error(client: Client, changed: dict[str, str]) -> None:
     answer = client.send("/ListTable", headers={**signed(EMPTY), **changed})
     assert answer.status in (200, 400, 403)
 
@@ -214,7 +214,7 @@ def test_no_header_makes_it_fail(client: Client, changed: dict[str, str]) -> Non
 # -- what is in a request -------------------------------------------------------------------------------------------
 
 
-def test_a_body_may_come_in_parts_and_compressed(client: Client) -> None:
+def test_a_body_may_be_chunked_and_compressed(client: Client) -> None:
     create(client)
     body = pb.DescribeTableRequest(table_name="t").SerializeToString()
     assert client.send("/DescribeTable", body, parts=3).status == 200
@@ -234,7 +234,7 @@ def resigned(headers: dict[str, str], path: str) -> dict[str, str]:
     return {**headers, SIGNATURE_V2: sign_request(path, headers, KEY.access_key_secret)}
 
 
-def test_a_body_that_is_too_large_is_refused_whether_it_says_so_or_not(client: Client) -> None:
+def test_a_body_that_is_too_large_is_refused_with_or_without_a_length(client: Client) -> None:
     body = bytes(MAX_BODY_BYTES + 1)
     headers = signed(body)
     assert client.send("/ListTable", body, headers=headers, parts=10).status == 413
@@ -277,7 +277,7 @@ def test_broken_rows_are_wrong_parameters(client: Client, data: st.DataObject) -
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=thorough(100))
 @given(st.sampled_from(sorted(OPERATIONS)), st.binary(max_size=40))
-def test_no_body_makes_it_fail(client: Client, path: str, body: bytes) -> None:
+def test_no_body_causes_an_internal_error(client: Client, path: str, body: bytes) -> None:
     answer = client.send(path, body)
     assert answer.status in (200, 400, 404), client_message(answer)
 
@@ -285,7 +285,7 @@ def test_no_body_makes_it_fail(client: Client, path: str, body: bytes) -> None:
 # -- what is too much, and what goes wrong ---------------------------------------------------------------------------
 
 
-def test_beyond_its_bounds_the_server_is_busy(tmp_path: Path) -> None:
+def test_above_its_limits_the_server_is_busy(tmp_path: Path) -> None:
     app = TablestoreApp(configuration(tmp_path), bounds=Bounds(workers=2, waiting=3))
     entered, leave = threading.Semaphore(0), threading.Event()
     running = []
@@ -312,7 +312,7 @@ def test_beyond_its_bounds_the_server_is_busy(tmp_path: Path) -> None:
     app.close()
 
 
-def test_a_body_that_does_not_come_ends_the_request(tmp_path: Path) -> None:
+def test_a_missing_body_ends_the_request(tmp_path: Path) -> None:
     app = TablestoreApp(configuration(tmp_path), bounds=Bounds(body_seconds=0.01))
     sent: list[Any] = []
 
@@ -330,7 +330,7 @@ def test_a_body_that_does_not_come_ends_the_request(tmp_path: Path) -> None:
     app.close()
 
 
-def test_what_the_end_of_the_server_does_not_wait_for_is_told_so(client: Client) -> None:
+def test_a_request_that_is_cancelled_at_shutdown_gets_an_error(client: Client) -> None:
     entered, leave = threading.Event(), threading.Event()
 
     def handle(instance: Instance, request: Any) -> Any:
@@ -351,7 +351,7 @@ def test_what_the_end_of_the_server_does_not_wait_for_is_told_so(client: Client)
     assert (answer.status, answer.code) == (503, "OTSServerUnavailable")
 
 
-def test_a_client_that_goes_away_leaves_nothing(client: Client) -> None:
+def test_a_disconnected_client_leaves_no_request(client: Client) -> None:
     sent: list[Any] = []
 
     async def receive() -> Any:
@@ -366,7 +366,7 @@ def test_a_client_that_goes_away_leaves_nothing(client: Client) -> None:
     assert client.app._workload.requests == 0
 
 
-def test_our_own_mistakes_are_logged_and_not_told(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_internal_errors_are_logged_and_not_sent(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     def handle(instance: Instance, request: Any) -> Any:
         raise RuntimeError("something inside")
 
@@ -384,7 +384,7 @@ def test_our_own_mistakes_are_logged_and_not_told(client: Client, caplog: pytest
 # -- instances and configuration --------------------------------------------------------------------------------------
 
 
-def test_instances_are_opened_once_and_the_oldest_closed(tmp_path: Path) -> None:
+def test_instances_are_opened_once_and_the_oldest_is_closed(tmp_path: Path) -> None:
     instances = Instances(tmp_path, max_open=2)
     with instances.use("one") as one, instances.use("one") as again:
         assert one is again
@@ -458,7 +458,7 @@ def test_keys_come_from_a_file_or_the_environment(tmp_path: Path) -> None:
         CONFIGURATION.replace('"shop"', '"../shop"'),
     ],
 )
-def test_a_wrong_configuration_is_told_without_secrets(tmp_path: Path, text: str) -> None:
+def test_an_error_in_a_configuration_shows_no_secrets(tmp_path: Path, text: str) -> None:
     file = tmp_path / "keys.toml"
     file.write_text(text)
     with pytest.raises(OptionError) as caught:
@@ -466,13 +466,13 @@ def test_a_wrong_configuration_is_told_without_secrets(tmp_path: Path, text: str
     assert "very secret" not in str(caught.value)
 
 
-def test_the_place_of_a_mistake_in_a_configuration_is_told(tmp_path: Path) -> None:
+def test_an_error_names_the_position_in_a_configuration(tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     file.write_text("[[keys]]\naccess_key_secret = very secret\n")
     with pytest.raises(OptionError, match=r"keys\.toml, at line 2, column \d+$"):
         Configuration.load(tmp_path, file, environ={})
 
 
-def test_a_missing_configuration_is_told(tmp_path: Path) -> None:
+def test_a_missing_configuration_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="cannot read"):
         Configuration.load(tmp_path, tmp_path / "none.toml", environ=os.environ)

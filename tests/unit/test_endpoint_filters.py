@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.endpoints.tablestore.filters import (
+from headrace.endpoints.tablestore.rows.filters import (
     Combination,
     Combinator,
     Comparator,
@@ -23,7 +23,7 @@ from headrace.endpoints.tablestore.filters import (
     paginated,
     parse_filter,
 )
-from headrace.endpoints.tablestore.schema import ARROW_TYPES, CellType, cell_type
+from headrace.endpoints.tablestore.rows.layout import ARROW_TYPES, CellType, cell_type
 from headrace.tables.conditions import Predicate
 from headrace.wire.plainbuffer.rows import encode_value
 from headrace.wire.plainbuffer.values import Value
@@ -76,14 +76,14 @@ def as_columns(rows: list[dict[str, Any]]) -> dict[str, list[pa.Array]]:
 
 @settings(deadline=None)
 @given(FILTERS, ROWS)
-def test_a_page_is_judged_as_its_rows_are(parsed: Filter, rows: list[dict[str, Any]]) -> None:
+def test_filters_agree_on_pages_and_rows(parsed: Filter, rows: list[dict[str, Any]]) -> None:
     expected = [matches(parsed, versions(row)) for row in rows]
     assert mask(parsed, as_columns(rows), len(rows)).tolist() == expected
 
 
 @settings(deadline=None)
 @given(FILTERS, ROWS)
-def test_the_store_leaves_out_no_row_that_satisfies(parsed: Filter, rows: list[dict[str, Any]]) -> None:
+def test_the_predicates_for_the_store_keep_every_matching_row(parsed: Filter, rows: list[dict[str, Any]]) -> None:
     predicates = necessary(parsed, lambda name, kind: f"{name}:{kind}")
     for row in rows:
         if matches(parsed, versions(row)):
@@ -92,7 +92,7 @@ def test_the_store_leaves_out_no_row_that_satisfies(parsed: Filter, rows: list[d
                 assert cell_type(row[name]) == kind
 
 
-def test_and_of_comparisons_goes_to_the_store() -> None:
+def test_a_conjunction_becomes_predicates_for_the_store() -> None:
     parsed = Combination(
         Combinator.AND,
         (
@@ -121,7 +121,7 @@ def composite(combinator: pb.LogicalOperator, *parts: bytes) -> bytes:
     return pb.Filter(type=pb.FT_COMPOSITE_COLUMN_VALUE, filter=message.SerializeToString()).SerializeToString()
 
 
-def test_messages_are_read() -> None:
+def test_filter_messages_are_parsed() -> None:
     data = composite(pb.LO_NOT, single("a", pb.CT_EQUAL, "x", filter_if_missing=False))
     assert parse_filter(data) == Combination(Combinator.NOT, (Comparison("a", Comparator.EQUAL, "x", if_missing=True),))
     page = pb.ColumnPaginationFilter(offset=2, limit=3).SerializeToString()
@@ -146,7 +146,7 @@ def test_messages_are_read() -> None:
         pb.Filter(type=pb.FT_COLUMN_PAGINATION, filter=b"\x08\x00\x10\x00").SerializeToString(),
     ],
 )
-def test_a_wrong_filter_is_a_wrong_parameter(data: bytes) -> None:
+def test_an_invalid_filter_is_an_invalid_parameter(data: bytes) -> None:
     with pytest.raises(ServiceError) as caught:
         parse_filter(data)
     assert caught.value.code == "OTSParameterInvalid"
@@ -160,14 +160,14 @@ def test_deep_nesting_is_refused() -> None:
         parse_filter(data)
 
 
-def test_a_bad_regular_expression_is_a_wrong_parameter() -> None:
+def test_an_invalid_regular_expression_is_an_invalid_parameter() -> None:
     for regex in ("(", "no group", "(?=a)"):
         parsed = Comparison("a", Comparator.EQUAL, "x", False, Rule(regex, CellType.STRING))
         with pytest.raises(ServiceError, match="regular expression"):
             matches(parsed, {"a": ["no group"]})
 
 
-def test_a_page_of_columns_counts_the_cells_that_are_there() -> None:
+def test_column_pagination_counts_existing_cells() -> None:
     columns = {"a": pa.array([1, None]), "b": pa.array([2, 3]), "c": pa.array([4, 5])}
     left = paginated(Pagination(1, 1), columns, 2)
     assert {name: array.to_pylist() for name, array in left.items()} == {

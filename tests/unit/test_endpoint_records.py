@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headrace.endpoints.tablestore import tables_api
 from headrace.endpoints.tablestore.instances import Instance
+from headrace.endpoints.tablestore.tables import table_operations
 from headrace.wire.plainbuffer.rows import decode_row
 from headrace.wire.plainbuffer.values import Cell, CellOp
 from headrace.wire.tablestore import table_pb2
@@ -23,7 +23,7 @@ def service(tmp_path: Path) -> Service:
     return Service(Instance("shop", tmp_path / "shop"))
 
 
-def test_each_kind_of_change_is_the_record_that_clients_expect(service: Service) -> None:
+def test_each_kind_of_change_becomes_the_record_that_clients_expect(service: Service) -> None:
     table = service.table()
     tunnel = service.create()
     table.put([{"id": 1, "text": "a", "number": 0.5}])
@@ -85,7 +85,7 @@ def test_one_name_of_several_types_is_one_cell(service: Service) -> None:
     ]
 
 
-def test_cells_have_their_own_timestamps_and_hidden_columns_are_never_given(service: Service) -> None:
+def test_cells_have_their_own_timestamps_and_hidden_columns_are_never_sent(service: Service) -> None:
     table = service.table(columns={**COLUMNS, ":timestamp": "long", ":timestamps": "binary"})
     tunnel = service.create()
     table.put([{"id": 1, "text": "a", "number": 2.0, ":timestamp": 1234}])
@@ -96,7 +96,7 @@ def test_cells_have_their_own_timestamps_and_hidden_columns_are_never_given(serv
     assert second.cells == (Cell("text", "written without", timestamp=second.sequence.timestamp // 1000),)
 
 
-def test_a_page_holds_at_most_5000_rows_and_no_change_of_a_commit_is_taken_for_another(service: Service) -> None:
+def test_a_page_has_at_most_5000_records_and_records_of_a_commit_are_numbered(service: Service) -> None:
     table = service.table()
     tunnel = service.create("Stream")
     table.put([{"id": number} for number in range(2 * MAX_PAGE_ROWS + 7)])
@@ -113,7 +113,7 @@ def test_a_page_holds_at_most_5000_rows_and_no_change_of_a_commit_is_taken_for_a
 
 
 @pytest.mark.parametrize("channel", ["stream-1", "BaseData_1-0"])
-def test_a_page_holds_at_most_4_megabytes_or_one_row(service: Service, channel: str) -> None:
+def test_a_page_has_at_most_4_megabytes_or_one_row(service: Service, channel: str) -> None:
     table = service.table()
     tunnel = service.create("Stream")
     rows = [{"id": number, "text": "x" * (700 << 10)} for number in range(12)]
@@ -132,7 +132,7 @@ def test_a_page_holds_at_most_4_megabytes_or_one_row(service: Service, channel: 
     assert keys == list(range(12))
 
 
-def test_the_same_token_gives_the_same_records_however_often_and_whatever_is_saved(service: Service) -> None:
+def test_the_same_token_always_returns_the_same_records(service: Service) -> None:
     table = service.table()
     tunnel = service.create("Stream")
     token = service.checkpoint(tunnel, "stream-1").checkpoint
@@ -146,13 +146,13 @@ def test_the_same_token_gives_the_same_records_however_often_and_whatever_is_sav
     assert [values(row) for row in rows_of(after)] == [{"text": "later"}]
 
 
-def test_records_have_the_values_before_the_change_where_the_stream_keeps_them(service: Service) -> None:
+def test_records_have_the_values_before_the_change_if_the_stream_keeps_them(service: Service) -> None:
     meta = table_pb2.TableMeta(table_name="T", primary_key=[{"name": "id", "type": table_pb2.INTEGER}])
     spec = table_pb2.StreamSpecification(enable_stream=True, expiration_time=24, columns_to_get=["text"])
     request = table_pb2.CreateTableRequest(
         table_meta=meta, reserved_throughput={"capacity_unit": {}}, table_options={"max_versions": 1}, stream_spec=spec
     )
-    tables_api.create_table(service.instance, request)
+    table_operations.create_table(service.instance, request)
     table = service.store.table("T")
     table.add_columns({"text": "string", "number": "double"})
     tunnel = service.create("Stream")
@@ -166,6 +166,6 @@ def test_records_have_the_values_before_the_change_where_the_stream_keeps_them(s
     assert not service.read(tunnel, "stream-1", page.next_token).records
 
 
-def test_a_table_with_types_that_tablestore_has_not_cannot_be_read(service: Service) -> None:
+def test_a_table_with_types_unknown_to_tablestore_cannot_be_read(service: Service) -> None:
     service.table(columns={"id": "long", "list": "array<long>"}).put([{"id": 1}])
     assert "'list'" in refused("OTSParameterInvalid", service.read, service.create(), "BaseData_1-0")

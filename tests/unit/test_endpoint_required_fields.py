@@ -184,7 +184,7 @@ def use_tunnels(call: Caller) -> None:
     call("tunnel/delete", table_name="t", tunnel_name="tunnel")
 
 
-def test_every_answer_has_what_any_official_client_requires(call: Caller) -> None:
+def test_every_response_has_the_fields_that_official_clients_require(call: Caller) -> None:
     use_tables(call)
     use_rows(call)
     use_tunnels(call)

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 
-from headrace.endpoints.tablestore import batch_api, settings
-from headrace.endpoints.tablestore.batch_api import batch_write_row, bulk_import
 from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.range_api import get_range
-from headrace.endpoints.tablestore.rows_api import delete_row, get_row, put_row, update_row
-from headrace.endpoints.tablestore.tables_api import (
+from headrace.endpoints.tablestore.rows.batches import batch_write_row, bulk_import
+from headrace.endpoints.tablestore.rows.ranges import get_range
+from headrace.endpoints.tablestore.rows.single_rows import delete_row, get_row, put_row, update_row
+from headrace.endpoints.tablestore.tables import settings
+from headrace.endpoints.tablestore.tables.table_operations import (
     compute_split_points_by_size,
     create_table,
     delete_table,
@@ -113,7 +113,7 @@ def code_of(call: Any, *arguments: Any) -> str:
 # -- writes ---------------------------------------------------------------------------------------------------
 
 
-def test_an_update_returns_the_columns_asked_for_as_they_became(instance: Instance) -> None:
+def test_an_update_returns_the_new_values_of_the_requested_columns(instance: Instance) -> None:
     put(instance, 1, Cell("a", 1), Cell("b", "x"))
     wanted = pb.ReturnContent(return_type=pb.RT_AFTER_MODIFY, return_column_names=["n", "b", "nothing"])
     answer = update(instance, 1, Cell("n", 5, CellOp.INCREMENT), return_content=wanted)
@@ -142,7 +142,7 @@ def test_writes_cost_units_of_4_kb(instance: Instance) -> None:
         (Cell("a", 1, None, 5),),
     ],
 )
-def test_an_update_that_cannot_be_is_refused(instance: Instance, cells: Sequence[Cell]) -> None:
+def test_an_invalid_update_is_refused(instance: Instance, cells: Sequence[Cell]) -> None:
     assert code_of(lambda: update(instance, 1, *cells)) == "OTSParameterInvalid"
     assert names(instance, 1) is None
 
@@ -161,7 +161,7 @@ def batch(
     return [row.error.code for row in batch_write_row(instance, request).tables[0].rows]
 
 
-def test_an_atomic_batch_is_made_whole_or_not_at_all(instance: Instance) -> None:
+def test_an_atomic_batch_is_applied_completely_or_not_at_all(instance: Instance) -> None:
     create_numbered(instance)
 
     def rows(*numbers: int, first: int = 1) -> list[tuple[pb.OperationType, bytes, pb.Condition]]:
@@ -188,7 +188,7 @@ def test_an_atomic_batch_over_several_partition_keys_is_refused_row_by_row(insta
 
 
 @pytest.mark.parametrize("is_atomic", [False, True])
-def test_every_write_but_a_deletion_may_leave_a_number_to_the_server(instance: Instance, is_atomic: bool) -> None:
+def test_the_server_numbers_the_keys_of_puts_and_updates(instance: Instance, is_atomic: bool) -> None:
     create_numbered(instance)
     key = pair(1, Marker.AUTO_INCREMENT, Cell("a", 1))
     wanted = pb.ReturnContent(return_type=pb.RT_PK)
@@ -240,7 +240,7 @@ def test_writes_of_a_batch_see_each_other_and_have_one_version(instance: Instanc
     assert (names(instance, 1), names(instance, 2)) == (["b"], ["b"])
 
 
-def test_what_changes_nothing_is_no_change(instance: Instance) -> None:
+def test_a_write_without_effect_is_no_change(instance: Instance) -> None:
     put(instance, 1, Cell("a", 1))
     tunnel = instance.store.create_tunnel("t", "all", "Stream")
     update(instance, 1, Cell("b", None, CellOp.DELETE_ALL))
@@ -275,7 +275,7 @@ def test_bulk_import_takes_rows_of_all_kinds(instance: Instance) -> None:
     ],
     ids=["increment", "another key"],
 )
-def test_one_odd_row_among_many_is_told_on_its_own(instance: Instance, odd: bytes, code: str) -> None:
+def test_one_invalid_row_of_a_batch_has_its_own_error(instance: Instance, odd: bytes, code: str) -> None:
     rows = [(pb.UPDATE, change(number, Cell("n", 1)), IGNORED) for number in range(4)]
     assert batch(instance, *rows[:2], (pb.UPDATE, odd, IGNORED), *rows[2:]) == ["", "", code, "", ""]
     assert [names(instance, number) for number in range(4)] == [["n"]] * 4
@@ -303,14 +303,14 @@ def alike_batches(draw: st.DrawFn) -> tuple[pb.OperationType, list[bytes]]:
 
 @settings_of_hypothesis(deadline=None, max_examples=thorough(25))
 @given(batches=st.lists(alike_batches(), min_size=2, max_size=4))
-def test_rows_that_are_alike_become_what_they_become_one_by_one(
+def test_bulk_writes_have_the_result_of_single_writes(
     batches: list[tuple[pb.OperationType, list[bytes]]],
 ) -> None:
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         written = []
         began = int(time.time()) - 100
         for many in (1, 1000):
-            patch.setattr(batch_api, "_MANY", many)
+            patch.setattr("headrace.endpoints.tablestore.rows.batches._MANY", many)
             instance = Instance("shop", Path(directory) / f"{many}")
             create(instance)
             errors = []
@@ -332,7 +332,7 @@ def test_a_table_may_forbid_updates(instance: Instance) -> None:
 # -- time to live ---------------------------------------------------------------------------------------------
 
 
-def test_cells_that_have_expired_are_not_there_any_more(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expired_cells_are_not_returned(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
     create(instance, "short", time_to_live=86400, deviation_cell_version_in_sec=10**9)
     old = time.time_ns() // 1_000_000 - 86_400_000 - 1000
     put(instance, 1, Cell("a", 1, None, old), Cell("b", 2), table="short")
@@ -367,7 +367,7 @@ def test_split_points_cut_a_table_into_equal_parts(instance: Instance) -> None:
     assert code_of(compute_split_points_by_size, instance, whole) == "OTSParameterInvalid"
 
 
-def test_a_page_of_a_range_looks_at_5000_rows(instance: Instance) -> None:
+def test_a_page_of_a_range_reads_at_most_5000_rows(instance: Instance) -> None:
     instance.table("t").put([{"k": number} for number in range(5003)])
     answer = get_range(instance, scan_request())
     assert len(decode_rows(answer.rows)) == 5000
@@ -377,13 +377,11 @@ def test_a_page_of_a_range_looks_at_5000_rows(instance: Instance) -> None:
     assert not last.HasField("next_start_primary_key")
 
 
-def test_a_range_goes_on_behind_a_row_that_fills_a_page_alone(
-    instance: Instance, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_range_continues_after_a_row_that_fills_a_page(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(4):
         put(instance, number, Cell("a", "x" * 1000))
-    monkeypatch.setattr("headrace.stores.embedded.physical.PAGE_BYTES", 100)
-    monkeypatch.setattr("headrace.stores.embedded.physical._CUT_BYTES", 1500)
+    monkeypatch.setattr("headrace.stores.embedded.tables.physical.PAGE_BYTES", 100)
+    monkeypatch.setattr("headrace.stores.embedded.tables.physical._CUT_BYTES", 1500)
     found, low = [], 0
     while True:
         answer = get_range(instance, scan_request(low=low))
@@ -426,7 +424,7 @@ def test_partitions_are_described(instance: Instance) -> None:
     assert [decode_row(split).key for split in described.shard_splits] == [(("k", 5),)]
 
 
-def test_the_endpoints_own_tables_are_nobodys(instance: Instance) -> None:
+def test_clients_cannot_use_the_endpoints_own_tables(instance: Instance) -> None:
     assert list(list_table(instance, pb.ListTableRequest()).table_names) == ["t"]
     assert settings.SETTINGS_TABLE in instance.store.tables()
     for call, request in ((describe_table, pb.DescribeTableRequest), (delete_table, pb.DeleteTableRequest)):
@@ -434,7 +432,7 @@ def test_the_endpoints_own_tables_are_nobodys(instance: Instance) -> None:
     assert settings.SETTINGS_TABLE in instance.store.tables()
 
 
-def test_a_table_made_anew_has_nothing_of_the_old_one(instance: Instance) -> None:
+def test_a_recreated_table_has_nothing_of_the_old_one(instance: Instance) -> None:
     create(instance, "again", time_to_live=86400)
     put(instance, 1, Cell("a", 1), table="again")
     delete_table(instance, pb.DeleteTableRequest(table_name="again"))

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.endpoints.tablestore.keys import range_of
-from headrace.endpoints.tablestore.reading import Selection, select
-from headrace.endpoints.tablestore.schema import (
+from headrace.endpoints.tablestore.rows.keys import range_of
+from headrace.endpoints.tablestore.rows.layout import (
     HIDDEN_COLUMNS,
     CellType,
     Held,
@@ -22,6 +21,7 @@ from headrace.endpoints.tablestore.schema import (
     states_of,
     whole_row,
 )
+from headrace.endpoints.tablestore.rows.reading import Selection, select
 from headrace.errors import UnsupportedError
 from headrace.tables.conditions import KeyRange
 from headrace.tables.schema import TableSchema
@@ -62,7 +62,7 @@ def stored(rows: list[dict[str, Held]]) -> tuple[pa.RecordBatch, TableSchema]:
 
 @settings(deadline=None)
 @given(st.lists(CELLS, max_size=5))
-def test_rows_come_out_as_they_went_in(rows: list[dict[str, Held]]) -> None:
+def test_rows_are_read_as_they_were_written(rows: list[dict[str, Held]]) -> None:
     batch, schema = stored(rows)
     layout = layout_of(schema)
     assert states_of(batch, [True] * len(rows), layout, NOW) == [RowState(row, NOW) for row in rows]
@@ -75,7 +75,7 @@ def test_rows_come_out_as_they_went_in(rows: list[dict[str, Held]]) -> None:
     assert [decode_row(data) for data in sent.each()] == expected
 
 
-def test_another_type_has_a_column_of_its_own() -> None:
+def test_each_type_of_a_name_has_its_own_column() -> None:
     layout = layout_of(schema_with([("a", CellType.STRING), ("a", CellType.INTEGER), ("b", CellType.DOUBLE)]))
     assert {column.name: str(column.type) for column in layout.schema.attributes} == {
         ":timestamp": "int64",
@@ -100,7 +100,7 @@ def test_a_table_of_headrace_has_narrower_columns_and_no_timestamps() -> None:
     assert row.cells == (Cell("n", 1, None, NOW), Cell("x", 0.5, None, NOW))
 
 
-def test_a_column_that_cannot_be_sent_is_an_error_only_if_asked_for() -> None:
+def test_a_column_without_a_wire_type_is_an_error_only_if_requested() -> None:
     schema = TableSchema.of({"k": "string", "n": "int", "d": "decimal(10,2)"}, "k")
     layout = layout_of(schema)
     with pytest.raises(UnsupportedError, match="'d'"):
@@ -115,7 +115,7 @@ def selected(rows: list[dict[str, Held]], **wanted: Any) -> dict[int, list[str]]
     return {int(str(row.key[0][1])): [cell.name for cell in row.cells] for row in sent}
 
 
-def test_rows_without_a_column_to_get_are_left_out_unless_the_key_is_wanted() -> None:
+def test_rows_without_a_requested_column_are_omitted_unless_the_key_is_requested() -> None:
     rows = [{"a": Held(1, NOW)}, {"b": Held(1, NOW)}, {}]
     assert selected(rows) == {0: ["a"], 1: ["b"], 2: []}
     assert selected(rows, columns=frozenset({"a"})) == {0: ["a"]}
@@ -124,7 +124,7 @@ def test_rows_without_a_column_to_get_are_left_out_unless_the_key_is_wanted() ->
     assert selected(rows, behind="b") == {0: ["a"]}
 
 
-def test_only_cells_of_the_time_range_are_given_and_of_other_rows_the_key() -> None:
+def test_a_time_range_selects_cells_and_keeps_the_keys_of_other_rows() -> None:
     rows = [{"a": Held(1, NOW), "b": Held(2, NOW - 5)}, {"b": Held(1, NOW - 5)}, {}]
     assert selected(rows, oldest=NOW) == {0: ["a"], 1: [], 2: []}
     assert selected(rows, newest=NOW) == {0: ["b"], 1: ["b"], 2: []}
@@ -132,7 +132,7 @@ def test_only_cells_of_the_time_range_are_given_and_of_other_rows_the_key() -> N
     assert selected(rows, oldest=NOW, columns=frozenset({"b"})) == {}
 
 
-def test_a_row_whose_cells_have_expired_is_not_given() -> None:
+def test_a_row_with_only_expired_cells_is_not_returned() -> None:
     rows = [{"a": Held(1, NOW), "b": Held(2, NOW - 5)}, {"b": Held(1, NOW - 5)}, {}]
     assert selected(rows, oldest=NOW - 4, expired_before=NOW - 4) == {0: ["a"], 2: []}
 
@@ -159,7 +159,7 @@ LOW, HIGH = Marker.INF_MIN, Marker.INF_MAX
         (key("x", 2**63 - 1), key("a", 2**63 - 1), True, KeyRange(("a\0",), ("x\0",))),
     ],
 )
-def test_bounds_become_ranges_of_keys(start: bytes, end: bytes, backward: bool, expected: KeyRange | None) -> None:
+def test_bounds_become_key_ranges(start: bytes, end: bytes, backward: bool, expected: KeyRange | None) -> None:
     assert range_of(start, end, SCHEMA, backward=backward) == expected
 
 
@@ -179,7 +179,7 @@ def test_bounds_become_ranges_of_keys(start: bytes, end: bytes, backward: bool, 
         (key("x", Marker.AUTO_INCREMENT), key("y", 5), False, "OTSParameterInvalid"),
     ],
 )
-def test_bounds_that_do_not_fit_are_refused(start: bytes, end: bytes, backward: bool, code: str) -> None:
+def test_invalid_bounds_are_refused(start: bytes, end: bytes, backward: bool, code: str) -> None:
     with pytest.raises(ServiceError) as caught:
         range_of(start, end, SCHEMA, backward=backward)
     assert caught.value.code == code

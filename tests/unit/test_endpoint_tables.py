@@ -10,16 +10,22 @@ from typing import Any
 
 import pytest
 
-from headrace.endpoints.tablestore import tables_api, tunnels_api
-from headrace.endpoints.tablestore.batch_api import batch_write_row
 from headrace.endpoints.tablestore.errors import service_error
 from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.range_api import get_range
-from headrace.endpoints.tablestore.rows_api import get_row, put_row
-from headrace.endpoints.tablestore.settings import TableSettings
-from headrace.endpoints.tablestore.stream_bounds import STREAM_BOUNDS_TABLE
-from headrace.endpoints.tablestore.tables_api import create_table, delete_table, describe_table, update_table
-from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.endpoints.tablestore.rows.batches import batch_write_row
+from headrace.endpoints.tablestore.rows.ranges import get_range
+from headrace.endpoints.tablestore.rows.single_rows import get_row, put_row
+from headrace.endpoints.tablestore.tables import table_operations
+from headrace.endpoints.tablestore.tables.settings import TableSettings
+from headrace.endpoints.tablestore.tables.table_operations import (
+    create_table,
+    delete_table,
+    describe_table,
+    update_table,
+)
+from headrace.endpoints.tablestore.tunnels import tunnel_operations
+from headrace.endpoints.tablestore.tunnels.stream_bounds import STREAM_BOUNDS_TABLE
+from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.wire.plainbuffer.rows import encode_row
 from headrace.wire.plainbuffer.values import Cell, Marker, Row
 from headrace.wire.tablestore import table_pb2 as pb
@@ -51,7 +57,7 @@ def drop(instance: Instance, name: str = "t") -> None:
 
 def create_tunnel(instance: Instance, **config: Any) -> str:
     tunnel = tunnel_pb2.Tunnel(table_name="t", tunnel_name="tunnel", tunnel_type="Stream", stream_tunnel_config=config)
-    return tunnels_api.create_tunnel(instance, tunnel_pb2.CreateTunnelRequest(tunnel=tunnel)).tunnel_id
+    return tunnel_operations.create_tunnel(instance, tunnel_pb2.CreateTunnelRequest(tunnel=tunnel)).tunnel_id
 
 
 def at_once(*calls: Callable[[], Any]) -> list[str]:
@@ -74,7 +80,7 @@ def at_once(*calls: Callable[[], Any]) -> list[str]:
 # -- changes of tables ------------------------------------------------------------------------------------------
 
 
-def test_tables_that_are_changed_at_the_same_time_lose_no_change(instance: Instance) -> None:
+def test_concurrent_updates_of_a_table_lose_nothing(instance: Instance) -> None:
     stream = pb.StreamSpecification(enable_stream=True, expiration_time=24)
     wanted = [{"table_options": pb.TableOptions(time_to_live=3 * DAY)}, {"stream_spec": stream}]
     wanted.append({"table_options": pb.TableOptions(allow_update=False)})
@@ -89,7 +95,7 @@ def test_tables_that_are_changed_at_the_same_time_lose_no_change(instance: Insta
         assert described.stream_details.expiration_time == 24
 
 
-def test_the_first_tunnel_of_a_table_undoes_no_change_of_it(instance: Instance) -> None:
+def test_the_first_tunnel_of_a_table_keeps_concurrent_updates(instance: Instance) -> None:
     for _ in range(10):
         create(instance)
         request = pb.UpdateTableRequest(table_name="t", table_options=pb.TableOptions(time_to_live=3 * DAY))
@@ -100,7 +106,7 @@ def test_the_first_tunnel_of_a_table_undoes_no_change_of_it(instance: Instance) 
         drop(instance)
 
 
-def test_a_table_made_while_one_of_its_name_is_dropped_is_whole(instance: Instance) -> None:
+def test_a_table_created_while_its_predecessor_is_dropped_is_complete(instance: Instance) -> None:
     create(instance)
     for _ in range(20):
         dropped, made = at_once(lambda: drop(instance), lambda: create(instance))
@@ -112,21 +118,19 @@ def test_a_table_made_while_one_of_its_name_is_dropped_is_whole(instance: Instan
             create(instance)
 
 
-def test_a_table_is_made_once_and_dropped_once(instance: Instance) -> None:
+def test_a_table_is_created_once_and_dropped_once(instance: Instance) -> None:
     for _ in range(5):
         assert sorted(at_once(*[lambda: create(instance)] * 4)) == ["OK", *["OTSObjectAlreadyExist"] * 3]
         assert sorted(at_once(*[lambda: drop(instance)] * 4)) == ["OK", *["OTSObjectNotExist"] * 3]
 
 
-def test_there_are_not_too_many_tables_however_they_are_made(
-    instance: Instance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tables_api, "MAX_TABLES", 3)
+def test_concurrent_creations_respect_the_limit_of_tables(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_operations, "MAX_TABLES", 3)
     codes = at_once(*(lambda name=f"t{number}": create(instance, name) for number in range(8)))
     assert sorted(codes) == [*["OK"] * 3, *["OTSQuotaExhausted"] * 5]
 
 
-def test_a_table_that_was_dropped_gets_no_settings(instance: Instance) -> None:
+def test_a_dropped_table_gets_no_settings(instance: Instance) -> None:
     create(instance)
     instance.table("t")
     instance.store.drop_table("t")
@@ -136,7 +140,7 @@ def test_a_table_that_was_dropped_gets_no_settings(instance: Instance) -> None:
     assert instance.settings.get("t") == TableSettings()
 
 
-def test_nothing_stays_of_the_tunnels_of_a_table_that_is_dropped(instance: Instance) -> None:
+def test_dropping_a_table_deletes_its_tunnels(instance: Instance) -> None:
     create(instance)
     create_tunnel(instance, flag=tunnel_pb2.EARLIEST)
     bounds = instance.store.table(STREAM_BOUNDS_TABLE)
@@ -193,7 +197,7 @@ def scan(instance: Instance) -> None:
 @pytest.mark.parametrize("kind", [pb.INTEGER, pb.STRING])
 @pytest.mark.parametrize("method", ["add_columns", "transact", "put", "find", "page"])
 @pytest.mark.parametrize("call", [put, update, put_many, update_many, get, scan])
-def test_a_request_for_rows_whose_table_is_made_anew_may_be_sent_again(
+def test_a_request_during_the_recreation_of_its_table_can_be_retried(
     instance: Instance,
     monkeypatch: pytest.MonkeyPatch,
     call: Callable[[Instance], None],

@@ -106,7 +106,7 @@ BY_ROW = {"batch write", "batch get", "bulk import"}
         ([*KEY, ("m", 1)], "Validate PK size fail. Input: 3, Meta: 2."),
     ],
 )
-def test_a_key_of_another_table_is_refused_in_the_services_words(
+def test_a_key_of_another_table_gets_the_services_message(
     instance: Instance, kind: str, key: Any, message: str
 ) -> None:
     operation, request = requests_with(key)[kind]
@@ -133,7 +133,7 @@ def test_a_key_of_another_table_is_refused_in_the_services_words(
         ),
     ],
 )
-def test_a_key_that_no_table_has_fails_the_whole_request(instance: Instance, kind: str, key: Any, message: str) -> None:
+def test_an_invalid_key_fails_the_whole_request(instance: Instance, kind: str, key: Any, message: str) -> None:
     if kind == "range" and "INF" in message:
         return
     operation, request = requests_with(key)[kind]
@@ -159,15 +159,13 @@ def test_a_key_that_no_table_has_fails_the_whole_request(instance: Instance, kin
     ],
     ids=["sign", "empty", "long", "late", "large", "many"],
 )
-def test_cells_that_no_table_has_fail_the_whole_request(
-    instance: Instance, kind: str, cells: list[Cell], message: str
-) -> None:
+def test_invalid_cells_fail_the_whole_request(instance: Instance, kind: str, cells: list[Cell], message: str) -> None:
     operation, request = requests_with(KEY, "t", *cells)[kind]
     assert error_of(instance, operation, request) == (INVALID, message)
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_a_name_that_no_table_has_fails_the_whole_request(instance: Instance, kind: str) -> None:
+def test_an_invalid_table_name_fails_the_whole_request(instance: Instance, kind: str) -> None:
     operation, request = requests_with(KEY, "3t")[kind]
     assert error_of(instance, operation, request) == (INVALID, "Invalid table name: '3t'.")
 
@@ -301,7 +299,7 @@ REFUSED: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("operation", "request_", "message"), REFUSED)
-def test_a_wrong_parameter_is_refused_in_the_services_words(
+def test_an_invalid_parameter_gets_the_services_message(
     instance: Instance, operation: str, request_: Any, message: str
 ) -> None:
     assert error_of(instance, operation, request_) == (INVALID, message)
@@ -313,7 +311,7 @@ def test_a_batch_may_have_4_mb_of_names_values_and_timestamps(instance: Instance
     assert all(result.is_ok for result in call(instance, "BatchWriteRow", request).tables[0].rows)
 
 
-def test_a_batch_whose_last_table_is_wrong_writes_nothing(instance: Instance) -> None:
+def test_a_batch_with_an_invalid_last_table_writes_nothing(instance: Instance) -> None:
     request = pb.BatchWriteRowRequest()
     first = request.tables.add(table_name="t").rows
     for number in range(5):
@@ -331,7 +329,7 @@ def test_tables_of_a_batch_get_may_have_no_rows(instance: Instance) -> None:
     assert (answer.table_name, len(answer.rows)) == ("t", 0)
 
 
-def test_columns_have_the_names_that_the_service_takes(instance: Instance) -> None:
+def test_columns_may_have_the_names_that_the_service_accepts(instance: Instance) -> None:
     signs = ".'\"$&*()/\\\n\r "
     names = ["公司", "a" * 255, *(name for sign in signs for name in (sign, f"{sign}a", f"a{sign}", f"a{sign}b"))]
     for number in range(2):
@@ -348,6 +346,6 @@ def test_columns_have_the_names_that_the_service_takes(instance: Instance) -> No
 
 
 @pytest.mark.parametrize("operation", ["ListSearchIndex", "ListTimeseriesTable"])
-def test_what_an_instance_has_none_of_is_listed_empty(instance: Instance, operation: str) -> None:
+def test_lists_of_missing_features_are_empty(instance: Instance, operation: str) -> None:
     request: Callable[[], Any] = getattr(pb, f"{operation}Request")
     assert call(instance, operation, request()).SerializeToString() == b""

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.endpoints.tablestore.channels import position_of, store_id, token_of, wire_id
 from headrace.endpoints.tablestore.instances import Instance
-from headrace.stores.embedded.tokens import key_position, row_position
+from headrace.endpoints.tablestore.tunnels.channels import position_of, store_id, token_of, wire_id
+from headrace.stores.embedded.tunnels.positions import key_position, row_position
 from headrace.tables.schema import TableSchema
 from headrace.tunnels.values import FINISHED, Position
 from headrace.wire.plainbuffer.rows import decode_row, encode_row
@@ -30,7 +30,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 @given(st.integers(0, (1 << 40) - 1), texts.filter(lambda text: not text.startswith(("base-", "BaseData_"))))
-def test_a_stream_token_comes_back_as_its_position(row: int, channel: str) -> None:
+def test_a_stream_token_is_parsed_to_its_position(row: int, channel: str) -> None:
     token = token_of(channel, row_position(row), SCHEMA) if channel else token_of("s", row_position(row), SCHEMA)
     decoded = decode_token(token)
     assert isinstance(decoded, StreamToken)
@@ -39,7 +39,7 @@ def test_a_stream_token_comes_back_as_its_position(row: int, channel: str) -> No
 
 
 @given(st.none() | st.tuples(texts, st.integers(-(1 << 63), (1 << 63) - 1), st.binary(max_size=20)))
-def test_a_base_token_comes_back_as_its_position(key: tuple[str, int, bytes] | None) -> None:
+def test_a_base_token_is_parsed_to_its_position(key: tuple[str, int, bytes] | None) -> None:
     token = token_of("BaseData_1-0", key_position(key), SCHEMA)
     decoded = decode_token(token)
     assert isinstance(decoded, BaseToken)
@@ -47,18 +47,18 @@ def test_a_base_token_comes_back_as_its_position(key: tuple[str, int, bytes] | N
     assert position_of("BaseData_1-0", token, SCHEMA) == key_position(key)
 
 
-def test_the_end_has_the_token_finished() -> None:
+def test_the_token_of_the_end_is_finished() -> None:
     for channel in ("stream-1", "BaseData_1-0"):
         assert token_of(channel, FINISHED, SCHEMA) == "finished"
         assert position_of(channel, "finished", SCHEMA) == FINISHED
 
 
-def test_rows_that_are_to_be_skipped_are_in_the_token() -> None:
+def test_a_token_contains_the_rows_to_skip() -> None:
     token = token_of("stream-1", Position(row_position(5).token, skip=3), SCHEMA)
     assert position_of("stream-1", token, SCHEMA) == row_position(8)
 
 
-def test_ids_of_channels_are_one_to_one() -> None:
+def test_channel_ids_are_one_to_one() -> None:
     assert [wire_id(name) for name in ("base-1-0", "stream-1")] == ["BaseData_1-0", "stream-1"]
     assert [store_id(name) for name in ("BaseData_1-0", "stream-1")] == ["base-1-0", "stream-1"]
     refused("OTSParameterInvalid", store_id, "base-1-0")
@@ -96,7 +96,7 @@ BAD_TOKENS = [
 
 
 @pytest.mark.parametrize("token", BAD_TOKENS, ids=range(len(BAD_TOKENS)))
-def test_a_token_that_the_channel_never_gave_is_refused(service: Service, token: str) -> None:
+def test_a_token_of_another_channel_is_refused(service: Service, token: str) -> None:
     service.table().put([{"id": 1}])
     tunnel = service.create()
     for channel in ("BaseData_1-0", "stream-1"):

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from headrace.endpoints.tablestore import tables_api
-from headrace.endpoints.tablestore import tunnels_api as tunnels
 from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.stream_bounds import STREAM_BOUNDS_TABLE
+from headrace.endpoints.tablestore.tables import table_operations
+from headrace.endpoints.tablestore.tunnels import tunnel_operations as tunnels
+from headrace.endpoints.tablestore.tunnels.stream_bounds import STREAM_BOUNDS_TABLE
 from headrace.errors import NotFoundError
-from headrace.stores.embedded.tunnel import EmbeddedTunnel
+from headrace.stores.embedded.tunnels.tunnel import EmbeddedTunnel
 from headrace.tunnels.records import INITIAL_BATCH, BatchPlan
 from headrace.wire.tablestore import table_pb2
 from headrace.wire.tablestore import tunnel_pb2 as pb
@@ -32,7 +32,7 @@ def service(tmp_path: Path) -> Service:
 # -- tunnels -------------------------------------------------------------------------------------------------------
 
 
-def test_a_tunnel_is_described_in_the_words_of_the_official_clients(service: Service) -> None:
+def test_a_tunnel_description_has_the_values_of_official_clients(service: Service) -> None:
     service.table().put([{"id": 1}])
     before = time.time_ns()
     tunnel = service.create()
@@ -49,7 +49,7 @@ def test_a_tunnel_is_described_in_the_words_of_the_official_clients(service: Ser
     assert (stream.channel_id, stream.channel_type, stream.channel_status) == ("stream-1", "Stream", "WAIT")
 
 
-def test_channels_open_and_stages_pass_without_any_client(service: Service) -> None:
+def test_channels_open_and_the_stage_advances_without_clients(service: Service) -> None:
     service.table().put([{"id": 1}])
     tunnel = service.create()
     service.save(tunnel, "BaseData_1-0", "finished")
@@ -57,7 +57,7 @@ def test_channels_open_and_stages_pass_without_any_client(service: Service) -> N
     assert service.describe().tunnel.stage == "ProcessStream"
 
 
-def test_a_tunnel_of_base_data_alone_ends_in_the_stream_stage(service: Service) -> None:
+def test_a_base_data_tunnel_ends_in_the_stream_stage(service: Service) -> None:
     service.table().put([{"id": 1}])
     tunnel = service.create("BaseData")
     assert service.describe().tunnel.stage == "ProcessBaseData"
@@ -65,7 +65,7 @@ def test_a_tunnel_of_base_data_alone_ends_in_the_stream_stage(service: Service) 
     assert service.describe().tunnel.stage == "ProcessStream"
 
 
-def test_a_taken_name_and_missing_things_have_the_codes_of_the_service(service: Service) -> None:
+def test_existing_and_missing_tunnels_have_the_error_codes_of_the_service(service: Service) -> None:
     service.table()
     tunnel = service.create()
     refused("OTSTunnelExist", service.create)
@@ -82,14 +82,14 @@ def test_a_taken_name_and_missing_things_have_the_codes_of_the_service(service: 
     refused("OTSParameterInvalid", service.create, name="n" * 256)
 
 
-def test_a_tunnel_enables_the_stream_of_a_table_that_a_client_made(service: Service) -> None:
+def test_a_tunnel_enables_the_stream_of_a_table_created_by_a_client(service: Service) -> None:
     meta = table_pb2.TableMeta(table_name="T", primary_key=[{"name": "id", "type": table_pb2.INTEGER}])
     request = table_pb2.CreateTableRequest(
         table_meta=meta, reserved_throughput={"capacity_unit": {}}, table_options={"max_versions": 1}
     )
-    tables_api.create_table(service.instance, request)
+    table_operations.create_table(service.instance, request)
     service.create()
-    described = tables_api.describe_table(service.instance, table_pb2.DescribeTableRequest(table_name="T"))
+    described = table_operations.describe_table(service.instance, table_pb2.DescribeTableRequest(table_name="T"))
     assert described.stream_details.enable_stream
     assert described.stream_details.stream_id == service.describe().tunnel.stream_id
 
@@ -107,7 +107,7 @@ def test_tunnels_are_listed_by_table_and_deleted_by_name(service: Service) -> No
     refused("OTSParameterInvalid", service.delete)
 
 
-def test_a_tunnel_that_is_dropped_just_now_is_not_listed(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_concurrently_dropped_tunnel_is_not_listed(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     service.table()
     service.create(name="first")
     service.create(name="second")
@@ -122,7 +122,7 @@ def test_a_tunnel_that_is_dropped_just_now_is_not_listed(service: Service, monke
     assert service.list() == ["second"]
 
 
-def test_the_tables_of_the_endpoint_itself_have_no_tunnels(service: Service) -> None:
+def test_the_endpoints_own_tables_have_no_tunnels(service: Service) -> None:
     service.table()
     service.create("Stream", flag=pb.EARLIEST)
     assert STREAM_BOUNDS_TABLE in service.store.tables()
@@ -133,7 +133,7 @@ def test_the_tables_of_the_endpoint_itself_have_no_tunnels(service: Service) -> 
 # -- where Stream tunnels begin and end ----------------------------------------------------------------------------
 
 
-def test_a_stream_tunnel_begins_with_the_next_change_or_with_the_oldest(service: Service) -> None:
+def test_a_stream_tunnel_begins_with_the_next_or_the_oldest_change(service: Service) -> None:
     table = service.table()
     table.put([{"id": 1}])
     latest, earliest = service.create("Stream"), service.create("Stream", "all", flag=pb.EARLIEST)
@@ -144,7 +144,7 @@ def test_a_stream_tunnel_begins_with_the_next_change_or_with_the_oldest(service:
     assert (config.flag, config.start_offset, config.end_offset) == (pb.EARLIEST, 0, 0)
 
 
-def test_a_stream_tunnel_has_the_changes_from_its_start_up_to_its_end(service: Service) -> None:
+def test_a_stream_tunnel_has_the_changes_between_its_start_and_its_end(service: Service) -> None:
     table = service.table()
     instants = []
     for number in range(4):
@@ -159,7 +159,7 @@ def test_a_stream_tunnel_has_the_changes_from_its_start_up_to_its_end(service: S
     assert (config.start_offset, config.end_offset) == (instants[1], instants[3])
 
 
-def test_a_channel_ends_at_the_end_of_its_tunnel_even_if_nothing_comes_behind_it(service: Service) -> None:
+def test_a_channel_ends_at_the_end_of_its_tunnel_without_later_changes(service: Service) -> None:
     table = service.table()
     start = time.time_ns()
     table.put([{"id": 1}])
@@ -193,7 +193,7 @@ def test_a_start_in_the_future_or_an_end_before_it_is_refused(service: Service) 
 # -- splits, merges, ends ------------------------------------------------------------------------------------------
 
 
-def test_a_split_channel_ends_and_its_children_open_when_that_is_saved(service: Service) -> None:
+def test_the_children_of_a_split_channel_open_when_its_end_is_saved(service: Service) -> None:
     table = service.table()
     tunnel = service.create("Stream")
     table.put([{"id": number} for number in range(10)])
@@ -215,7 +215,7 @@ def test_a_split_channel_ends_and_its_children_open_when_that_is_saved(service: 
     assert service.checkpoint(tunnel, "stream-1").checkpoint == "finished"
 
 
-def test_a_log_that_was_cut_is_told_and_a_tunnel_that_lost_changes_has_expired(service: Service) -> None:
+def test_a_trimmed_log_is_an_error_and_a_tunnel_that_lost_changes_has_expired(service: Service) -> None:
     table = service.table(retention_ignores_tunnels=True)
     tunnel = service.create("Stream")
     first = service.checkpoint(tunnel, "stream-1").checkpoint
@@ -243,7 +243,7 @@ def make_table(service: Service, hours: int = 1) -> Any:
         table_options={"max_versions": 1},
         stream_spec={"enable_stream": True, "expiration_time": hours},
     )
-    tables_api.create_table(service.instance, request)
+    table_operations.create_table(service.instance, request)
     return service.instance.table("T")
 
 
@@ -253,7 +253,7 @@ def let_pass(service: Service, hours: float) -> None:
         connection.execute("UPDATE chunk SET ts = ts - ?", (round(hours * 3600 * 1_000_000),))
 
 
-def test_changes_of_a_stream_expire_whether_a_tunnel_has_read_them_or_not(service: Service) -> None:
+def test_changes_of_a_stream_expire_even_if_a_tunnel_has_not_read_them(service: Service) -> None:
     table = make_table(service, hours=1)
     tunnel = service.create("Stream")
     client = service.connect(tunnel)
@@ -275,7 +275,7 @@ def test_changes_of_a_stream_expire_whether_a_tunnel_has_read_them_or_not(servic
     assert [row.key for row in kept] == [(("id", 2),), (("id", 3),)]
 
 
-def test_a_tunnel_expires_when_its_base_data_is_read_more_slowly_than_the_stream_keeps_changes(
+def test_a_tunnel_expires_if_its_base_data_is_read_too_slowly(
     service: Service,
 ) -> None:
     table = make_table(service, hours=1)
@@ -292,7 +292,7 @@ def test_a_tunnel_expires_when_its_base_data_is_read_more_slowly_than_the_stream
     refused("OTSTunnelExpired", service.heartbeat, tunnel, client)
 
 
-def test_a_table_that_headrace_made_keeps_what_a_tunnel_has_not_read(service: Service) -> None:
+def test_a_table_of_headrace_keeps_changes_that_a_tunnel_has_not_read(service: Service) -> None:
     table = service.table(retention_seconds=3600.0)
     tunnel = service.create("Stream")
     table.put([{"id": 1}])
@@ -301,7 +301,7 @@ def test_a_table_that_headrace_made_keeps_what_a_tunnel_has_not_read(service: Se
     assert len(service.read(tunnel, "stream-1").records) == 2
 
 
-def test_base_data_that_was_read_and_released_is_told_to_be_gone(service: Service) -> None:
+def test_released_base_data_is_an_error(service: Service) -> None:
     service.table().put([{"id": 1}])
     tunnel = service.create()
     token = service.checkpoint(tunnel, "BaseData_1-0").checkpoint
@@ -353,7 +353,7 @@ def test_saves_of_a_client_are_fenced_by_their_number(service: Service) -> None:
     refused("OTSParameterInvalid", service.save, tunnel, "stream-1", token, -1, client)
 
 
-def test_a_client_that_ended_is_gone_and_one_that_never_connected_saves_with_number_0(service: Service) -> None:
+def test_an_ended_client_is_refused_and_an_unconnected_one_saves_with_number_0(service: Service) -> None:
     table = service.table()
     tunnel = service.create("Stream")
     table.put([{"id": 1}])
@@ -369,7 +369,7 @@ def test_a_client_that_ended_is_gone_and_one_that_never_connected_saves_with_num
     assert service.checkpoint(tunnel, "stream-1").checkpoint == token
 
 
-def test_clients_of_a_tunnel_that_a_query_has_begun_to_read_are_told_to_end(service: Service) -> None:
+def test_clients_of_a_tunnel_that_a_query_reads_get_an_error(service: Service) -> None:
     service.table()
     tunnel = service.create("Stream")
     client = service.connect(tunnel)
@@ -382,9 +382,7 @@ def test_clients_of_a_tunnel_that_a_query_has_begun_to_read_are_told_to_end(serv
     service.heartbeat(tunnel, service.connect(tunnel))
 
 
-def test_a_channel_that_another_client_ends_just_now_has_lost_nothing(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_concurrently_finished_channel_has_lost_nothing(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     service.table()
     tunnel = service.create("Stream")
     client = service.connect(tunnel)
@@ -396,19 +394,19 @@ def test_a_channel_that_another_client_ends_just_now_has_lost_nothing(
     assert list(service.heartbeat(tunnel, client)) == ["stream-1"]
 
 
-def test_a_client_of_another_tunnel_is_none_of_this_one(service: Service) -> None:
+def test_a_client_of_another_tunnel_is_refused(service: Service) -> None:
     service.table()
     tunnel, other = service.create(), service.create(name="other")
     refused("OTSResourceGone", service.heartbeat, tunnel, service.connect(other))
 
 
 @pytest.mark.parametrize("timeout", [0, -1, -(1 << 63)])
-def test_a_time_out_is_a_positive_number(service: Service, timeout: int) -> None:
+def test_a_timeout_must_be_positive(service: Service, timeout: int) -> None:
     service.table()
     refused("OTSParameterInvalid", service.connect, service.create(), timeout)
 
 
-def test_the_connector_of_spark_needs_no_client(service: Service) -> None:
+def test_the_vendors_spark_connector_needs_no_client(service: Service) -> None:
     """List, describe, fetch checkpoints of open channels, read, save with number 0: nothing else."""
     table = service.table()
     table.put([{"id": number} for number in range(20)])
@@ -424,7 +422,7 @@ def test_the_connector_of_spark_needs_no_client(service: Service) -> None:
     assert seen == [*range(20), 100]
 
 
-def test_a_suspended_channel_is_nobodys_until_it_is_resumed(service: Service) -> None:
+def test_a_suspended_channel_has_no_client_until_it_is_resumed(service: Service) -> None:
     service.table()
     tunnel = service.create("Stream")
     client = service.connect(tunnel)
@@ -444,7 +442,7 @@ def test_a_suspended_channel_is_nobodys_until_it_is_resumed(service: Service) ->
     assert service.heartbeat(tunnel, client) == {}
 
 
-def test_a_channel_that_waits_cannot_be_opened_by_force(service: Service) -> None:
+def test_a_waiting_channel_cannot_be_opened_by_a_request(service: Service) -> None:
     service.table().put([{"id": 1}])
     tunnel = service.create()
     refused("OTSParameterInvalid", service.schedule, tunnel, stream_1="OPEN")
@@ -456,7 +454,7 @@ def test_a_channel_that_waits_cannot_be_opened_by_force(service: Service) -> Non
 # -- up to when changes were consumed ------------------------------------------------------------------------------
 
 
-def test_the_rpo_is_the_age_of_the_oldest_change_that_is_not_consumed(service: Service) -> None:
+def test_the_rpo_is_the_age_of_the_oldest_unread_change(service: Service) -> None:
     table = service.table()
     tunnel = service.create("Stream")
     before = time.time_ns()

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 
-from headrace.endpoints.tablestore import rows_api, tables_api
-from headrace.endpoints.tablestore.batch_api import batch_get_row, batch_write_row
 from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.range_api import get_range
+from headrace.endpoints.tablestore.rows import single_rows
+from headrace.endpoints.tablestore.rows.batches import batch_get_row, batch_write_row
+from headrace.endpoints.tablestore.rows.ranges import get_range
+from headrace.endpoints.tablestore.tables import table_operations
 from headrace.wire.plainbuffer.rows import decode_row, decode_rows, encode_row, encode_value
 from headrace.wire.plainbuffer.values import Cell, CellOp, Marker, Row
 from headrace.wire.tablestore import table_pb2 as pb
@@ -44,7 +45,7 @@ def create(instance: Instance, max_versions: int = 3, **options: Any) -> None:
     request.table_meta.table_name = "T"
     request.table_meta.primary_key.add(name="k", type=pb.INTEGER)
     request.reserved_throughput.capacity_unit.read = 0
-    tables_api.create_table(instance, request)
+    table_operations.create_table(instance, request)
 
 
 def cell(name: str, value: Any, at: int) -> Cell:
@@ -56,12 +57,12 @@ def change(*cells: Cell, key: int = 1) -> bytes:
 
 
 def put(instance: Instance, *cells: Cell) -> None:
-    rows_api.put_row(instance, pb.PutRowRequest(table_name="T", row=change(*cells), condition=IGNORED))
+    single_rows.put_row(instance, pb.PutRowRequest(table_name="T", row=change(*cells), condition=IGNORED))
 
 
 def update(instance: Instance, *cells: Cell, condition: pb.Condition = IGNORED) -> None:
     request = pb.UpdateRowRequest(table_name="T", row_change=change(*cells), condition=condition)
-    rows_api.update_row(instance, request)
+    single_rows.update_row(instance, request)
 
 
 def told(cells: Sequence[Cell]) -> list[tuple[str, Any, int]]:
@@ -70,7 +71,7 @@ def told(cells: Sequence[Cell]) -> list[tuple[str, Any, int]]:
 
 def read(instance: Instance, **wanted: Any) -> list[tuple[str, Any, int]] | None:
     """Return the cells of the row, which GetRow, BatchGetRow and GetRange have to give alike."""
-    one = rows_api.get_row(instance, pb.GetRowRequest(table_name="T", primary_key=change(), **wanted)).row
+    one = single_rows.get_row(instance, pb.GetRowRequest(table_name="T", primary_key=change(), **wanted)).row
     batch = pb.BatchGetRowRequest()
     batch.tables.add(table_name="T", primary_key=[change()], **wanted)
     (table,) = batch_get_row(instance, batch).tables
@@ -99,9 +100,9 @@ def newer(column: str, value: Any, *, latest_only: bool) -> bytes:
     return pb.Filter(type=pb.FT_SINGLE_COLUMN_VALUE, filter=comparison.SerializeToString()).SerializeToString()
 
 
-def test_a_table_keeps_as_many_versions_as_it_says(service: Service) -> None:
+def test_a_table_keeps_its_maximum_of_versions(service: Service) -> None:
     instance = service.instance
-    described = tables_api.describe_table(instance, pb.DescribeTableRequest(table_name="T"))
+    described = table_operations.describe_table(instance, pb.DescribeTableRequest(table_name="T"))
     assert described.table_options.max_versions == 3
     for number in range(5):
         update(instance, cell("a", number, number))
@@ -119,7 +120,7 @@ def test_a_table_keeps_as_many_versions_as_it_says(service: Service) -> None:
     assert read(instance, max_versions=2, filter=paged) == [("b", 0.5, 8), ("b", "x", 7)]
 
 
-def test_a_filter_looks_at_the_newest_version_or_at_all(service: Service) -> None:
+def test_a_filter_checks_the_newest_version_or_all_versions(service: Service) -> None:
     instance = service.instance
     put(instance, cell("a", 9, 1), cell("a", 5, 2))
     assert read(instance, max_versions=2, filter=newer("a", 7, latest_only=True)) is None
@@ -133,7 +134,7 @@ def test_a_filter_looks_at_the_newest_version_or_at_all(service: Service) -> Non
     update(instance, cell("b", 1, 1), condition=condition)
 
 
-def test_an_increment_makes_a_version(service: Service) -> None:
+def test_an_increment_creates_a_version(service: Service) -> None:
     instance = service.instance
     update(instance, cell("n", 5, 1))
     update(instance, Cell("n", 2, CellOp.INCREMENT))
@@ -142,7 +143,7 @@ def test_an_increment_makes_a_version(service: Service) -> None:
     assert [value for _, value, _ in found] == [7, 5]
 
 
-def test_versions_expire_each_by_its_own_timestamp(tmp_path: Path) -> None:
+def test_each_version_expires_by_its_own_timestamp(tmp_path: Path) -> None:
     instance = Instance("shop", tmp_path / "shop")
     create(instance, time_to_live=86400, deviation_cell_version_in_sec=2 * 86400)
     day = 86_400_000
@@ -151,12 +152,12 @@ def test_versions_expire_each_by_its_own_timestamp(tmp_path: Path) -> None:
     instance.store.close()
 
 
-def test_more_or_fewer_versions_from_now_on(service: Service) -> None:
+def test_a_new_maximum_of_versions_applies_to_later_writes(service: Service) -> None:
     instance = service.instance
 
     def allow(count: int) -> None:
         options = pb.TableOptions(max_versions=count)
-        tables_api.update_table(instance, pb.UpdateTableRequest(table_name="T", table_options=options))
+        table_operations.update_table(instance, pb.UpdateTableRequest(table_name="T", table_options=options))
 
     put(instance, cell("a", 1, 1), cell("a", 2, 2), cell("a", 3, 3))
     allow(1)
@@ -172,17 +173,17 @@ def test_more_or_fewer_versions_from_now_on(service: Service) -> None:
 
 
 @pytest.mark.parametrize("columns", [{"k": "long", "a": "long"}, {"k": "long"}], ids=["own column", "key alone"])
-def test_a_table_that_headrace_made_can_keep_versions_later(service: Service, columns: dict[str, str]) -> None:
-    tables_api.delete_table(service.instance, pb.DeleteTableRequest(table_name="T"))
+def test_a_table_of_headrace_can_start_to_keep_versions(service: Service, columns: dict[str, str]) -> None:
+    table_operations.delete_table(service.instance, pb.DeleteTableRequest(table_name="T"))
     service.table("T", columns, "k")
     options = pb.TableOptions(max_versions=2)
-    tables_api.update_table(service.instance, pb.UpdateTableRequest(table_name="T", table_options=options))
+    table_operations.update_table(service.instance, pb.UpdateTableRequest(table_name="T", table_options=options))
     update(service.instance, cell("a", 1, 1))
     update(service.instance, cell("a", 2, 2))
     assert read(service.instance, max_versions=2) == [("a", 2, 2), ("a", 1, 1)]
 
 
-def test_a_batch_of_alike_rows_keeps_versions(service: Service) -> None:
+def test_a_bulk_write_keeps_versions(service: Service) -> None:
     instance = service.instance
     for value in range(2):
         request = pb.BatchWriteRowRequest()
@@ -192,11 +193,13 @@ def test_a_batch_of_alike_rows_keeps_versions(service: Service) -> None:
             table.rows.add(type=pb.UPDATE, row_change=data, condition=IGNORED)
         assert all(row.is_ok for row in batch_write_row(instance, request).tables[0].rows)
         time.sleep(0.002)  # A version's name is its millisecond.
-    found = rows_api.get_row(instance, pb.GetRowRequest(table_name="T", primary_key=change(key=5), max_versions=9)).row
+    found = single_rows.get_row(
+        instance, pb.GetRowRequest(table_name="T", primary_key=change(key=5), max_versions=9)
+    ).row
     assert [each.value for each in decode_row(found).cells] == [1, 0]
 
 
-def test_what_headrace_itself_writes_is_the_newest_version(service: Service) -> None:
+def test_a_write_through_headrace_is_the_newest_version(service: Service) -> None:
     instance, table = service.instance, service.store.table("T")
     put(instance, cell("a", 1, 1), cell("a", 2, 2), cell("b", 1, 1), cell("b", 2, 2))
     update(instance, cell("a", 3, 3))
@@ -207,7 +210,7 @@ def test_what_headrace_itself_writes_is_the_newest_version(service: Service) -> 
     base = rows_of(service.read(service.create(name="later"), "BaseData_1-0"))
     assert [told(row.cells) for row in base] == [[("a", 1, 1), ("a", 2, 2), ("a", 4, 3)]]
     table.put([{"k": 1, "a": 5}])
-    found = rows_api.get_row(instance, pb.GetRowRequest(table_name="T", primary_key=change(), max_versions=3)).row
+    found = single_rows.get_row(instance, pb.GetRowRequest(table_name="T", primary_key=change(), max_versions=3)).row
     assert [each.value for each in decode_row(found).cells] == [5]
 
 
@@ -273,7 +276,7 @@ def test_rows_and_tunnels_agree_with_a_model(steps: list[tuple[str, list[Cell]]]
             else:
                 data = change()
                 request = pb.DeleteRowRequest(table_name="T", primary_key=data, condition=IGNORED)
-                rows_api.delete_row(service.instance, request)
+                single_rows.delete_row(service.instance, request)
             row = applied(row, kind, cells)
             assert read(service.instance, max_versions=3) == shown(row)
         assert tunnel is not None

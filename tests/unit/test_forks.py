@@ -21,8 +21,9 @@ import pytest
 import headrace
 from headrace.errors import StoreError
 from headrace.sqlite import forks
-from headrace.stores.embedded import scan, writer_lock
-from headrace.stores.embedded.database import Database
+from headrace.stores.embedded import writer_lock
+from headrace.stores.embedded.connection import Database
+from headrace.stores.embedded.tables import reading
 from headrace.streaming_sql.workspace import Workspace
 
 # Newer Pythons warn of a fork beside threads, which is what these tests are about.
@@ -178,7 +179,7 @@ def test_a_fork_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_scan_goes_on_in_the_parent_and_not_in_the_child(
     store: headrace.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan, "READ_AHEAD_BYTES", 1)
+    monkeypatch.setattr(reading, "READ_AHEAD_BYTES", 1)
     store.table("rows").put([{"id": number} for number in range(100)])
     reader = store.table("rows").scan(batch_rows=10)
     reader.read_next_batch()

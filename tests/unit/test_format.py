@@ -12,7 +12,7 @@ import pytest
 import headrace
 from headrace.errors import StoreDamagedError
 from headrace.ports import Append
-from headrace.stores.embedded import database
+from headrace.stores.embedded import connection as database
 
 
 @pytest.fixture(params=range(1, database.FORMAT_VERSION))

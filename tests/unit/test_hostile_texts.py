@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.cli.json_rows import JsonRowError, read_nested_json_lines
-from headrace.endpoints.tablestore.filters import parse_filter
-from headrace.endpoints.ytsaurus.select_grammar import parse_query
+from headrace.endpoints.tablestore.rows.filters import parse_filter
+from headrace.endpoints.ytsaurus.select.grammar import parse_query
 from headrace.errors import HeadraceError, SqlError
-from headrace.streaming_sql.grammar import parse
-from headrace.streaming_sql.rewriting import rewrite
+from headrace.streaming_sql.language.grammar import parse
+from headrace.streaming_sql.language.rewriting import rewrite
 from headrace.tables.schema import TableSchema
 from headrace.tunnels.values import Start
 from headrace.types import parse_type

@@ -1,4 +1,4 @@
-"""What servers keep and what they refuse: connections, requests, bytes, descriptors."""
+"""Limits of servers: connections, requests, bytes, descriptors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.checkpoints.app import LIMITS
+from headrace.checkpoint_server.app import LIMITS
 from headrace.errors import OptionError
 from headrace.http.admission import Admission
 from headrace.http.limits import Limits
@@ -18,7 +18,7 @@ from headrace.http.workload import IncomingBody, OverloadedError, Workload
 
 
 class Connection:
-    """A connection that notes its end."""
+    """A connection that records whether it is open."""
 
     def __init__(self, admission: Admission, address: str = "192.0.2.1") -> None:
         self.admission = admission
@@ -48,7 +48,7 @@ def open_ones(connections: list[Connection]) -> list[int]:
 # -- connections ------------------------------------------------------------------------------------------
 
 
-def test_the_oldest_anonymous_connection_of_an_address_leaves_for_a_new_one() -> None:
+def test_a_new_connection_replaces_the_oldest_anonymous_one_of_its_address() -> None:
     admission = Admission(Limits(connections=100, anonymous=50, anonymous_per_address=3))
     here = [Connection(admission) for _ in range(5)]
     there = [Connection(admission, "198.51.100.7") for _ in range(2)]
@@ -56,7 +56,7 @@ def test_the_oldest_anonymous_connection_of_an_address_leaves_for_a_new_one() ->
     assert open_ones(there) == [0, 1]
 
 
-def test_the_address_with_most_anonymous_connections_makes_room_for_others() -> None:
+def test_a_connection_of_the_address_with_the_most_is_closed_first() -> None:
     admission = Admission(Limits(connections=100, anonymous=6, anonymous_per_address=5))
     greedy = [Connection(admission) for _ in range(5)]
     others = [Connection(admission, f"198.51.100.{number}") for number in range(4)]
@@ -75,14 +75,14 @@ def test_the_address_with_most_anonymous_connections_makes_room_for_others() -> 
         ("a socket", "another", False),
     ],
 )
-def test_addresses_of_one_ipv6_network_count_as_one(first: str, second: str, same: bool) -> None:
+def test_addresses_of_one_ipv6_network_share_a_limit(first: str, second: str, same: bool) -> None:
     admission = Admission(Limits(connections=100, anonymous=50, anonymous_per_address=1))
     connection = Connection(admission, first)
     Connection(admission, second)
     assert connection.is_open is not same
 
 
-def test_a_connection_with_a_credential_never_leaves_for_an_anonymous_one_while_it_works() -> None:
+def test_a_busy_connection_with_a_credential_is_never_closed() -> None:
     admission = Admission(Limits(connections=4, anonymous=2, anonymous_per_address=2))
     clients = [known(admission) for _ in range(4)]
     assert admission.is_full
@@ -90,7 +90,7 @@ def test_a_connection_with_a_credential_never_leaves_for_an_anonymous_one_while_
     assert open_ones(clients) == [0, 1, 2, 3]
 
 
-def test_the_longest_idle_connection_leaves_when_all_have_a_credential() -> None:
+def test_the_longest_idle_connection_is_closed_when_all_have_a_credential() -> None:
     admission = Admission(Limits(connections=3, anonymous=2, anonymous_per_address=2))
     clients = [known(admission, idle=True) for _ in range(3)]
     admission.set_busy(clients[0])
@@ -99,7 +99,7 @@ def test_the_longest_idle_connection_leaves_when_all_have_a_credential() -> None
     assert open_ones(clients) == [0, 2]
 
 
-def test_many_anonymous_connections_leave_before_an_idle_one_with_a_credential() -> None:
+def test_many_anonymous_connections_are_closed_before_an_idle_one_with_a_credential() -> None:
     admission = Admission(Limits(connections=5, anonymous=4, anonymous_per_address=4))
     client = known(admission, idle=True)
     strangers = [Connection(admission) for _ in range(4)]
@@ -108,7 +108,7 @@ def test_many_anonymous_connections_leave_before_an_idle_one_with_a_credential()
     assert open_ones(strangers) == [1, 2, 3]
 
 
-def test_a_place_that_gets_free_is_offered() -> None:
+def test_on_room_is_called_when_a_connection_becomes_idle_or_closes() -> None:
     admission = Admission(Limits(connections=1))
     offered: list[int] = []
     client = known(admission)
@@ -129,7 +129,7 @@ def soft_limit() -> Iterator[int]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_connections_take_a_quarter_of_the_descriptors_and_anonymous_ones_half_of_that(
+def test_connections_use_a_quarter_of_the_descriptors_and_anonymous_ones_an_eighth(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 256))
@@ -138,14 +138,14 @@ def test_connections_take_a_quarter_of_the_descriptors_and_anonymous_ones_half_o
     assert (lowered.connections, lowered.anonymous, lowered.anonymous_per_address) == (64, 32, 16)
 
 
-def test_the_soft_limit_is_raised_as_far_as_the_connections_need_it(soft_limit: int) -> None:
+def test_the_soft_limit_is_raised_as_far_as_needed(soft_limit: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, soft_limit))
     limits = Limits(connections=300).within_descriptors()
     assert limits.connections == 300
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 1200
 
 
-def test_where_the_soft_limit_cannot_be_raised_fewer_connections_are_accepted(
+def test_a_fixed_soft_limit_lowers_the_number_of_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*_: Any) -> None:
@@ -156,15 +156,15 @@ def test_where_the_soft_limit_cannot_be_raised_fewer_connections_are_accepted(
     assert LIMITS.within_descriptors().connections == 256
 
 
-def test_200_executors_fit_into_the_limits_of_checkpoints() -> None:
-    """Each with five connections that Java keeps open, and five uploads that last as long as their tasks."""
+def test_the_checkpoint_server_has_connections_for_200_executors() -> None:
+    """An executor has five connections that Java keeps open, and five uploads that last as long as their tasks."""
     assert LIMITS.connections >= 200 * (5 + 5)
 
 
 # -- requests and bytes -----------------------------------------------------------------------------------
 
 
-def test_requests_and_bytes_beyond_the_limits_are_refused_and_given_back() -> None:
+def test_requests_and_bytes_above_the_limits_are_refused() -> None:
     workload = Workload(requests=2, body_bytes=100)
     with workload.request() as first, workload.request() as second:
         first.add(60)
@@ -178,7 +178,7 @@ def test_requests_and_bytes_beyond_the_limits_are_refused_and_given_back() -> No
 
 
 def body_of(*parts: bytes, headers: list[tuple[bytes, bytes]] | None = None, silent: bool = False) -> IncomingBody:
-    """Return a body that comes in parts; a ``silent`` one does not end."""
+    """Return a body that arrives in parts. A ``silent`` body does not end."""
     left = list(parts)
 
     async def receive() -> Any:
@@ -189,7 +189,7 @@ def body_of(*parts: bytes, headers: list[tuple[bytes, bytes]] | None = None, sil
     return IncomingBody({"headers": headers or []}, receive, silent_seconds=0.05)
 
 
-def test_a_body_that_is_silent_ends_with_an_error() -> None:
+def test_a_silent_body_is_an_error() -> None:
     async def read() -> None:
         body = body_of(b"x", silent=True)
         assert await body.next_part() == b"x"
@@ -203,7 +203,7 @@ def test_a_body_that_is_silent_ends_with_an_error() -> None:
     ("most", "headers", "left"),
     [(100, [], True), (2, [], False), (100, [(b"content-length", b"101")], False)],
 )
-def test_the_rest_of_a_body_is_dropped_within_limits(most: int, headers: list[tuple[bytes, bytes]], left: bool) -> None:
+def test_a_body_is_drained_within_limits(most: int, headers: list[tuple[bytes, bytes]], left: bool) -> None:
     body = body_of(b"xx", b"xx", headers=headers)
     asyncio.run(body.drain(most, 5))
     assert body.complete is left
@@ -212,11 +212,11 @@ def test_the_rest_of_a_body_is_dropped_within_limits(most: int, headers: list[tu
 @pytest.mark.parametrize(
     ("declared", "length"), [(b"12", 12), (b"", None), (b"-1", None), (b"\xb2", None), (b"9" * 5000, 10**18)]
 )
-def test_any_declared_length_of_a_body_is_read(declared: bytes, length: int | None) -> None:
+def test_any_content_length_is_parsed(declared: bytes, length: int | None) -> None:
     assert body_of(headers=[(b"content-length", declared)]).length == length
 
 
-def test_a_body_without_end_is_not_dropped_for_ever() -> None:
+def test_an_endless_body_is_drained_for_a_limited_time() -> None:
     asyncio.run(body_of(b"x", silent=True).drain(1 << 20, 0.05))
 
 
@@ -224,7 +224,7 @@ def test_a_body_without_end_is_not_dropped_for_ever() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]"])
-def test_hosts_of_all_forms_are_listened_at(host: str) -> None:
+def test_all_forms_of_hosts_are_accepted(host: str) -> None:
     with listen(host, 0) as listener:
         assert listener.getsockname()[1] > 0
 

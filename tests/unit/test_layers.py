@@ -12,12 +12,13 @@ import headrace
 SOURCE = Path(headrace.__file__).parent
 # The rooms that each room may import besides itself. A room is a folder, or a module next to the folders.
 VALUES = {"errors", "cached", "option_names", "failpoints", "types", "tables", "tunnels", "queues"}
-BELOW_STORES = VALUES | {"ports", "rows", "sqlite", "wire"}
+BELOW_STORES = VALUES | {"ports", "retries", "rows", "sqlite", "wire"}
 ALLOWED = {
     "errors": set(),
     "cached": set(),
     "failpoints": set(),
     "option_names": {"errors"},
+    "retries": set(),
     "types": {"errors"},
     "tables": {"errors", "cached", "types"},
     "tunnels": {"errors", "types", "tables"},
@@ -32,17 +33,19 @@ ALLOWED = {
     "feeds": BELOW_STORES,
     # The base of all servers.
     "http": {"errors"},
-    "checkpoints": BELOW_STORES | {"http"},
+    "checkpoint_server": BELOW_STORES | {"http"},
     "sinks": {"errors", "types", "tables", "queues", "ports", "rows"},
-    "spark": BELOW_STORES | {"feeds", "sinks", "checkpoints", "opening"},
-    "streaming_sql": BELOW_STORES | {"checkpoints", "feeds", "spark", "opening"},
+    "formats": BELOW_STORES | {"feeds", "registry"},
+    "spark": BELOW_STORES | {"feeds", "sinks", "formats", "checkpoint_server", "registry"},
+    "streaming_sql": BELOW_STORES | {"checkpoint_server", "feeds", "formats", "spark", "registry"},
     # They serve an embedded store.
-    "endpoints": BELOW_STORES | {"opening", "stores", "http"},
-    "demo": BELOW_STORES | {"feeds", "spark", "opening", "streaming_sql", "cli"},
-    "cli": BELOW_STORES | {"feeds", "spark", "opening", "streaming_sql", "endpoints", "demo", "http"},
+    "endpoints": BELOW_STORES | {"registry", "stores", "http"},
+    "demo": BELOW_STORES | {"feeds", "formats", "spark", "registry", "streaming_sql", "cli"},
+    "cli": BELOW_STORES | {"feeds", "formats", "spark", "registry", "streaming_sql", "endpoints", "demo", "http"},
 }
 # They import all stores, or all public names, on first use.
-DIRECTORIES = {"__init__", "opening"}
+DIRECTORIES = {"__init__", "registry"}
+REGISTRY = SOURCE / "stores" / "registry.py"
 # They read the files of an embedded store: `headrace doctor`, and the proof of the demo.
 INSPECTORS = {"cli/store_checks.py", "demo/story.py"}
 # Rooms whose modules may still import each other in a circle. No room may be added.
@@ -66,25 +69,27 @@ def imported(path: Path) -> set[str]:
 
 
 def room_of(path: Path) -> str:
-    """Return the room of a file."""
+    """Return the room of a file; the registry of stores is a room."""
+    if path == REGISTRY:
+        return "registry"
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 def forbidden(path: Path) -> list[str]:
     """Return the imports of a file that its room must not import."""
     file, room = str(path.relative_to(SOURCE)), room_of(path)
-    own_store = "headrace.stores." + path.relative_to(SOURCE).parts[1] if room == "stores" else None
+    own_store = ".".join(("headrace", *path.relative_to(SOURCE).parts[:2]))
     if room in DIRECTORIES:
         return []
     found = []
     for name in imported(path):
-        target = name.split(".")[1]
-        if not (SOURCE / target).is_dir() and not (SOURCE / f"{target}.py").exists():
+        target = "registry" if name.startswith("headrace.stores.registry") else name.split(".")[1]
+        if target != "registry" and not (SOURCE / target).is_dir() and not (SOURCE / f"{target}.py").exists():
             continue
         if file in INSPECTORS and target == "stores":
             continue
         if room == "stores" and target == "stores":
-            allowed = name == "headrace.stores" or (own_store is not None and name.startswith(own_store))
+            allowed = name == "headrace.stores" or name.startswith(("headrace.stores.opening", own_store))
         else:
             allowed = target == room or target in ALLOWED[room]
         if not allowed:

@@ -1,4 +1,4 @@
-"""One channel of a worker: pauses, the room to read ahead, and giving it back."""
+"""A channel of a worker: pauses between reads, prefetching, releasing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def arrive(leased: LeasedChannel, rows: int, token: str, now: float = 0.0) -> bo
     return leased.arrived(leased.read, [arrived] if rows else [], arrived.next, now, full=10)
 
 
-def test_pauses_double_while_nothing_comes_and_end_with_a_full_page(leased: LeasedChannel) -> None:
+def test_pauses_double_without_new_rows_and_end_with_a_full_page(leased: LeasedChannel) -> None:
     expected = FIRST_PAUSE
     for _ in range(12):
         arrive(leased, 0, "0", now=100.0)
@@ -43,10 +43,10 @@ def test_pauses_double_while_nothing_comes_and_end_with_a_full_page(leased: Leas
     assert leased.due == 100.0
 
 
-def test_a_few_rows_at_a_time_are_read_about_as_often_as_they_come(leased: LeasedChannel) -> None:
+def test_the_interval_of_reads_follows_the_interval_of_rows(leased: LeasedChannel) -> None:
     pauses = []
     for number in range(40):
-        # One row for each four looks.
+        # One row in each four reads.
         arrive(leased, 1 if number % 4 == 0 else 0, str(number), now=0.0)
         leased.pages.clear()
         pauses.append(leased.due)
@@ -57,28 +57,28 @@ def test_a_few_rows_at_a_time_are_read_about_as_often_as_they_come(leased: Lease
     assert leased.due <= 1.25 * FIRST_PAUSE
 
 
-def test_a_commit_cuts_a_pause_short(leased: LeasedChannel) -> None:
+def test_a_commit_shortens_a_pause(leased: LeasedChannel) -> None:
     for _ in range(12):
         arrive(leased, 0, "0", now=100.0)
     leased.may_have_more()
     assert 100.0 < leased.due <= 100.0 + 0.05
 
 
-def test_reading_ahead_has_an_end(leased: LeasedChannel) -> None:
+def test_prefetching_is_limited(leased: LeasedChannel) -> None:
     for number in range(READ_AHEAD_PAGES):
         assert leased.may_be_read
         assert arrive(leased, 10, str(number + 1))
     assert not leased.may_be_read
-    leased.hand_out()
+    leased.deliver()
     assert leased.may_be_read
     leased.reading = True
     assert not leased.may_be_read
 
 
-def test_pages_count_when_they_are_done_and_the_end_behind_the_last(leased: LeasedChannel) -> None:
+def test_pages_count_when_they_are_done_and_the_end_after_the_last_one(leased: LeasedChannel) -> None:
     arrive(leased, 10, "1")
     arrive(leased, 0, "finished")
-    leased.hand_out()
+    leased.deliver()
     assert (leased.processed, leased.has_news) == (START, False)
     leased.done()
     leased.done()
@@ -89,12 +89,12 @@ def test_pages_count_when_they_are_done_and_the_end_behind_the_last(leased: Leas
     assert leased.at_rest
 
 
-def test_a_channel_that_is_wanted_back_is_given_when_the_page_in_hand_is_done(leased: LeasedChannel) -> None:
+def test_a_closing_channel_is_released_after_the_page_in_hand(leased: LeasedChannel) -> None:
     arrive(leased, 10, "1")
     arrive(leased, 10, "2")
-    leased.hand_out()
+    leased.deliver()
     leased.reading, start = True, leased.read
-    leased.told(Lease("c", 2, LeaseStatus.CLOSING))
+    leased.update(Lease("c", 2, LeaseStatus.CLOSING))
     assert not leased.arrived(start, [page(10, "3")], Position("3"), 0.0, full=10)
     assert (leased.has_news, leased.may_be_read, list(leased.pages)) == (False, False, [])
     assert leased.report().status is LeaseStatus.CLOSING
@@ -102,14 +102,14 @@ def test_a_channel_that_is_wanted_back_is_given_when_the_page_in_hand_is_done(le
     assert (leased.processed, leased.has_news) == (Position("1"), True)
     leased.saved = leased.processed
     assert leased.report() == Lease("c", 3, LeaseStatus.CLOSE)
-    leased.told(Lease("c", 2, LeaseStatus.CLOSING))
+    leased.update(Lease("c", 2, LeaseStatus.CLOSING))
     assert leased.report() == Lease("c", 3, LeaseStatus.CLOSE)
 
 
-def test_only_errors_that_pass_are_waited_for(leased: LeasedChannel) -> None:
+def test_only_temporary_errors_are_retried(leased: LeasedChannel) -> None:
     leased.reading = True
     leased.failed(StoreBusyError("not now"), 100.0)
     assert leased.may_be_read
     assert leased.due > 100.0
-    leased.failed(DataLossError("gone"), 100.0)
+    leased.failed(DataLossError("removed"), 100.0)
     assert not leased.may_be_read

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import DataLossError
-from headrace.stores.embedded import chunks, log
-from headrace.stores.embedded.database import Database
+from headrace.stores.embedded import chunks
+from headrace.stores.embedded.connection import Database
+from headrace.stores.embedded.tables import change_log
 from headrace.tables.changes import ChangeOp
 from headrace.tables.schema import TableSchema
 from tests.effort import thorough
@@ -62,13 +63,13 @@ class Bench:
         rows = pa.RecordBatch.from_pydict({name: columns[name] for name in schema.names}, schema=schema.arrow)
         ops = pa.array([ChangeOp.INSERT] * count, pa.int8())
         with self.database.write() as connection:
-            log.append(connection, 1, schema_version, rows, ops, written, number, number * 1000)
+            change_log.append(connection, 1, schema_version, rows, ops, written, number, number * 1000)
         self.commits.append((count, number, number * 1000))
         self.rows += count
 
     def read(self, first: int = 0, max_rows: int = 1 << 40, until: int | None = None) -> tuple[Any, int]:
         with self.database.read() as connection:
-            return log.read(connection, 1, first, max_rows, until)
+            return change_log.read(connection, 1, first, max_rows, until)
 
     def read_all(self, first: int, max_rows: int) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -202,7 +203,7 @@ def test_bitmaps_are_read_bit_by_bit(rows: list[list[bool] | None], attributes: 
     bitmaps = [None if row is None else np.packbits(np.array(row, bool), bitorder="little").tobytes() for row in rows]
     names = [f"a{n}" for n in range(attributes)]
     # Sliced, because offsets then do not begin at 0.
-    found = log.decode_written(pa.array([b"\xff", *bitmaps], pa.binary())[1:], names)
+    found = change_log.decode_written(pa.array([b"\xff", *bitmaps], pa.binary())[1:], names)
     if all(row is None for row in rows):
         assert found is None
         return

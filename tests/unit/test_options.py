@@ -10,30 +10,26 @@ import pytest
 from headrace.errors import NotFoundError, OptionError
 from headrace.feeds.limits import Limits
 from headrace.feeds.queue_positions import RowStart, check_positions
-from headrace.opening import open as open_store
-from headrace.spark.option_checks import check_options
-from headrace.spark.option_values import names
-from headrace.spark.options import (
-    HEADRACE_OPTIONS,
-    TABLESTORE_OPTIONS,
-    YT_OPTIONS,
-    Location,
-    Settings,
-    locate,
-    with_default_store,
-)
-from headrace.spark.sources import HeadraceDataSource
+from headrace.formats.headrace.format import HEADRACE
+from headrace.formats.location import Location
+from headrace.formats.option_checks import check_options
+from headrace.formats.option_kinds import names
+from headrace.formats.registry import source_of
+from headrace.formats.settings import Settings
+from headrace.formats.tablestore.format import TABLESTORE
+from headrace.formats.yt.format import YT
+from headrace.stores.registry import open as open_store
 from headrace.tunnels.values import Start, StartKind
 
 ORDERS = {"endpoint": "/data", "instance.name": "vehicle-test", "table.name": "OrderSource"}
 
 
 def headrace(**options: str) -> Settings:
-    return Settings(HEADRACE_OPTIONS, options)
+    return HEADRACE.settings(options)
 
 
 def test_only_a_tunnel_is_read_from_behind_a_batch() -> None:
-    start = Settings(TABLESTORE_OPTIONS, {"startingPosition": " Batch:3f-A "}).get("startingPosition")
+    start = TABLESTORE.settings({"startingPosition": " Batch:3f-A "}).get("startingPosition")
     assert start == Start(StartKind.BATCH, batch="3f-A")
     with pytest.raises(OptionError, match="tunnel"):
         check_positions(headrace(startingPosition="batch:3f").get("startingPosition"), ["clicks"])
@@ -46,20 +42,20 @@ def test_names_are_compared_without_case() -> None:
 
 
 def test_limits_are_read_with_their_units() -> None:
-    settings = headrace(
-        maxRowsPerChannel="10",
-        maxRowsPerTrigger="20",
-        maxBytesPerTrigger="64m",
-        minRowsPerTrigger="3",
-        maxTriggerDelay="2m",
-    )
-    assert settings.limits() == Limits(10, 20, 64 << 20, 3, 120.0)
-    assert headrace().limits() == Limits()
+    given = {
+        "maxRowsPerChannel": "10",
+        "maxRowsPerTrigger": "20",
+        "maxBytesPerTrigger": "64m",
+        "minRowsPerTrigger": "3",
+        "maxTriggerDelay": "2m",
+    }
+    assert source_of("headrace", given).limits() == Limits(10, 20, 64 << 20, 3, 120.0)
+    assert source_of("headrace", {}).limits() == Limits()
 
 
 def test_the_connectors_limits_have_its_defaults() -> None:
-    assert Settings(TABLESTORE_OPTIONS, ORDERS).limits().rows_per_channel == 10_000
-    assert Settings(TABLESTORE_OPTIONS, {"maxoffsetsperchannel": "-1"}).limits().rows_per_channel is None
+    assert source_of("tablestore", ORDERS).limits().rows_per_channel == 10_000
+    assert source_of("tablestore", {"maxoffsetsperchannel": "-1"}).limits().rows_per_channel is None
 
 
 @pytest.mark.parametrize(
@@ -87,58 +83,58 @@ def test_a_bad_value_names_what_was_received_and_what_is_valid(name: str, value:
 
 def test_a_near_miss_names_the_option_that_was_meant() -> None:
     with pytest.raises(OptionError, match="did you mean maxRowsPerTrigger"):
-        check_options("headrace", ["maxRowPerTriger"])
+        check_options(HEADRACE, ["maxRowPerTriger"])
 
 
 def test_repr_shows_no_values() -> None:
-    settings = Settings(TABLESTORE_OPTIONS, ORDERS | {"access.key.secret": "hunter2"})
+    settings = TABLESTORE.settings(ORDERS | {"access.key.secret": "hunter2"})
     assert "hunter2" not in repr(settings)
     assert "access.key.secret" in repr(settings)
 
 
 @pytest.mark.parametrize("endpoint", ["/data", "file:///data", "file:/data"])
 def test_a_directory_as_endpoint_is_an_embedded_store_in_the_instances_sub_directory(endpoint: str) -> None:
-    assert locate("tablestore", ORDERS | {"endpoint": endpoint}) == Location("/data/vehicle-test", "OrderSource")
+    assert TABLESTORE.locate(ORDERS | {"endpoint": endpoint}) == Location("/data/vehicle-test", "OrderSource")
 
 
 def test_missing_options_are_asked_for_in_the_connectors_order() -> None:
     for name in ("table.name", "instance.name", "endpoint"):
         with pytest.raises(OptionError, match=f"option {name} is missing"):
-            locate("tablestore", {key: value for key, value in ORDERS.items() if key != name})
+            TABLESTORE.locate({key: value for key, value in ORDERS.items() if key != name})
     with pytest.raises(OptionError, match=r"access\.key\.id"):
-        locate("tablestore", ORDERS | {"endpoint": "http://example.com"})
+        TABLESTORE.locate(ORDERS | {"endpoint": "http://example.com"})
 
 
 INSTANCE = ORDERS | {"endpoint": "https://shop.example.com/", "access.key.id": "LTAI", "access.key.secret": "hunter2"}
 
 
 def test_an_http_endpoint_is_an_instance_whose_access_key_travels_beside_its_address() -> None:
-    location = locate("tablestore", INSTANCE | {"region": "cn-hangzhou", "checkpoint.table": "meta"})
+    location = TABLESTORE.locate(INSTANCE | {"region": "cn-hangzhou", "checkpoint.table": "meta"})
     assert location.store_url == "tablestore+https://shop.example.com/vehicle-test"
     assert "hunter2" not in repr(location)
     assert location.store_options.items() >= {
         "access_key_id": "LTAI", "access_key_secret": "hunter2", "region": "cn-hangzhou", "meta_table": "meta",
     }.items()  # fmt: skip
     ours = {"store": location.store_url, "table": "t", "accessKeyId": "LTAI", "accessKeySecret": "hunter2"}
-    assert locate("headrace", ours).store_options["access_key_secret"] == "hunter2"
+    assert HEADRACE.locate(ours).store_options["access_key_secret"] == "hunter2"
 
 
 def test_the_access_key_of_the_environment_is_taken_where_options_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_ACCESS_KEY_ID", "LTAI")
     monkeypatch.setenv("HEADRACE_ACCESS_KEY_SECRET", "hunter2")
     without = {name: value for name, value in INSTANCE.items() if not name.startswith("access")}
-    assert with_default_store("tablestore", without)["access.key.secret"] == "hunter2"
+    assert TABLESTORE.with_environment(without)["access.key.secret"] == "hunter2"
     store = {"store": "tablestore+http://127.0.0.1:1/shop"}
-    assert with_default_store("headrace", store)["accesskeysecret"] == "hunter2"
+    assert HEADRACE.with_environment(store)["accesskeysecret"] == "hunter2"
     # Half a key is the user's mistake, and a directory needs none.
-    assert "access.key.secret" not in with_default_store("tablestore", without | {"access.key.id": "other"})
-    assert with_default_store("headrace", {"store": "/data"}) == {"store": "/data"}
+    assert "access.key.secret" not in TABLESTORE.with_environment(without | {"access.key.id": "other"})
+    assert HEADRACE.with_environment({"store": "/data"}) == {"store": "/data"}
 
 
 def test_options_of_both_versions_of_the_connectors_writer_are_options_of_the_one_writer() -> None:
     def writing(**given: str) -> dict[str, Any]:
         named = {name.replace("__", "-").replace("_", "."): value for name, value in given.items()}
-        return dict(locate("tablestore", INSTANCE | named).store_options)
+        return dict(TABLESTORE.locate(INSTANCE | named).store_options)
 
     assert (writing()["rows_per_request"], writing()["bytes_per_request"]) == (200, 4 << 20)
     assert writing(batch_update_size="50", writer_max_batch_count="1000")["rows_per_request"] == 50
@@ -149,13 +145,13 @@ def test_options_of_both_versions_of_the_connectors_writer_are_options_of_the_on
     assert (by_count["retry_count"], "retry_seconds" in by_count) == (9, False)
     assert writing(spark_ignore_on__failure_enabled="true")["ignore_failed_rows"] is True
     for name in ("version", "writer.bucket.num", "writer.batch.request.type"):
-        locate("tablestore", INSTANCE | {name: "v2"})
+        TABLESTORE.locate(INSTANCE | {name: "v2"})
 
 
 @pytest.mark.parametrize("instance", ["..", "a/b", "."])
 def test_an_instance_cannot_point_out_of_the_endpoint(instance: str) -> None:
     with pytest.raises(OptionError, match=r"instance\.name"):
-        locate("tablestore", ORDERS | {"instance.name": instance})
+        TABLESTORE.locate(ORDERS | {"instance.name": instance})
 
 
 def test_start_positions() -> None:
@@ -171,9 +167,9 @@ def test_row_indexes_as_start_position() -> None:
 
 
 def test_limits_go_by_the_name_that_each_format_has_for_a_partition() -> None:
-    assert headrace(maxRowsPerPartition="7").limits().rows_per_channel == 7
-    assert Settings(YT_OPTIONS, {"max_rows_per_partition": "1000"}).limits().rows_per_channel == 1000
-    assert Settings(YT_OPTIONS, {}).limits() == Limits()
+    assert source_of("headrace", {"maxRowsPerPartition": "7"}).limits().rows_per_channel == 7
+    assert source_of("yt", {"max_rows_per_partition": "1000"}).limits().rows_per_channel == 1000
+    assert source_of("yt", {}).limits() == Limits()
 
 
 @pytest.mark.parametrize(
@@ -188,8 +184,8 @@ def test_limits_go_by_the_name_that_each_format_has_for_a_partition() -> None:
     ],
 )
 def test_attributes_in_front_of_a_path_are_dropped(given: str, path: str) -> None:
-    assert locate("yt", {"store": "/data", "path": given}).table == path
-    assert Settings(YT_OPTIONS, {"consumer_path": given}).get("consumer_path") == path
+    assert YT.locate({"store": "/data", "path": given}).table == path
+    assert YT.settings({"consumer_path": given}).get("consumer_path") == path
 
 
 @pytest.mark.parametrize(
@@ -204,7 +200,7 @@ def test_attributes_in_front_of_a_path_are_dropped(given: str, path: str) -> Non
 )
 def test_a_path_that_chooses_columns_or_rows_is_refused(path: str) -> None:
     with pytest.raises(OptionError, match="whole table or queue"):
-        locate("yt", {"store": "/data", "path": path})
+        YT.locate({"store": "/data", "path": path})
 
 
 @pytest.mark.parametrize(
@@ -218,13 +214,13 @@ def test_a_path_that_chooses_columns_or_rows_is_refused(path: str) -> None:
     ],
 )
 def test_a_proxy_is_a_directory_or_a_cluster(proxy: str, url: str) -> None:
-    assert locate("yt", {"proxy": proxy, "path": "//q"}).store_url == url
+    assert YT.locate({"proxy": proxy, "path": "//q"}).store_url == url
 
 
 def test_a_proxy_that_is_a_directory_here_is_an_embedded_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "hume").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert locate("yt", {"proxy": "hume", "path": "//q"}).store_url == "hume"
+    assert YT.locate({"proxy": "hume", "path": "//q"}).store_url == "hume"
 
 
 def test_the_configuration_of_ytsaurus_client_names_the_proxy_where_nothing_else_does(
@@ -235,50 +231,50 @@ def test_the_configuration_of_ytsaurus_client_names_the_proxy_where_nothing_else
     file = tmp_path / "config"
     monkeypatch.setenv("YT_CONFIG_PATH", str(file))
     with pytest.raises(OptionError, match="option proxy is missing"):
-        locate("yt", {"path": "//q"})
+        YT.locate({"path": "//q"})
     file.write_text('{proxy={url="hume"}; token="very-secret"}')
-    assert locate("yt", {"path": "//q"}).store_url == "yt://hume"
-    assert locate("yt", {"path": "//q", "proxy": "other"}).store_url == "yt://other"
+    assert YT.locate({"path": "//q"}).store_url == "yt://hume"
+    assert YT.locate({"path": "//q", "proxy": "other"}).store_url == "yt://other"
     file.write_text('{proxy={url="hume"}; token="very-secret"')
     with pytest.raises(OptionError, match="YT_CONFIG_PATH") as broken:
-        locate("yt", {"path": "//q"})
+        YT.locate({"path": "//q"})
     assert "very-secret" not in str(broken.value)
 
 
 def test_the_environment_names_the_store_where_no_option_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_STORE", "/shop")
-    assert locate("headrace", {"table": "t"}) == Location("/shop", "t")
-    assert locate("headrace", {"store": "/other", "table": "t"}).store_url == "/other"
-    assert locate("yt", {"path": "//q"}).store_url == "/shop"
+    assert HEADRACE.locate({"table": "t"}) == Location("/shop", "t")
+    assert HEADRACE.locate({"store": "/other", "table": "t"}).store_url == "/other"
+    assert YT.locate({"path": "//q"}).store_url == "/shop"
     monkeypatch.setenv("YT_PROXY", "hume")
-    assert locate("yt", {"path": "//q"}).store_url == "yt://hume"
-    assert locate("yt", {"path": "//q", "Store": "/mine"}).store_url == "/mine"
+    assert YT.locate({"path": "//q"}).store_url == "yt://hume"
+    assert YT.locate({"path": "//q", "Store": "/mine"}).store_url == "/mine"
 
 
 def test_without_any_store_the_option_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HEADRACE_STORE", raising=False)
     monkeypatch.delenv("YT_PROXY", raising=False)
     with pytest.raises(OptionError, match="option store is missing"):
-        locate("headrace", {"table": "t"})
+        HEADRACE.locate({"table": "t"})
     with pytest.raises(OptionError, match="option proxy is missing"):
-        locate("yt", {"path": "//q"})
+        YT.locate({"path": "//q"})
 
 
 def test_a_location_says_what_the_user_called_a_queue() -> None:
-    assert locate("headrace", {"store": "s", "queue": "q"}) == Location("s", None, "q")
-    assert locate("headrace", {"store": "s", "path": "either"}) == Location("s", "either")
+    assert HEADRACE.locate({"store": "s", "queue": "q"}) == Location("s", None, "q")
+    assert HEADRACE.locate({"store": "s", "path": "either"}) == Location("s", "either")
 
 
 @pytest.mark.parametrize("other", ["queues", "table", "path"])
 def test_two_names_for_what_is_meant_are_refused(other: str) -> None:
     with pytest.raises(OptionError, match=f"queue and {other} are both set"):
-        locate("headrace", {"store": "s", "queue": "q", other: "x"})
+        HEADRACE.locate({"store": "s", "queue": "q", other: "x"})
 
 
 @pytest.mark.parametrize("other", ["consumer", "queue", "queues"])
 def test_a_tunnel_and_what_belongs_to_queues_are_not_read_together(other: str) -> None:
     with pytest.raises(OptionError, match=f"tunnel and {other} are both set"):
-        locate("headrace", {"store": "s", "tunnel": "t", other: "x"})
+        HEADRACE.locate({"store": "s", "tunnel": "t", other: "x"})
 
 
 def test_a_name_that_is_neither_tables_nor_queues_is_refused_with_both(tmp_path: Path) -> None:
@@ -286,11 +282,11 @@ def test_a_name_that_is_neither_tables_nor_queues_is_refused_with_both(tmp_path:
     store.create_table("orders", {"id": "long"}, "id")
     store.create_queue("clicks", {"id": "long"})
     given = {"store": store.url, "path": "click"}
-    for open_it in (locate("headrace", given).open, HeadraceDataSource(dict(given)).open_table):
+    for open_it in (HEADRACE.locate(given).open, source_of("headrace", given).open_table):
         with pytest.raises(NotFoundError, match="no such table or queue; received: 'click'; valid: orders, clicks"):
             open_it(store)
     with pytest.raises(OptionError, match="table or queue is missing; valid: orders, clicks"):
-        locate("headrace", {"store": store.url}).open(store)
+        HEADRACE.locate({"store": store.url}).open(store)
 
 
 def test_names_with_commas_in_them_are_given_as_a_list() -> None:

@@ -17,8 +17,6 @@ from headrace.errors import OptionError, SchemaError
 from headrace.ports import Append, Store, Write
 from headrace.sinks.batch_writer import BatchWriter
 from headrace.sinks.targets import QueueTarget, TableTarget, Target
-from headrace.spark.options import HEADRACE_OPTIONS, YT_OPTIONS, Settings
-from headrace.spark.outputs import rows_per_write
 from headrace.tables.changes import RowChange
 
 TARGETS = [TableTarget("orders"), QueueTarget("clicks")]
@@ -153,20 +151,3 @@ def test_a_column_chooses_the_partition_of_each_row(store: Store) -> None:
     writer.publish(0, [writer.stage(0, target, batches(4, **{"$tablet_index": chosen}))])
     queue = store.queue("clicks")
     assert [queue.read(number, 0).rows.column("id").to_pylist() for number in (0, 1)] == [[2], [0, 1, 3]]
-
-
-# -- the size of writes ---------------------------------------------------------------------------------
-
-
-def test_format_yt_limits_its_writes() -> None:
-    plain, given = Settings(YT_OPTIONS, {}), Settings(YT_OPTIONS, {"dynbatchsize": "7"})
-    assert rows_per_write("headrace", Settings(HEADRACE_OPTIONS, {}), "100") is None
-    assert rows_per_write("yt", plain, None) == 50_000
-    assert rows_per_write("YT", plain, "100") == 100
-    assert rows_per_write("yt", given, "100") == 7
-
-
-@pytest.mark.parametrize("text", ["0", "-5", "many", "", "1e3", "2.5"])
-def test_a_size_of_writes_must_be_a_positive_number(text: str) -> None:
-    with pytest.raises(OptionError, match=r"spark\.yt\.write\.dynBatchSize.*positive"):
-        rows_per_write("yt", Settings(YT_OPTIONS, {}), text)

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from headrace.errors import OptionError, SchemaError
 from headrace.rows.conditions import typed_key
-from headrace.stores.embedded.codec import RowCodec
-from headrace.stores.embedded.physical import PhysicalTable
-from headrace.stores.embedded.predicates import bounds, predicate_sql, where
+from headrace.stores.embedded.tables.codec import RowCodec
+from headrace.stores.embedded.tables.conditions import bounds, predicate_sql, where
+from headrace.stores.embedded.tables.physical import PhysicalTable
 from headrace.tables.conditions import KeyRange, Predicate
 from headrace.tables.schema import TableSchema
 

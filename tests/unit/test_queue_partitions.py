@@ -33,4 +33,4 @@ def test_fewer_partitions_are_gone_on_with_where_that_is_accepted(caplog: pytest
     with caplog.at_level(logging.WARNING, "headrace"):
         after = feed.latest(end)
     assert after.queues == {"q": {0: 3}}
-    assert "passed over" in caplog.text
+    assert "no longer exist, skipped" in caplog.text

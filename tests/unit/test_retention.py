@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import headrace
 from headrace.errors import DataLossError
 from headrace.ports import Store, Table, TrimReport
-from headrace.stores.embedded import retention
+from headrace.stores.embedded.tables import retention
 from headrace.tunnels.values import FINISHED, Position, Start, StartKind
 from tests.effort import thorough
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as s
 from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, OptionError
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
 from headrace.streaming_sql.format_options import check_definition
-from headrace.streaming_sql.jobs import StreamRegistry
 from headrace.streaming_sql.scripts import fingerprint, options_text, scan_text
 from headrace.streaming_sql.secrets import NOT_STORED, hide, is_secret_name
 from headrace.streaming_sql.stream_options import read_stream_options
+from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
 
 SECRET = "t0p-secret"
@@ -226,7 +226,7 @@ def test_asking_to_stop_is_seen_and_forgotten_at_the_next_start(workspace: Works
 OTHER_PROCESS = """
 import sys
 from headrace.streaming_sql.format_options import check_definition
-from headrace.streaming_sql.jobs import StreamRegistry
+from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
 registry = StreamRegistry(Workspace(sys.argv[1]))
 registry.claim("s", script="x", fingerprint="a", target="t", checkpoint="cp")

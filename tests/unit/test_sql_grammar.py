@@ -8,9 +8,9 @@ from hypothesis import strategies as s
 
 from headrace.errors import HeadraceError, SqlError, UnsupportedError
 from headrace.queues.columns import QueueSchema
-from headrace.streaming_sql import statements as st
-from headrace.streaming_sql.grammar import parse
-from headrace.streaming_sql.lexer import quote, string_value, tokenize
+from headrace.streaming_sql.language import statements as st
+from headrace.streaming_sql.language.grammar import parse
+from headrace.streaming_sql.language.lexer import quote, string_value, tokenize
 
 VENDOR_SCRIPT = """
      // Create an external table, which is the Sink table named order_stream_sink. It's indented.

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as s
 
 from headrace.errors import HeadraceError, SqlError
-from headrace.streaming_sql.lexer import tokenize
-from headrace.streaming_sql.queries import QueryShape
-from headrace.streaming_sql.rewriting import rewrite
-from headrace.streaming_sql.statements import Part
+from headrace.streaming_sql.language.lexer import tokenize
+from headrace.streaming_sql.language.query_shape import QueryShape
+from headrace.streaming_sql.language.rewriting import rewrite
+from headrace.streaming_sql.language.statements import ScriptPart
 
 COLUMNS = {"orders": ["id", "ts"], "clicks": ["id", "click_ts"], "other": ["id", "ts"]}
 
@@ -22,7 +22,7 @@ def columns_of(relation: str) -> Sequence[str]:
 
 
 def rewritten(query: str) -> str:
-    return rewrite(Part(query, 0, len(query)), columns_of)
+    return rewrite(ScriptPart(query, 0, len(query)), columns_of)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_what_has_no_place_is_an_error_that_shows_it(query: str, column: int, sa
 def test_places_in_a_script_are_those_of_the_script() -> None:
     script = "SELECT 1;\n\nSELECT 2 FROM t GROUP BY TUMBLING(ts, 5)"
     with pytest.raises(SqlError) as caught:
-        rewrite(Part(script, 11, len(script)), columns_of)
+        rewrite(ScriptPart(script, 11, len(script)), columns_of)
     assert (caught.value.line, caught.value.column) == (3, 39)
 
 

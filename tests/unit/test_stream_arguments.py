@@ -10,8 +10,10 @@ import pytest
 
 import headrace
 from headrace.errors import OptionError
-from headrace.spark.option_checks import SPARKS_OWN, check_options, checked_by_spark, option_texts, options_for
-from headrace.spark.options import BATCH_READ, OPTIONS_OF, SINK, SOURCE
+from headrace.formats.headrace.format import HEADRACE
+from headrace.formats.option_checks import SPARKS_OWN, check_options, checked_by_spark, option_texts, options_for
+from headrace.formats.options import BATCH_READ, SINK, SOURCE
+from headrace.formats.registry import FORMATS
 from headrace.spark.sources import HeadraceDataSource
 from headrace.spark.stream_arguments import checked_trigger
 
@@ -24,7 +26,7 @@ from headrace.spark.stream_arguments import checked_trigger
         ({"format": "delta"}, "valid: headrace, tablestore, yt"),
         ({"format": 5}, "valid: headrace, tablestore, yt"),
         ({"checkpoint": "https://host/a"}, "yt+https://host/path"),
-        ({"checkpoint": None}, "a text or a path"),
+        ({"checkpoint": None}, "a string or a path"),
         ({"options": {"rowChanges": "put"}}, "did you mean rowChange?"),
         ({"options": {"tunnel": "all"}}, "option tunnel has no effect in write_stream with format headrace"),
         ({"options": {"checkpointLocation": "/a"}}, "unknown option of write_stream"),
@@ -70,14 +72,15 @@ def test_options_in_python_are_the_texts_that_spark_makes_of_them() -> None:
     assert option_texts(None, "x") == {}
 
 
-@pytest.mark.parametrize("provider", OPTIONS_OF)
+@pytest.mark.parametrize("provider", FORMATS)
 def test_all_options_of_a_format_and_sparks_own_pass_in_any_case(provider: str) -> None:
-    names = {option.name for option in OPTIONS_OF[provider]} | set(SPARKS_OWN)
+    names = {option.name for option in FORMATS[provider].options} | set(SPARKS_OWN)
     for given in (names, {name.upper() for name in names}):
-        assert checked_by_spark(provider, dict.fromkeys(given, "1")).keys() == {name.lower() for name in names}
+        checked = checked_by_spark(FORMATS[provider], dict.fromkeys(given, "1"))
+        assert checked.keys() == {name.lower() for name in names}
     for name in ("foo", "mergeschema", "paths", "readas", "tunnels"):
         with pytest.raises(OptionError, match=f"unknown option of format {provider}; received: '{name}'; valid: "):
-            checked_by_spark(provider, {name: "1"})
+            checked_by_spark(FORMATS[provider], {name: "1"})
 
 
 def test_names_are_near_whatever_their_case_and_punctuation() -> None:
@@ -88,27 +91,27 @@ def test_names_are_near_whatever_their_case_and_punctuation() -> None:
         ("tabel", "table"),
     ):
         with pytest.raises(OptionError, match=rf"did you mean {near}\?"):
-            check_options("headrace", [name])
+            check_options(HEADRACE, [name])
     with pytest.raises(OptionError) as caught:
-        check_options("headrace", ["x" * 100_000])
+        check_options(HEADRACE, ["x" * 100_000])
     assert "did you mean" not in str(caught.value)
     assert len(str(caught.value)) < 1500
 
 
 def test_the_properties_of_sparks_own_tables_are_no_options() -> None:
     table = {"provider": "headrace", "owner": "me", "tp": "5", "store": "s", "option.store": "s", "location": "file:/x"}
-    assert checked_by_spark("headrace", table) == {"store": "s"}
+    assert checked_by_spark(HEADRACE, table) == {"store": "s"}
     with pytest.raises(OptionError, match="received: 'stor'"):
-        checked_by_spark("headrace", {"provider": "headrace", "stor": "s", "option.stor": "s"})
+        checked_by_spark(HEADRACE, {"provider": "headrace", "stor": "s", "option.stor": "s"})
 
 
 def test_an_option_of_another_use_is_named_as_such_and_can_be_left_out() -> None:
     with pytest.raises(OptionError, match=r"option rowChange has no effect in a scan.*stream write, batch write"):
-        check_options("headrace", ["ROWCHANGE"], use=SOURCE, place="a scan")
+        check_options(HEADRACE, ["ROWCHANGE"], use=SOURCE, place="a scan")
     given = {"Store": "s", "ROWCHANGE": "put", "maxRowsPerTrigger": "5", "splits": "2", "queryName": "q"}
-    assert options_for("headrace", given, SOURCE).keys() == {"Store", "maxRowsPerTrigger", "queryName"}
-    assert options_for("headrace", given, BATCH_READ).keys() == {"Store", "splits", "queryName"}
-    assert options_for("Headrace", given, SINK).keys() == {"Store", "ROWCHANGE", "queryName"}
+    assert options_for(HEADRACE, given, SOURCE).keys() == {"Store", "maxRowsPerTrigger", "queryName"}
+    assert options_for(HEADRACE, given, BATCH_READ).keys() == {"Store", "splits", "queryName"}
+    assert options_for(HEADRACE, given, SINK).keys() == {"Store", "ROWCHANGE", "queryName"}
 
 
 def test_every_value_that_spark_hands_to_a_format_is_checked(tmp_path: Path) -> None:

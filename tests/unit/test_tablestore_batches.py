@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import RowsNotWrittenError, StoreDamagedError, TunnelTakenError
-from headrace.stores.tablestore import batches
-from headrace.stores.tablestore.batches import BatchRecords, cut, position_cells, position_of
 from headrace.stores.tablestore.meta_table import DEFAULT_NAME, MetaRow, MetaTable
+from headrace.stores.tablestore.tunnels import batches
+from headrace.stores.tablestore.tunnels.batches import BatchRecords, cut, position_cells, position_of
 from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
 from headrace.tunnels.values import FINISHED, Position
 from headrace.wire.tablestore import table_pb2 as pb

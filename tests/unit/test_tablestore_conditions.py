@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.stores.tablestore.filters import filter_of, matching
-from headrace.stores.tablestore.ranges import Place, Span, WireKey, place_of
+from headrace.stores.tablestore.tables.conditions import filter_of, matching
+from headrace.stores.tablestore.tables.key_ranges import Place, Span, WireKey, place_of
 from headrace.tables.conditions import OPERATORS, KeyRange, Predicate
 from headrace.tables.schema import TableSchema
 from headrace.wire.plainbuffer.rows import decode_value

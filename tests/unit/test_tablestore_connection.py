@@ -204,14 +204,6 @@ def test_an_address_where_nobody_is_is_told() -> None:
             create_table(Connection(endpoint, "shop", CREDENTIALS, patience=patience))
 
 
-def test_pauses_double_up_to_the_longest_and_are_not_equal() -> None:
-    patience = Patience(first_pause=1, first_busy_pause=4, longest_pause=10)
-    assert 0.5 <= patience.pause(0, busy=False) <= 1
-    assert 4 <= patience.pause(1, busy=True) <= 8
-    assert all(5 <= patience.pause(retry, busy=False) <= 10 for retry in range(4, 2000, 100))
-    assert len({patience.pause(0, busy=False) for _ in range(10)}) > 1
-
-
 # -- answers that are not the service's -----------------------------------------------------------------
 
 
@@ -371,7 +363,7 @@ def test_no_text_shows_a_secret(double: Double, caplog: pytest.LogCaptureFixture
         list_tables(connection)
     assert double.seen[0].headers["x-ots-ststoken"] == "whisper"
     shown = "\n".join([str(raised.value), repr(raised.value), repr(connection), caplog.text])
-    assert "again in" in shown
+    assert "retry in" in shown
     assert "hush" not in shown
     assert "whisper" not in shown
 

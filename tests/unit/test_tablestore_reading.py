@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from headrace.errors import OptionError
 from headrace.stores.tablestore.connection import Patience
 from headrace.stores.tablestore.failures import ServiceBusyError
-from headrace.stores.tablestore.reading import Reader, splits
+from headrace.stores.tablestore.tables.reading import Reader, splits
 from headrace.tables.conditions import KeyRange, parse_where
 from headrace.tables.schema import TableSchema
 from headrace.wire.plainbuffer.rows import decode_row, encode_row, encode_rows
@@ -120,7 +120,7 @@ def test_single_keys_are_read_without_a_range_and_a_busy_row_is_asked_for_again(
 
 
 def test_a_row_that_stays_busy_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Patience, "total", 0.0)
+    monkeypatch.setattr("headrace.stores.tablestore.tables.reading.PATIENCE", Patience(total=0.0))
     with pytest.raises(ServiceBusyError):
         Service(points({"a": "OTSServerBusy"})).reader(["id"], {"id": "a"}).scan(KeyRange(), 10).read_all()
 

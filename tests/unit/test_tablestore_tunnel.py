@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from headrace.errors import DataLossError, NotFoundError, OptionError, UnsupportedError
 from headrace.ports import Table
-from headrace.stores.tablestore.batches import BatchRecords
 from headrace.stores.tablestore.meta_table import MetaRow, MetaTable
-from headrace.stores.tablestore.pages import before, changes_of
-from headrace.stores.tablestore.tunnel import TablestoreTunnel
+from headrace.stores.tablestore.tunnels.batches import BatchRecords
+from headrace.stores.tablestore.tunnels.pages import before, changes_of
+from headrace.stores.tablestore.tunnels.tunnel import TablestoreTunnel
 from headrace.tables.changes import ChangeOp
 from headrace.tables.schema import TableSchema
 from headrace.tunnels.leases import Lease, LeaseStatus

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from headrace.errors import SequenceNumberError
 from headrace.stores.tablestore.connection import Connection, Patience
-from headrace.stores.tablestore.tunnel_service import TunnelService
+from headrace.stores.tablestore.tunnels.service import TunnelService
 from headrace.tunnels.leases import Lease, LeaseStatus
 from headrace.tunnels.values import TunnelKind
 from headrace.wire.tablestore import tunnel_pb2 as pb

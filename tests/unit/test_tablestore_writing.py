@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import NotFoundError, OptionError, RowsNotWrittenError, SchemaError, StoreError, UnsupportedError
-from headrace.stores.tablestore.differences import differences
-from headrace.stores.tablestore.tables import TablestoreTable, declared, stream_hours
-from headrace.stores.tablestore.write_options import WriteOptions
-from headrace.stores.tablestore.writing import Writer, requests, too_large, turns
+from headrace.stores.tablestore.tables.differences import differences
+from headrace.stores.tablestore.tables.stored_tables import declared, stream_hours
+from headrace.stores.tablestore.tables.table import TablestoreTable
+from headrace.stores.tablestore.tables.write_options import WriteOptions
+from headrace.stores.tablestore.tables.writing import Writer, requests, too_large, turns
 from headrace.tables.changes import RowChange
 from headrace.tables.schema import Column, TableSchema
 from headrace.wire.plainbuffer.rows import decode_row
@@ -176,7 +177,7 @@ def test_a_row_that_no_request_can_hold_is_reported_with_its_key_and_not_tried(
 ) -> None:
     service = Service()
     pauses: list[float] = []
-    monkeypatch.setattr("headrace.stores.tablestore.writing.time.sleep", pauses.append)
+    monkeypatch.setattr("headrace.retries.time.sleep", pauses.append)
     big = {"note": "x" * 1_500_000, "big": "x" * 1_500_000, "wide": "x" * 1_500_000}
     schema = TableSchema.of({"id": "string", **dict.fromkeys(big, "string")}, "id")
     table = pa.Table.from_pylist([{"id": "a"}, {"id": "b", **big}, {"id": "c"}], schema.changes)

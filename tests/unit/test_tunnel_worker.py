@@ -1,4 +1,4 @@
-"""Workers that read a tunnel, and what goes wrong around them."""
+"""Workers that read a tunnel, and their failures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import headrace
 from headrace.errors import DataLossError, NotFoundError, OptionError, StoreBusyError, StoreError, TunnelTakenError
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.ports import Store, Table, Tunnel
-from headrace.stores.embedded.tunnel_clients import EmbeddedTunnelClient
+from headrace.stores.embedded.tunnels.clients import EmbeddedTunnelClient
 from headrace.tunnels.leases import Lease
 from headrace.tunnels.records import INITIAL_BATCH
 from headrace.workers import ChangeBatch, TunnelWorker, engine
@@ -46,9 +46,9 @@ def tunnel(store: Store, table: Table) -> Tunnel:
 
 
 @pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterable[None]:
+def all_threads_end() -> Iterable[None]:
     yield
-    # The process may have others of headrace's: one serves checkpoints until it ends.
+    # The process may have other threads of headrace, such as the checkpoint server, which runs until the end.
     of_workers = ("headrace-keeper", "headrace-reader")
     until(lambda: not [thread for thread in threading.enumerate() if thread.name in of_workers])
 
@@ -73,14 +73,14 @@ def clients(tunnel: Tunnel) -> set[str]:
 
 
 def quick(tunnel: Tunnel, **options: Any) -> TunnelWorker:
-    """A worker that notices everything soon, and takes 10 rows at a time."""
+    """A worker with short intervals and batches of 10 rows."""
     return tunnel.consume("quick", **{"batch_rows": 10, "heartbeat_interval": 0.05, "timeout": 10.0, **options})
 
 
-# -- how an iteration ends --------------------------------------------------------------------------------
+# -- the end of an iteration ------------------------------------------------------------------------------
 
 
-def test_a_loop_that_is_left_gives_the_channels_back(tunnel: Tunnel) -> None:
+def test_a_break_releases_the_channels(tunnel: Tunnel) -> None:
     for batch in quick(tunnel):
         assert ids([batch]) == list(range(10))
         assert clients(tunnel)
@@ -89,7 +89,7 @@ def test_a_loop_that_is_left_gives_the_channels_back(tunnel: Tunnel) -> None:
     assert ids(quick(tunnel, idle="stop")) == list(range(30))
 
 
-def test_an_error_in_the_loop_counts_what_was_processed_before(tunnel: Tunnel) -> None:
+def test_an_error_in_the_loop_keeps_the_batches_before_it(tunnel: Tunnel) -> None:
     def fail_at_the_second() -> None:
         with quick(tunnel) as batches:
             for batch in batches:
@@ -102,7 +102,7 @@ def test_an_error_in_the_loop_counts_what_was_processed_before(tunnel: Tunnel) -
     assert ids(quick(tunnel, idle="stop")) == list(range(10, 30))
 
 
-def test_an_interrupt_while_waiting_saves_and_gives_back(tunnel: Tunnel) -> None:
+def test_an_interrupt_while_waiting_saves_and_releases(tunnel: Tunnel) -> None:
     batches = quick(tunnel)
     found = ids([next(batches), next(batches), next(batches)])
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
@@ -115,7 +115,7 @@ def test_an_interrupt_while_waiting_saves_and_gives_back(tunnel: Tunnel) -> None
     assert ids(quick(tunnel, idle="stop")) == []
 
 
-def test_stop_ends_a_worker_that_waits(tunnel: Tunnel) -> None:
+def test_stop_ends_a_waiting_worker(tunnel: Tunnel) -> None:
     with quick(tunnel) as batches, ThreadPoolExecutor(1) as pool:
         found = pool.submit(ids, batches)
         until(lambda: tunnel.describe().backlog_rows == 30 and clients(tunnel))
@@ -126,14 +126,14 @@ def test_stop_ends_a_worker_that_waits(tunnel: Tunnel) -> None:
     assert len(ids(quick(tunnel, idle="stop"))) == 30 - len(found.result())
 
 
-def test_a_worker_that_was_closed_before_it_began_gives_nothing(tunnel: Tunnel) -> None:
+def test_a_worker_that_was_closed_before_its_start_delivers_nothing(tunnel: Tunnel) -> None:
     batches = quick(tunnel)
     batches.close()
     assert ids(batches) == []
     assert clients(tunnel) == set()
 
 
-def test_a_process_that_ends_without_closing_has_saved_all_the_same(tunnel: Tunnel, tmp_path: Path) -> None:
+def test_a_process_that_ends_without_close_saves_its_progress(tunnel: Tunnel, tmp_path: Path) -> None:
     script = (
         "import headrace\n"
         f"worker = headrace.open({str(tmp_path / 'shop')!r}).tunnel('changes').consume(batch_rows=10)\n"
@@ -147,7 +147,7 @@ def test_a_process_that_ends_without_closing_has_saved_all_the_same(tunnel: Tunn
 # -- progress -----------------------------------------------------------------------------------------------
 
 
-def test_a_store_that_is_away_does_not_hold_a_worker_up_for_long(
+def test_close_does_not_wait_long_for_an_unreachable_store(
     tunnel: Tunnel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     away, back = threading.Event(), threading.Event()
@@ -159,7 +159,7 @@ def test_a_store_that_is_away_does_not_hold_a_worker_up_for_long(
         save(*args)
 
     monkeypatch.setattr(EmbeddedTunnelClient, "save", hang)
-    monkeypatch.setattr(engine, "_GOODBYE_SECONDS", 0.1)
+    monkeypatch.setattr(engine, "_LAST_SAVE_SECONDS", 0.1)
     worker = quick(tunnel)
     next(worker).done()
     worker.close()
@@ -189,13 +189,13 @@ def test_a_batch_that_takes_long_keeps_its_channels(tunnel: Tunnel) -> None:
     assert found == list(range(30))
 
 
-def test_to_stop_at_the_end_waits_for_the_channels_of_the_dead(tunnel: Tunnel) -> None:
+def test_stopping_at_the_end_waits_for_the_channels_of_a_dead_client(tunnel: Tunnel) -> None:
     dead = tunnel.connect(timeout=0.5)
     assert len(dead.heartbeat([])) == 1
     assert ids(quick(tunnel, idle="stop")) == list(range(30))
 
 
-def test_another_ones_save_costs_no_rows(tunnel: Tunnel) -> None:
+def test_a_save_by_another_client_loses_no_rows(tunnel: Tunnel) -> None:
     with quick(tunnel, idle="stop", checkpoint_interval=0.01) as batches:
         found = ids([next(batches)])
         (client,), channel = clients(tunnel), tunnel.channels()[0]
@@ -208,7 +208,7 @@ def test_another_ones_save_costs_no_rows(tunnel: Tunnel) -> None:
     again.close()
 
 
-def test_batches_have_the_rows_that_were_asked_for_and_a_pre_image_stays_with_its_change(
+def test_batches_have_the_requested_size_and_a_pre_image_stays_with_its_change(
     store: Store, table: Table, tunnel: Tunnel
 ) -> None:
     assert [len(batch) for batch in quick(tunnel, batch_rows=7, idle="stop")] == [7, 7, 7, 7, 2]
@@ -220,10 +220,10 @@ def test_batches_have_the_rows_that_were_asked_for_and_a_pre_image_stays_with_it
         assert [len(batch) for batch in quick(tunnels[rows], batch_rows=rows, idle="stop")] == sizes
 
 
-# -- what goes wrong ----------------------------------------------------------------------------------------
+# -- failures -----------------------------------------------------------------------------------------------
 
 
-def test_a_read_that_fails_for_a_moment_is_done_again(tunnel: Tunnel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_is_repeated_after_a_temporary_error(tunnel: Tunnel, monkeypatch: pytest.MonkeyPatch) -> None:
     read, failures = tunnel.read, iter([StoreBusyError("not now")] * 3)
 
     def sometimes(*arguments: Any) -> Any:
@@ -236,7 +236,7 @@ def test_a_read_that_fails_for_a_moment_is_done_again(tunnel: Tunnel, monkeypatc
 
 
 @pytest.mark.parametrize("call", ["heartbeat", "save", "saved"])
-def test_a_client_that_cannot_be_asked_for_a_moment_is_asked_again(
+def test_a_request_of_the_client_is_repeated_after_a_temporary_error(
     tunnel: Tunnel, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     real, failures = getattr(EmbeddedTunnelClient, call), iter([StoreBusyError("not now")] * 3)
@@ -250,9 +250,9 @@ def test_a_client_that_cannot_be_asked_for_a_moment_is_asked_again(
     assert ids(quick(tunnel, idle="stop")) == list(range(30))
 
 
-@pytest.mark.parametrize("failure", [StoreError("the disk is gone"), ArithmeticError("a defect")])
+@pytest.mark.parametrize("failure", [StoreError("the disk has failed"), ArithmeticError("a defect")])
 @pytest.mark.parametrize("call", ["read", "wait_for_change", "heartbeat"])
-def test_what_cannot_be_mended_is_raised_to_the_consumer(
+def test_a_permanent_error_is_raised_to_the_consumer(
     tunnel: Tunnel, monkeypatch: pytest.MonkeyPatch, call: str, failure: Exception
 ) -> None:
     def fail(*arguments: Any) -> Any:
@@ -264,7 +264,7 @@ def test_what_cannot_be_mended_is_raised_to_the_consumer(
     assert clients(tunnel) == set()
 
 
-def test_changes_that_are_lost_are_an_error(tunnel: Tunnel, table: Table) -> None:
+def test_lost_changes_are_an_error(tunnel: Tunnel, table: Table) -> None:
     put(table, *range(30, 30_000))
     (partition,) = table.describe().partitions
     table.trim(before={partition.id: partition.next}, cut_tunnels=True)
@@ -272,7 +272,7 @@ def test_changes_that_are_lost_are_an_error(tunnel: Tunnel, table: Table) -> Non
         ids(quick(tunnel))
 
 
-def test_a_dropped_tunnel_ends_a_worker_that_waits(store: Store, tunnel: Tunnel) -> None:
+def test_a_dropped_tunnel_ends_a_waiting_worker(store: Store, tunnel: Tunnel) -> None:
     def drop_when_read() -> None:
         with quick(tunnel) as batches:
             for batch in batches:
@@ -290,7 +290,7 @@ def test_a_worker_that_lost_its_client_connects_again(tunnel: Tunnel, table: Tab
         tunnel.client(client).close()
         until(lambda: clients(tunnel) - {client})
         found += ids([next(batches)])
-        # What was in hand belongs to nobody now; what was not saved comes again.
+        # The acknowledgement of the batch in hand was lost with the client. Unsaved changes are delivered again.
         assert found[:20] == list(range(20))
         assert found[20:] in (list(range(10)), list(range(10, 20)))
         put(table, 99)
@@ -299,15 +299,15 @@ def test_a_worker_that_lost_its_client_connects_again(tunnel: Tunnel, table: Tab
     assert set(found) == {*range(30), 99}
 
 
-def test_a_worker_that_was_out_of_touch_hands_out_nothing_that_others_have(
+def test_a_worker_that_was_cut_off_delivers_nothing_of_channels_that_others_have(
     tunnel: Tunnel, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, cut_off = EmbeddedTunnelClient.heartbeat, threading.Event()
-    lame: list[EmbeddedTunnelClient] = []
+    first: list[EmbeddedTunnelClient] = []
 
     def heartbeat(client: EmbeddedTunnelClient, leases: Sequence[Lease]) -> list[Lease]:
-        lame[:] = lame or [client]
-        if client is lame[0] and cut_off.is_set():
+        first[:] = first or [client]
+        if client is first[0] and cut_off.is_set():
             raise StoreBusyError("no connection")
         return real(client, leases)
 
@@ -358,14 +358,14 @@ def test_options_are_checked(tunnel: Tunnel, options: dict[str, Any]) -> None:
         quick(tunnel, **options)
 
 
-# Newer Pythons warn of a fork beside threads.
+# Newer versions of Python warn about a fork in a process with threads.
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_leaves_its_parents_worker_alone(tunnel: Tunnel) -> None:
+def test_a_forked_child_does_not_affect_its_parents_worker(tunnel: Tunnel) -> None:
     with tunnel.consume(batch_rows=10, idle="stop") as worker:
         first = next(worker)
         child = os.fork()
         if child == 0:
-            # A child that waits for threads that it does not have would wait for ever.
+            # A child that waited for its parent's threads would never end.
             signal.alarm(int(DEADLINE))
             try:
                 with pytest.raises(StoreError, match="a fork of that process"):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import headrace
 from headrace.errors import AlreadyExistsError, DataLossError, NotFoundError, OptionError
 from headrace.ports import Store, Table, Tunnel
-from headrace.stores.embedded.tokens import is_behind, key_of, key_position
-from headrace.stores.embedded.tunnels import cut
+from headrace.stores.embedded.tunnels.positions import is_behind, key_of, key_position
+from headrace.stores.embedded.tunnels.stored_tunnels import cut
 from headrace.tables.changes import ChangeOp
 from headrace.tables.conditions import KeyRange
 from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd

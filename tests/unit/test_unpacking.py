@@ -22,8 +22,8 @@ SLACK_BYTES = 300 * MEBIBYTE
 BOMBS = """
 import json, resource, sys, threading
 from headrace.endpoints.unpacking import Budget
-from headrace.endpoints.ytsaurus.request_bodies import RequestBody
-from headrace.endpoints.ytsaurus.encodings import packed
+from headrace.endpoints.ytsaurus.http.request_bodies import RequestBody
+from headrace.endpoints.ytsaurus.http.encodings import packed
 from headrace.wire.ytsaurus.errors import YtError
 
 size, total, threads = 128 << 20, int(sys.argv[1]), int(sys.argv[2])
@@ -67,7 +67,7 @@ print(json.dumps({"alone": alone, "together": codes, "grown": peak() - before}))
 """
 
 
-def test_bombs_of_every_codec_stay_under_the_limit_of_one_and_the_total_of_all() -> None:
+def test_compression_bombs_of_every_codec_stay_within_the_limits() -> None:
     threads = 8
     ran = subprocess.run(
         [sys.executable, "-c", BOMBS, str(TOTAL_BYTES), str(threads)], capture_output=True, text=True, timeout=300
@@ -80,7 +80,7 @@ def test_bombs_of_every_codec_stay_under_the_limit_of_one_and_the_total_of_all()
     assert told["grown"] < TOTAL_BYTES + SLACK_BYTES
 
 
-def test_compressed_bodies_of_tablestore_stay_under_the_limit_of_one_and_the_total_of_all() -> None:
+def test_compressed_bodies_of_tablestore_stay_within_the_limits() -> None:
     def headers(body: bytes) -> dict[str, str]:
         return {CONTENT_MD5: content_md5(body), COMPRESSION: "deflate"}
 
@@ -100,7 +100,7 @@ def test_compressed_bodies_of_tablestore_stay_under_the_limit_of_one_and_the_tot
     budget.take(MAX_BODY_BYTES)
 
 
-def test_a_request_gives_back_what_it_has_taken() -> None:
+def test_a_request_releases_its_bytes() -> None:
     budget = Budget(100)
     one, other = Share(budget, 80), Share(budget, 80)
     one.take(80)
@@ -113,7 +113,7 @@ def test_a_request_gives_back_what_it_has_taken() -> None:
     other.take(80)
 
 
-def test_parts_are_read_in_any_steps() -> None:
+def test_parts_are_read_in_steps_of_any_size() -> None:
     parts = [b"", b"abc", b"", b"defgh", b""]
     assert read_all(plain(Parts(parts)), lambda size: None) == b"abcdefgh"
     source = Parts(parts)

@@ -12,10 +12,11 @@ import pyarrow as pa
 
 import headrace
 from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.rows_api import get_row, put_row, update_row
-from headrace.endpoints.tablestore.tables_api import create_table
+from headrace.endpoints.tablestore.rows.single_rows import get_row, put_row, update_row
+from headrace.endpoints.tablestore.tables.table_operations import create_table
+from headrace.formats.tablestore.columns import TablestoreShape
 from headrace.ports import Store
-from headrace.tables.change_columns import ChangeShape, TablestoreShape
+from headrace.tables.change_columns import ChangeShape
 from headrace.tables.schema import TableSchema
 from headrace.wire.plainbuffer.decoding import decode_records
 from headrace.wire.plainbuffer.encoding import encode_puts

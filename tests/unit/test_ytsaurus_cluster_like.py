@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from yt import yson
 
-from headrace.endpoints.ytsaurus import past_states
 from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.endpoints.ytsaurus.commands import Parameters
-from headrace.endpoints.ytsaurus.past_states import MAX_STATES, PastStates
-from headrace.endpoints.ytsaurus.row_weights import DEFAULT_ROW_BYTES, check_row_weights
+from headrace.endpoints.ytsaurus.contents.row_weights import DEFAULT_ROW_BYTES, check_row_weights
+from headrace.endpoints.ytsaurus.tables import past_states
+from headrace.endpoints.ytsaurus.tables.past_states import MAX_STATES, PastStates
 from headrace.wire.yson import documents
 from headrace.wire.ytsaurus.errors import Code, YtError
 from tests.unit.ytsaurus_cluster import call, value_of
@@ -37,7 +37,7 @@ def rows(cluster: Cluster, query: str, **parameters: Any) -> list[dict[str, Any]
 
 def insert(cluster: Cluster, *values: dict[str, Any]) -> None:
     from headrace.endpoints.ytsaurus.commands import COMMANDS
-    from headrace.endpoints.ytsaurus.mutations import execute
+    from headrace.endpoints.ytsaurus.dispatcher import execute
 
     body = b"".join(documents.dumps(row, text=False) + b";" for row in values)
     command = COMMANDS["insert_rows"]

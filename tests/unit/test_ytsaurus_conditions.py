@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.stores.ytsaurus.conditions import literal, quoted, satisfied, where
 from headrace.stores.ytsaurus.schemas import TableLayout
+from headrace.stores.ytsaurus.tables.conditions import literal, quoted, satisfied, where
 from headrace.tables.conditions import KeyRange, Predicate
 from headrace.tables.schema import Column
 from headrace.wire.ytsaurus.types import YtColumn

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.contents import DIRECTORY
-from headrace.endpoints.ytsaurus.tree import Facet
+from headrace.endpoints.ytsaurus.storage.file_contents import DIRECTORY
+from headrace.endpoints.ytsaurus.storage.tree import Facet
 from headrace.wire.yson import documents
 from tests.unit.ytsaurus_cluster import bytes_of, call, commit, rows_of, start, value_of
 
@@ -65,7 +65,7 @@ class OldStore:
             connection.execute("INSERT INTO yt_static_rows VALUES (?, ?, ?, ?)", (node, number, len(rows), data))
 
     def _entry(self, *values: Any) -> None:
-        self.database.query("INSERT OR REPLACE INTO yt_entry VALUES (?, ?, ?, ?, ?)", values)
+        self.database.execute("INSERT OR REPLACE INTO yt_entry VALUES (?, ?, ?, ?, ?)", values)
 
 
 def test_what_an_earlier_version_kept_is_read_and_written(tmp_path: Path) -> None:

@@ -9,7 +9,14 @@ import zlib
 import pytest
 
 from headrace.endpoints.unpacking import CutOffError, PackedError, Parts
-from headrace.endpoints.ytsaurus.encodings import BLOCK_BYTES, MAX_BLOCK_BYTES, accepted, is_known, packed, unpacking
+from headrace.endpoints.ytsaurus.http.encodings import (
+    BLOCK_BYTES,
+    MAX_BLOCK_BYTES,
+    accepted,
+    is_known,
+    packed,
+    unpacking,
+)
 
 CONTENT = b"some content, " * (3 * BLOCK_BYTES // 14) + b"\x00\xff"
 ENCODINGS = [

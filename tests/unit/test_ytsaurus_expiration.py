@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from headrace.endpoints.ytsaurus import expiration
 from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.expiration import remove_expired
+from headrace.endpoints.ytsaurus.cypress import expiration
+from headrace.endpoints.ytsaurus.cypress.expiration import remove_expired
 from headrace.wire.ytsaurus.errors import YtError
 from tests.unit.ytsaurus_cluster import call, value_of
 

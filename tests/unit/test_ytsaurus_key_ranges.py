@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.endpoints.ytsaurus.key_ranges import KeyRanges
+from headrace.endpoints.ytsaurus.contents.key_ranges import KeyRanges
 from headrace.wire.ytsaurus.errors import YtError
 
 KEYS: list[tuple[Any, int | None]] = [(b"a", None), (b"a", 1), (b"a", 3), (b"b", -1), (b"b", 3), (b"c", 2)]

@@ -9,8 +9,8 @@ import pytest
 
 import headrace
 from headrace.errors import OptionError
+from headrace.stores.ytsaurus.catalog import Names
 from headrace.stores.ytsaurus.connection import Address
-from headrace.stores.ytsaurus.nodes import Names
 from headrace.stores.ytsaurus.opening import open_store
 from tests.unit.without_package import error_without
 

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.endpoints.unpacking import Parts, inflate
 from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.table_layout import MAX_KEY_BYTES
+from headrace.endpoints.ytsaurus.tables.layout import MAX_KEY_BYTES
 from headrace.wire.ytsaurus.errors import Code, YtError
 from tests.unit.ytsaurus_cluster import abort, call, rows_of, start, value_of
 

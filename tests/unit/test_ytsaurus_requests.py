@@ -19,10 +19,10 @@ from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.endpoints.ytsaurus.commands import Answer, Command
 from headrace.endpoints.ytsaurus.configuration import Configuration
 from headrace.endpoints.ytsaurus.formats import JSON, YSON, YSON_TEXT, Format, parse_format, read_value, write_value
+from headrace.endpoints.ytsaurus.http.request_bodies import SPOOL_BYTES, RequestBody
+from headrace.endpoints.ytsaurus.http.requests import read_call, takes_parameters_in_body, user_of
+from headrace.endpoints.ytsaurus.http.responses import ERROR_HEADER_BYTES, failed
 from headrace.endpoints.ytsaurus.parameters import Parameters
-from headrace.endpoints.ytsaurus.request_bodies import SPOOL_BYTES, RequestBody
-from headrace.endpoints.ytsaurus.requests import read_call, takes_parameters_in_body, user_of
-from headrace.endpoints.ytsaurus.responses import ERROR_HEADER_BYTES, failed
 from headrace.errors import OptionError
 from headrace.wire.yson import documents
 from headrace.wire.ytsaurus.errors import Code, YtError

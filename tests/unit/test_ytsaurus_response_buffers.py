@@ -15,8 +15,8 @@ import pytest
 from headrace.endpoints.ytsaurus.app import Bounds, YtsaurusApp
 from headrace.endpoints.ytsaurus.commands import COMMANDS, Answer
 from headrace.endpoints.ytsaurus.configuration import Configuration
-from headrace.endpoints.ytsaurus.response_buffers import PIECE_BYTES, ResponseBuffers, kept_on_disk, on_disk
-from headrace.endpoints.ytsaurus.responses import Response
+from headrace.endpoints.ytsaurus.http.response_buffers import PIECE_BYTES, ResponseBuffers, kept_on_disk, on_disk
+from headrace.endpoints.ytsaurus.http.responses import Response
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 TOKEN = "only-for-tests"

@@ -13,9 +13,9 @@ from yt import yson
 
 from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.endpoints.ytsaurus.commands import COMMANDS, Parameters
+from headrace.endpoints.ytsaurus.dispatcher import execute
 from headrace.endpoints.ytsaurus.errors import yt_error
 from headrace.endpoints.ytsaurus.formats import JSON, YSON
-from headrace.endpoints.ytsaurus.mutations import execute
 from tests.effort import thorough
 
 

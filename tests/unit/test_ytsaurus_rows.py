@@ -13,10 +13,10 @@ from headrace.errors import OptionError
 from headrace.queues.columns import TABLET_INDEX
 from headrace.queues.validation import Route
 from headrace.queues.values import QueueOptions, partition_of_keys
-from headrace.stores.ytsaurus.queue_options import config_of, options_of
-from headrace.stores.ytsaurus.routing import in_partitions, routed
+from headrace.stores.ytsaurus.queues.options import config_of, options_of
+from headrace.stores.ytsaurus.queues.routing import in_partitions, routed
 from headrace.stores.ytsaurus.schemas import TableLayout
-from headrace.stores.ytsaurus.writing import _pieces, keys_gone, last_of_each_key
+from headrace.stores.ytsaurus.tables.writing import _pieces, keys_gone, last_of_each_key
 from headrace.tables.changes import RowChange
 from headrace.wire.ytsaurus.types import YtColumn
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.endpoints.ytsaurus.row_sources import FewRows
-from headrace.endpoints.ytsaurus.select_grammar import parse_query
-from headrace.endpoints.ytsaurus.select_rows import Limits, pushed_down, run
+from headrace.endpoints.ytsaurus.select.execution import Limits, pushed_down, run
+from headrace.endpoints.ytsaurus.select.grammar import parse_query
+from headrace.endpoints.ytsaurus.tables.row_sources import FewRows
 from headrace.tables.conditions import Predicate
 from headrace.wire.ytsaurus.errors import Code, YtError
 from headrace.wire.ytsaurus.types import YtColumn, columns_of

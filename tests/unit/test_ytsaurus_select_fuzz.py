@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.endpoints.ytsaurus.formats import JSON, YSON, write_rows
-from headrace.endpoints.ytsaurus.row_sources import FewRows
-from headrace.endpoints.ytsaurus.select_grammar import parse_query
-from headrace.endpoints.ytsaurus.select_rows import Limits, run
+from headrace.endpoints.ytsaurus.select.execution import Limits, run
+from headrace.endpoints.ytsaurus.select.grammar import parse_query
+from headrace.endpoints.ytsaurus.tables.row_sources import FewRows
 from headrace.errors import HeadraceError
 from headrace.wire.ytsaurus.types import columns_of
 from tests.effort import thorough

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.endpoints.ytsaurus import table_state
 from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.endpoints.ytsaurus.commands import COMMANDS, Answer
-from headrace.endpoints.ytsaurus.mutations import execute
+from headrace.endpoints.ytsaurus.dispatcher import execute
 from headrace.endpoints.ytsaurus.parameters import Parameters
-from headrace.endpoints.ytsaurus.tree import TRUNK, Facet
+from headrace.endpoints.ytsaurus.storage.tree import TRUNK, Facet
+from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.wire.ytsaurus.errors import YtError
 from tests.unit.ytsaurus_cluster import call, value_of
 

@@ -16,13 +16,13 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.endpoints.ytsaurus.commands import COMMANDS, Answer, Parameters
+from headrace.endpoints.ytsaurus.dispatcher import execute
 from headrace.endpoints.ytsaurus.formats import JSON
-from headrace.endpoints.ytsaurus.mutations import execute
-from headrace.endpoints.ytsaurus.row_locks import NO_HASHES, Locked, RowLocks
-from headrace.endpoints.ytsaurus.table_layout import SortedLayout
-from headrace.stores.embedded.database import Database
-from headrace.stores.embedded.snapshot import SnapshotDatabase
-from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.endpoints.ytsaurus.storage.snapshot import SnapshotDatabase
+from headrace.endpoints.ytsaurus.tables.layout import SortedLayout
+from headrace.endpoints.ytsaurus.tables.row_locks import NO_HASHES, Locked, RowLocks
+from headrace.stores.embedded.connection import Database
+from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.wire.ytsaurus.errors import YtError
 from headrace.wire.ytsaurus.types import YtColumn
 from tests.effort import thorough

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.endpoints.ytsaurus import basic_types
 from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.endpoints.ytsaurus.commands import Context
-from headrace.endpoints.ytsaurus.node_types import Node
+from headrace.endpoints.ytsaurus.cypress import basic_types
+from headrace.endpoints.ytsaurus.cypress.node_types import Node
 from headrace.wire.ytsaurus.errors import Code, YtError
 from tests.effort import thorough
 from tests.unit.ytsaurus_cluster import call, value_of

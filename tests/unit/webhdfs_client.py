@@ -1,4 +1,4 @@
-"""A client of the server for checkpoints: WebHDFS as Hadoop's client sends it, and every step can be seen."""
+"""A client of the checkpoint server that sends the WebHDFS requests of Hadoop's client one by one."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from headrace.checkpoints.server import CheckpointServer
+from headrace.checkpoint_server.server import CheckpointServer
 
 
 @dataclass
 class Reply:
-    """An answer, and its body as JSON where it has one."""
+    """A response."""
 
     status: int
     headers: dict[str, str]
@@ -25,7 +25,7 @@ class Reply:
 
     @property
     def exception(self) -> str:
-        """The Java class that the client would throw."""
+        """The Java class of the exception in the client."""
         assert self.status >= 400, self
         return str(self.json["RemoteException"]["javaClassName"]).rpartition(".")[2]
 
@@ -51,24 +51,24 @@ class Client:
         return Reply(answer.status, headers, answer.read())
 
     def call(self, method: str, operation: str, path: str, **parameters: Any) -> Reply:
-        """Do one operation at a path below the served directory."""
+        """Send a request for a path below the served directory."""
         query = urlencode({"op": operation, **parameters})
         return self.send(method, f"/webhdfs/v1{quote(self.root + path)}?{query}")
 
     def create(self, path: str, content: bytes, *, overwrite: bool = False) -> Reply:
-        """Write a file in the two steps that Hadoop's client takes."""
+        """Write a file by two requests, as Hadoop's client does."""
         first = self.call("PUT", "CREATE", path, overwrite=str(overwrite).lower())
         if first.status != 307:
             return first
         return self.send("PUT", self.target(first), content)
 
     def open(self, path: str, **parameters: Any) -> Reply:
-        """Read a file in two steps."""
+        """Read a file by two requests."""
         first = self.call("GET", "OPEN", path, **parameters)
         return first if first.status != 307 else self.send("GET", self.target(first))
 
     def target(self, redirect: Reply) -> str:
-        """Return where a redirect leads; it has to name this server."""
+        """Return the target of a redirect, which must be this server."""
         parts = urlsplit(redirect.headers["location"])
         assert (parts.hostname, parts.port) == ("127.0.0.1", self.server.port)
         return f"{parts.path}?{parts.query}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.endpoints.ytsaurus.commands import COMMANDS, Answer
-from headrace.endpoints.ytsaurus.mutations import execute
+from headrace.endpoints.ytsaurus.dispatcher import execute
 from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.wire.yson import documents
 

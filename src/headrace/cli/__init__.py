@@ -1,1 +1,1 @@
-"""The command line. Commands print through `headrace.cli.output` only, and each has a JSON form."""
+"""The command line. Commands print only through `headrace.cli.output`, as text or as JSON."""

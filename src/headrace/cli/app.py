@@ -1,4 +1,4 @@
-"""What all commands share: the options that stand before or after any command, and the store."""
+"""The options that all commands share, and the store that they open."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass
 class App:
-    """The choices made on the command line that hold for every command."""
+    """The values of the options that all commands share."""
 
     json: bool = False
     debug: bool = False
@@ -31,7 +31,11 @@ class App:
         return JsonOutput() if self.json else ConsoleOutput()
 
     def store(self, *, create: bool = False) -> Store:
-        """Open the store that was named."""
+        """Open the store of ``--store`` or HEADRACE_STORE.
+
+        Raises:
+            OptionError: neither is set.
+        """
         if self.store_url is None:
             raise OptionError(
                 "no store is named",
@@ -47,7 +51,7 @@ pass_app = click.make_pass_decorator(App, ensure=True)
 
 
 def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-    # The same option stands on the group and on the command; one that is not given changes nothing.
+    # The group and the command have the same option. The default of one must not override the value of the other.
     if value:
         setattr(context.ensure_object(App), str(parameter.name), value)
 
@@ -76,10 +80,10 @@ def store_option(command: Command) -> Command:
 
 
 def parse_pairs(pairs: tuple[str, ...], option: str) -> dict[str, str]:
-    """Read texts of the form ``name=value``.
+    """Parse ``name=value`` texts.
 
     Raises:
-        OptionError: a text has no ``=``, or a name stands twice.
+        OptionError: a text has no ``=``, or a name occurs twice.
     """
     values: dict[str, str] = {}
     for pair in pairs:
@@ -87,6 +91,6 @@ def parse_pairs(pairs: tuple[str, ...], option: str) -> dict[str, str]:
         if not equals or not name:
             raise OptionError(f"option {option} takes NAME=VALUE", received=repr(pair))
         if name in values:
-            raise OptionError(f"option {option} names one thing twice", received=repr(name))
+            raise OptionError(f"option {option} has a name twice", received=repr(name))
         values[name] = value
     return values

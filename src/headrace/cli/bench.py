@@ -18,17 +18,19 @@ from headrace.errors import NotFoundError, UnsupportedError
 @click.command(short_help="Run the benchmarks of a checkout.")
 @click.argument("names", nargs=-1)
 @click.option("--scale", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True, metavar="SHARE",
-              help="A share of the full sizes, for a quick look.")  # fmt: skip
+              help="The fraction of the full sizes to run.")  # fmt: skip
 @click.option(
-    "--write", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a page of it all."
+    "--write", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write all results to this page."
 )
 @common_options
 @pass_app
 @click.pass_context
 def bench(context: click.Context, app: App, names: tuple[str, ...], scale: float, write: Path | None) -> None:
-    """Run benchmarks (all, or those NAMES), each beside what it is measured against.
+    """Run the benchmarks NAMES, or all of them, each with its baseline.
 
-    Ends with code 1 if a ratio misses its bound. With --json, one line for each benchmark.
+    The exit code is 1 if a ratio misses its bound. With --json, each benchmark is one line.
+
+    Example: headrace bench put scan --scale 0.1
     """
     benchmarks = _benchmarks()
     for name in names:

@@ -1,4 +1,4 @@
-"""``headrace consumer``: consumers of queues, and how far they are."""
+"""``headrace consumer``: consumers of queues, and their progress."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
+from headrace.cli.arguments import row_numbers
 from headrace.cli.output import console_table
-from headrace.cli.values import row_numbers
 from headrace.streaming_sql.results import instant
 
 if TYPE_CHECKING:
@@ -24,7 +24,14 @@ _COLUMNS = (
 
 @click.group(short_help="Named read offsets over queues.", no_args_is_help=False)
 def consumer() -> None:
-    """Make and look at consumers: named read offsets over the partitions of queues."""
+    """Create, show and change consumers: named read offsets over the partitions of queues.
+
+    \b
+    Example:
+      headrace consumer create //home/stats -s shop
+      headrace consumer register //home/stats clicks --vital -s shop
+      headrace consumer status //home/stats --watch -s shop
+    """
 
 
 def _command(name: str) -> Callable[[Callable[..., None]], click.Command]:
@@ -37,7 +44,10 @@ def _command(name: str) -> Callable[[Callable[..., None]], click.Command]:
 @_command("list")
 @click.option("-q", "--queue", metavar="NAME", help="Only the consumers of this queue.")
 def list_consumers(app: App, queue: str | None) -> None:
-    """List the consumers of the store with the queues that they are registered for."""
+    """List the consumers of the store, with the queues that they are registered for.
+
+    Example: headrace consumer list --queue clicks -s shop
+    """
     with app.store() as store:
         records = registered(store, queue)
     app.output.records(
@@ -49,9 +59,12 @@ def list_consumers(app: App, queue: str | None) -> None:
 
 @_command("create")
 @click.argument("name")
-@click.option("--if-not-exists", is_flag=True, help="Leave a consumer that is there as it is.")
+@click.option("--if-not-exists", is_flag=True, help="Keep an existing consumer as it is.")
 def create_consumer(app: App, name: str, if_not_exists: bool) -> None:
-    """Create a consumer, which reads nothing until it is registered for a queue."""
+    """Create a consumer. It can read a queue after it is registered for it.
+
+    Example: headrace consumer create //home/stats -s shop
+    """
     with app.store() as store:
         store.create_consumer(name, exist_ok=if_not_exists)
     app.output.done(f"Created consumer {name}.", consumer=name)
@@ -60,9 +73,12 @@ def create_consumer(app: App, name: str, if_not_exists: bool) -> None:
 @_command("register")
 @click.argument("name")
 @click.argument("queue")
-@click.option("--vital", is_flag=True, help="Keep rows that it has not read from automatic trimming.")
+@click.option("--vital", is_flag=True, help="Automatic trimming keeps rows that this consumer has not read.")
 def register(app: App, name: str, queue: str, vital: bool) -> None:
-    """Let a consumer read a queue, or change whether it is vital for it."""
+    """Register a consumer for a queue, or change whether it is vital.
+
+    Example: headrace consumer register //home/stats clicks --vital -s shop
+    """
     with app.store() as store:
         store.register_consumer(queue, name, vital=vital)
     how = "as vital " if vital else ""
@@ -73,28 +89,35 @@ def register(app: App, name: str, queue: str, vital: bool) -> None:
 @click.argument("name")
 @click.argument("queue")
 def unregister(app: App, name: str, queue: str) -> None:
-    """Take the registration for a queue back; offsets stay."""
+    """Remove the registration of a consumer for a queue. Its offsets stay.
+
+    Example: headrace consumer unregister //home/stats clicks -s shop
+    """
     with app.store() as store:
-        was_there = bool(store.registrations(queue, name))
+        was_registered = bool(store.registrations(queue, name))
         store.unregister_consumer(queue, name)
-    how = "is not registered for queue {} any more" if was_there else "was not registered for queue {}"
-    app.output.done(f"Consumer {name} {how.format(queue)}.", consumer=name, queue=queue, was_registered=was_there)
+    how = "is no longer registered" if was_registered else "was not registered"
+    app.output.done(
+        f"Consumer {name} {how} for queue {queue}.", consumer=name, queue=queue, was_registered=was_registered
+    )
 
 
 @_command("status")
 @click.argument("name")
-@click.option("-q", "--queue", metavar="NAME", help="Only this queue; else all that it is registered for.")
-@click.option("--watch", is_flag=True, help="Look again and again, until interrupted.")
+@click.option("-q", "--queue", metavar="NAME", help="Only this queue; by default all queues that it is registered for.")
+@click.option("--watch", is_flag=True, help="Refresh until interrupted.")
 def status(app: App, name: str, queue: str | None, watch: bool) -> None:
-    """Show how far a consumer is in each partition, and what it has not read yet."""
+    """Show the offset, the unread rows and the lag of a consumer in each partition.
+
+    Example: headrace consumer status //home/stats --watch -s shop
+    """
     with app.store() as store:
         found = store.consumer(name)
         registered_for = [registration.queue for registration in found.registrations()]
         if not registered_for if queue is None else queue not in registered_for:
-            place = "any queue" if queue is None else f"queue {queue}"
             app.output.note(
-                f"Consumer {name} is not registered for {place}, and so cannot read it:"
-                f" headrace consumer register {name} {'QUEUE' if queue is None else queue}"
+                f"Consumer {name} is not registered for {'any queue' if queue is None else f'queue {queue}'}."
+                f" To read it: headrace consumer register {name} {'QUEUE' if queue is None else queue}"
             )
         if not watch:
             app.output.record(_facts(name, _status(found, queue)))
@@ -104,7 +127,7 @@ def status(app: App, name: str, queue: str | None, watch: bool) -> None:
                 partitions = _status(found, queue)
                 picture = console_table(_COLUMNS, [list(partition.values()) for partition in partitions], title=name)
                 view.show(_line(name, partitions), picture, **_facts(name, partitions))
-                # Not until something changes: the lag of a consumer that stands still grows by itself.
+                # Refreshed by time, not by changes of the store: lag in seconds grows without any change.
                 time.sleep(view.seconds_between)
 
 
@@ -112,30 +135,37 @@ def status(app: App, name: str, queue: str | None, watch: bool) -> None:
 @click.argument("name")
 @click.argument("queue")
 @click.argument("offsets", nargs=-1, required=True, metavar="PARTITION=ROW…")
-@click.option("--expect", multiple=True, metavar="PARTITION=ROW", help="Change nothing unless the offset is this.")
+@click.option(
+    "--expect", multiple=True, metavar="PARTITION=ROW", help="Fail without a change unless the offset is this."
+)
 def advance(app: App, name: str, queue: str, offsets: tuple[str, ...], expect: tuple[str, ...]) -> None:
-    """Set the first unread row of partitions, forwards or backwards; all or none.
+    """Set the first unread row of partitions, forwards or backwards, in one transaction.
 
-    A streaming query goes by its own checkpoint: stop it first, and give it a new checkpoint location afterwards.
+    A streaming query follows its own checkpoint. Stop it first, and start it with a new checkpoint location.
+
+    Example: headrace consumer advance //home/stats clicks 0=1000 1=950 -s shop
     """
-    places = row_numbers(offsets, "PARTITION=ROW")
+    rows = row_numbers(offsets, "PARTITION=ROW")
     with app.store() as store:
-        store.consumer(name).advance(queue, places, row_numbers(expect, "--expect") or None)
-    app.output.done(f"Consumer {name} stands at {places} in queue {queue}.", consumer=name, queue=queue, offsets=places)
+        store.consumer(name).advance(queue, rows, row_numbers(expect, "--expect") or None)
+    app.output.done(f"Offsets of consumer {name} in queue {queue}: {rows}.", consumer=name, queue=queue, offsets=rows)
 
 
 @_command("drop")
 @click.argument("name")
 @click.option("--if-exists", is_flag=True, help="Do nothing if there is no such consumer.")
 def drop_consumer(app: App, name: str, if_exists: bool) -> None:
-    """Remove a consumer with its registrations and offsets."""
+    """Remove a consumer with its registrations and offsets.
+
+    Example: headrace consumer drop //home/stats -s shop
+    """
     with app.store() as store:
         store.drop_consumer(name, missing_ok=if_exists)
     app.output.done(f"Dropped consumer {name}.", consumer=name)
 
 
 def registered(store: Store, queue: str | None) -> list[dict[str, Any]]:
-    """Return one record for each registration, and for each consumer that has none, unless of one queue only."""
+    """Return one record for each registration. Without ``queue``, also one for each consumer without registrations."""
     records: list[dict[str, Any]] = []
     for name in store.consumers():
         found = store.consumer(name)
@@ -151,7 +181,7 @@ def registered(store: Store, queue: str | None) -> list[dict[str, Any]]:
 
 
 def _status(found: Consumer, queue: str | None) -> list[dict[str, Any]]:
-    """Return one record for each partition of one queue, or of all that the consumer is registered for."""
+    """Return one record for each partition of ``queue``, or of all queues that the consumer is registered for."""
     queues = [registration.queue for registration in found.registrations()] if queue is None else [queue]
     return [
         {
@@ -173,7 +203,7 @@ def _status(found: Consumer, queue: str | None) -> list[dict[str, Any]]:
 
 def _totals(partitions: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {
-        # A partition that is ahead of its queue does not make up for another one's unread rows.
+        # A partition whose offset is ahead of its queue must not reduce the total.
         "unread_rows": sum(max(partition["unread_rows"], 0) for partition in partitions),
         "lag_seconds": max((partition["lag_seconds"] for partition in partitions), default=0.0),
     }

@@ -1,4 +1,4 @@
-"""``headrace demo``: see it work, and fail, and still be right."""
+"""``headrace demo``: a job that survives the kill of its driver."""
 
 from __future__ import annotations
 
@@ -18,48 +18,50 @@ if TYPE_CHECKING:
     from headrace.demo.story import Outcome
 
 
-@click.command(short_help="See it work, killed in the middle, and proven right.")
+@click.command(short_help="Run a job, kill its driver, and check the result.")
 @click.option("--dir", "directory", type=click.Path(file_okay=False, path_type=Path), metavar="DIRECTORY",
-              help="Keep everything in this empty directory; else it is removed at the end.")  # fmt: skip
+              help="Work in this empty directory and keep it; by default, a temporary one.")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(min=0), default=10.0, show_default=True,
-              help="How long to watch before the driver is killed, and again after.")  # fmt: skip
+              help="How long the driver runs before it is killed, and again after.")  # fmt: skip
 @common_options
 @pass_app
 @click.pass_context
 def demo(context: click.Context, app: App, directory: Path | None, seconds: float) -> None:
-    """See changes of orders become statistics, exactly once, in about a minute.
+    """Keep statistics of changing orders, exactly once, in about a minute.
 
     Writers insert, update and delete orders while a streaming SQL script counts them in windows of 30 seconds. The
-    driver is killed on the way and started again. At the end everything is computed once more from the change log;
-    ends with code 1 if that is not what the job wrote.
+    driver is killed and started again. At the end the statistics are computed again from the change log. The exit code
+    is 1 if they differ from those of the job.
+
+    Example: headrace demo --dir demo --seconds 5
     """
     from headrace.demo.story import Story
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
-    made = directory is None
+    temporary = directory is None
     place = directory or Path(tempfile.mkdtemp(prefix="headrace-demo-"))
     try:
         outcome = Story(place, app.output, seconds=seconds).run()
     except Exception:
-        if made:
-            app.output.note(f"What it left is in {place}")
+        if temporary:
+            app.output.note(f"Its files are in {place}")
         raise
     except BaseException:
-        if made:
+        if temporary:
             shutil.rmtree(place, ignore_errors=True)
         raise
     _report(app, outcome)
     if not outcome.proven:
-        app.output.note(f"What it left is in {place}")
+        app.output.note(f"Its files are in {place}")
         context.exit(1)
-    if made:
+    if temporary:
         with contextlib.suppress(OSError):
             shutil.rmtree(place)
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    # As an exception, so that the child processes are ended on the way out.
+    # An exception lets the `finally` blocks end the child processes.
     raise SystemExit(128 + number)
 
 

@@ -1,4 +1,4 @@
-"""``headrace doctor``: the classic traps, found before they bite."""
+"""``headrace doctor``: checks of the machine and of a store."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from urllib.parse import urlsplit
 import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
-from headrace.cli.checks import Finding, Status, environment_checks
+from headrace.cli.environment_checks import Finding, Status, environment_checks
 from headrace.errors import UnsupportedError
 
 
-@click.command(short_help="Look for what keeps headrace from working.")
+@click.command(short_help="Check the machine for common problems.")
 @store_option
 @click.option("--spark", is_flag=True, help="Also start a Spark session and read through the data source.")
 @common_options
 @pass_app
 @click.pass_context
 def doctor(context: click.Context, app: App, spark: bool) -> None:
-    """Look for what keeps headrace from working; with --store, look at a store too.
+    """Check Java, Python, packages and temporary space; with --store, also an embedded store.
 
-    Ends with code 1 if a check fails.
+    The exit code is 1 if a check fails.
+
+    Example: headrace doctor --spark -s shop
     """
-    with app.output.status("Looking"):
+    with app.output.status("Checking"):
         findings = [check() for check in environment_checks()]
         if app.store_url is not None:
             findings += _store_findings(app.store_url)
@@ -40,7 +42,7 @@ def doctor(context: click.Context, app: App, spark: bool) -> None:
 
 
 def show(app: App, findings: list[Finding]) -> None:
-    """Print what was found: the checks, and how many went which way."""
+    """Print the findings, and how many have each status."""
     counts = Counter(finding.status for finding in findings)
     if app.json:
         app.output.record(
@@ -66,7 +68,5 @@ def _store_findings(url: str) -> list[Finding]:
 
     scheme = urlsplit(url).scheme
     if scheme not in ("", "file"):
-        raise UnsupportedError(
-            "doctor can look into embedded stores only", received=scheme + "://…", valid="a directory"
-        )
+        raise UnsupportedError("doctor checks embedded stores only", received=scheme + "://…", valid="a directory")
     return check_store(Path(url.removeprefix("file://").removeprefix("file:")))

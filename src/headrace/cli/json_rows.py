@@ -1,7 +1,7 @@
-"""Rows with arrays, structs, maps and intervals as JSON lines, which Arrow's own reader does not take in full.
+"""JSON lines with arrays, structs, maps and intervals, which Arrow's own reader does not support completely.
 
-A struct and a map are objects, an array is an array, an interval is its length in seconds; the keys of a map's object
-are texts that stand for its keys.
+A struct and a map are objects, an array is an array, and an interval is a number of seconds. The keys of a map are
+written as texts.
 """
 
 from __future__ import annotations
@@ -18,26 +18,28 @@ import pyarrow as pa
 
 from headrace.tables.schema import Column, RowSchema
 
-# That of a double is 308.
+# Above the largest exponent of a double, 308.
 _LARGEST_EXPONENT = 400
 _LINES_PER_BATCH = 10_000
 
 
 class JsonRowError(ValueError):
-    """A line is no JSON object, or a value in it does not fit its column."""
+    """A line is not a JSON object, or a value does not fit its column."""
 
 
 def needs_this_reader(schema: RowSchema) -> bool:
-    """Tell whether rows have a type that Arrow's own reader does not take."""
+    """Return whether a column has a type that Arrow's own reader does not support."""
     return any(pa.types.is_nested(column.type) or pa.types.is_duration(column.type) for column in schema.columns)
 
 
 def read_nested_json_lines(file: BinaryIO, schema: RowSchema, *, first_line: int = 1) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file with the columns' own types; columns that no row of a batch has are left out.
+    """Yield the rows of a file with the types of the schema. A batch has only the columns that occur in its rows.
+
+    Args:
+        first_line: the number of the first line, for error messages.
 
     Raises:
-        JsonRowError: with the number of the line, the name of the column and the value; ``first_line`` is the number
-            of the first.
+        JsonRowError: with the number of the line, the name of the column and the value.
     """
     lines = ((number, line) for number, line in enumerate(file, start=first_line) if line.strip())
     while portion := list(itertools.islice(lines, _LINES_PER_BATCH)):
@@ -53,27 +55,27 @@ def _array(column: Column, values: list[Any], lines: list[int]) -> pa.Array:
     try:
         return pa.array(values, column.type)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-        at, reason = next(_unfit(values, column.type), (0, error))
+        at, reason = next(_conversion_errors(values, column.type), (0, error))
         value = json.dumps(values[at], default=str, ensure_ascii=False)
         raise JsonRowError(f"line {lines[at]}, column {column.name!r}, value {value}: {reason}") from None
 
 
-def _unfit(values: list[Any], data_type: pa.DataType) -> Iterator[tuple[int, Exception]]:
-    """Yield the places of the values that are not of a type, and why."""
-    for place, value in enumerate(values):
+def _conversion_errors(values: list[Any], data_type: pa.DataType) -> Iterator[tuple[int, Exception]]:
+    """Yield the index of each value that cannot be converted to a type, and the error."""
+    for index, value in enumerate(values):
         try:
             pa.array([value], data_type)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            yield place, error
+            yield index, error
 
 
 def _object(number: int, line: bytes, schema: RowSchema) -> dict[str, Any]:
     try:
         row = json.loads(line, parse_float=decimal.Decimal)
     except (ValueError, ArithmeticError, RecursionError) as error:
-        raise JsonRowError(f"line {number} is no JSON: {error}") from None
+        raise JsonRowError(f"line {number} is not JSON: {error}") from None
     if not isinstance(row, dict):
-        raise JsonRowError(f"line {number} is no JSON object")
+        raise JsonRowError(f"line {number} is not a JSON object")
     converted: dict[str, Any] = {}
     for name, value in row.items():
         if name not in schema:
@@ -87,7 +89,7 @@ def _object(number: int, line: bytes, schema: RowSchema) -> dict[str, Any]:
 
 
 def _value(value: Any, data_type: pa.DataType) -> Any:
-    """Return what a JSON value stands for, as `pyarrow.array` takes it for a type."""
+    """Return a JSON value in the form that `pyarrow.array` accepts for a type."""
     if value is None:
         return None
     if pa.types.is_struct(data_type):
@@ -108,7 +110,7 @@ def _scalar(value: Any, data_type: pa.DataType) -> Any:
     if isinstance(value, decimal.Decimal):
         value = _bounded(value)
     if pa.types.is_floating(data_type):
-        # The texts NaN, Infinity and -Infinity, too.
+        # Also reads the texts NaN, Infinity and -Infinity.
         return float(value)
     if pa.types.is_decimal(data_type):
         return _bounded(decimal.Decimal(str(value)))
@@ -124,7 +126,7 @@ def _scalar(value: Any, data_type: pa.DataType) -> Any:
 
 
 def _bounded(number: decimal.Decimal) -> decimal.Decimal:
-    """Return a number, or raise `ValueError` if its digits would fill the memory."""
+    """Return a number. Raises `ValueError` if its exponent is so large that its digits would exhaust the memory."""
     if number.is_finite() and abs(number.adjusted()) > _LARGEST_EXPONENT:
         raise ValueError(f"a number with an exponent above {_LARGEST_EXPONENT}")
     return number
@@ -139,12 +141,12 @@ def _key(text: str, data_type: pa.DataType) -> Any:
 def _checked(value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
         wanted = "an object" if kind is dict else "an array" if kind is list else "a text"
-        raise ValueError(f"{wanted} is needed, not {json.dumps(value, default=str)}")
+        raise ValueError(f"expected {wanted}, not {json.dumps(value, default=str)}")
     return value
 
 
 def with_objects(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> list[Mapping[str, Any]]:
-    """Return rows as `pyarrow.RecordBatch.to_pylist` gives them, with maps as mappings, too."""
+    """Return rows of `pyarrow.RecordBatch.to_pylist` with maps, which are lists of pairs there, as mappings."""
     deep = [field for field in schema if _has_map(field.type)]
     return [{**row, **{field.name: _plain(row[field.name], field.type) for field in deep}} for row in rows]
 

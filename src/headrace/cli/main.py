@@ -1,4 +1,4 @@
-"""The program ``headrace``: its groups of commands, and how errors end it."""
+"""The program ``headrace``: its commands and its exit codes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,14 @@ EXIT_BROKEN_PIPE = 141
 @store_option
 @common_options
 def headrace() -> None:
-    """Stream the changes of tables through Spark and back into tables, exactly once."""
+    """Stream the changes of tables through Spark and back into tables, exactly once.
+
+    \b
+    Example:
+      headrace table create OrderSource -c id=string -c price=double -k id -s shop
+      headrace tunnel create OrderSource stats -s shop
+      headrace run job.sql --available-now
+    """
 
 
 for _command in (demo, run, sql, table, tunnel, queue, consumer, stream, serve, doctor, bench):
@@ -45,7 +52,7 @@ for _command in (demo, run, sql, table, tunnel, queue, consumer, stream, serve, 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit code.
 
-    0 is success, 1 an error, 2 a wrong command line, 130 an interruption, 141 a reader that went away.
+    0 is success, 1 an error, 2 an invalid command line, 130 an interruption, 141 a closed pipe.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     app = App(store_url=os.environ.get("HEADRACE_STORE") or None, debug="--debug" in arguments)
@@ -56,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = headrace.main(arguments, prog_name="headrace", standalone_mode=False, obj=app)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Nothing more can be written; without this Python complains once more when it exits.
+        # Python flushes standard output at its exit, and would report the closed pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except (KeyboardInterrupt, click.Abort):

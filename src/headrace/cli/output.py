@@ -1,7 +1,7 @@
-"""All that the command line prints: an interface, for people on a console and for programs as JSON.
+"""The output of the command line: one interface, with text for people and JSON for programs.
 
-Results go to standard output, everything else (errors, progress) to standard error. As JSON, a command
-prints one document, or one line per item where items come one after the other.
+Results go to standard output, errors and progress to standard error. As JSON a command prints one document, or one
+line for each item of a sequence.
 """
 
 from __future__ import annotations
@@ -31,61 +31,65 @@ Record = Mapping[str, Any]
 
 
 class Output(ABC):
-    """Where commands put what they have to say."""
+    """The output of a command."""
 
     @abstractmethod
     def record(self, record: Record, *, title: str | None = None) -> None:
-        """Print one thing with its properties. Nested lists of mappings are shown as tables."""
+        """Print one object with its properties. Nested lists of mappings are shown as tables."""
 
     @abstractmethod
     def records(self, records: Sequence[Record], *, columns: Sequence[str], nothing: str) -> None:
-        """Print things of one kind, in columns; ``nothing`` is what people read when there is none."""
+        """Print objects of one kind in columns. ``nothing`` is the text for an empty list."""
 
     @abstractmethod
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], /, **facts: Any) -> None:
-        """Print rows under their columns; programs get one object, with the rows as ``rows``."""
+        """Print rows under their columns. As JSON: one object with the facts, and the rows as ``rows``."""
 
     @abstractmethod
     def rows(self, batches: Iterable[pa.RecordBatch]) -> int:
-        """Print rows as they come, one JSON line each; return how many there were."""
+        """Print rows as they arrive, as JSON one line each; return their number."""
 
     @abstractmethod
     def done(self, text: str, /, **facts: Any) -> None:
-        """Tell that something was done: a sentence for people, the facts for programs."""
+        """Print the result of an action: a sentence for people, the facts for programs."""
 
     @abstractmethod
     def event(self, text: str, /, **facts: Any) -> None:
-        """Tell of one event of a stream of events, at once."""
+        """Print one event of a sequence, immediately."""
 
     @abstractmethod
     def note(self, text: str) -> None:
-        """Tell people something that is not a result; programs are not told."""
+        """Print a text that is not a result. JSON output omits it."""
+
+    @abstractmethod
+    def warning(self, text: str) -> None:
+        """Print a warning to standard error."""
 
     @abstractmethod
     def status(self, text: str) -> contextlib.AbstractContextManager[None]:
-        """Show people that something is going on, until the block ends."""
+        """Show a progress text on a terminal until the block ends."""
 
     @abstractmethod
     def live(self) -> contextlib.AbstractContextManager[LiveView]:
-        """Open a view that changes in place, where there is one."""
+        """Open a view that changes in place on a terminal, and prints one line for each state elsewhere."""
 
     @abstractmethod
     def error(self, problem: BaseException, *, hint: str | None = None) -> None:
-        """Print one clear message about an error, without a traceback."""
+        """Print the message of an error, without a traceback."""
 
 
 class LiveView(ABC):
-    """A view of something that goes on. ``seconds_between`` says how often looking at it is worth the while."""
+    """A view of a running process. ``seconds_between`` is the recommended interval between two states."""
 
     seconds_between = 2.0
 
     @abstractmethod
     def show(self, text: str, picture: RenderableType, /, **facts: Any) -> None:
-        """Show how things stand: as a picture on a terminal, else as a line of text, or as facts for programs."""
+        """Show the current state: ``picture`` on a terminal, otherwise ``text``, or ``facts`` as JSON."""
 
 
 class ConsoleOutput(Output):
-    """For people: tables and sentences, in colour where the terminal has it."""
+    """Output for people: tables and sentences, in colour on terminals that support it."""
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
         self._out = _console(out or sys.stdout)
@@ -139,6 +143,11 @@ class ConsoleOutput(Output):
 
         self._err.print(Text(printable(text), style="dim"), soft_wrap=True)
 
+    def warning(self, text: str) -> None:
+        from rich.text import Text
+
+        self._err.print(Text("warning: ", style="bold yellow") + Text(printable(text)), soft_wrap=True)
+
     @contextlib.contextmanager
     def status(self, text: str) -> Iterator[None]:
         with self._err.status(text) if self._err.is_terminal else contextlib.nullcontext():
@@ -171,7 +180,7 @@ class ConsoleOutput(Output):
 
 
 class _Lines(LiveView):
-    """A live view for an output that is not a terminal: a line for each state."""
+    """A live view for outputs other than terminals: one line for each state."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -193,7 +202,7 @@ class _Screen(LiveView):
 
 
 class JsonOutput(Output):
-    """For programs."""
+    """Output for programs: JSON."""
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
         self._out = out or sys.stdout
@@ -227,6 +236,10 @@ class JsonOutput(Output):
     def note(self, text: str) -> None:
         pass
 
+    def warning(self, text: str) -> None:
+        self._err.write(to_json({"warning": text}) + "\n")
+        self._err.flush()
+
     def status(self, text: str) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
@@ -256,25 +269,25 @@ def _console(stream: TextIO) -> Console:
 
     class PlainConsole(Console):
         def on_broken_pipe(self) -> None:
-            # Rich would end the process; `headrace.cli.main` does it, in one way for all outputs.
+            # Rich would exit the process. `headrace.cli.main` handles the error, the same for all outputs.
             raise BrokenPipeError
 
-    # A pipe or a file gets lines as wide as they are, never cut.
+    # Lines in a pipe or a file are never wrapped.
     return PlainConsole(file=stream, highlight=False, width=None if stream.isatty() else _ENDLESS)
 
 
 def console_table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, lines: bool = False
 ) -> Table:
-    """Return a rich table; numbers stand on the right. ``lines`` keeps the lines of texts that have several."""
+    """Return a rich table with numbers aligned to the right. With ``lines``, texts keep their line breaks."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     rows = list(rows)
     table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
-    for place, name in enumerate(columns):
-        numbers = all(isinstance(row[place], int | float | decimal.Decimal | None) for row in rows)
+    for index, name in enumerate(columns):
+        numbers = all(isinstance(row[index], int | float | decimal.Decimal | None) for row in rows)
         table.add_column(Text(name), justify="right" if rows and numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_cell(value, lines=lines), style="" if value is not None else "dim") for value in row))
@@ -284,8 +297,8 @@ def console_table(
 def to_json(value: object) -> str:
     """Return a value as one line of JSON.
 
-    Instants and dates are ISO 8601 texts, intervals seconds, decimals texts, binary base64; NaN and infinities, for
-    which JSON has no numbers, are the texts ``NaN``, ``Infinity`` and ``-Infinity``.
+    Timestamps and dates are ISO 8601 texts, intervals are seconds, decimals are texts, binary is base64. NaN and the
+    infinities, which JSON numbers cannot express, are the texts ``NaN``, ``Infinity`` and ``-Infinity``.
     """
     return printable(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False))
 
@@ -309,7 +322,7 @@ def _plain(value: Any) -> Any:
 
 
 def _cell(value: Any, *, lines: bool = False) -> str:
-    """Return a value as people read it, in one line unless ``lines`` keeps those it has."""
+    """Return the text of a table cell, in one line unless ``lines`` is set."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -337,7 +350,7 @@ _SPARK_DETAILS = re.compile(r"\n(?:JVM stacktrace:|=== Streaming Query ===)")
 
 
 def _message(problem: BaseException) -> str:
-    """Return what an error says and where, without the stack traces and plans that Spark's errors carry."""
+    """Return the message and the notes of an error, without the stack traces and plans of Spark's errors."""
     if isinstance(problem, HeadraceError):
         text = str(problem)
     elif isinstance(problem, click.ClickException):

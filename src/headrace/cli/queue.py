@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
-from headrace.cli.values import TYPES_HELP, column_types, format_option, row_numbers
+from headrace.cli.arguments import TYPES_HELP, column_types, format_option, row_numbers
 from headrace.errors import OptionError
 from headrace.streaming_sql.results import instant
 
@@ -22,7 +22,14 @@ _PAGE_ROWS = 4096
 
 @click.group(short_help="Queues and their rows.", no_args_is_help=False)
 def queue() -> None:
-    """Make, look at, fill and trim queues: append-only tables whose rows have an address."""
+    """Create, show, fill and trim queues: append-only tables whose rows have addresses.
+
+    \b
+    Example:
+      headrace queue create clicks -c user=string -c ms=long -p 3 -s shop
+      echo '{"user": "u1", "ms": 12}' | headrace queue append clicks -s shop
+      headrace queue read clicks -s shop
+    """
 
 
 def _command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click.Command]:
@@ -34,7 +41,10 @@ def _command(name: str, **settings: Any) -> Callable[[Callable[..., None]], clic
 
 @_command("list")
 def list_queues(app: App) -> None:
-    """List the queues of the store."""
+    """List the queues of the store.
+
+    Example: headrace queue list -s shop
+    """
     with app.store() as store:
         records = [_summary(store.queue(name).describe()) for name in store.queues()]
     app.output.records(
@@ -47,17 +57,23 @@ def list_queues(app: App) -> None:
 @_command("create", epilog=TYPES_HELP)
 @click.argument("name")
 @click.option("-c", "--column", "columns", multiple=True, required=True, metavar="NAME=TYPE", help="A column.")
-@click.option("-p", "--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="How many.")
+@click.option(
+    "-p", "--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="The number of partitions."
+)
 @click.option("--auto-trim", is_flag=True, help="Remove rows that all vital consumers have read.")
-@click.option("--retained-rows", type=click.IntRange(min=0), metavar="ROWS", help="Keep so many of each partition.")
-@click.option("--retained-seconds", type=float, metavar="SECONDS", help="Keep rows so long.")
-@click.option("--if-not-exists", is_flag=True, help="Leave a queue of the same columns as it is.")
+@click.option(
+    "--retained-rows", type=click.IntRange(min=0), metavar="ROWS", help="Keep this number of rows of each partition."
+)
+@click.option("--retained-seconds", type=float, metavar="SECONDS", help="Keep rows for this time.")
+@click.option("--if-not-exists", is_flag=True, help="Keep an existing queue with the same columns.")
 def create_queue(
     app: App, name: str, columns: tuple[str, ...], partitions: int, if_not_exists: bool, **options: Any
 ) -> None:
-    """Create a queue, and the store if it is not there.
+    """Create a queue, and the store if it does not exist.
 
-    The columns $timestamp (timestamp) and $cumulative_data_weight (long) are filled by the store.
+    The store fills the columns $timestamp (timestamp) and $cumulative_data_weight (long).
+
+    Example: headrace queue create clicks -c user=string -c ms=long -p 3 --auto-trim -s shop
     """
     given = {option: value for option, value in options.items() if value is not None}
     with app.store(create=True) as store:
@@ -65,29 +81,47 @@ def create_queue(
     app.output.done(f"Created queue {name}.", queue=name)
 
 
-@_command("show")
+@_command("describe")
+@click.argument("name")
+def describe_queue(app: App, name: str) -> None:
+    """Show the columns, options, partitions and consumers of a queue.
+
+    Example: headrace queue describe clicks -s shop
+    """
+    _describe(app, name)
+
+
+@_command("show", hidden=True)
 @click.argument("name")
 def show_queue(app: App, name: str) -> None:
-    """Show a queue's columns, options, partitions and consumers."""
-    with app.store() as store:
-        description = store.queue(name).describe()
-    app.output.record(_details(description), title=name if not app.json else None)
+    """Show a queue. Deprecated: use `headrace queue describe`."""
+    app.output.warning("`headrace queue show` is deprecated; use `headrace queue describe`")
+    _describe(app, name)
 
 
 @_command("append")
 @click.argument("name")
 @click.argument("file", default="-")
 @format_option
-@click.option("-p", "--partition", type=click.IntRange(min=0), help="The partition; the store's choice if not given.")
-@click.option("-k", "--key", "keys", multiple=True, metavar="NAME", help="Rows of one key go to one partition.")
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="The partition; by default the store chooses.")
+@click.option(
+    "-k",
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="NAME",
+    help="Rows with the same value in this column go to the same partition.",
+)
 def append(
     app: App, name: str, file: str, file_format: str | None, partition: int | None, keys: tuple[str, ...]
 ) -> None:
     """Append rows from a file, or JSON lines from standard input.
 
-    Rows become visible in portions; those of one portion at once.
+    Large files are appended in several transactions.
+
+    Example: headrace queue append clicks clicks.csv --key user -s shop
     """
-    from headrace.cli.rows import read_rows
+    from headrace.cli.row_files import read_rows
 
     rows = 0
     ends: dict[int, int] = {}
@@ -104,13 +138,16 @@ def append(
 @click.argument("name")
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="Only this partition.")
 @click.option("--from", "first_row", type=click.IntRange(min=0), metavar="ROW", help="Begin with this row index.")
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="At most so many rows.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="The maximum number of rows.")
 def read(app: App, name: str, partition: int | None, first_row: int | None, limit: int | None) -> None:
-    """Show the rows of a queue with their addresses, one partition after the other; with --json, one line each."""
-    from headrace.cli.rows import first_rows
+    """Show the rows of a queue with their addresses, partition by partition; with --json, one line for each row.
+
+    Example: headrace queue read clicks --partition 0 --from 1000 -n 10 -s shop
+    """
+    from headrace.cli.row_files import first_rows
 
     if first_row is not None and partition is None:
-        raise OptionError("a row index belongs to a partition", remedy="give --partition, too")
+        raise OptionError("--from needs a partition", remedy="give --partition, too")
     with app.store() as store:
         if not app.output.rows(first_rows(_rows(store.queue(name), partition, first_row), limit)):
             app.output.note("No rows.")
@@ -120,12 +157,15 @@ def read(app: App, name: str, partition: int | None, first_row: int | None, limi
 @click.argument("name")
 @click.option("--before", multiple=True, metavar="PARTITION=ROW", help="Remove the rows below this row index.")
 def trim(app: App, name: str, before: tuple[str, ...]) -> None:
-    """Remove old rows now: those that vital consumers have read, or those below given rows."""
-    places = row_numbers(before, "--before")
+    """Remove old rows now: the rows that all vital consumers have read, or the rows below given row indexes.
+
+    Example: headrace queue trim clicks --before 0=1000 --before 1=950 -s shop
+    """
+    first_rows = row_numbers(before, "--before")
     with app.store() as store:
         target = store.queue(name)
-        if places:
-            rows = sum(target.trim(partition, row) for partition, row in places.items())
+        if first_rows:
+            rows = sum(target.trim(partition, row) for partition, row in first_rows.items())
         else:
             rows = target.trim()
     app.output.done(f"Removed {rows} rows from {name}.", queue=name, rows=rows)
@@ -135,24 +175,36 @@ def trim(app: App, name: str, before: tuple[str, ...]) -> None:
 @click.argument("name")
 @click.argument("count", type=click.IntRange(min=1))
 def add_partitions(app: App, name: str, count: int) -> None:
-    """Add empty partitions at the end."""
+    """Add empty partitions with the next free numbers.
+
+    Example: headrace queue add-partitions clicks 2 -s shop
+    """
     with app.store() as store:
         partitions = store.queue(name).add_partitions(count)
-    app.output.done(f"Queue {name} has {partitions} partitions now.", queue=name, partitions=partitions)
+    app.output.done(f"Queue {name} now has {partitions} partitions.", queue=name, partitions=partitions)
 
 
 @_command("drop")
 @click.argument("name")
 @click.option("--if-exists", is_flag=True, help="Do nothing if there is no such queue.")
 def drop_queue(app: App, name: str, if_exists: bool) -> None:
-    """Remove a queue with its rows, and what consumers and producers know of it."""
+    """Remove a queue with its rows, registrations, offsets and producer sessions.
+
+    Example: headrace queue drop clicks -s shop
+    """
     with app.store() as store:
         store.drop_queue(name, missing_ok=if_exists)
     app.output.done(f"Dropped queue {name}.", queue=name)
 
 
+def _describe(app: App, name: str) -> None:
+    with app.store() as store:
+        description = store.queue(name).describe()
+    app.output.record(_details(description), title=name if not app.json else None)
+
+
 def _rows(source: Queue, partition: int | None, first_row: int | None) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that are there, with their addresses in front."""
+    """Yield the existing rows, with their addresses as the first two columns."""
     import numpy as np
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""``headrace run``, and what it shares with the other commands that work in a Spark session."""
+"""``headrace run``, and the Spark session that it shares with ``headrace sql`` and ``headrace stream``."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from headrace.cli.app import App, Command, common_options, parse_pairs, pass_app
 from headrace.cli.output import console_table
 
 if TYPE_CHECKING:
-    from headrace.streaming_sql.jobs import StreamStatus
     from headrace.streaming_sql.results import Result
     from headrace.streaming_sql.session import StreamingSql
+    from headrace.streaming_sql.stream_registry import StreamStatus
 
-MOST_ROWS = 1000
-_LOOK_EVERY_SECONDS = 0.5
-# What Spark's JVM prints unless the user configures it.
+MAX_ROWS = 1000
+_REFRESH_SECONDS = 0.5
+# The logging of Spark's JVM, unless the user configures it.
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
 class EndRequested(BaseException):
-    """The process was asked to end (SIGTERM)."""
+    """The process has received SIGTERM."""
 
 
 @dataclass(frozen=True)
 class SparkOptions:
-    """How to start Spark, and the workspace to use."""
+    """The workspace, and the settings of the Spark session."""
 
     workspace: Path
     master: str | None = None
@@ -50,7 +50,7 @@ def workspace_option(command: Command) -> Command:
         default=Path(),
         envvar="HEADRACE_WORKSPACE",
         metavar="DIRECTORY",
-        help="Where tables and streams are remembered; the current directory if not given.  "
+        help="The directory that keeps definitions of tables and streams; the current directory by default.  "
         "[env var: HEADRACE_WORKSPACE]",
     )(command)
 
@@ -58,7 +58,7 @@ def workspace_option(command: Command) -> Command:
 def spark_options(command: Command) -> Command:
     """Add ``--workspace``, ``--master`` and ``--conf``."""
     command = click.option(
-        "-c", "--conf", multiple=True, metavar="KEY=VALUE", help="A setting for Spark; can be given again."
+        "-c", "--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; can be repeated."
     )(command)
     command = click.option("--master", metavar="URL", help="Spark's master, such as local[2].")(command)
     return workspace_option(command)
@@ -66,7 +66,7 @@ def spark_options(command: Command) -> Command:
 
 @click.command(short_help="Run a script of streaming SQL.")
 @click.argument("file", type=click.File(encoding="utf-8"))
-@click.option("--available-now", is_flag=True, help="End when all streams have read what is there now.")
+@click.option("--available-now", is_flag=True, help="Process the existing data, and end.")
 @spark_options
 @common_options
 @pass_app
@@ -75,17 +75,19 @@ def run(
 ) -> None:
     """Run a script of streaming SQL from FILE (- is standard input), until its streams end.
 
-    An interruption or SIGTERM stops the streams; run again, they go on where they were.
+    Ctrl-C or SIGTERM stops the streams. The next run continues from their checkpoints.
+
+    Example: headrace run job.sql --available-now
     """
     name = "headrace" if file.name == "<stdin>" else Path(file.name).stem
     execute(app, file.read(), name, SparkOptions(workspace, master, conf), available_now=available_now)
 
 
 def execute(app: App, text: str, name: str, options: SparkOptions, *, available_now: bool = False) -> None:
-    """Run a script, print what its statements give, and follow its streams until they end."""
-    from headrace.streaming_sql.grammar import parse
+    """Run a script, print the results of its statements, and show the progress of its streams until they end."""
+    from headrace.streaming_sql.language.grammar import parse
 
-    # Faults in the text are found before Spark is started, which takes a while.
+    # Syntax errors are reported before Spark starts, which takes seconds.
     if not parse(text):
         return
     with contextlib.suppress(EndRequested), streaming_session(app, name, options) as streaming:
@@ -95,7 +97,7 @@ def execute(app: App, text: str, name: str, options: SparkOptions, *, available_
 
 @contextlib.contextmanager
 def streaming_session(app: App, name: str, options: SparkOptions) -> Iterator[StreamingSql]:
-    """Start Spark; stop all streams, and Spark, at the end of the block."""
+    """Start Spark. At the end of the block, stop all streams and Spark."""
     import headrace
 
     conf = parse_pairs(options.conf, "--conf")
@@ -107,7 +109,7 @@ def streaming_session(app: App, name: str, options: SparkOptions) -> Iterator[St
         spark = headrace.session(name, master=options.master, conf=conf)
         if not app.debug and "SPARK_REMOTE" not in os.environ:
             spark.sparkContext.setLogLevel("ERROR")
-    # Spark's own handler would cancel the running batch, which then looks like a failure of the stream.
+    # Spark's own handler would cancel the running batch, and the stream would count as failed.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _end_requested)
     streaming = headrace.sql(spark, options.workspace)
@@ -120,7 +122,7 @@ def streaming_session(app: App, name: str, options: SparkOptions) -> Iterator[St
 
 
 def _silence_pyspark() -> None:
-    """Keep pyspark from printing: each error with its stack trace, and which pandas it would rather have."""
+    """Disable pyspark's log of errors with stack traces, and its warnings about the version of pandas."""
     from pyspark.logger import PySparkLogger
 
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
@@ -134,26 +136,26 @@ def _end_requested(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def show_results(app: App, results: Iterable[Result]) -> None:
-    """Print what statements gave: rows, of queries the first `MOST_ROWS`, and messages."""
+    """Print the results of statements: messages, and at most `MAX_ROWS` rows of each."""
     for result in results:
         if result.columns:
-            rows = result.fetch(MOST_ROWS + 1)
-            truncated = len(rows) > MOST_ROWS
-            app.output.table(result.columns, rows[:MOST_ROWS], truncated=truncated)
+            rows = result.fetch(MAX_ROWS + 1)
+            truncated = len(rows) > MAX_ROWS
+            app.output.table(result.columns, rows[:MAX_ROWS], truncated=truncated)
             if truncated:
-                app.output.note(f"There are more rows; these are the first {MOST_ROWS}.")
+                app.output.note(f"There are more rows; these are the first {MAX_ROWS}.")
         if result.message is not None:
             app.output.event(result.message, message=result.message)
 
 
 def follow_streams(app: App, streaming: StreamingSql) -> None:
-    """Show how this process's streams get on, until they have ended; an error of one of them is raised."""
+    """Show the progress of this process's streams until they have ended. Raises the error of a failed stream."""
     shown: list[StreamStatus] = []
     with app.output.live() as view:
         ended = False
         while not ended:
             try:
-                ended = streaming.wait(_LOOK_EVERY_SECONDS)
+                ended = streaming.wait(_REFRESH_SECONDS)
             finally:
                 streams = [status for status in streaming.streams() if status.pid == os.getpid()]
                 if streams and _progress(streams) != _progress(shown):

@@ -1,4 +1,4 @@
-"""``headrace serve``: an embedded store behind the protocol of another system."""
+"""``headrace serve``: embedded stores with the HTTP API of Tablestore or YTsaurus."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ import click
 from headrace.cli.app import App, common_options, pass_app
 
 
-@click.command(short_help="Serve tables as Tablestore or YTsaurus does.")
+@click.command(short_help="Run a local Tablestore or YTsaurus endpoint.")
 @click.option(
     "--tablestore",
     "tablestore_port",
     type=click.IntRange(0, 65535),
     metavar="PORT",
-    help="Speak Tablestore's HTTP API on this port; 0 takes one that is free.",
+    help="Serve Tablestore's HTTP API on this port; 0 selects a free one.",
 )
 @click.option(
     "--ytsaurus",
     "ytsaurus_port",
     type=click.IntRange(0, 65535),
     metavar="PORT",
-    help="Speak YTsaurus' HTTP API on this port; 0 takes one that is free.",
+    help="Serve YTsaurus' HTTP API on this port; 0 selects a free one.",
 )
 @click.option(
     "--root",
     type=click.Path(file_okay=False, path_type=Path),
     required=True,
     metavar="DIR",
-    help="For Tablestore, where the instances are: each is a sub-directory, made when it is first used. For YTsaurus, "
-    "the store itself.",
+    help="For Tablestore, the directory of the instances: each is a sub-directory, created on first use. For YTsaurus, "
+    "the directory of the store.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--config",
     "file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="A TOML file with access keys, or tokens; without it, HEADRACE_ACCESS_KEY_ID and HEADRACE_ACCESS_KEY_SECRET "
-    "of the environment are the one key, or HEADRACE_YT_TOKEN the one token.",
+    help="A TOML file with access keys or tokens. By default there is one key, from the environment's "
+    "HEADRACE_ACCESS_KEY_ID and HEADRACE_ACCESS_KEY_SECRET, or one token, from HEADRACE_YT_TOKEN.",
 )
 @click.option(
     "--cluster-name", default="primary", show_default=True, help="The name of the cluster, for clients of YTsaurus."
 )
-@click.option("--log-requests", is_flag=True, help="Log each request too, as JSON, to standard error.")
+@click.option("--log-requests", is_flag=True, help="Log each request as JSON to standard error.")
 @common_options
 @pass_app
 def serve(
@@ -58,17 +58,19 @@ def serve(
     cluster_name: str,
     log_requests: bool,
 ) -> None:
-    """Serve the tables under a directory over HTTP, until interrupted.
+    """Serve the tables in a directory over HTTP, until interrupted.
 
-    Clients of Tablestore use them with the endpoint http://HOST:PORT, an instance name of their choice, and the
-    access key that was configured. Clients of YTsaurus use them with the proxy http://HOST:PORT and the token.
+    Clients of Tablestore connect to the endpoint http://HOST:PORT with an instance name of their choice and a
+    configured access key. Clients of YTsaurus connect to the proxy http://HOST:PORT with a configured token.
+
+    Example: headrace serve --tablestore 8484 --root instances
     """
     from headrace.http.listening import in_url
     from headrace.http.logs import log_as_json
 
     if (tablestore_port is None) == (ytsaurus_port is None):
         raise click.UsageError(
-            "Give one of --tablestore and --ytsaurus; for both, start two processes with a directory each."
+            "Give either --tablestore or --ytsaurus; for both, start two processes with different directories."
         )
     system = "YTsaurus" if tablestore_port is None else "Tablestore"
 

@@ -18,15 +18,17 @@ _HISTORY_LINES = 10_000
 
 
 @click.command(short_help="A prompt for streaming SQL.")
-@click.option("-e", "--execute", "text", metavar="TEXT", help="Run these statements instead of asking for some.")
+@click.option("-e", "--execute", "text", metavar="TEXT", help="Run these statements without a prompt.")
 @spark_options
 @common_options
 @pass_app
 def sql(app: App, text: str | None, workspace: Path, master: str | None, conf: tuple[str, ...]) -> None:
-    """Type statements, each ended by a semicolon, and see what they give.
+    """Open a prompt for statements, which end with a semicolon.
 
-    Streams that are started here run until the prompt is left. Without a terminal, statements are read from
-    standard input.
+    Streams that are started at the prompt stop when it ends. Without a terminal, statements are read from standard
+    input.
+
+    Example: headrace sql -e "SHOW STREAMS"
     """
     options = SparkOptions(workspace, master, conf)
     if text is None and not sys.stdin.isatty():
@@ -38,13 +40,13 @@ def sql(app: App, text: str | None, workspace: Path, master: str | None, conf: t
 
 
 def is_complete(text: str) -> bool:
-    """Tell whether a text can be run: it is empty but for comments, or ends with a semicolon."""
-    from headrace.streaming_sql.lexer import tokenize
+    """Return whether a text can be run: it ends with a semicolon, or has only comments."""
+    from headrace.streaming_sql.language.lexer import tokenize
 
     try:
         tokens = tokenize(text).tokens
     except SqlError:
-        # A string or comment goes on in the next line.
+        # A string or comment continues in the next line.
         return False
     return not tokens or tokens[-1].is_symbol(";")
 
@@ -78,7 +80,7 @@ def _prompt(app: App, options: SparkOptions) -> None:
 
 
 def _history() -> Path | None:
-    """Load the lines of earlier sessions; return the file that keeps them, if this Python can."""
+    """Load the lines of earlier sessions. Return the history file; None without readline or a writable directory."""
     try:
         import readline
     except ImportError:

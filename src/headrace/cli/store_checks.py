@@ -1,4 +1,4 @@
-"""What `headrace doctor` looks at in an embedded store, and its trial of Spark itself."""
+"""The checks of an embedded store and of Spark in `headrace doctor`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.cli.checks import NO_DISK_BYTES, SCARCE_DISK_BYTES, Finding, Status
+from headrace.cli.environment_checks import NO_DISK_BYTES, SCARCE_DISK_BYTES, Finding, Status
 from headrace.errors import HeadraceError, own_message
 
 if TYPE_CHECKING:
-    from headrace.stores.embedded.database import Database
+    from headrace.stores.embedded.connection import Database
 
-# WAL mode needs shared memory and locks between all that use a file, which these do not give.
+# WAL mode needs shared memory and file locks between all processes, which network file systems do not provide.
 # fmt: off
 NETWORK_FILE_SYSTEMS = frozenset([
     "nfs", "nfs3", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "glusterfs",
@@ -26,10 +26,10 @@ LONG_WAL_BYTES = 512 << 20
 
 
 def check_store(directory: Path) -> list[Finding]:
-    """Look at an embedded store: its file system, its database, and whether it takes commits."""
+    """Check the file system, the free space, the database and the commits of an embedded store."""
     findings = [_file_system(directory), _disk_space(directory)]
     try:
-        from headrace.stores.embedded.database import Database
+        from headrace.stores.embedded.connection import Database
 
         database = Database(directory)
         try:
@@ -42,16 +42,16 @@ def check_store(directory: Path) -> list[Finding]:
 
 
 def file_system_of(path: Path, mounts: str) -> str | None:
-    """Return the kind of file system that a path is on, given the text of /proc/mounts; None if that is unknown."""
+    """Return the type of the file system of a path, by the text of /proc/mounts; None if it is unknown."""
     best, kind = "", None
     for line in mounts.splitlines():
         fields = line.split(" ")
         if len(fields) < 3:
             continue
-        # Blanks and such are octal escapes there.
+        # /proc/mounts has spaces, tabs and backslashes as octal escapes.
         point = fields[1].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
         inside = str(path) == point or str(path).startswith(point.rstrip("/") + "/")
-        # Of mounts over one another, the last is the one that is seen.
+        # Of several mounts on one directory, the last is visible.
         if inside and len(point) >= len(best):
             best, kind = point, fields[2]
     return kind
@@ -66,15 +66,15 @@ def _file_system(directory: Path) -> Finding:
             name,
             Status.FAIL,
             f"{kind}: shared over a network",
-            "keep the store on a disk of the machine that uses it: file locks are not safe here",
+            "keep the store on a local disk: file locks are not safe on a network file system",
         )
     return Finding(name, Status.OK, kind or "unknown on this system")
 
 
 def _disk_space(directory: Path) -> Finding:
     name = "Store: free space"
-    place = next(parent for parent in (directory, *directory.absolute().parents) if parent.exists())
-    free = shutil.disk_usage(place).free
+    existing = next(parent for parent in (directory, *directory.absolute().parents) if parent.exists())
+    free = shutil.disk_usage(existing).free
     found = f"{free / 2**30:.1f} GiB"
     if free < SCARCE_DISK_BYTES:
         status = Status.FAIL if free < NO_DISK_BYTES else Status.WARN
@@ -88,14 +88,17 @@ def _integrity(database: Database) -> Finding:
     problems = [str(row[0]) for row in database.query("PRAGMA integrity_check(5)")]
     if problems != ["ok"]:
         return Finding(
-            name, Status.FAIL, "; ".join(problems), "stop its users, keep a copy of the directory, restore a backup"
+            name,
+            Status.FAIL,
+            "; ".join(problems),
+            "stop all processes that use the store, copy the directory, and restore a backup",
         )
-    return Finding(name, Status.OK, f"SQLite finds no fault ({time.monotonic() - started:.1f} s)")
+    return Finding(name, Status.OK, f"SQLite finds no error ({time.monotonic() - started:.1f} s)")
 
 
 def _wal(database: Database) -> Finding:
     name = "Store: write-ahead log"
-    # Only the size is asked for: opening the file would drop this process's locks on it.
+    # stat only: closing an opened file would drop this process's locks on it.
     file = next(iter(database.directory.glob("*-wal")), None)
     size = 0 if file is None else file.stat().st_size
     found = f"{size / 2**20:.1f} MiB"
@@ -104,7 +107,7 @@ def _wal(database: Database) -> Finding:
             name,
             Status.WARN,
             found,
-            "some process reads in one transaction for very long; it keeps the log from shrinking",
+            "a long read transaction of some process keeps the log from shrinking",
         )
     return Finding(name, Status.OK, found)
 
@@ -119,7 +122,7 @@ def _commit(database: Database) -> Finding:
     seconds = (time.monotonic() - started) / 2
     if seconds > 1.0:
         return Finding(
-            name, Status.WARN, f"a commit takes {seconds:.1f} s", "other writers hold the store, or the disk is slow"
+            name, Status.WARN, f"a commit takes {seconds:.1f} s", "other writers are busy, or the disk is slow"
         )
     return Finding(name, Status.OK, f"a commit takes {seconds * 1000:.1f} ms")
 
@@ -145,7 +148,7 @@ def check_spark() -> Finding:
         except Exception as error:
             text = str(error).split("\nJVM stacktrace:")[0].strip()
             text = own_message(text) or f"{type(error).__name__}: {text}"
-            return Finding(name, Status.FAIL, text, "see what the checks above say")
+            return Finding(name, Status.FAIL, text, "see the checks above")
     if read != rows:
         return Finding(name, Status.FAIL, f"read {read} rows instead of {rows}", "report this as a bug of headrace")
     return Finding(

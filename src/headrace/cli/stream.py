@@ -1,4 +1,4 @@
-"""``headrace stream``: the streams of a workspace, in whichever process they run."""
+"""``headrace stream``: the streams of a workspace, in all its processes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ from headrace.cli.app import App, common_options, pass_app
 from headrace.cli.run import SparkOptions, execute, spark_options, workspace_option
 
 if TYPE_CHECKING:
-    from headrace.streaming_sql.jobs import StreamRegistry, StreamStatus
+    from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
 
 
 @click.group(no_args_is_help=False)
 def stream() -> None:
-    """Look at, stop and start the streams of a workspace."""
+    """Show, stop and start the streams of a workspace.
+
+    \b
+    Example:
+      headrace stream list -w jobs
+      headrace stream stop totals_per_user -w jobs
+      headrace stream start totals_per_user -w jobs
+    """
 
 
 def _command(name: str) -> Callable[[Callable[..., None]], click.Command]:
@@ -30,7 +37,10 @@ def _command(name: str) -> Callable[[Callable[..., None]], click.Command]:
 
 @_command("list")
 def list_streams(app: App, workspace: Path) -> None:
-    """List the streams that the workspace knows."""
+    """List the streams of the workspace.
+
+    Example: headrace stream list -w jobs
+    """
     app.output.records(
         [status_facts(status) for status in _registry(workspace).all()],
         columns=("name", "state", "target", "batch", "rows_per_second", "lag", "pid", "error"),
@@ -41,7 +51,10 @@ def list_streams(app: App, workspace: Path) -> None:
 @_command("describe")
 @click.argument("name")
 def describe_stream(app: App, workspace: Path, name: str) -> None:
-    """Show a stream, and the statements that made it."""
+    """Show the state of a stream, and its statements.
+
+    Example: headrace stream describe totals_per_user -w jobs
+    """
     status = _registry(workspace).get(name)
     app.output.record({**status_facts(status), "script": status.script})
 
@@ -49,7 +62,10 @@ def describe_stream(app: App, workspace: Path, name: str) -> None:
 @_command("stop")
 @click.argument("name")
 def stop_stream(app: App, workspace: Path, name: str) -> None:
-    """Stop a stream in whichever process it runs, and wait until it has stopped."""
+    """Stop a stream, in any process, and wait until it has stopped.
+
+    Example: headrace stream stop totals_per_user -w jobs
+    """
     status = _stop(app, _registry(workspace), name)
     app.output.done(f"Stream {status.name} is {status.state}.", stream=status.name, state=status.state)
 
@@ -58,7 +74,10 @@ def stop_stream(app: App, workspace: Path, name: str) -> None:
 @click.argument("name")
 @click.option("--if-exists", is_flag=True, help="Do nothing if there is no such stream.")
 def drop_stream(app: App, workspace: Path, name: str, if_exists: bool) -> None:
-    """Stop a stream and forget it; its checkpoint stays."""
+    """Stop a stream and remove it from the workspace. Its checkpoint stays.
+
+    Example: headrace stream drop totals_per_user -w jobs
+    """
     registry = _registry(workspace)
     if if_exists and registry.find(name) is None:
         app.output.done(f"There is no stream {name}.", stream=name, dropped=False)
@@ -72,14 +91,17 @@ def drop_stream(app: App, workspace: Path, name: str, if_exists: bool) -> None:
 
 @stream.command("start")
 @click.argument("name")
-@click.option("--available-now", is_flag=True, help="End when it has read what is there now.")
+@click.option("--available-now", is_flag=True, help="Process the existing data, and end.")
 @spark_options
 @common_options
 @pass_app
 def start_stream(
     app: App, name: str, available_now: bool, workspace: Path, master: str | None, conf: tuple[str, ...]
 ) -> None:
-    """Start a stream again, in this process, until it ends or is stopped."""
+    """Start a stream again, in this process, until it ends or is stopped.
+
+    Example: headrace stream start totals_per_user --available-now -w jobs
+    """
     _execute(app, "START STREAM", name, SparkOptions(workspace, master, conf), available_now=available_now)
 
 
@@ -89,14 +111,17 @@ def start_stream(
 @common_options
 @pass_app
 def explain_stream(app: App, name: str, workspace: Path, master: str | None, conf: tuple[str, ...]) -> None:
-    """Tell what a stream reads, where it writes, how, and with which guarantee."""
+    """Show the sources, the sink, the options, the guarantee and the plan of a stream.
+
+    Example: headrace stream explain totals_per_user -w jobs
+    """
     _execute(app, "EXPLAIN STREAM", name, SparkOptions(workspace, master, conf))
 
 
 def _execute(app: App, verb: str, name: str, options: SparkOptions, *, available_now: bool = False) -> None:
-    from headrace.streaming_sql.lexer import quote_name
+    from headrace.streaming_sql.language.lexer import quote_name
 
-    # Found before Spark is started, which takes a while.
+    # An unknown name is reported before Spark starts, which takes seconds.
     known = _registry(options.workspace).get(name)
     execute(app, f"{verb} {quote_name(known.name)}", known.name, options, available_now=available_now)
 
@@ -134,7 +159,7 @@ def _instant(seconds: float) -> str:
 
 
 def _registry(workspace: Path) -> StreamRegistry:
-    from headrace.streaming_sql.jobs import StreamRegistry
+    from headrace.streaming_sql.stream_registry import StreamRegistry
     from headrace.streaming_sql.workspace import Workspace
 
     return StreamRegistry(Workspace(workspace))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.app import App, common_options, parse_pairs, pass_app, store_option
-from headrace.cli.values import TYPES_HELP, column_types, format_option, row_numbers
+from headrace.cli.arguments import TYPES_HELP, column_types, format_option, row_numbers
 from headrace.errors import OptionError
 
 if TYPE_CHECKING:
@@ -17,11 +17,18 @@ if TYPE_CHECKING:
 
 @click.group(no_args_is_help=False)
 def table() -> None:
-    """Make, look at and change tables and their rows."""
+    """Create, show and change tables and their rows.
+
+    \b
+    Example:
+      headrace table create orders -c id=string -c price=double -k id -s shop
+      headrace table put orders orders.csv -s shop
+      headrace table scan orders --where 'price > 10' -s shop
+    """
 
 
 def _command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click.Command]:
-    """Return a decorator for a command of this group, with the options that all of them have."""
+    """Return a decorator for a command of this group, with the options of all its commands."""
 
     def decorate(function: Callable[..., None]) -> click.Command:
         return table.command(name, **settings)(store_option(common_options(pass_app(function))))
@@ -31,7 +38,10 @@ def _command(name: str, **settings: Any) -> Callable[[Callable[..., None]], clic
 
 @_command("list")
 def list_tables(app: App) -> None:
-    """List the tables of the store."""
+    """List the tables of the store.
+
+    Example: headrace table list -s shop
+    """
     with app.store() as store:
         records = [_summary(store.table(name).describe()) for name in store.tables()]
     app.output.records(
@@ -42,15 +52,26 @@ def list_tables(app: App) -> None:
 @_command("create", epilog=TYPES_HELP)
 @click.argument("name")
 @click.option("-c", "--column", "columns", multiple=True, required=True, metavar="NAME=TYPE", help="A column.")
-@click.option("-k", "--key", "keys", multiple=True, required=True, metavar="NAME", help="A key column, in order.")
+@click.option(
+    "-k",
+    "--key",
+    "keys",
+    multiple=True,
+    required=True,
+    metavar="NAME",
+    help="A column of the primary key; repeat it in key order.",
+)
 @click.option("--pre-images", is_flag=True, help="Keep the row before each change in the change log.")
-@click.option("--retention", "retention_seconds", type=float, metavar="SECONDS", help="Keep changes so long.")
-@click.option("--retention-bytes", type=int, metavar="BYTES", help="Keep so much of the change log per partition.")
-@click.option("--if-not-exists", is_flag=True, help="Leave a table of the same columns as it is.")
+@click.option("--retention", "retention_seconds", type=float, metavar="SECONDS", help="Keep changes for this time.")
+@click.option("--retention-bytes", type=int, metavar="BYTES", help="Keep this much of each partition's change log.")
+@click.option("--if-not-exists", is_flag=True, help="Keep an existing table with the same columns.")
 def create_table(
     app: App, name: str, columns: tuple[str, ...], keys: tuple[str, ...], if_not_exists: bool, **options: Any
 ) -> None:
-    """Create a table, and the store if it is not there."""
+    """Create a table, and the store if it does not exist.
+
+    Example: headrace table create orders -c id=string -c price=double -k id -s shop
+    """
     given = {option: value for option, value in options.items() if value is not None}
     with app.store(create=True) as store:
         store.create_table(name, column_types(columns), list(keys), exist_ok=if_not_exists, **given)
@@ -60,7 +81,10 @@ def create_table(
 @_command("describe")
 @click.argument("name")
 def describe_table(app: App, name: str) -> None:
-    """Show a table's columns, options and partitions."""
+    """Show the columns, options and partitions of a table.
+
+    Example: headrace table describe orders -s shop
+    """
     with app.store() as store:
         description = store.table(name).describe()
     app.output.record(_details(description), title=name if not app.json else None)
@@ -68,19 +92,32 @@ def describe_table(app: App, name: str) -> None:
 
 @_command("head")
 @click.argument("name")
-@click.option("-n", "--limit", type=click.IntRange(min=1), default=10, show_default=True, help="How many rows.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), default=10, show_default=True, help="The number of rows.")
 def head(app: App, name: str, limit: int) -> None:
-    """Show the first rows of a table, in key order."""
+    """Show the first rows of a table, in key order.
+
+    Example: headrace table head orders -n 3 -s shop
+    """
     _show_rows(app, name, (), (), limit)
 
 
 @_command("scan")
 @click.argument("name")
-@click.option("-w", "--where", "conditions", multiple=True, metavar="CONDITION", help="Such as 'price > 10'; all hold.")
+@click.option(
+    "-w",
+    "--where",
+    "conditions",
+    multiple=True,
+    metavar="CONDITION",
+    help="Such as 'price > 10'; rows must meet all conditions.",
+)
 @click.option("-c", "--columns", metavar="NAME,…", help="Only these columns.")
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="At most so many rows.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="The maximum number of rows.")
 def scan(app: App, name: str, conditions: tuple[str, ...], columns: str | None, limit: int | None) -> None:
-    """Show the rows of a table, in key order; with --json, one line each."""
+    """Show the rows of a table, in key order; with --json, one line for each row.
+
+    Example: headrace table scan orders --where 'price > 10' --columns id,price -s shop
+    """
     _show_rows(app, name, conditions, tuple(columns.split(",")) if columns else (), limit)
 
 
@@ -89,8 +126,11 @@ def scan(app: App, name: str, conditions: tuple[str, ...], columns: str | None, 
 @click.argument("file", default="-")
 @format_option
 def put(app: App, name: str, file: str, file_format: str | None) -> None:
-    """Write rows from a file, or JSON lines from standard input, replacing the rows of the same keys."""
-    from headrace.cli.rows import read_rows
+    """Write rows from a file, or JSON lines from standard input. They replace rows with the same keys.
+
+    Example: headrace table put orders orders.csv -s shop
+    """
+    from headrace.cli.row_files import read_rows
 
     rows = 0
     with app.store() as store, app.output.status(f"Writing to {name}"):
@@ -107,8 +147,11 @@ def put(app: App, name: str, file: str, file_format: str | None) -> None:
 @format_option
 @click.option("-k", "--key", "keys", multiple=True, metavar="NAME=VALUE", help="A key column of the row to delete.")
 def delete(app: App, name: str, file: str | None, file_format: str | None, keys: tuple[str, ...]) -> None:
-    """Delete the row of one key (--key), or those whose keys stand in a file (- is standard input)."""
-    from headrace.cli.rows import parse_key, read_rows
+    """Delete the row of one key (--key), or the rows of all keys in a file (- is standard input).
+
+    Example: headrace table delete orders --key id=o1 -s shop
+    """
+    from headrace.cli.row_files import parse_key, read_rows
 
     if bool(keys) == bool(file):
         raise OptionError("delete takes either a key or a file", remedy="give --key NAME=VALUE, or a file")
@@ -127,11 +170,14 @@ def delete(app: App, name: str, file: str | None, file_format: str | None, keys:
 
 @_command("split")
 @click.argument("name")
-@click.option("-p", "--partition", type=int, help="The partition; the largest if not given.")
-@click.option("-k", "--at", "keys", multiple=True, metavar="NAME=VALUE", help="Where; in the middle if not given.")
+@click.option("-p", "--partition", type=int, help="The partition; by default the largest one.")
+@click.option("-k", "--at", "keys", multiple=True, metavar="NAME=VALUE", help="A key; by default the middle.")
 def split(app: App, name: str, partition: int | None, keys: tuple[str, ...]) -> None:
-    """Split a partition in two."""
-    from headrace.cli.rows import parse_key
+    """Split a partition in two.
+
+    Example: headrace table split orders --at id=o500 -s shop
+    """
+    from headrace.cli.row_files import parse_key
 
     with app.store() as store:
         target = store.table(name)
@@ -145,7 +191,10 @@ def split(app: App, name: str, partition: int | None, keys: tuple[str, ...]) -> 
 @click.argument("left", type=int)
 @click.argument("right", type=int)
 def merge(app: App, name: str, left: int, right: int) -> None:
-    """Merge two partitions that are neighbours."""
+    """Merge two neighbouring partitions.
+
+    Example: headrace table merge orders 1 2 -s shop
+    """
     with app.store() as store:
         merged = store.table(name).merge(left, right)
     app.output.done(f"Merged partitions {left} and {right} of {name} into {merged}.", table=name, partition=merged)
@@ -155,7 +204,10 @@ def merge(app: App, name: str, left: int, right: int) -> None:
 @click.argument("name")
 @click.argument("columns", nargs=-1, required=True, metavar="NAME=TYPE…")
 def add_column(app: App, name: str, columns: tuple[str, ...]) -> None:
-    """Add columns, null in the rows that are there."""
+    """Add columns, which are null in existing rows.
+
+    Example: headrace table add-column orders city=string -s shop
+    """
     types = column_types(columns)
     with app.store() as store:
         store.table(name).add_columns(types)
@@ -166,26 +218,32 @@ def add_column(app: App, name: str, columns: tuple[str, ...]) -> None:
 @click.argument("name")
 @click.argument("options", nargs=-1, required=True, metavar="OPTION=VALUE…")
 def set_options(app: App, name: str, options: tuple[str, ...]) -> None:
-    """Change how a table keeps its change log.
+    """Change the options of a table's change log.
 
-    Options: pre_images, retention_seconds, retention_bytes, retention_ignores_tunnels. The value none takes a
-    limit away.
+    Options: pre_images, retention_seconds, retention_bytes, retention_ignores_tunnels. The value none removes a limit.
+
+    Example: headrace table set orders pre_images=true retention_seconds=86400 -s shop
     """
     changes = {option: _option_value(text) for option, text in parse_pairs(options, "OPTION=VALUE").items()}
     with app.store() as store:
-        settled = store.table(name).set_options(**changes)
-    app.output.record({"table": name, **vars(settled)})
+        changed = store.table(name).set_options(**changes)
+    app.output.record({"table": name, **vars(changed)})
 
 
 @_command("trim")
 @click.argument("name")
-@click.option("--before", multiple=True, metavar="PARTITION=ROW", help="Remove changes below this log row index.")
-@click.option("--cut-tunnels", is_flag=True, help="Remove even what a tunnel has not read yet.")
+@click.option(
+    "--before", multiple=True, metavar="PARTITION=ROW", help="Remove changes below this row index of the log."
+)
+@click.option("--cut-tunnels", is_flag=True, help="Also remove changes that a tunnel has not read.")
 def trim(app: App, name: str, before: tuple[str, ...], cut_tunnels: bool) -> None:
-    """Remove old changes now: by the table's retention, or below given rows of the change log."""
-    places = row_numbers(before, "--before")
+    """Remove old changes now: by the table's retention, or below given row indexes of the change log.
+
+    Example: headrace table trim orders --before 1=5000 -s shop
+    """
+    first_rows = row_numbers(before, "--before")
     with app.store() as store:
-        report = store.table(name).trim(before=places or None, cut_tunnels=cut_tunnels)
+        report = store.table(name).trim(before=first_rows or None, cut_tunnels=cut_tunnels)
     app.output.done(_trim_text(name, report), table=name, **vars(report))
 
 
@@ -193,14 +251,17 @@ def trim(app: App, name: str, before: tuple[str, ...], cut_tunnels: bool) -> Non
 @click.argument("name")
 @click.option("--if-exists", is_flag=True, help="Do nothing if there is no such table.")
 def drop_table(app: App, name: str, if_exists: bool) -> None:
-    """Remove a table with its rows, its change log and its tunnels."""
+    """Remove a table with its rows, its change log and its tunnels.
+
+    Example: headrace table drop orders -s shop
+    """
     with app.store() as store:
         store.drop_table(name, missing_ok=if_exists)
     app.output.done(f"Dropped table {name}.", table=name)
 
 
 def _show_rows(app: App, name: str, conditions: tuple[str, ...], columns: tuple[str, ...], limit: int | None) -> None:
-    from headrace.cli.rows import first_rows, parse_condition
+    from headrace.cli.row_files import first_rows, parse_condition
 
     with app.store() as store:
         source = store.table(name)
@@ -216,7 +277,7 @@ def _summary(description: TableDescription) -> dict[str, Any]:
         "columns": list(description.schema.names),
         "primary_key": list(description.schema.primary_key),
         "rows": description.rows,
-        # A store that cuts its tables itself may not tell into what.
+        # A service that partitions its tables may not report the partitions.
         "partitions": sum(partition.open for partition in description.partitions) or None,
     }
 
@@ -251,7 +312,7 @@ def _details(description: TableDescription) -> dict[str, Any]:
 def _trim_text(name: str, report: TrimReport) -> str:
     text = f"Removed {report.changes} changes ({report.bytes} bytes) from {name}."
     if report.held_by:
-        text += f" Kept what tunnels still need: {', '.join(report.held_by)}."
+        text += f" Kept changes that these tunnels have not read: {', '.join(report.held_by)}."
     if report.cut_from:
         text += f" Tunnels that lost changes: {', '.join(report.cut_from)}."
     return text

@@ -1,4 +1,4 @@
-"""``headrace tunnel``: tunnels, how far their readers are, and their changes as they come."""
+"""``headrace tunnel``: tunnels, the progress of their readers, and their changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ _PAGE_ROWS = 4096
 
 @click.group(short_help="Subscriptions to the changes of tables.", no_args_is_help=False)
 def tunnel() -> None:
-    """Make and look at tunnels: durable subscriptions to a table's changes."""
+    """Create and show tunnels: durable subscriptions to the changes of a table.
+
+    \b
+    Example:
+      headrace tunnel create orders stats -s shop
+      headrace tunnel describe stats -s shop
+      headrace tunnel tail stats -s shop
+    """
 
 
 def _command(name: str) -> Callable[[Callable[..., None]], click.Command]:
@@ -32,13 +39,16 @@ def _command(name: str) -> Callable[[Callable[..., None]], click.Command]:
     return decorate
 
 
-_of_table = click.option("-t", "--table", metavar="NAME", help="The table, where the name alone is not unique.")
+_of_table = click.option("-t", "--table", metavar="NAME", help="The table, if several tables have such a tunnel.")
 
 
 @_command("list")
 @click.option("-t", "--table", metavar="NAME", help="Only the tunnels of this table.")
 def list_tunnels(app: App, table: str | None) -> None:
-    """List the tunnels of the store."""
+    """List the tunnels of the store.
+
+    Example: headrace tunnel list --table orders -s shop
+    """
     with app.store() as store:
         records = [_summary(found.describe()) for found in store.tunnels(table)]
     app.output.records(
@@ -57,12 +67,15 @@ def list_tunnels(app: App, table: str | None) -> None:
     type=click.Choice(["BaseData", "Stream", "BaseAndStream"], case_sensitive=False),
     default="BaseAndStream",
     show_default=True,
-    help="What is there, what comes, or both.",
+    help="The existing rows, the later changes, or both.",
 )
 @click.option("--start", default="latest", show_default=True, help="For Stream: latest, earliest or a timestamp.")
-@click.option("--base-channels", type=click.IntRange(min=1), help="Into how many pieces the base data is cut.")
+@click.option("--base-channels", type=click.IntRange(min=1), help="The number of channels of the base data.")
 def create_tunnel(app: App, table: str, name: str, kind: str, start: str, base_channels: int | None) -> None:
-    """Subscribe to the changes of a table."""
+    """Create a tunnel: subscribe to the changes of a table.
+
+    Example: headrace tunnel create orders stats --kind BaseAndStream -s shop
+    """
     with app.store() as store:
         created = store.create_tunnel(table, name, kind, start=start, base_channels=base_channels)
     app.output.done(f"Created tunnel {name} of {table}: {created.id}", tunnel=name, table=table, id=created.id)
@@ -72,10 +85,18 @@ def create_tunnel(app: App, table: str, name: str, kind: str, start: str, base_c
 @click.argument("id_or_name")
 @_of_table
 def describe_tunnel(app: App, id_or_name: str, table: str | None) -> None:
-    """Show a tunnel, its channels, and what each has that is not yet committed."""
+    """Show a tunnel, and the state, committed position and lag of its channels.
+
+    With --json, the key "checkpoint" of a channel is deprecated; use "committed_position".
+
+    Example: headrace tunnel describe stats -s shop
+    """
     with app.store() as store:
-        description = store.tunnel(id_or_name, table).describe()
-    app.output.record(_details(description))
+        details = _details(store.tunnel(id_or_name, table).describe())
+    if app.json:
+        for channel in details["channels"]:
+            channel["checkpoint"] = channel["committed_position"]
+    app.output.record(details)
 
 
 @_command("drop")
@@ -83,7 +104,10 @@ def describe_tunnel(app: App, id_or_name: str, table: str | None) -> None:
 @_of_table
 @click.option("--if-exists", is_flag=True, help="Do nothing if there is no such tunnel.")
 def drop_tunnel(app: App, id_or_name: str, table: str | None, if_exists: bool) -> None:
-    """Remove a tunnel; the changes that it held back can then be removed."""
+    """Remove a tunnel. Retention can then remove the changes that it has not read.
+
+    Example: headrace tunnel drop stats -s shop
+    """
     with app.store() as store:
         store.drop_tunnel(id_or_name, table, missing_ok=if_exists)
     app.output.done(f"Dropped tunnel {id_or_name}.", tunnel=id_or_name)
@@ -93,11 +117,14 @@ def drop_tunnel(app: App, id_or_name: str, table: str | None, if_exists: bool) -
 @click.argument("id_or_name")
 @_of_table
 @click.option("--start", default="committed", show_default=True, help="committed, earliest, latest or a timestamp.")
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="End after so many changes.")
-@click.option("--no-follow", is_flag=True, help="End when all that is there has been shown.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="End after this number of changes.")
+@click.option("--no-follow", is_flag=True, help="End after the existing changes.")
 def tail(app: App, id_or_name: str, table: str | None, start: str, limit: int | None, no_follow: bool) -> None:
-    """Show changes as they come, without moving the tunnel's checkpoints."""
-    from headrace.cli.rows import first_rows
+    """Show changes as they arrive. The committed positions of the tunnel do not move.
+
+    Example: headrace tunnel tail stats --start earliest --no-follow -s shop
+    """
+    from headrace.cli.row_files import first_rows
 
     with app.store() as store:
         changes = follow(store, store.tunnel(id_or_name, table), start, follow=not no_follow)
@@ -105,11 +132,11 @@ def tail(app: App, id_or_name: str, table: str | None, start: str, limit: int | 
 
 
 def follow(store: Store, source: Tunnel, start: str, *, follow: bool) -> Iterator[pa.RecordBatch]:
-    """Yield the changes of a tunnel, channels in the order that their parents ask for; commit nothing.
+    """Yield the changes of a tunnel, parent channels before their children. Commits nothing.
 
     Args:
-        start: as `headrace.tunnels.values.Start.parse` reads it.
-        follow: wait for more when all that is there has been read.
+        start: a text for `headrace.tunnels.values.Start.parse`.
+        follow: wait for more changes after the existing ones.
     """
     from headrace.tables.change_columns import ChangeShape
     from headrace.tunnels.channels import channel_states
@@ -165,7 +192,7 @@ def _details(description: TunnelDescription) -> dict[str, Any]:
                 "kind": str(described.channel.kind),
                 "state": str(described.channel.state),
                 "parents": list(described.channel.parents),
-                "checkpoint": described.channel.checkpoint.token,
+                "committed_position": described.channel.checkpoint.token,
                 "client": described.client,
                 "client_tag": described.client_tag,
                 "lag_rows": described.backlog.rows,

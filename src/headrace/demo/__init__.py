@@ -1,1 +1,1 @@
-"""The demonstration: changes of orders become statistics, through a killed driver, and a proof that they are right."""
+"""The demonstration: statistics of changing orders, a killed driver, and a proof that the statistics are right."""

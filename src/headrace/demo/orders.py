@@ -1,10 +1,10 @@
-"""Orders that come, change and go: what the demonstration's writers write, and the writer process itself.
+"""The writers of the demonstration: they insert, update and delete orders.
 
-An order is one row; each of its changes is written as a whole event, with the time at which it happened, so that
-the time windows of the statistics count every change where it belongs. A deletion has no event of its own.
+An order is one row. Each insert and update writes the whole row with the time of the event, so the window of that time
+counts it. A deletion has no time.
 
-Run as a process: ``python -m headrace.demo.orders STORE TABLE USER SEED CLOCK_START``. It writes until it is told
-to end (SIGTERM) or its parent is gone.
+Run as a process: ``python -m headrace.demo.orders STORE TABLE USER SEED CLOCK_START``. It writes until it receives
+SIGTERM or its parent has ended.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any
 
 COLUMNS = {"UserId": "string", "OrderId": "string", "price": "double", "timestamp": "long"}
 PRIMARY_KEY = ("UserId", "OrderId")
-# Event time runs faster than the clock on the wall, so that windows of 30 seconds fill while one watches.
+# Event time runs faster than the system clock, so that windows of 30 seconds fill quickly.
 EVENT_SECONDS_PER_SECOND = 10.0
-# Events come late by up to so many milliseconds of event time.
+# The maximum delay of an event, in milliseconds of event time.
 LATENESS_MS = 15_000
 CHANGES_PER_COMMIT = 20
 SECONDS_BETWEEN_COMMITS = 0.1
@@ -30,18 +30,18 @@ SECONDS_BETWEEN_COMMITS = 0.1
 
 @dataclass(frozen=True)
 class Step:
-    """What one step of a writer changes, as rows for `put`, `update` and `delete`."""
+    """The changes of one step of a writer: rows to put, rows to update, and keys to delete."""
 
     new: list[dict[str, Any]]
     changed: list[dict[str, Any]]
-    gone: list[dict[str, Any]]
+    deleted: list[dict[str, Any]]
 
 
 @dataclass
 class OrderBook:
-    """The orders of one user, and what happens to them next; the same seed gives the same story.
+    """The orders of one user, and their next changes. The same seed gives the same changes.
 
-    Prices are multiples of 0.25, so that sums of any order are exact.
+    Prices are multiples of 0.25, so that sums are exact in any order of addition.
     """
 
     user: str
@@ -54,7 +54,7 @@ class OrderBook:
         self._random = random.Random(self.seed)
 
     def place(self, count: int, event_ms: int) -> list[dict[str, Any]]:
-        """Return so many new orders."""
+        """Return ``count`` new orders."""
         orders = []
         for _ in range(count):
             self._count += 1
@@ -64,14 +64,14 @@ class OrderBook:
         return orders
 
     def step(self, event_ms: int, changes: int = CHANGES_PER_COMMIT) -> Step:
-        """Return about ``changes`` changes at a time: half of them new orders, most others changed, some gone."""
+        """Return at most ``changes`` changes of one time: half are inserts, two fifths updates, a tenth deletes."""
         new = self.place(changes // 2, event_ms)
-        touched = self._random.sample(self._open, min(len(self._open), changes - len(new)))
-        gone = touched[: len(touched) // 5]
-        changed = [self._event(order, event_ms) for order in touched[len(gone) :]]
-        removed = set(gone)
+        sample = self._random.sample(self._open, min(len(self._open), changes - len(new)))
+        deleted = sample[: len(sample) // 5]
+        changed = [self._event(order, event_ms) for order in sample[len(deleted) :]]
+        removed = set(deleted)
         self._open = [order for order in self._open if order not in removed]
-        return Step(new, changed, [{"UserId": self.user, "OrderId": order} for order in gone])
+        return Step(new, changed, [{"UserId": self.user, "OrderId": order} for order in deleted])
 
     def _event(self, order: str, event_ms: int) -> dict[str, Any]:
         return {
@@ -84,7 +84,7 @@ class OrderBook:
 
 @dataclass(frozen=True)
 class EventClock:
-    """Event time in milliseconds since 1970, from a start on the wall clock (seconds since 1970)."""
+    """Event time in milliseconds since 1970. ``start`` is the system time at the start, in seconds since 1970."""
 
     start: float
 
@@ -94,7 +94,7 @@ class EventClock:
 
 
 def write(store_url: str, table_name: str, book: OrderBook, clock: EventClock) -> None:
-    """Write changes until the process is told to end."""
+    """Write changes until SIGTERM, or until the parent process has ended."""
     import headrace
 
     ending = False
@@ -104,7 +104,7 @@ def write(store_url: str, table_name: str, book: OrderBook, clock: EventClock) -
         ending = True
 
     signal.signal(signal.SIGTERM, end)
-    # An interruption of the terminal reaches all its processes; the one that started this one ends it.
+    # Ctrl-C reaches all processes of the terminal. The parent process ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = os.getppid()
     with headrace.open(store_url) as store:
@@ -114,8 +114,8 @@ def write(store_url: str, table_name: str, book: OrderBook, clock: EventClock) -
             table.put(step.new)
             if step.changed:
                 table.update(step.changed)
-            if step.gone:
-                table.delete(step.gone)
+            if step.deleted:
+                table.delete(step.deleted)
             time.sleep(SECONDS_BETWEEN_COMMITS)
 
 

@@ -1,4 +1,4 @@
-"""The demonstration's child processes: started in sessions of their own, and ended with all their descendants."""
+"""The child processes of the demonstration. Each has its own session, and is ended with all its descendants."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _KILL_SECONDS = 10.0
 
 
 class Child:
-    """A process in a session of its own, with everything that it starts.
+    """A process in its own session, with all its descendants.
 
-    A Spark driver has two more generations under it (the Java process and Python workers in a process group of
-    their own), which would outlive it; the session is what they all share.
+    A Spark driver starts a Java process, which starts Python workers in another process group. They would outlive the
+    driver. All of them are in the same session.
 
     Args:
-        name: what messages call it.
-        arguments: of this Python, as in ``["-m", "module", …]``.
-        log: a file that gets all its output.
+        name: the name in messages.
+        arguments: the arguments of this Python, such as ``["-m", "module", …]``.
+        log: the file for all output.
     """
 
     def __init__(self, name: str, arguments: Sequence[str], log: Path) -> None:
         self.name = name
         self._log = log
-        self._gone = False
+        self._is_empty = False
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, *arguments],
@@ -63,7 +63,7 @@ class Child:
             )
 
     def end(self, timeout: float) -> int | None:
-        """Ask the process to end and wait for it; return its exit code, or None if it had to be killed."""
+        """Send SIGTERM and wait. Return the exit code; None if the process did not end in time and was killed."""
         self._process.terminate()
         try:
             return self._process.wait(timeout)
@@ -73,25 +73,25 @@ class Child:
             self.kill()
 
     def kill(self) -> int:
-        """Kill the process and all its descendants by SIGKILL; return how many they were."""
+        """Kill the process and all its descendants with SIGKILL; return their number."""
         killed: set[int] = set()
         deadline = time.monotonic() + _KILL_SECONDS
-        # A session's number is not given to another process while it has members; once empty, it may be.
-        while not self._gone and time.monotonic() < deadline:
+        # The system can reuse the id of a session once the session is empty.
+        while not self._is_empty and time.monotonic() < deadline:
             members = session_members(self.pid)
-            self._gone = not members
+            self._is_empty = not members
             for pid in members:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                     killed.add(pid)
             self._process.poll()
-            # What was being forked while the members were listed is met in the next round.
+            # The next round finds processes that were forked while the members were listed.
             time.sleep(0.01)
         return len(killed)
 
 
 class Children:
-    """Child processes, none of which outlives the block."""
+    """Child processes, which are killed at the end of the block."""
 
     def __init__(self) -> None:
         self._all: list[Child] = []
@@ -113,20 +113,20 @@ class Children:
 
 
 def session_members(session: int) -> list[int]:
-    """Return the processes of a session that still run, by what the system tells of its processes."""
+    """Return the ids of the running processes of a session."""
     if Path("/proc/self/stat").exists():
         found = [_session_of(entry) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
         return [pid for pid, its_session, running in found if its_session == session and running]
-    # Elsewhere only process groups can be listed; Spark's Python workers end with their Java process.
+    # Other systems list only process groups. Spark's Python workers, in another group, end with their Java process.
     listing = subprocess.run(["ps", "-A", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=True).stdout
     rows = [line.split() for line in listing.splitlines()]
     return [int(pid) for pid, group, state in rows if int(group) == session and not state.startswith("Z")]
 
 
 def _session_of(entry: Path) -> tuple[int, int, bool]:
-    """Return process id, session, and whether it runs (that is, is not a zombie)."""
+    """Return the process id, the session, and whether the process runs (is not a zombie)."""
     try:
-        # The name of the program, in parentheses, may hold anything.
+        # The name of the program, in parentheses, can contain spaces and parentheses.
         fields = (entry / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return int(entry.name), -1, False

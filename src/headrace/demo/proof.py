@@ -1,7 +1,7 @@
-"""The proof: the statistics computed once more, from the whole change log, without Spark and without its code.
+"""The proof: the statistics computed again from the whole change log, without Spark.
 
-Every put and update of an order is one event, counted in the window of its own timestamp. A deletion is a change
-record without a timestamp (all its attributes are null); a window function leaves such records out, in Spark as here.
+Each put and update of an order is one event, counted in the window of its timestamp. A deletion is a change without a
+timestamp (its attributes are null), and belongs to no window, as in Spark.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from headrace.tunnels.values import FINISHED, ChannelState
 WINDOW_MS = 30_000
 _PAGE_ROWS = 50_000
 Statistic: TypeAlias = tuple[int, float]
-"""The count of events in a window, and the sum of their prices."""
+"""The number of events in a window, and the sum of their prices."""
 WindowKey: TypeAlias = tuple[str, str]
-"""Begin and end of a window, as the sink has them: ``2026-01-31 12:00:30``, in UTC."""
+"""The begin and end of a window in the form of the sink: ``2026-01-31 12:00:30``, in UTC."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A window in which sink and recomputation do not agree; None where one of them lacks it."""
+    """A window with different statistics in sink and recomputation. None means that the window is missing."""
 
     window: WindowKey
     in_sink: Statistic | None
@@ -37,7 +37,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Recomputation:
-    """The statistics by window, and the changes that they were computed from, by kind."""
+    """The statistics by window, and the numbers of events and deletions in the change log."""
 
     windows: Mapping[WindowKey, Statistic]
     events: int
@@ -71,7 +71,7 @@ def recompute(changes: Iterable[Changes]) -> Recomputation:
 
 
 def window_key(start_ms: int) -> WindowKey:
-    """Return the key of the window that begins at a time in milliseconds since 1970."""
+    """Return the key of the window that begins at ``start_ms``, in milliseconds since 1970."""
     return _text(start_ms), _text(start_ms + WINDOW_MS)
 
 
@@ -80,7 +80,7 @@ def _text(milliseconds: int) -> str:
 
 
 def read_all(tunnel: Tunnel) -> Iterator[Changes]:
-    """Yield everything that a tunnel has until now, committing it channel by channel."""
+    """Yield all existing changes of a tunnel, and commit them channel by channel."""
     while True:
         moved = False
         for channel in tunnel.channels():
@@ -99,7 +99,7 @@ def read_all(tunnel: Tunnel) -> Iterator[Changes]:
 
 
 def sink_content(sink: Table) -> dict[WindowKey, Statistic]:
-    """Return what the sink's table holds."""
+    """Return the statistics in the table of the sink."""
     rows = sink.scan(columns=["begin", "end", "count", "totalPrice"]).read_all().to_pydict()
     return {
         (begin, end): (count, total)
@@ -108,7 +108,7 @@ def sink_content(sink: Table) -> dict[WindowKey, Statistic]:
 
 
 def compare(in_sink: Mapping[WindowKey, Statistic], recomputed: Mapping[WindowKey, Statistic]) -> list[Difference]:
-    """Return all windows in which two results differ, in order. Sums must be equal to the last bit."""
+    """Return the windows in which two results differ, in order. Sums are compared exactly."""
     return [
         Difference(window, in_sink.get(window), recomputed.get(window))
         for window in sorted(in_sink.keys() | recomputed.keys())

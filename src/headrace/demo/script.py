@@ -1,4 +1,4 @@
-"""The script of the demonstration: the vendor's own, its endpoint, keys and tunnel id filled in."""
+"""The script of the demonstration: the sample of Tablestore's vendor with endpoint, keys and tunnel id."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FROM order_source_stream_view GROUP BY window(to_timestamp(timestamp / 1000), "3
 
 
 def script(*, endpoint: Path | str, tunnel_id: str, checkpoint: Path) -> str:
-    """Return the script for the instance `INSTANCE` of an endpoint, or the store in that sub-directory of a path."""
+    """Return the script for the instance `INSTANCE` of an endpoint, or for that sub-directory of a path."""
     return _SCRIPT.substitute(
         endpoint=endpoint, instance=INSTANCE, source=SOURCE, sink=SINK, tunnel=tunnel_id, checkpoint=checkpoint
     )

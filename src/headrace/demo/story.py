@@ -1,4 +1,4 @@
-"""The demonstration itself, told step by step to an `Output`."""
+"""The steps of the demonstration, which are printed to an `Output`."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 USERS = ("alice", "bob")
 TUNNEL, PROOF_TUNNEL = "order-statistics", "proof"
 FIRST_ORDERS = 1000
-# A driver that lives for seconds starts in half the time without Java's slower, better compiler.
+# Without Java's optimizing compiler a driver starts in half the time.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# Deadlines are for machines that are slow or busy; nothing waits longer than it must.
+# The limit for slow machines. Each wait ends as soon as its condition holds.
 DEADLINE_SECONDS = 300.0
 END_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out at the end.
+    """The result of the demonstration.
 
     Attributes:
-        differences: windows in which the sink and the recomputation do not agree.
-        orphaned_stages: stages of rows in the store that no batch will publish.
-        published_batch: the batch that the job's marker in the store names.
-        killed_in_batch: the batch that was running when the driver was killed, None if none was.
-        clean_stop: whether the driver ended by itself when asked to.
+        differences: windows with different statistics in the sink and in the recomputation.
+        orphaned_stages: the number of staged row sets in the store that no batch will publish.
+        published_batch: the batch of the job's marker in the store.
+        killed_in_batch: the batch that was running when the driver was killed; None between two batches.
+        clean_stop: whether the driver ended after SIGTERM, without SIGKILL.
     """
 
     windows: int
@@ -61,8 +61,8 @@ class Story:
     """One run of the demonstration in a directory.
 
     Args:
-        directory: a directory that is empty or not there; everything is kept in it.
-        seconds: how long the driver runs before it is killed, and again afterwards, from its first batch on.
+        directory: the directory for all files. It must be empty or missing.
+        seconds: how long the driver runs after its first batch, before the kill and again after it.
     """
 
     def __init__(self, directory: Path, output: Output, *, seconds: float) -> None:
@@ -79,7 +79,7 @@ class Story:
         self._children = Children()
 
     def run(self) -> Outcome:
-        """Tell the whole story; no process is left when it ends, however it ends."""
+        """Run all steps. At the end, also after an error, all child processes are killed."""
         import headrace
 
         with headrace.open(str(self.directory / INSTANCE), create=True) as store, self._children:
@@ -103,11 +103,11 @@ class Story:
         book = OrderBook("carol", seed=0)
         source.put(book.place(FIRST_ORDERS, self._clock.now_ms()))
         tunnel = store.create_tunnel(SOURCE, TUNNEL)
-        # Nothing is written between the two: both begin with the same rows.
+        # No row is written between the two calls, so both tunnels begin with the same rows.
         store.create_tunnel(SOURCE, PROOF_TUNNEL)
         text = script(endpoint=self.directory, tunnel_id=tunnel.id, checkpoint=self._checkpoint)
         self._script.write_text(text)
-        self._say(f"Made a store with {FIRST_ORDERS} orders and a tunnel in {self.directory}", "prepared")
+        self._say(f"Created a store with {FIRST_ORDERS} orders and a tunnel in {self.directory}", "prepared")
         self._output.event(f"\n{text}", event="script", path=str(self._script), text=text)
 
     def _live(self, store: Store, view: LiveView) -> Outcome:
@@ -122,7 +122,7 @@ class Story:
         watch.until(lambda: time.monotonic() > until and self._committed() >= 3, "three batches", driver)
         watch.until(lambda: self._running_batch() is not None, "a batch that is running", driver, look_every=0.002)
         killed = driver.kill()
-        # Asked afterwards: a batch may have ended in the very last moment.
+        # Read after the kill, because the batch can have ended just before it.
         killed_in = self._running_batch()
         self._driver_state = "killed"
         before = self._committed()
@@ -150,11 +150,11 @@ class Story:
         clean = driver.end(END_SECONDS) == 0
         self._driver_state = "stopped"
         watch.look()
-        self._say("Stopped the driver. Computing everything once more from the change log.", "driver-stopped")
+        self._say("Stopped the driver. Computing the statistics again from the change log.", "driver-stopped")
         return self._prove(store, before, killed_in, clean)
 
     def _prove(self, store: Store, before: int, killed_in: int | None, clean: bool) -> Outcome:
-        from headrace.stores.embedded.database import Database
+        from headrace.stores.embedded.connection import Database
 
         recomputed = recompute(read_all(store.tunnel(PROOF_TUNNEL)))
         in_sink = sink_content(store.table(SINK))
@@ -174,7 +174,7 @@ class Story:
             clean_stop=clean,
         )
 
-    # -- children, and what the job's checkpoint tells ----------------------------------------------------
+    # -- child processes, and the job's checkpoint --------------------------------------------------------
 
     def _start_writer(self, store: Store, user: str, seed: int) -> Child:
         arguments = ["-m", "headrace.demo.orders", store.url, SOURCE, user, str(seed), str(self._clock.start)]
@@ -186,7 +186,7 @@ class Story:
         return self._children.start("driver", arguments, self.directory / "driver.log")
 
     def last_committed(self) -> int | None:
-        """Return the job's last batch that Spark has written down as done."""
+        """Return the last batch in the commit log of the job's checkpoint; None before the first."""
         return _last_batch(self._checkpoint / "commits")
 
     def _committed(self) -> int:
@@ -194,18 +194,18 @@ class Story:
         return 0 if last is None else last + 1
 
     def _running_batch(self) -> int | None:
-        """Return the batch that Spark has planned and not finished."""
+        """Return the batch that Spark has planned and not completed."""
         planned = _last_batch(self._checkpoint / "offsets")
         last = self.last_committed()
         return planned if planned is not None and (last is None or planned > last) else None
 
-    # -- telling ----------------------------------------------------------------------------------------
+    # -- output -----------------------------------------------------------------------------------------
 
     def seconds(self) -> float:
         return time.monotonic() - self._begin
 
     def snapshot(self, store: Store) -> Snapshot:
-        """Look at everything that is shown."""
+        """Return the current state."""
         description = store.table(SOURCE).describe()
         return Snapshot(
             seconds=self.seconds(),
@@ -222,7 +222,7 @@ class Story:
 
 
 class _Watch:
-    """Looks at the store, shows it, and waits for what has to come."""
+    """Waits for conditions, and shows the current state in the meantime."""
 
     def __init__(self, story: Story, store: Store, view: LiveView, writers: list[Child]) -> None:
         self._story = story
@@ -235,12 +235,12 @@ class _Watch:
         """Wait for a condition while driver and writers run.
 
         Raises:
-            HeadraceError: one of them ended, or the condition did not come within the deadline.
+            HeadraceError: a process ended, or the condition did not hold within the deadline.
         """
         deadline = time.monotonic() + DEADLINE_SECONDS
         while not condition():
             if time.monotonic() > deadline:
-                raise HeadraceError(f"waited {DEADLINE_SECONDS:.0f} s in vain for {what}")
+                raise HeadraceError(f"{what} did not happen within {DEADLINE_SECONDS:.0f} s")
             for child in (driver, *self.writers):
                 child.check()
             if time.monotonic() >= self._next_look:
@@ -248,14 +248,14 @@ class _Watch:
             time.sleep(look_every)
 
     def look(self) -> None:
-        """Look and show."""
+        """Show the current state."""
         snapshot = self._story.snapshot(self._store)
         self._view.show(as_line(snapshot), as_picture(snapshot), **as_facts(snapshot))
         self._next_look = time.monotonic() + self._view.seconds_between
 
 
 def _lag(store: Store) -> int | None:
-    """Return how many changes are not yet in the statistics; None while the tunnel cannot tell."""
+    """Return the number of changes that are not committed; None if the tunnel does not know it."""
     return store.tunnel(TUNNEL).describe().backlog_rows
 
 

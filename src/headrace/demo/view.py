@@ -1,4 +1,4 @@
-"""What the demonstration shows while it goes on."""
+"""The live view of the demonstration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BAR_CELLS = 40
 
 @dataclass(frozen=True)
 class Snapshot:
-    """How things stand: ``lag`` is in changes that are not yet in the statistics, ``batch`` the last published."""
+    """The state at one time: ``lag`` is the number of uncommitted changes, ``batch`` the last committed batch."""
 
     seconds: float
     driver: str
@@ -29,7 +29,7 @@ class Snapshot:
 
     @property
     def counted(self) -> int:
-        """The events in all windows."""
+        """The number of events in all windows."""
         return sum(count for count, _ in self.windows.values())
 
 
@@ -59,7 +59,7 @@ def as_line(snapshot: Snapshot) -> str:
 
 
 def as_picture(snapshot: Snapshot) -> RenderableType:
-    """Return a snapshot as a table of the latest windows with the figures above."""
+    """Return a snapshot as a line of figures and a table of the latest windows."""
     from rich.console import Group
     from rich.text import Text
 

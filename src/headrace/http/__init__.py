@@ -1,1 +1,1 @@
-"""The base of all servers: connections, requests and bytes within limits, start and stop."""
+"""The base of all servers: limits of connections, requests and bytes; threads; start and stop."""

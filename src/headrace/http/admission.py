@@ -1,4 +1,4 @@
-"""Which connections a server keeps: those with a credential first, and of the others a few from each address."""
+"""The connections that a server keeps: first those with a credential, then a few anonymous ones of each address."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from typing import Protocol
 from headrace.http.limits import Limits
 
 _IPV6_PREFIX = 64
-"""Whoever has one IPv6 address usually has all that share its first 64 bits."""
+"""A client that has one IPv6 address usually has all addresses with the same first 64 bits."""
 
 
 class Connection(Protocol):
     """A connection as `Admission` sees it."""
 
     def discard(self) -> None:
-        """End at once."""
+        """End the connection at once."""
 
     def close_socket(self) -> None:
-        """Close the descriptor and nothing else."""
+        """Close the descriptor only."""
 
 
 class Admission:
     """The open connections of one server. Used by the event loop's thread.
 
     Args:
-        limits: how many there may be.
+        limits: the limits of the server.
 
     Attributes:
-        on_room: called when there is room for a connection again.
+        on_room: called when a connection can be accepted again.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._addresses: dict[Connection, str] = {}
-        # Dictionaries without values are ordered sets here: the oldest or the longest idle comes first.
+        # Ordered sets: the oldest, or the longest idle, connection is the first.
         self._anonymous: defaultdict[str, dict[Connection, None]] = defaultdict(dict)
         self._anonymous_count = 0
         self._idle: dict[Connection, None] = {}
@@ -50,7 +50,7 @@ class Admission:
         return len(self._addresses) >= self._limits.connections
 
     def add(self, connection: Connection, address: str) -> None:
-        """Add a new connection, which is anonymous; it may cost an older one its place."""
+        """Add a new anonymous connection. If there are too many, discard an older one."""
         key = _network(address)
         self._addresses[connection] = key
         if len(self._anonymous[key]) >= self._limits.anonymous_per_address:
@@ -68,24 +68,24 @@ class Admission:
             self.on_room()
 
     def authenticate(self, connection: Connection) -> None:
-        """Note that a connection brought a request with a credential."""
+        """Record that a connection has sent a request with a valid credential."""
         self._forget_anonymous(connection)
 
     def set_idle(self, connection: Connection) -> None:
-        """Note that a connection with a credential waits for its next request."""
+        """Record that a connection with a credential waits for its next request."""
         self._idle[connection] = None
         if self.is_full:
             self.on_room()
 
     def set_busy(self, connection: Connection) -> None:
-        """Note that a connection has a request."""
+        """Record that a connection has a request."""
         self._idle.pop(connection, None)
 
     def make_room(self) -> bool:
-        """Discard the connection that is worth least; False if all have a credential and are at work.
+        """Discard one connection. Return False if all connections have a credential and a request.
 
-        That is an anonymous one, unless they are few: then the longest idle one has to make room, for a client with a
-        credential is anonymous too until its first request is read.
+        An anonymous connection is discarded first. If there are few of them, the longest idle connection is discarded
+        instead, because a client with a credential is also anonymous until its first request is read.
         """
         if self._idle and self._anonymous_count <= self._limits.anonymous // 2:
             connection = next(iter(self._idle))
@@ -98,7 +98,7 @@ class Admission:
         return True
 
     def close_sockets(self) -> None:
-        """Close the descriptors of all connections, in a forked child that inherited them."""
+        """Close the descriptors of all connections in a forked child process, which inherited them."""
         for connection in list(self._addresses):
             connection.close_socket()
 
@@ -121,7 +121,7 @@ class Admission:
 
 
 def _network(address: str) -> str:
-    """Return what the connections of one peer have in common."""
+    """Return the address of a peer, or the network of an IPv6 peer."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

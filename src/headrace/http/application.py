@@ -1,4 +1,4 @@
-"""What the applications of all servers share: start and stop, clients that disconnect, clients with a credential."""
+"""The base class of the applications of all servers: life span, disconnected clients, authenticated clients."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 HEALTH_PATH = "/health"
 AUTHENTICATED = "headrace.authenticated"
-"""The ASGI extension by which a request tells its connection that it came with a credential."""
+"""The ASGI extension with which an application marks a connection as authenticated."""
 
 
 class DisconnectedError(Exception):
-    """The client disconnected before its request or the answer was complete."""
+    """The client disconnected before its request or the response was complete."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """The answer, with status 400, to bytes that are not a readable request."""
+    """The response, with status 400, to bytes that are not a readable request."""
 
     body: bytes
     headers: Mapping[str, str] = field(default_factory=lambda: {"content-type": "text/plain; charset=utf-8"})
 
 
 class Application(ABC):
-    """An ASGI application that answers requests, and is closed when its server stops.
+    """An ASGI application that is closed when its server stops.
+
+    `respond` may call any ASGI application, such as a Starlette application with routes and static files.
 
     Attributes:
         limits: the limits of its connections.
@@ -42,19 +44,24 @@ class Application(ABC):
     limits: Limits = Limits()
 
     @abstractmethod
-    def close(self) -> None:
-        """Wait for requests in threads, and release all resources. Called in a thread of its own."""
+    def close(self, seconds: float | None = None) -> None:
+        """Wait for the requests that run in threads, and release all resources. Called in a thread of its own.
+
+        Args:
+            seconds: the longest wait; after it, the resources of unfinished requests are not released. None waits
+                without a limit.
+        """
 
     @abstractmethod
     async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request.
+        """Send the response to one request.
 
         Raises:
             DisconnectedError: the client disconnected.
         """
 
     def refusal(self, problem: str, valid: str | None) -> Refusal:
-        """Return the answer to bytes that are not a readable request, for a reason, with what is valid."""
+        """Return the response to bytes that are not a readable request."""
         return Refusal(f"{problem}; valid: {valid}".encode() if valid else problem.encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,7 +82,7 @@ class Application(ABC):
 
 
 def mark_authenticated(scope: Scope) -> None:
-    """Tell the connection of a request that the request came with a valid credential."""
+    """Mark the connection of a request as authenticated: the request has a valid credential."""
     mark = scope.get("extensions", {}).get(AUTHENTICATED)
     if mark is not None:
         mark()

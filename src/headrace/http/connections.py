@@ -1,4 +1,4 @@
-"""Connections of clients that are slow, disconnect in the middle, or never end: limits that uvicorn does not have."""
+"""Connections with limits that uvicorn does not have: for slow, silent and endless clients."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from headrace.http.admission import Admission
 from headrace.http.application import AUTHENTICATED, Application
 from headrace.http.limits import Limits
 
-# What comes at once is read in steps of so many bytes.
+# Received bytes are parsed in steps of this size.
 _SLICE_BYTES = 16 << 10
 
 
 class _TooManyError(Exception):
-    """A request is refused while it is read."""
+    """A request exceeds a limit while it is read."""
 
     def __init__(self, problem: str, most: int) -> None:
         super().__init__(problem)
@@ -28,16 +28,16 @@ class _TooManyError(Exception):
 
 
 class ClientConnection(HttpToolsProtocol):
-    """A connection as uvicorn handles it, within the limits of its server.
+    """uvicorn's connection with the limits of its server.
 
-    uvicorn waits for ever for headers that do not come, keeps headers, trailers and pipelined requests of any number,
-    waits for ever for clients that do not read, and drops the answer of a client that has closed its side after its
-    request. Bodies of requests with a credential are the application's business.
+    uvicorn itself waits without a limit for headers and for clients that do not read. It accepts any number of headers,
+    trailers and pipelined requests. It drops the response if the client has closed its side after the request.
+    The application limits the bodies of requests with a credential.
 
     Args:
-        application: answers the requests.
-        limits: those of the server.
-        admission: the connections of the server, this one among them.
+        application: responds to the requests.
+        limits: the limits of the server.
+        admission: the connections of the server, including this one.
         accepted: the socket.
         named: the arguments of uvicorn's class.
     """
@@ -59,17 +59,17 @@ class ClientConnection(HttpToolsProtocol):
     # -- from the server ----------------------------------------------------------------------------------
 
     def discard(self) -> None:
-        """End for the sake of another connection: at once, but for an answer that is on its way to a known client."""
+        """End at once for another connection. An authenticated client gets the response that is being sent."""
         self._discarded = True
         transport = cast(asyncio.Transport | None, self.transport)
-        # The transport is there a moment after the connection was accepted.
+        # The transport is set shortly after the connection is accepted.
         if transport is not None and self._anonymous:
             transport.abort()
         elif transport is not None:
             transport.close()
 
     def close_socket(self) -> None:
-        """Close the descriptor and nothing else: it goes on in the process that this one was forked from."""
+        """Close the descriptor only: the parent process, from which this one was forked, still uses the connection."""
         self._accepted.close()
 
     def shutdown(self) -> None:
@@ -98,7 +98,7 @@ class ClientConnection(HttpToolsProtocol):
         self._admission.remove(self)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Keep the way to a client open that has sent its whole request, and waits for the answer."""
+        """Keep the connection open for the response if the client has sent its whole request."""
         if not self._is_busy() or self.cycle.more_body:
             return False
         self.cycle.keep_alive = False
@@ -108,7 +108,7 @@ class ClientConnection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._admission.set_busy(self)
         try:
-            # What is refused costs no more time and memory than the limit allows.
+            # A refused request takes no more time and memory than the limit allows.
             for start in range(0, len(data), _SLICE_BYTES):
                 self._head_bytes += min(_SLICE_BYTES, len(data) - start)
                 self.parser.feed_data(memoryview(data)[start : start + _SLICE_BYTES])
@@ -116,7 +116,7 @@ class ClientConnection(HttpToolsProtocol):
                     self._refuse("The headers of the request are too long", f"at most {self._limits.head_bytes} bytes")
                     return
         except httptools.HttpParserError as error:
-            # uvicorn logs a line for each, and anybody can send many.
+            # uvicorn would log a line for each, and any client can send many.
             cause = error.__context__
             if isinstance(cause, _TooManyError):
                 self._refuse(cause.problem, f"at most {cause.most}")
@@ -124,7 +124,7 @@ class ClientConnection(HttpToolsProtocol):
                 self._refuse("This is not a valid request of HTTP/1.1")
             return
         except httptools.HttpParserUpgrade:
-            # The request is answered as if it had not asked; other protocols are not spoken.
+            # The upgrade is ignored: the server supports no other protocol.
             if self._is_busy():
                 self.cycle.keep_alive = False
             else:
@@ -145,7 +145,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         if len(self.pipeline) >= self._limits.pipelined:
-            problem = "Too many requests do not wait for the answers to those before"
+            problem = "Too many pipelined requests"
             raise _TooManyError(problem, self._limits.pipelined)
         super().on_message_begin()
         self.scope["extensions"] = {AUTHENTICATED: self._authenticate}  # type: ignore[dict-item]
@@ -162,7 +162,7 @@ class ClientConnection(HttpToolsProtocol):
             self._start("anonymous", self._limits.anonymous_seconds, self.transport.abort, again=False)
 
     def on_body(self, body: bytes) -> None:
-        # Chunks have a frame each, and need not be longer than that.
+        # Each chunk has a frame, which may be as long as the chunk.
         self._head_bytes -= 2 * len(body)
         super().on_body(body)
 
@@ -198,11 +198,11 @@ class ClientConnection(HttpToolsProtocol):
     # -- its own ------------------------------------------------------------------------------------------
 
     def _is_busy(self) -> bool:
-        """Tell whether a request has come, at least its headers, and was not answered yet."""
+        """Return whether the headers of a request have arrived and the response is not complete."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _watch_reading(self, before: int | None) -> None:
-        """Look from time to time whether the client takes its answer; ``before`` is what was left the last time."""
+        """Abort if the client reads nothing for `Limits.reading_seconds`; ``before`` is the last size of the buffer."""
         left = self.transport.get_write_buffer_size()
         self._stop("reading")
         if left and left == before:
@@ -217,7 +217,7 @@ class ClientConnection(HttpToolsProtocol):
     def _start(
         self, name: str, seconds: float, action: Callable[..., None], *arguments: Any, again: bool = True
     ) -> None:
-        """Start a timer, or start it ``again`` if it runs."""
+        """Start a timer. If it runs, restart it, unless ``again`` is false."""
         if name in self._timers:
             if not again:
                 return

@@ -1,4 +1,4 @@
-"""Limits of a server's connections: how many, how long, how large; and how many descriptors they may take."""
+"""Limits of a server's connections: numbers, sizes, times, and descriptors."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import resource
 from dataclasses import dataclass, replace
 
 _SHARE = 4
-"""Connections take at most one descriptor in four; databases, files and, in a driver, Spark need the others."""
+"""Connections use at most one descriptor in four; databases, files and, in a driver, Spark need the others."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server grants its connections. A connection is anonymous until it brings a request with a credential.
+    """The limits of a server's connections. A connection is anonymous until it sends a request with a credential.
 
     Attributes:
-        connections: open connections. Beyond it the oldest anonymous one or the longest idle one is closed for a new
-            one; while all are at work, new ones wait in the listener's backlog.
-        anonymous: anonymous connections. Beyond it the oldest of the address that has the most is closed.
+        connections: open connections. At the limit, the oldest anonymous or the longest idle connection is closed for
+            a new one. While all connections have requests, new ones wait in the listener's backlog.
+        anonymous: anonymous connections. At the limit, the oldest one of the address with the most is closed.
         anonymous_per_address: anonymous connections of one address, or of one IPv6 network of 64 bits.
-        pipelined: requests of one connection that may wait for the answers to those before.
+        pipelined: requests of one connection that wait for earlier responses.
         headers: headers of a request.
-        head_bytes: bytes of a request besides its body; for framing, as many again as its body has.
+        head_bytes: bytes of a request without its body. Chunk frames may have as many bytes as the body, in addition.
         head_seconds: time for the headers of a request, from its first byte or from the start of the connection.
         anonymous_seconds: time for a whole request of an anonymous connection, and until its next request.
         idle_seconds: time between the requests of a connection with a credential.
-        reading_seconds: time in which a client takes some bytes of its answer.
-        drain_seconds: time for the rest of the body of a request that is refused.
-        stopping_seconds: time for bodies that are still coming when the server stops.
+        reading_seconds: time in which a client must read some bytes of its response.
+        drain_seconds: time for the rest of the body of a refused request.
+        stopping_seconds: time for unfinished bodies when the server stops.
         grace_seconds: time for requests to end when the server stops, before they are cancelled.
-        stop_seconds: time after which a stopping process ends whatever its threads do.
+        stop_seconds: time after which a stopping server no longer waits for its threads.
     """
 
     connections: int = 4096
@@ -47,7 +47,7 @@ class Limits:
     stop_seconds: float = 10.0
 
     def within_descriptors(self) -> Limits:
-        """Return these limits, lowered to what the process may open; raises its soft limit first where that helps."""
+        """Return these limits, lowered to the descriptors of the process. Raises the soft limit first if that helps."""
         connections = min(self.connections, max(_allow_files(_SHARE * self.connections) // _SHARE, 1))
         anonymous = min(self.anonymous, max(connections // 2, 1))
         return replace(
@@ -59,7 +59,7 @@ class Limits:
 
 
 def _allow_files(wanted: int) -> int:
-    """Raise the number of files that the process may open up to a number, and return the limit then."""
+    """Raise the limit of open files of the process to ``wanted`` if possible, and return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return wanted
@@ -67,6 +67,6 @@ def _allow_files(wanted: int) -> int:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
     except (OSError, ValueError):
-        # Some systems have a limit below the hard one.
+        # Some systems have another limit below the hard limit.
         return soft
     return raised

@@ -1,4 +1,4 @@
-"""A listening socket, and how its connections are accepted: one by one, and never more than there is room for."""
+"""A listening socket, and an acceptor that never accepts more connections than the limit."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 _BACKLOG = 2048
-# The loop does other work after so many.
+# After this number of connections, the loop does other work.
 _AT_ONCE = 16
-# The process has no descriptors left; others may give some back by then.
+# The wait when the process has no descriptors left.
 _RETRY_SECONDS = 0.2
-# A peer whose machine is gone is noticed after some two minutes, also where no timer of ours runs.
+# A peer whose machine has failed is detected after about two minutes, even if no timer runs.
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPALIVE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 
 
 def listen(
     host: str, port: int, problem: str = "cannot listen at this address", valid: str | None = None
 ) -> socket.socket:
-    """Return a socket that listens; its accepted connections inherit its settings.
+    """Return a listening socket. Its accepted connections inherit its settings.
 
     Args:
-        host: an address, in brackets or not, or a name of this machine.
-        port: 0 takes a free one.
-        problem: what an error says, with what is ``valid``.
+        host: an address, with or without brackets, or a name of this machine.
+        port: 0 takes a free port.
+        problem: the first words of an error.
+        valid: the valid values that an error names.
 
     Raises:
-        OptionError: the address cannot be listened at.
+        OptionError: cannot listen at the address.
     """
     try:
-        # The port is left out: the resolver takes one that is too large for another one.
+        # Without the port: the resolver would reduce a port that is too large to another one.
         numeric = host.removeprefix("[").removesuffix("]")
         family, _, _, _, address = socket.getaddrinfo(numeric, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         # With the protocol named, asyncio sets TCP_NODELAY; without, every answer waits 40 ms for an acknowledgement.
@@ -61,20 +62,20 @@ def listen(
 
 
 def in_url(host: str) -> str:
-    """Return a host as URLs have it: an IPv6 address in brackets."""
+    """Return a host as in a URL: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 class Acceptor:
-    """Accepts the connections of a listening socket while there is room; the others wait in its backlog.
+    """Accepts connections below the limit of `Admission`. Other connections wait in the listener's backlog.
 
-    asyncio's own server accepts as many as wait before any of them can be refused, which may take all descriptors of
-    the process.
+    asyncio's own server accepts all waiting connections before it can refuse one, which may use all descriptors of the
+    process.
 
     Args:
         listener: the listening socket, closed by `close`.
-        admission: the connections, and who has to leave.
-        make: makes the protocol of an accepted connection.
+        admission: the open connections.
+        make: returns the protocol of an accepted connection.
     """
 
     def __init__(
@@ -91,13 +92,13 @@ class Acceptor:
         self._resume()
 
     def close(self) -> None:
-        """Accept no more connections; those that wait are refused."""
+        """Accept no more connections. Waiting connections are refused."""
         self._pause()
         self._closed = True
         self._listener.close()
 
     async def wait_closed(self) -> None:
-        """Return at once: the connections are closed elsewhere."""
+        """Return at once: uvicorn closes the connections."""
 
     def _pause(self) -> None:
         if not self._paused:
@@ -111,7 +112,7 @@ class Acceptor:
 
     def _accept(self) -> None:
         if self._admission.is_full:
-            # The place is free, and this resumed, when the other connection has closed.
+            # `Admission.on_room` resumes this when the other connection has closed.
             self._pause()
             self._admission.make_room()
             return

@@ -1,4 +1,4 @@
-"""The log of a process that serves: one line of JSON for each record."""
+"""The log of a server process: one line of JSON for each record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class JsonFormatter(logging.Formatter):
-    """Log records as one line of JSON each: time, level, logger, message, the facts given as ``extra={"facts": …}``."""
+    """Formats a log record as one line of JSON: time, level, logger, message, and ``extra={"facts": …}``."""
 
     def format(self, record: logging.LogRecord) -> str:
         content: dict[str, Any] = {
@@ -26,7 +26,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_as_json(*, requests: bool = False) -> None:
-    """Let the process write its logs to standard error, as JSON; each request too, if wanted."""
+    """Write the logs of the process to standard error as JSON, optionally with a record for each request."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     for name, level in (("headrace", logging.DEBUG if requests else logging.INFO), ("uvicorn", logging.WARNING)):

@@ -1,4 +1,4 @@
-"""uvicorn's server, which accepts connections within limits and tells its connections their application."""
+"""uvicorn's server with limits of connections."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from headrace.http.listening import Acceptor
 
 
 class Server(uvicorn.Server):
-    """Serves an application at one listening socket, which it closes when it stops.
+    """Serves an application at one listening socket, and closes the socket when it stops.
 
     Args:
-        application: what answers; its limits are lowered to what the process may open.
+        application: the application. Its limits are lowered to the descriptors of the process.
         listener: the socket.
         lifespan: close the application when the server stops.
     """

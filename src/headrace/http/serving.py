@@ -1,4 +1,4 @@
-"""Servers as processes of their own, which serve until they are asked to stop, and as threads of another process."""
+"""Servers as processes, which serve until a signal arrives, and as threads of another process."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -25,26 +26,26 @@ _log = logging.getLogger("headrace")
 def run(
     make_application: Callable[[], Application], port: int, *, host: str = LOOPBACK, ready: Callable[[str, int], None]
 ) -> None:
-    """Serve until the process gets SIGINT or SIGTERM, then end the requests that are at work.
+    """Serve until the process gets SIGINT or SIGTERM. Running requests have `Limits.stop_seconds` to end.
 
-    That takes some seconds at most: threads that are not done by then are ended by ending the process, as if it were
-    killed. What they write to a store is a transaction, which is not half there afterwards.
+    If threads still run after that, the process ends as if it were killed. `headrace.http.threads.Threads` says why
+    this is safe.
 
     Args:
-        make_application: makes the application, which is closed when the server stops.
-        port: 0 takes one that is free.
+        make_application: returns the application, which is closed when the server stops.
+        port: 0 takes a free port.
         host: the address to listen at.
-        ready: called with host and port once clients can connect.
+        ready: called with host and port when clients can connect.
 
     Raises:
-        OptionError: the address cannot be listened at.
+        OptionError: cannot listen at the address.
         MissingDependencyError: uvicorn is not installed.
     """
     make_server = _server_class()
     listener = listen(host, port)
     try:
         server = make_server(make_application(), listener, lifespan=True)
-        # uvicorn ends gracefully, and then sends itself the signal that ended it.
+        # uvicorn ends gracefully, and then sends itself the same signal again.
         with _ignored(_STOPPING), _cut_off(server):
             ready(host, listener.getsockname()[1])
             server.run()
@@ -53,12 +54,12 @@ def run(
 
 
 class ServingThread:
-    """A server in a thread of a process that does other things, from the start to `stop`.
+    """A server in a thread of a process with other work, from the constructor to `stop`.
 
     Args:
         application: closed when the server stops.
         listener: the socket to serve at.
-        name: the thread's.
+        name: the name of the thread.
 
     Raises:
         MissingDependencyError: uvicorn is not installed.
@@ -76,15 +77,16 @@ class ServingThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop serving; requests that are at work are ended first."""
+        """Stop serving. Running requests have `Limits.stop_seconds` to end."""
+        end = time.monotonic() + self._server.limits.stop_seconds
         self._server.should_exit = True
         self._thread.join(self._server.limits.stop_seconds)
         self._listener.close()
-        # At the end of Python the loop's thread could no longer do it.
-        self._application.close()
+        # The event loop cannot start a thread for this while Python exits.
+        self._application.close(max(0.0, end - time.monotonic()))
 
     def forget(self) -> None:
-        """Close the sockets that a forked child inherited; its parent goes on with them."""
+        """Close the sockets in a forked child process. The parent process still uses them."""
         self._listener.close()
         self._server.admission.close_sockets()
 
@@ -115,7 +117,7 @@ def _ignored(signals: tuple[signal.Signals, ...]) -> Iterator[None]:
 
 @contextmanager
 def _cut_off(server: Server) -> Iterator[None]:
-    """End the process if the server does not end by itself within some time after it was asked to."""
+    """End the process if the server has not ended `Limits.stop_seconds` after the signal."""
     timer = threading.Timer(server.limits.stop_seconds, _end)
     timer.daemon = True
     shutdown = server.shutdown
@@ -132,7 +134,7 @@ def _cut_off(server: Server) -> Iterator[None]:
 
 
 def _end() -> None:
-    _log.warning("what was being worked on took too long, and is cut off")
+    _log.warning("the requests that still run took too long, and are cut off")
     logging.shutdown()
-    # A thread that works cannot be ended in any other way.
+    # Python cannot end a running thread in any other way.
     os._exit(0)

@@ -1,4 +1,4 @@
-"""The requests that a server holds, and the bytes of their bodies, within limits."""
+"""Limits of the requests that a server has at once, and of the bytes of their bodies."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _LARGEST = 10**18
 
 
 class OverloadedError(Exception):
-    """The server holds as many requests or bytes as it may; the text says which."""
+    """The server has too many requests or bytes; the text says which."""
 
 
 class Workload:
-    """The requests that a server holds at once, with the bytes of their bodies. Used by the event loop's thread.
+    """Counts the requests of a server and the bytes of their bodies. Used by the event loop's thread.
 
     Args:
-        requests: how many requests there may be, those at work and those that wait.
-        body_bytes: how many bytes of bodies there may be in memory.
+        requests: the limit of running and waiting requests.
+        body_bytes: the limit of bytes of bodies in memory.
 
     Attributes:
-        requests: how many there are.
-        body_bytes: how many there are.
+        requests: the current number of requests.
+        body_bytes: the current number of bytes.
     """
 
     def __init__(self, *, requests: int, body_bytes: int) -> None:
@@ -35,10 +35,10 @@ class Workload:
 
     @contextlib.contextmanager
     def request(self) -> Iterator[HeldBytes]:
-        """Hold a request; yield the account of its bytes, which ends with the request.
+        """Count a request during the block; yield the counter of its bytes.
 
         Raises:
-            OverloadedError: there are too many requests.
+            OverloadedError: the limit of requests is reached.
         """
         if self.requests >= self._most_requests:
             raise OverloadedError("Too many requests are waiting")
@@ -51,10 +51,10 @@ class Workload:
             held.release(held.size)
 
     def add_bytes(self, size: int) -> None:
-        """Count more bytes, or fewer if the size is negative.
+        """Add a number of bytes, which may be negative.
 
         Raises:
-            OverloadedError: there are too many; they are not counted.
+            OverloadedError: the bytes exceed the limit. They are not counted.
         """
         if self.body_bytes + size > self._most_body_bytes and size > 0:
             raise OverloadedError("Too many bytes are waiting")
@@ -69,30 +69,30 @@ class HeldBytes:
         self.size = 0
 
     def add(self, size: int) -> None:
-        """Count more bytes.
+        """Add a number of bytes.
 
         Raises:
-            OverloadedError: the server holds too many.
+            OverloadedError: the bytes exceed the server's limit.
         """
         self._workload.add_bytes(size)
         self.size += size
 
     def release(self, size: int) -> None:
-        """Count bytes that are no longer in memory."""
+        """Subtract bytes that are no longer in memory."""
         self._workload.add_bytes(-size)
         self.size -= size
 
 
 class IncomingBody:
-    """The body of a request as it comes in.
+    """The body of a request while it arrives.
 
     Args:
         scope: the request.
         receive: its ASGI channel.
-        silent_seconds: how long the next bytes may take; None for as long as the connection lasts.
+        silent_seconds: the time limit for the next bytes; None for no limit.
 
     Attributes:
-        length: how long it is, as the request says; None if it does not.
+        length: the value of ``Content-Length``; None without one.
         complete: the body has been read to its end.
     """
 
@@ -106,7 +106,7 @@ class IncomingBody:
         """Return the next bytes.
 
         Raises:
-            TimeoutError: they took too long.
+            TimeoutError: the bytes took too long.
             DisconnectedError: the client disconnected.
         """
         async with asyncio.timeout(self._silent_seconds):
@@ -117,7 +117,7 @@ class IncomingBody:
         return bytes(message.get("body", b""))
 
     async def drain(self, most: int, seconds: float) -> None:
-        """Read the rest and drop it, within limits: a client that is still sending does not read the answer."""
+        """Read the rest, within limits, and drop it: a client that still sends would not read the response."""
         if (self.length or 0) > most:
             return
         with contextlib.suppress(TimeoutError):
@@ -127,9 +127,9 @@ class IncomingBody:
 
 
 def _declared_length(scope: Scope) -> int | None:
-    """Return what the header ``Content-Length`` says, at most `_LARGEST`; None without a number there."""
+    """Return the value of ``Content-Length``, at most `_LARGEST`; None if it is not a number."""
     declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
     if not declared.isdigit():
         return None
-    # Python reads no number of thousands of digits.
+    # Python fails on a number of thousands of digits.
     return int(declared) if len(declared) < len(str(_LARGEST)) else _LARGEST

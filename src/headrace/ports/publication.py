@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from headrace.errors import UnsupportedError
 from headrace.ports.arguments import Port
 from headrace.tables.changes import RowChange
 
@@ -92,7 +93,6 @@ class Publisher(Port):
             change: the row change of that `Write`.
         """
 
-    @abstractmethod
     def stage_append(
         self, batch: int, queue: str, rows: Iterable[pa.RecordBatch], *, key: Sequence[str] | None = None
     ) -> list[Staged]:
@@ -101,7 +101,11 @@ class Publisher(Port):
         Args:
             rows: rows in the queue's columns and types, optionally with a column `$tablet_index`.
             key: the columns that choose the partition of a row, as in `Queue.append`.
+
+        Raises:
+            UnsupportedError: the store has no queues.
         """
+        raise UnsupportedError("this store has no queues", received=repr(queue))
 
     @abstractmethod
     def publish(

@@ -84,7 +84,10 @@ class Capabilities:
 
 
 class Store(Port):
-    """A store of tables, tunnels, queues and files."""
+    """A store of tables, and optionally of tunnels, queues and files, see `capabilities`.
+
+    The methods for tunnels, queues and files raise `UnsupportedError` unless a store overrides them.
+    """
 
     url: str
     id: str
@@ -123,7 +126,8 @@ class Store(Port):
     def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
         """Remove a table with its rows, change log and tunnels."""
 
-    @abstractmethod
+    # -- tunnels -----------------------------------------------------------------------------------------
+
     def create_tunnel(
         self,
         table: str,
@@ -140,8 +144,8 @@ class Store(Port):
             start: for a Stream tunnel: ``latest`` (new changes), ``earliest`` (all changes in the log) or a timestamp.
             base_channels: the number of channels for the base data; by its size if None.
         """
+        raise self._no_tunnels()
 
-    @abstractmethod
     def tunnel(
         self,
         id_or_name: str,
@@ -153,16 +157,18 @@ class Store(Port):
         Args:
             columns: columns of the table that the caller declares, see `table`.
         """
+        raise self._no_tunnels()
 
-    @abstractmethod
-    def tunnels(self, table: str | None = None) -> list[Tunnel]: ...
+    def tunnels(self, table: str | None = None) -> list[Tunnel]:
+        """Return all tunnels, or those of a table; an empty list if the store has no tunnels."""
+        return []
 
-    @abstractmethod
-    def drop_tunnel(self, id_or_name: str, table: str | None = None, *, missing_ok: bool = False) -> None: ...
+    def drop_tunnel(self, id_or_name: str, table: str | None = None, *, missing_ok: bool = False) -> None:
+        if not missing_ok:
+            raise self._no_tunnels()
 
     # -- queues, consumers, producers ------------------------------------------------------------------
 
-    @abstractmethod
     def create_queue(
         self,
         name: str,
@@ -178,56 +184,57 @@ class Store(Port):
         they are declared. With ``exist_ok``, an existing queue with the same columns is returned unchanged, even if its
         partitions and options differ.
         """
+        raise self._no_queues()
 
-    @abstractmethod
     def queue(self, name: str) -> Queue:
         """Return a queue, or raise `NotFoundError`."""
+        raise self._no_queues()
 
-    @abstractmethod
     def queues(self) -> list[str]:
         """Return the names of all queues, sorted."""
+        raise self._no_queues()
 
-    @abstractmethod
     def drop_queue(self, name: str, *, missing_ok: bool = False) -> None:
         """Remove a queue with its rows, its registrations and the offsets and sessions over it."""
+        raise self._no_queues()
 
-    @abstractmethod
-    def create_consumer(self, name: str, *, exist_ok: bool = False) -> Consumer: ...
+    def create_consumer(self, name: str, *, exist_ok: bool = False) -> Consumer:
+        raise self._no_queues()
 
-    @abstractmethod
     def consumer(self, name: str) -> Consumer:
         """Return a consumer, or raise `NotFoundError`."""
+        raise self._no_queues()
 
-    @abstractmethod
-    def consumers(self) -> list[str]: ...
+    def consumers(self) -> list[str]:
+        raise self._no_queues()
 
-    @abstractmethod
     def drop_consumer(self, name: str, *, missing_ok: bool = False) -> None:
         """Remove a consumer with its registrations and offsets."""
+        raise self._no_queues()
 
-    @abstractmethod
     def register_consumer(self, queue: str, consumer: str, *, vital: bool = False) -> Registration:
         """Register a consumer for a queue, or change whether it is vital."""
+        raise self._no_queues()
 
-    @abstractmethod
     def unregister_consumer(self, queue: str, consumer: str) -> None:
         """Remove a registration, if it exists. The offsets of the consumer remain."""
+        raise self._no_queues()
 
-    @abstractmethod
-    def registrations(self, queue: str | None = None, consumer: str | None = None) -> list[Registration]: ...
+    def registrations(self, queue: str | None = None, consumer: str | None = None) -> list[Registration]:
+        raise self._no_queues()
 
-    @abstractmethod
-    def create_producer(self, name: str, *, exist_ok: bool = False) -> Producer: ...
+    def create_producer(self, name: str, *, exist_ok: bool = False) -> Producer:
+        raise self._no_queues()
 
-    @abstractmethod
     def producer(self, name: str) -> Producer:
         """Return a producer, or raise `NotFoundError`."""
+        raise self._no_queues()
 
-    @abstractmethod
-    def producers(self) -> list[str]: ...
+    def producers(self) -> list[str]:
+        raise self._no_queues()
 
-    @abstractmethod
-    def drop_producer(self, name: str, *, missing_ok: bool = False) -> None: ...
+    def drop_producer(self, name: str, *, missing_ok: bool = False) -> None:
+        raise self._no_queues()
 
     # -- files ------------------------------------------------------------------------------------------
 
@@ -259,6 +266,20 @@ class Store(Port):
     @abstractmethod
     def close(self) -> None:
         """Close the files and connections of this process. The next call of the store opens them again."""
+
+    def _no_tunnels(self) -> UnsupportedError:
+        return UnsupportedError(
+            "tables of this store keep no changes, so they have no tunnels",
+            received=self.url,
+            remedy="let writers append to a queue (store.create_queue), and read it with a consumer",
+        )
+
+    def _no_queues(self) -> UnsupportedError:
+        return UnsupportedError(
+            "this store has no queues, consumers or producers",
+            received=self.url,
+            remedy="use tables and tunnels, or keep the queue in a store that has queues",
+        )
 
     def __enter__(self) -> Self:
         return self

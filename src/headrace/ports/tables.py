@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from headrace.errors import UnsupportedError
 from headrace.ports.arguments import Port
 from headrace.tables.conditions import KeyRange, Where
 from headrace.tables.options import TableOptions
@@ -133,13 +134,21 @@ class Table(Port):
             size: the approximate size of a range in bytes, for stores that split by size; others ignore it.
         """
 
-    @abstractmethod
     def split(self, partition: int | None = None, at: Mapping[str, KeyValue] | None = None) -> tuple[int, int]:
-        """Split a partition (the largest by default) at a key (its middle by default); return the two new ids."""
+        """Split a partition (the largest by default) at a key (its middle by default); return the two new ids.
 
-    @abstractmethod
+        Raises:
+            UnsupportedError: see `Capabilities.split_partitions`.
+        """
+        raise UnsupportedError("this store splits the partitions of its tables itself", received=repr(self.name))
+
     def merge(self, left: int, right: int) -> int:
-        """Merge two adjacent open partitions; return the new id."""
+        """Merge two adjacent open partitions; return the new id.
+
+        Raises:
+            UnsupportedError: see `Capabilities.split_partitions`.
+        """
+        raise UnsupportedError("this store merges the partitions of its tables itself", received=repr(self.name))
 
     @abstractmethod
     def add_columns(self, columns: Mapping[str, str | pa.DataType]) -> None:

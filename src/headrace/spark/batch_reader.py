@@ -25,6 +25,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.errors import SchemaError
+from headrace.formats.source import Source
 from headrace.rows.to_reader import as_type
 from headrace.tables.conditions import KeyRange, Predicate
 from headrace.tables.schema import TableSchema
@@ -32,7 +33,6 @@ from headrace.tables.schema import TableSchema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.spark.sources import _StoreDataSource
 
 _COMPARISONS: dict[type[Filter], str] = {
     EqualTo: "=",
@@ -52,7 +52,7 @@ class _KeyRangeTask(InputPartition):
 class TableReader(DataSourceReader):
     """Reads a table; each task reads a snapshot of one key range. Snapshots of several tasks may differ."""
 
-    def __init__(self, source: _StoreDataSource, schema: StructType) -> None:
+    def __init__(self, source: Source, schema: StructType) -> None:
         self._source = source
         self._schema = schema
         self._predicates: list[Predicate] = []
@@ -83,9 +83,11 @@ class TableReader(DataSourceReader):
                 yield pa.RecordBatch.from_arrays(columns, schema=arrow)
 
     def _check(self, schema: TableSchema) -> None:
+        if self._source.format.missing_columns_are_null:
+            return
         for name in self._schema.fieldNames():
-            if name not in schema and self._source.name() != "tablestore":
-                raise SchemaError("the table has no such column", received=repr(name), valid=schema.names)
+            if name not in schema:
+                raise SchemaError("no such column in the table", received=repr(name), valid=schema.names)
 
 
 class FilteringTableReader(TableReader):

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from headrace.checkpoints.locations import parse_served, store_key
-from headrace.checkpoints.server import served_files
+from headrace.checkpoint_server.locations import parse_served, store_key
+from headrace.checkpoint_server.server import served_files
 from headrace.feeds.queue_offset import QueueOffset, advances, is_queue_offset
 from headrace.ports import Advance, Files, Store
 

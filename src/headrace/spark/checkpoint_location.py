@@ -13,15 +13,15 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.checkpoints.locations import ANY_VALID, SERVICE, StoreLocation, checkpoint_text, parse_location
-from headrace.checkpoints.server import LOOPBACK, CheckpointServer, serve
-from headrace.checkpoints.tokens import CLIENT_ID
-from headrace.checkpoints.tokens import PATH as TOKEN_PATH
+from headrace.checkpoint_server.locations import ANY_VALID, SERVICE, StoreLocation, checkpoint_text, parse_location
+from headrace.checkpoint_server.server import LOOPBACK, CheckpointServer, serve
+from headrace.checkpoint_server.tokens import CLIENT_ID
+from headrace.checkpoint_server.tokens import PATH as TOKEN_PATH
 from headrace.errors import HeadraceError, OptionError
-from headrace.opening import open as open_store
+from headrace.formats.registry import checkpoint_scheme
 from headrace.ports import Store
 from headrace.spark.checkpoint import clear_unfinished_start, is_connect
-from headrace.spark.store_options import configured_proxy, is_cluster, proxy_url
+from headrace.stores.registry import open as open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,8 +61,7 @@ def checkpoint(
         return text
     if isinstance(store, Store):
         return _served(location, store, spark)
-    address = proxy_url(location.proxy) if location.proxy else store or _store_of_environment(location)
-    return _served(location, open_store(address), spark)
+    return _served(location, open_store(_store_of_url(location) or store or _default_store(location)), spark)
 
 
 def sink_checkpoint(url: str, store_url: str, store_options: Mapping[str, Any], spark: SparkSession) -> str:
@@ -75,8 +74,7 @@ def sink_checkpoint(url: str, store_url: str, store_options: Mapping[str, Any], 
     location = parse_location(text)
     if location is None:
         return text
-    elsewhere = location.scheme == "yt" and os.environ.get("YT_PROXY") and not is_cluster(store_url)
-    if location.proxy or elsewhere:
+    if location.proxy or checkpoint_scheme(location.scheme).replaces_sink(store_url):
         return checkpoint(text, spark=spark)
     return _served(location, open_store(store_url, **store_options), spark)
 
@@ -112,21 +110,23 @@ def refused_places(checkpoint: str) -> Iterator[None]:
         ) from error
 
 
-def _store_of_environment(location: StoreLocation) -> str:
-    proxy = os.environ.get("YT_PROXY")
-    if location.scheme == "yt" and proxy:
-        return proxy_url(proxy)
-    named = os.environ.get("HEADRACE_STORE")
-    if not named and location.scheme == "yt" and (configured := configured_proxy()):
-        return proxy_url(configured)
-    if not named:
+def _store_of_url(location: StoreLocation) -> str | None:
+    """Return the URL of the store at the host of a checkpoint's URL; None if it has no host."""
+    store_at = checkpoint_scheme(location.scheme).store_at
+    return store_at(location.proxy) if location.proxy and store_at else None
+
+
+def _default_store(location: StoreLocation) -> str:
+    scheme = checkpoint_scheme(location.scheme)
+    store = scheme.default_store()
+    if not store:
+        variables = " or ".join(scheme.variables)
         raise OptionError(
-            "nothing says which store the checkpoint is in",
+            "the store of the checkpoint is unknown",
             received=f"{location.scheme}://{location.path}",
-            remedy="headrace.checkpoint(url, store=…), or set the environment variable "
-            f"{'YT_PROXY or ' if location.scheme == 'yt' else ''}HEADRACE_STORE",
+            remedy=f"headrace.checkpoint(url, store=…), or set the environment variable {variables}",
         )
-    return named
+    return store
 
 
 def _served(location: StoreLocation, store: Store, spark: SparkSession | None) -> str:

@@ -16,18 +16,16 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from headrace.errors import PublicationError
+from headrace.formats.source import Source
 from headrace.ports import Queue, Staged, Store
 from headrace.sinks.batch_writer import BatchWriter
 from headrace.sinks.targets import QueueTarget, TableTarget, Target
 from headrace.spark.checkpoint import BATCH_ID, QUERY_ID, batch_content, queue_progress
 from headrace.spark.garbage_collection import freeze_loaded_modules
-from headrace.spark.outputs import ROWS_PER_WRITE, rows_per_write
 from headrace.tables.changes import RowChange
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from headrace.spark.sources import _StoreDataSource
 
 
 @dataclass
@@ -64,7 +62,7 @@ def _staged_by_tasks(messages: Sequence[WriterCommitMessage | None]) -> list[Sta
 class _NativeSink:
     """A writer for one target, which the constructor finds and checks while Spark plans the write."""
 
-    def __init__(self, source: _StoreDataSource, schema: StructType, *, overwrite: bool = False) -> None:
+    def __init__(self, source: Source, schema: StructType, *, overwrite: bool = False) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         self._source = source
@@ -82,7 +80,7 @@ class _NativeSink:
         return BatchWriter(store, job, [self._target])
 
     def _stage(self, job: str, batch: int, rows: Iterator[pa.RecordBatch]) -> StagedByTask:
-        limit = rows_per_write(self._source.name(), self._source.settings, _task_property(ROWS_PER_WRITE))
+        limit = self._source.rows_per_write(_task_property)
         with self._source.open_store() as store:
             staged = self._batch_writer(store, job).stage(batch, self._target, rows, limit)
         freeze_loaded_modules()
@@ -121,7 +119,7 @@ class StreamSink(_NativeSink, DataSourceStreamArrowWriter):
 class BatchSink(_NativeSink, DataSourceArrowWriter):
     """A batch write: publishes all rows as the only batch of a job. ``overwrite`` replaces the existing rows."""
 
-    def __init__(self, source: _StoreDataSource, schema: StructType, *, overwrite: bool) -> None:
+    def __init__(self, source: Source, schema: StructType, *, overwrite: bool) -> None:
         super().__init__(source, schema, overwrite=overwrite)
         self._job = f"batch-{uuid.uuid4()}"
 

@@ -1,4 +1,4 @@
-"""`Output`: a table or queue that `write_stream` writes. Also the maximum number of rows in one write."""
+"""`Output`: a table or queue that `write_stream` writes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,6 @@ from headrace.tables.changes import RowChange
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
-
-    from headrace.spark.options import Settings
-
-ROWS_PER_WRITE = "spark.yt.write.dynBatchSize"
-_DEFAULT_ROWS_PER_WRITE = 50_000
 
 
 @dataclass(frozen=True)
@@ -82,33 +77,6 @@ class Output:
     def rows(self, batch: DataFrame) -> DataFrame:
         """Return the rows of a batch for this output."""
         return batch if self.select is None else self.select(batch)
-
-
-def rows_per_write(provider: str, settings: Settings, session: str | None) -> int | None:
-    """Return the maximum number of rows in one write to the store; None is no limit.
-
-    Args:
-        provider: the format; only ``yt`` limits its writes.
-        settings: the options of the format. Option ``dynBatchSize`` takes precedence over the session's setting.
-        session: the value of Spark's setting `ROWS_PER_WRITE`; None if it is not set.
-
-    Raises:
-        OptionError: the option or the setting is not a positive whole number.
-    """
-    if provider.lower() != "yt":
-        return None
-    given: int | None = settings.get("dynBatchSize")
-    if given is not None:
-        return given
-    if session is None:
-        return _DEFAULT_ROWS_PER_WRITE
-    if not session.strip().isdecimal() or int(session) == 0:
-        raise OptionError(
-            f"the Spark setting {ROWS_PER_WRITE} is not a number of rows",
-            received=repr(session),
-            valid="a positive whole number of rows",
-        )
-    return int(session)
 
 
 def _names(columns: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -13,10 +13,10 @@ from headrace.feeds.queue_columns import PARTITION, ROW_INDEX
 from headrace.feeds.queue_feed import check_registered
 from headrace.feeds.queue_positions import check_positions, resolve_position
 from headrace.feeds.queue_reading import QueueRange, plan_tasks, rows_left
+from headrace.formats.source import ROWS_PER_SPLIT, Source
 from headrace.spark.batch_reader import predicate_of
 from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.spark.queue_reader import read_ranges
-from headrace.spark.sources import ROWS_PER_SPLIT, QueueDataSource
 from headrace.spark.stream_reader import PlannedTask
 from headrace.tables.conditions import Predicate
 from headrace.tunnels.values import Start, StartKind
@@ -30,16 +30,18 @@ if TYPE_CHECKING:
 class QueueReader(DataSourceReader):
     """Reads the rows of queues between two positions, which are resolved when the read is planned."""
 
-    def __init__(self, source: QueueDataSource, schema: StructType) -> None:
+    def __init__(self, source: Source, schema: StructType) -> None:
         self._source = source
         self._schema = schema
         self._predicates: list[Predicate] = []
 
     def partitions(self) -> Sequence[InputPartition]:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
         settings = self._source.settings
         with self._source.open_store() as store:
             queues = self._source.open_queues(store)
-            self._source.queue_shape(queues, self._schema)
+            self._source.queue_shape(queues, to_arrow_schema(self._schema, timezone="UTC"))
             names = [queue.name for queue in queues]
             for position in ("startingPosition", "endingPosition"):
                 check_positions(settings.get(position), names)
@@ -56,7 +58,7 @@ class QueueReader(DataSourceReader):
 
     def _ranges(self, queue: Queue, consumer: Consumer | None) -> Iterable[QueueRange]:
         settings = self._source.settings
-        start = settings.get("startingPosition") if settings.given("startingPosition") else Start(StartKind.EARLIEST)
+        start = settings.get("startingPosition") if settings.is_set("startingPosition") else Start(StartKind.EARLIEST)
         bounds = queue.bounds()
         first = resolve_position(start, queue, bounds, consumer)
         end = resolve_position(settings.get("endingPosition"), queue, bounds, consumer)

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from headrace.feeds.queue_feed import QueueFeed
 from headrace.feeds.queue_offset import QueueOffset
 from headrace.feeds.queue_reading import QueueRange, read_rows
-from headrace.spark.sources import QueueDataSource
+from headrace.formats.source import Source
 from headrace.spark.stream_reader import FeedStreamReader
 
 if TYPE_CHECKING:
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from headrace.ports import Store
 
 
-def read_ranges(
-    source: QueueDataSource, schema: StructType, ranges: tuple[QueueRange, ...]
-) -> Iterator[pa.RecordBatch]:
+def read_ranges(source: Source, schema: StructType, ranges: tuple[QueueRange, ...]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of some ranges, in the columns of a schema."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
     fail_on_data_loss = source.settings.get("failOnDataLoss")
     with source.open_store() as store:
         queues = {name: store.queue(name) for name in dict.fromkeys(each.queue for each in ranges)}
-        shape = source.queue_shape(list(queues.values()), schema)
+        shape = source.queue_shape(list(queues.values()), to_arrow_schema(schema, timezone="UTC"))
         for each in ranges:
             for page in read_rows(queues[each.queue], each, fail_on_data_loss=fail_on_data_loss):
                 yield shape.rows(each.queue, page)
 
 
-class QueueStreamReader(FeedStreamReader[QueueDataSource, QueueOffset, tuple[QueueRange, ...]]):
+class QueueStreamReader(FeedStreamReader[QueueOffset, tuple[QueueRange, ...]]):
     """Queues as a streaming source; offsets are the JSON of a `QueueOffset`."""
 
     def _make_feed(self, store: Store) -> QueueFeed:
@@ -42,7 +42,7 @@ class QueueStreamReader(FeedStreamReader[QueueDataSource, QueueOffset, tuple[Que
             self._source.open_queues(store),
             self._source.open_consumer(store),
             start=settings.get("startingPosition"),
-            limits=settings.limits(),
+            limits=self._source.limits(),
             fail_on_data_loss=settings.get("failOnDataLoss"),
             min_tasks=settings.get("minPartitions"),
         )

@@ -87,8 +87,7 @@ def carry_environment(spark: SparkSession) -> None:
     if not hasattr(spark, "_jsparkSession"):
         # A client of Spark Connect, whose server has an environment of its own.
         return
-    from headrace.spark.sources import HeadraceDataSource, TablestoreDataSource
-    from headrace.spark.yt_source import YtDataSource
+    from headrace.spark.sources import FormatDataSource
 
     context = spark.sparkContext
     java: Any = context._jvm.java.lang.System  # type: ignore[union-attr]
@@ -96,5 +95,5 @@ def carry_environment(spark: SparkSession) -> None:
     missed = {name: value for name, value in named.items() if value != context.environment.get(name, java.getenv(name))}
     if missed:
         context.environment.update(missed)
-        for format_class in (HeadraceDataSource, TablestoreDataSource, YtDataSource):
+        for format_class in FormatDataSource.__subclasses__():
             spark.dataSource.register(format_class)

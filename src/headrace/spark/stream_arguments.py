@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import OptionError
+from headrace.formats.registry import FORMATS
 from headrace.option_names import check_names
-from headrace.spark.options import OPTIONS_OF
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -19,7 +19,7 @@ TRIGGERS = ("processingTime", "availableNow", "once", "continuous", "realTime")
 
 def format_name(given: object) -> str:
     """Return the name of a format in lower case."""
-    return _one_of("format", given, tuple(OPTIONS_OF))
+    return _one_of("format", given, tuple(FORMATS))
 
 
 def output_mode(given: object) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -18,6 +18,7 @@ from headrace.errors import OptionError
 from headrace.feeds.channel_reading import ChannelTask, read_channel
 from headrace.feeds.feed import Feed, FeedPlanner, Offset, Position, Task
 from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.formats.source import Source
 from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.tunnels.values import Start
 
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.ports import Store
-    from headrace.spark.sources import _StoreDataSource
 
-Source = TypeVar("Source", bound="_StoreDataSource")
 _NO_LIMIT = (1 << 63) - 1
 
 
@@ -38,7 +37,7 @@ class PlannedTask(InputPartition):
     task: Any
 
 
-class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[Source, Position, Task]):
+class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[Position, Task]):
     """The streaming source of a feed. Subclasses create the feed, and read a task of it."""
 
     def __init__(self, source: Source, schema: StructType) -> None:
@@ -100,7 +99,7 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Gene
             self._store = self._open_planner = None
 
 
-class TunnelStreamReader(FeedStreamReader["_StoreDataSource", str, ChannelTask]):
+class TunnelStreamReader(FeedStreamReader[str, ChannelTask]):
     """A tunnel as a streaming source; offsets are ``{"batch": "<uuid>"}``."""
 
     def _make_feed(self, store: Store) -> TunnelFeed:
@@ -114,7 +113,7 @@ class TunnelStreamReader(FeedStreamReader["_StoreDataSource", str, ChannelTask])
         return TunnelFeed(
             self._source.open_tunnel(store),
             start=start,
-            limits=settings.limits(),
+            limits=self._source.limits(),
             retain_batches=settings.get("retainBatches"),
         )
 
@@ -122,6 +121,6 @@ class TunnelStreamReader(FeedStreamReader["_StoreDataSource", str, ChannelTask])
         fail_on_data_loss = self._source.settings.get("failOnDataLoss")
         with self._source.open_store() as store:
             tunnel = self._source.open_tunnel(store)
-            shape = self._source.shape(tunnel.table, self._schema)
+            shape = self._source.shape(tunnel.table, self._schema.fieldNames())
             for changes in read_channel(tunnel, task.batch, task.plan, fail_on_data_loss=fail_on_data_loss):
                 yield shape.rows(changes)

@@ -14,19 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import LongType, StructField, StructType
 
-from headrace.checkpoints.locations import checkpoint_text
+from headrace.checkpoint_server.locations import checkpoint_text
 from headrace.errors import OptionError
-from headrace.opening import open as open_store
+from headrace.formats.option_checks import check_options, option_texts
+from headrace.formats.options import SINK
+from headrace.formats.registry import format_named, source_of
+from headrace.formats.source import Source
 from headrace.ports import Queue, Staged
 from headrace.sinks.batch_writer import BatchWriter
 from headrace.sinks.targets import Target
 from headrace.spark.checkpoint import batch_content, clear_unfinished_start, query_id, queue_progress
 from headrace.spark.checkpoint_location import refused_places, sink_checkpoint
 from headrace.spark.garbage_collection import freeze_loaded_modules
-from headrace.spark.option_checks import check_options, option_texts
-from headrace.spark.options import OPTIONS_OF, SINK, Location, Settings, locate
-from headrace.spark.outputs import ROWS_PER_WRITE, Output, rows_per_write
+from headrace.spark.outputs import Output
 from headrace.spark.stream_arguments import checked_trigger, format_name, output_mode, triggered
+from headrace.stores.registry import open as open_store
 from headrace.tables.changes import RowChange
 
 if TYPE_CHECKING:
@@ -215,17 +217,17 @@ def write_stream(
     place = checkpoint_text(checkpoint)
     named = {"store": store, "table": table, "queue": queue}
     given, arguments = option_texts(options, "write_stream"), option_texts(named, "write_stream")
-    check_options(format, [*given, *arguments], use=SINK, place=f"write_stream with format {format}")
+    check_options(format_named(format), [*given, *arguments], use=SINK, place=f"write_stream with format {format}")
     given |= arguments
-    settings = Settings(OPTIONS_OF[format], given).check()
-    location = locate(format, given)
+    source = source_of(format, given)
+    location = source.location
     if not df.isStreaming:
         raise OptionError(
             "the DataFrame is not a stream",
             remedy=f'use df.write.format("{format}") for a batch, or read with readStream',
         )
     if outputs is None:
-        outputs = [_output(location, format, settings, key, row_change)]
+        outputs = [_output(source, key, row_change)]
     elif not outputs or location.table or location.queue or key is not None or row_change is not None:
         raise OptionError(
             "outputs cannot be combined with table, queue, key or row_change, and must not be empty",
@@ -241,7 +243,7 @@ def write_stream(
         name,
         None if trigger is None else checked_trigger(trigger),
         location.store_options,
-        rows_per_write(format, settings, df.sparkSession.conf.get(ROWS_PER_WRITE, None)),
+        source.rows_per_write(lambda setting: df.sparkSession.conf.get(setting, None)),
         location.columns,
     )
 
@@ -260,13 +262,12 @@ def _check_tables_once(outputs: Sequence[Output]) -> None:
 
 
 def _output(
-    location: Location,
-    provider: str,
-    settings: Settings,
+    source: Source,
     key: str | Sequence[str] | None,
     row_change: str | RowChange | None,
 ) -> Output:
     """Return the output for the table or queue of a location, with the key or row change of arguments and options."""
+    location = source.location
     if location.table and location.queue:
         raise OptionError(
             "a stream with one output writes either a table or a queue",
@@ -274,9 +275,7 @@ def _output(
             remedy="for both, use outputs=[headrace.Output(table=…), headrace.Output(queue=…)]",
         )
     with location.open_store() as store:
-        sink = location.open(store)
-    ours = provider != "tablestore"
+        sink = source.open_sink(store)
     if isinstance(sink, Queue):
-        return Output(queue=sink.name, key=key or (settings.get("keyColumns") if ours else None), row_change=row_change)
-    row_change = row_change or settings.get("rowChange" if ours else "writer.row.change.type")
-    return Output(table=sink.name, key=key, row_change=row_change)
+        return Output(queue=sink.name, key=key or source.key_columns(), row_change=row_change)
+    return Output(table=sink.name, key=key, row_change=row_change or source.row_change())

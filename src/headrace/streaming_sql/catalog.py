@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from headrace.errors import AlreadyExistsError, NotFoundError, StoreDamagedError
+from headrace.formats.registry import format_named
+from headrace.streaming_sql.language.statements import CreateScan
 from headrace.streaming_sql.providers import is_headrace
 from headrace.streaming_sql.secrets import masked, resolved
 from headrace.streaming_sql.workspace import Workspace
@@ -43,10 +45,8 @@ class TableDefinition:
         options = resolved(overlaid(self.options, over or {}), f"table {self.name}")
         if not is_headrace(self.provider):
             return options
-        from headrace.spark.options import with_default_store
-
         # The processes in which Spark asks a data source have the environment that Spark was started with.
-        return with_default_store(self.provider, options)
+        return format_named(self.provider).with_environment(options)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -91,6 +91,10 @@ class ScanDefinition:
     table: str
     streaming: bool
     options: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def from_statement(cls, statement: CreateScan) -> ScanDefinition:
+        return cls(str(statement.name), str(statement.table), statement.streaming, dict(statement.options))
 
     @property
     def kind(self) -> str:

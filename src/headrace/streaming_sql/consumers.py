@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from headrace.errors import AlreadyExistsError, NotFoundError
 from headrace.option_names import check_names
 from headrace.ports import Consumer
-from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog
+from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.places import QueuePlaces, store_at
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.secrets import resolved

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from headrace.spark.option_checks import check_options, options_for
-from headrace.spark.options import OPTIONS_OF, Option, Settings, locate
+from headrace.formats.option_checks import check_options, options_for
+from headrace.formats.options import Option
+from headrace.formats.registry import format_named
 from headrace.streaming_sql.providers import is_headrace
 from headrace.streaming_sql.secrets import names_environment
 
 
 def options_of(provider: str) -> tuple[Option, ...]:
     """Return the options of one of headrace's formats."""
-    return OPTIONS_OF[provider.lower()]
+    return format_named(provider).options
 
 
 def check_definition(provider: str, options: Mapping[str, str], *, place: str = "") -> None:
@@ -22,7 +23,7 @@ def check_definition(provider: str, options: Mapping[str, str], *, place: str = 
         OptionError: an option is missing, unknown, or has a value that cannot be read.
     """
     check_given(provider, options, place=place)
-    locate(provider, options)
+    format_named(provider).locate(options)
 
 
 def check_given(
@@ -38,8 +39,8 @@ def check_given(
     Raises:
         OptionError: an option is unknown, of no effect in this use, or has a value that cannot be read.
     """
-    check_options(provider, options, use=use, more=more, place=place)
-    settings = Settings(options_of(provider), options)
+    check_options(format_named(provider), options, use=use, more=more, place=place)
+    settings = format_named(provider).settings(options)
     own = {option.name.lower() for option in options_of(provider)}
     for name, value in options.items():
         if name.lower() in own and not names_environment(value):
@@ -48,4 +49,4 @@ def check_given(
 
 def options_for_use(provider: str, options: Mapping[str, str], use: str) -> dict[str, str]:
     """Return the options that one use of a provider has: those of a table's definition may be for several uses."""
-    return options_for(provider, options, use) if is_headrace(provider) else dict(options)
+    return options_for(format_named(provider), options, use) if is_headrace(provider) else dict(options)

@@ -8,20 +8,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.errors import NotFoundError, OptionError, UnsupportedError
-from headrace.streaming_sql import statements as st
+from headrace.formats.registry import DEFAULT_FORMAT, format_named
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
+from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.providers import QUEUE_PROVIDERS, is_headrace
 
 if TYPE_CHECKING:
+    from headrace.formats.location import Location
     from headrace.ports import Consumer, Queue, Store
-    from headrace.spark.options import Location
 
 
 def store_at(url: str) -> Location:
     """Return the place of a store that only its address is known of."""
-    from headrace.spark.options import locate
-
-    return locate("headrace", {"store": url})
+    return DEFAULT_FORMAT.locate({"store": url})
 
 
 def location_of(table: TableDefinition, over: Mapping[str, str] | None = None) -> Location:
@@ -31,13 +30,11 @@ def location_of(table: TableDefinition, over: Mapping[str, str] | None = None) -
         UnsupportedError: it is of another format.
         OptionError: an option is missing.
     """
-    from headrace.spark.options import locate
-
     if not is_headrace(table.provider):
         raise UnsupportedError(
             f"table {table.name} is in no store", received=f"USING {table.provider}", valid="a format of headrace"
         )
-    return locate(table.provider, table.resolved_options(over))
+    return format_named(table.provider).locate(table.resolved_options(over))
 
 
 def locations(catalog: Catalog, providers: Iterable[str]) -> list[Location]:

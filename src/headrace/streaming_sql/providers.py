@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-HEADRACE_PROVIDERS = ("headrace", "tablestore", "yt")
-QUEUE_PROVIDERS = ("headrace", "yt")
+from headrace.formats.registry import FORMATS
+
+HEADRACE_PROVIDERS = tuple(FORMATS)
+QUEUE_PROVIDERS = tuple(name for name, each in FORMATS.items() if each.has_queues)
 FILE_PROVIDERS = ("avro", "csv", "delta", "json", "orc", "parquet", "text", "xml")
 
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlError
+from headrace.formats.location import find_queue
+from headrace.formats.registry import format_named
 from headrace.option_names import check_names
-from headrace.spark.options import find_queue
-from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.format_options import check_definition, options_of
+from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.places import QueuePlaces, location_of
 from headrace.streaming_sql.providers import QUEUE_PROVIDERS
 from headrace.streaming_sql.results import Result, instant
 from headrace.streaming_sql.secrets import resolved
 from headrace.streaming_sql.tables import Tables
 
-# Which option of a format says the queue's name.
-_NAME_OPTION = {"headrace": "queue", "yt": "path"}
 _QUEUE_OPTIONS = {"autotrim": "auto_trim", "retainedrows": "retained_rows", "retainedseconds": "retained_seconds"}
 _SHOWN_OPTIONS = ("autoTrim", "retainedRows", "retainedSeconds")
 
@@ -134,8 +133,8 @@ def _parted(statement: st.CreateQueue) -> tuple[dict[str, str], dict[str, Any]]:
     check_names(f"queue {statement.name}", statement.options, [*_SHOWN_OPTIONS, *known], any_case=True)
     of_queue = {name: value for name, value in statement.options.items() if name.lower() in _QUEUE_OPTIONS}
     of_format = {name: value for name, value in statement.options.items() if name not in of_queue}
-    name_option = _NAME_OPTION[provider]
-    if name_option not in (name.lower() for name in of_format):
+    name_option = format_named(provider).queue_option
+    if name_option is not None and name_option not in (name.lower() for name in of_format):
         of_format[name_option] = str(statement.name)
     where = f"queue {statement.name}"
     return of_format, {
@@ -144,7 +143,7 @@ def _parted(statement: st.CreateQueue) -> tuple[dict[str, str], dict[str, Any]]:
 
 
 def _value(name: str, text: str) -> Any:
-    from headrace.spark.option_values import boolean, duration, natural
+    from headrace.formats.option_kinds import boolean, duration, natural
 
     read = {"autotrim": boolean, "retainedrows": natural, "retainedseconds": duration}[name.lower()]
     try:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from headrace.streaming_sql.catalog import ScanDefinition
-from headrace.streaming_sql.lexer import quote, quote_name, tokenize
+from headrace.streaming_sql.language.lexer import quote, quote_name, tokenize
 from headrace.streaming_sql.secrets import masked
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_]\w*(?:[.-]\w+)*", re.ASCII)

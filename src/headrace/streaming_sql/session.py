@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlError, shown
 from headrace.ports.arguments import flag
-from headrace.streaming_sql import statements as st
-from headrace.streaming_sql.catalog import Catalog
+from headrace.streaming_sql.catalog import Catalog, ScanDefinition
 from headrace.streaming_sql.consumers import Consumers
-from headrace.streaming_sql.grammar import parse
-from headrace.streaming_sql.jobs import StreamRegistry, StreamStatus
-from headrace.streaming_sql.lexer import hide_secrets
+from headrace.streaming_sql.language import statements as st
+from headrace.streaming_sql.language.grammar import parse
+from headrace.streaming_sql.language.lexer import hide_secrets
 from headrace.streaming_sql.queues import Queues
 from headrace.streaming_sql.results import Result
-from headrace.streaming_sql.streams import Streams, create_stream_of, into_table, scan_definition
+from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
+from headrace.streaming_sql.streams import Streams
 from headrace.streaming_sql.tables import Tables, show_scans
 from headrace.streaming_sql.tunnels import Tunnels
 from headrace.streaming_sql.workspace import Workspace
@@ -159,9 +159,9 @@ class StreamingSql:
                 self._tables.drop(definition.name)
             raise
 
-    def _fill(self, statement: st.CreateTable, query: st.Part, is_new: bool) -> Result:
+    def _fill(self, statement: st.CreateTable, query: st.ScriptPart, is_new: bool) -> Result:
         """Fill the table of a ``CREATE TABLE … AS``; a stream goes on when the same statement is run again."""
-        insert = into_table(statement, query)
+        insert = st.Insert(part=statement.part, target=statement.name, overwrite=False, columns=None, query=query)
         name = str(statement.name)
         frame = self._tables.query(insert)
         if frame.isStreaming:
@@ -211,7 +211,7 @@ class StreamingSql:
         return Result(statement.part.text, message=f"written to {table.name}")
 
     def _create_scan(self, statement: st.CreateScan) -> Result:
-        scan = scan_definition(statement)
+        scan = ScanDefinition.from_statement(statement)
         if self._catalog.find_table(scan.name) is not None:
             raise AlreadyExistsError("a table has this name", received=scan.name)
         self._tables.check_scan(scan)
@@ -259,8 +259,8 @@ class StreamingSql:
             )
         name, self._next_query = self._next_query, None
         options = {**self._options_of_all, **self._query_options.get(name.lower(), {})}
-        named = st.Name((name,), insert.part)
-        return self._streams.create(create_stream_of(named, options, insert), available_now=self._available_now)
+        stream = st.CreateStream(part=insert.part, name=st.Name((name,), insert.part), options=options, insert=insert)
+        return self._streams.create(stream, available_now=self._available_now)
 
 
 def still_needed(standing: Sequence[str]) -> str:

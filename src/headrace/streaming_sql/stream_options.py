@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.checkpoints.locations import checkpoint_text
+from headrace.checkpoint_server.locations import checkpoint_text
 from headrace.errors import OptionError
 from headrace.option_names import check_names, nearest
 

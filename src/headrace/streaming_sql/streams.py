@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.errors import SqlError
-from headrace.spark.checkpoint import clear_unfinished_start
-from headrace.spark.checkpoint_location import checkpoint as spark_checkpoint
-from headrace.spark.checkpoint_location import refused_places
-from headrace.spark.options import SINK
-from headrace.streaming_sql import statements as st
-from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition, overlaid
-from headrace.streaming_sql.format_options import check_given, options_for_use
-from headrace.streaming_sql.grammar import parse
-from headrace.streaming_sql.guarantees import guarantee
-from headrace.streaming_sql.jobs import RunningStreams, StreamRegistry, StreamStatus
-from headrace.streaming_sql.lexer import quote_name
-from headrace.streaming_sql.providers import is_headrace, is_of_files
+from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
+from headrace.streaming_sql.language import statements as st
+from headrace.streaming_sql.language.grammar import parse
+from headrace.streaming_sql.language.lexer import quote_name
 from headrace.streaming_sql.results import Result
-from headrace.streaming_sql.scripts import fingerprint, options_text, script_of, stream_text
-from headrace.streaming_sql.secrets import hide, resolved, secret_values
-from headrace.streaming_sql.stream_options import KNOWN, StreamOptions, read_stream_options
+from headrace.streaming_sql.running_streams import RunningStreams
+from headrace.streaming_sql.scripts import fingerprint, script_of, stream_text
+from headrace.streaming_sql.secrets import resolved, secret_values
+from headrace.streaming_sql.stream_explanation import StreamExplanation
+from headrace.streaming_sql.stream_options import read_stream_options
+from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
+from headrace.streaming_sql.stream_sinks import check_sink_options, sink_options, start_query
 from headrace.streaming_sql.tables import Tables
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql import SparkSession
 
 
 class Streams:
@@ -62,14 +55,14 @@ class Streams:
         given = resolved(statement.options, f"stream {name}")
         options = read_stream_options(name, given, available_now=available_now)
         target = self._target(statement.insert)
-        _check_sink_options(name, target, statement.options, options)
+        check_sink_options(name, target, statement.options, options)
         frame = self._tables.query(statement.insert)
         if not frame.isStreaming:
             raise SqlError(
                 f"stream {name} reads no stream",
                 remedy="select from a scan: CREATE SCAN … ON … USING STREAM",
             )
-        sink_options = {} if target is None else _sink_options(target, options)
+        into = sink_options(target, options)
         stream = stream_text(name, statement.options, _insert_text(statement.insert))
         scans, _ = self._tables.named_in(statement.insert.query)
         self._registry.claim(
@@ -80,16 +73,8 @@ class Streams:
             checkpoint=options.checkpoint,
         )
 
-        def start() -> StreamingQuery:
-            if target is not None and is_headrace(target.provider):
-                return _into_store(frame, target.provider, sink_options, name, options)
-            checkpoint = spark_checkpoint(options.checkpoint, spark=self._spark)
-            stream = replace(options, checkpoint=checkpoint)
-            if target is None:
-                return _into_spark_table(frame, str(statement.insert.target), name, stream)
-            return _into_format(frame, target.provider, sink_options, name, stream)
-
-        secrets = self._tables.secrets() | secret_values(statement.options) | secret_values(sink_options)
+        start = partial(start_query, self._spark, name, frame, str(statement.insert.target), target, options, into)
+        secrets = self._tables.secrets() | secret_values(statement.options) | secret_values(into)
         self._running.start(name, start, timeout_ms=options.timeout_ms, secrets=secrets)
 
     def _target(self, insert: st.Insert) -> TableDefinition | None:
@@ -115,7 +100,7 @@ class Streams:
         """Return the statement of a stream, once the scans that it reads are there."""
         for statement in parse(status.script):
             if isinstance(statement, st.CreateScan) and self._catalog.find_scan(str(statement.name)) is None:
-                self._catalog.add_scan(scan_definition(statement))
+                self._catalog.add_scan(ScanDefinition.from_statement(statement))
             elif isinstance(statement, st.CreateStream):
                 return statement
         raise SqlError(f"the workspace has no statement for stream {status.name}", remedy="create it again")
@@ -199,116 +184,14 @@ class Streams:
         given = resolved(created.options, f"stream {name}")
         options = read_stream_options(name, given, available_now=available_now)
         target = self._target(created.insert)
-        _check_sink_options(name, target, created.options, options)
-        scans, tables = self._tables.named_in(created.insert.query)
-        rows = [("stream", name)]
-        for scan in scans:
-            table = self._catalog.find_table(scan.table)
-            rows.append(("source", f"{scan.name}: {scan.kind} scan of {_table_text(scan.table, table, scan.options)}"))
-        rows += [("source", f"{table.name}: batch read of {_table_text(table.name, table, {})}") for table in tables]
-        rows += [
-            ("sink", _table_text(str(created.insert.target), target, options.sink)),
-            ("output mode", options.output_mode),
-            ("trigger", options.trigger_text),
-            ("checkpoint", options.checkpoint),
-            ("guarantee", self._guarantee(target, options, scans)),
-            ("plan", self._plan(created)),
-        ]
-        return Result(statement.part.text, ("property", "value"), tuple(rows))
-
-    def _guarantee(
-        self, target: TableDefinition | None, options: StreamOptions, scans: Sequence[ScanDefinition]
-    ) -> str:
-        if target is None:
-            return "as Spark's own table promises"
-        if is_headrace(target.provider):
-            return guarantee(target, options.sink, self._catalog, scans)
-        if is_of_files(target.provider):
-            return "exactly once (Spark's sink keeps a log of its batches)"
-        return f"as the sink of format {target.provider} promises; at least once for most"
-
-    def _plan(self, created: st.CreateStream) -> str:
-        text = self._spark.sql(f"EXPLAIN EXTENDED {self._tables.rewritten(created.insert.query)}").collect()[0][0]
-        # Spark optimizes the plan of a stream, and makes it physical, for each batch anew.
-        _, _, plan = str(text).partition("== Analyzed Logical Plan ==\n")
-        plan, _, _ = plan.partition("== Optimized Logical Plan ==")
-        return hide(plan.strip(), self._tables.secrets() | secret_values(created.options))
-
-
-def _into_store(
-    frame: DataFrame, provider: str, options: Mapping[str, str], name: str, stream: StreamOptions
-) -> StreamingQuery:
-    from headrace.spark.write_stream import write_stream
-
-    return write_stream(
-        frame,
-        checkpoint=stream.checkpoint,
-        mode=stream.output_mode,
-        name=name,
-        trigger=stream.trigger,
-        format=provider.lower(),
-        options=options,
-    ).start()
-
-
-def _check_sink_options(
-    name: str, target: TableDefinition | None, given: Mapping[str, str], options: StreamOptions
-) -> None:
-    """Raise `OptionError` for options of a stream that neither it nor its sink knows; Spark's sinks check their own."""
-    if target is not None and is_headrace(target.provider):
-        own = {option: value for option, value in given.items() if option in options.sink}
-        place = f"stream {name} into format {target.provider}"
-        check_given(target.provider, own, use=SINK, more=KNOWN, place=place)
-
-
-def _sink_options(target: TableDefinition, options: StreamOptions) -> dict[str, str]:
-    return options_for_use(target.provider, target.resolved_options(options.sink), SINK)
-
-
-def _into_format(
-    frame: DataFrame, provider: str, options: Mapping[str, str], name: str, stream: StreamOptions
-) -> StreamingQuery:
-    writer = frame.writeStream.format(provider).options(**options).outputMode(stream.output_mode)
-    with refused_places(stream.checkpoint):
-        return _placed(writer, name, stream).start()
-
-
-def _into_spark_table(frame: DataFrame, table: str, name: str, stream: StreamOptions) -> StreamingQuery:
-    writer = frame.writeStream.options(**stream.sink).outputMode(stream.output_mode)
-    with refused_places(stream.checkpoint):
-        return _placed(writer, name, stream).toTable(table)
-
-
-def scan_definition(statement: st.CreateScan) -> ScanDefinition:
-    """Return what a ``CREATE SCAN`` defines."""
-    return ScanDefinition(str(statement.name), str(statement.table), statement.streaming, dict(statement.options))
-
-
-def create_stream_of(name: st.Name, options: Mapping[str, str], insert: st.Insert) -> st.CreateStream:
-    """Return the ``CREATE STREAM`` for a query that was named by the older dialect's SET statements."""
-    return st.CreateStream(part=insert.part, name=name, options=dict(options), insert=insert)
-
-
-def into_table(statement: st.CreateTable, query: st.Part) -> st.Insert:
-    """Return the INSERT that fills the table of a ``CREATE TABLE … AS``."""
-    return st.Insert(part=statement.part, target=statement.name, overwrite=False, columns=None, query=query)
-
-
-def _placed(writer: DataStreamWriter, name: str, stream: StreamOptions) -> DataStreamWriter:
-    """Return a writer with the name, the checkpoint and the trigger of a stream."""
-    clear_unfinished_start(stream.checkpoint)
-    return writer.queryName(name).option("checkpointLocation", stream.checkpoint).trigger(**stream.trigger)
+        check_sink_options(name, target, created.options, options)
+        rows = StreamExplanation(self._spark, self._catalog, self._tables).rows(created, options, target)
+        return Result(statement.part.text, ("property", "value"), rows)
 
 
 def _insert_text(insert: st.Insert) -> str:
     columns = "" if insert.columns is None else f" ({', '.join(map(quote_name, insert.columns))})"
     return f"INSERT INTO {insert.target.part.text}{columns} {insert.query.text}"
-
-
-def _table_text(name: str, table: TableDefinition | None, over: Mapping[str, str]) -> str:
-    if table is None:
-        return f"{name} (Spark's own table)"
-    return f"{name} USING {table.provider} ({options_text(overlaid(table.options, over))})"
 
 
 def _time_text(seconds: float) -> str:

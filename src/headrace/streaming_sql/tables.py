@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.errors import SqlError
-from headrace.spark.options import BATCH_READ, BATCH_WRITE, SOURCE
-from headrace.streaming_sql import statements as st
+from headrace.formats.options import BATCH_READ, BATCH_WRITE, SOURCE
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
 from headrace.streaming_sql.format_options import check_definition, check_given, options_for_use
-from headrace.streaming_sql.lexer import quote_name, tokenize
+from headrace.streaming_sql.language import statements as st
+from headrace.streaming_sql.language.lexer import quote_name, tokenize
+from headrace.streaming_sql.language.query_shape import QueryShape
+from headrace.streaming_sql.language.rewriting import rewrite
 from headrace.streaming_sql.providers import is_headrace, is_of_files
-from headrace.streaming_sql.queries import QueryShape
 from headrace.streaming_sql.results import Result
-from headrace.streaming_sql.rewriting import rewrite
 from headrace.streaming_sql.secrets import secret_values
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ class Tables:
 
     # -- names in statements ------------------------------------------------------------------------------
 
-    def spark_sql(self, part: st.Part) -> DataFrame:
+    def spark_sql(self, part: st.ScriptPart) -> DataFrame:
         """Run a part of a script that is Spark SQL but for the dialect's functions and names."""
         self.register_named_in(part)
         return self._spark.sql(rewrite(part, self._columns_of))
 
-    def rewritten(self, part: st.Part) -> str:
+    def rewritten(self, part: st.ScriptPart) -> str:
         """Return the Spark SQL that a part of a script stands for."""
         self.register_named_in(part)
         return rewrite(part, self._columns_of)
@@ -51,7 +51,7 @@ class Tables:
             # A relation that only means something inside its query, such as a common table expression.
             return []
 
-    def named_in(self, part: st.Part) -> tuple[list[ScanDefinition], list[TableDefinition]]:
+    def named_in(self, part: st.ScriptPart) -> tuple[list[ScanDefinition], list[TableDefinition]]:
         """Return the scans and the tables of the catalog that a part of a script names."""
         names = QueryShape(tokenize(part.text).tokens).references()
         scans = [scan for name in sorted(names) if (scan := self._catalog.find_scan(name)) is not None]
@@ -62,7 +62,7 @@ class Tables:
         ]
         return scans, tables
 
-    def register_named_in(self, part: st.Part) -> None:
+    def register_named_in(self, part: st.ScriptPart) -> None:
         """Make what a part of a script names readable for Spark under its name."""
         scans, tables = self.named_in(part)
         for scan in scans:

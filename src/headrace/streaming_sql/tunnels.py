@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, UnsupportedError
 from headrace.option_names import check_names
-from headrace.streaming_sql import statements as st
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
+from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.places import location_of, locations
 from headrace.streaming_sql.providers import HEADRACE_PROVIDERS, is_headrace
 from headrace.streaming_sql.results import Result
 
 if TYPE_CHECKING:
+    from headrace.formats.location import Location
     from headrace.ports import Store, Tunnel
-    from headrace.spark.options import Location
 
 _OPTIONS = ("start", "baseChannels")
 

@@ -1,6 +1,6 @@
-"""Tunnels in plain Python: workers share the channels of a tunnel and return its changes, at least once.
+"""Workers: they read a tunnel in plain Python, share its channels, and deliver its changes at least once.
 
-`headrace.ports.Tunnel.consume` creates a worker. A worker works with the tunnels of all stores.
+`headrace.ports.Tunnel.consume` creates a worker. Workers use only the port, so they run on every store with tunnels.
 """
 
 from headrace.workers.worker import ChangeBatch, TunnelWorker

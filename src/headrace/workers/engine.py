@@ -1,7 +1,8 @@
-"""The threads of a worker: one that keeps the client alive and saves, some that read ahead, and the consumer's own.
+"""The threads of a worker: the keeper, the readers, and the consumer's thread.
 
-All state is guarded by one condition, and no call to the store is made under it. Only the *keeper* uses the tunnel's
-client. *Readers* take channels that are due, read a page, and put it where the consumer finds it.
+The *keeper* sends heartbeats and saves positions; no other thread uses the tunnel's client. *Readers* prefetch pages of
+channels that are due. The *consumer* is the thread of the caller, which receives one page at a time. One condition
+guards all state, and no thread calls the store while it holds the condition.
 """
 
 from __future__ import annotations
@@ -30,38 +31,37 @@ from headrace.workers.leased_channel import FIRST_PAUSE, LONGEST_PAUSE, LeasedCh
 from headrace.workers.pages import cut
 
 _READERS = 4
-# A page of so many rows is taken for full, whatever more was asked for: services have limits of their own.
+# A page with this number of rows counts as full, even if more were requested, because services limit their pages.
 _FULL_PAGE_ROWS = 500
 _WATCH_SECONDS = 0.2
 _LOOK_SECONDS = 0.1
 _JOIN_SECONDS = 5.0
-# Longer than a save takes that is slow, and much shorter than a store that is away is asked again.
-_GOODBYE_SECONDS = 20.0
+# Longer than a slow save, and much shorter than the retries of an unreachable store.
+_LAST_SAVE_SECONDS = 20.0
 _log = logging.getLogger("headrace")
 
 
 class Pace(NamedTuple):
-    """How often a worker saves and sends heartbeats, and for how long it may be silent, all in seconds."""
+    """The intervals of saves and heartbeats, and the timeout without heartbeats, in seconds."""
 
     checkpoint_interval: float
     heartbeat_interval: float
     timeout: float
 
 
-class Handed(NamedTuple):
-    """A page that the consumer has in hand, and its channel."""
+class Delivery(NamedTuple):
+    """The page that the consumer has in hand, and its channel."""
 
     channel: LeasedChannel
     page: Page
 
 
 class Engine:
-    """Reads a tunnel's channels, as many as this worker is given.
+    """Reads the channels of a tunnel that are leased to this worker.
 
     Args:
-        tunnel: what to read.
-        tag: what the worker is called.
-        batch_rows: how many rows to ask for at a time.
+        tag: the name of the worker.
+        batch_rows: the maximum number of rows in a page.
     """
 
     def __init__(self, tunnel: ConsumedTunnel, tag: str, batch_rows: int, pace: Pace) -> None:
@@ -76,15 +76,15 @@ class Engine:
         self._threads: list[threading.Thread] = []
         self._leased: dict[str, LeasedChannel] = {}
         self._ready: deque[LeasedChannel] = deque()
-        self._in_hand: Handed | None = None
+        self._in_hand: Delivery | None = None
         self._watching = self._hurry = self._stopping = self._leaving = False
         self._failure: BaseException | None = None
         self._next_save = self._next_beat = self._not_before = self._pause = 0.0
-        # Until then nobody else can have been given this worker's channels.
+        # Until this time no other client can have this worker's channels.
         self._safe_until = 0.0
 
     def start(self) -> None:
-        """Connect to the tunnel and begin to read; does nothing once `leave` was called."""
+        """Connect to the tunnel and start the threads. Has no effect after `leave`."""
         if self._leaving:
             return
         self._client = self._tunnel.connect(tag=self._tag, timeout=self._pace.timeout)
@@ -92,7 +92,7 @@ class Engine:
         keeper = threading.Thread(target=self._keep, name="headrace-keeper", daemon=True)
         readers = [threading.Thread(target=self._read, name="headrace-reader", daemon=True) for _ in range(_READERS)]
         self._threads = [keeper, *readers]
-        # Daemon threads end with the interpreter, but not before this.
+        # The interpreter stops daemon threads at its exit, after the functions of atexit.
         atexit.register(self.close)
         self._process = os.getpid()
         for thread in self._threads:
@@ -100,10 +100,13 @@ class Engine:
 
     # -- the consumer's side ---------------------------------------------------------------------------
 
-    def take(self, *, stop_at_the_end: bool) -> Handed | None:
-        """Return the next page, and count the one before as processed; None if there will be no more.
+    def take(self, *, stop_at_the_end: bool) -> Delivery | None:
+        """Acknowledge the page in hand and return the next one; None after the last.
 
-        Raises the error that has ended the work of the other threads.
+        Raises the error that ended one of the threads.
+
+        Args:
+            stop_at_the_end: return None when the whole tunnel is read and saved, instead of waiting for changes.
         """
         if self._is_inherited:
             raise StoreError(
@@ -121,9 +124,9 @@ class Engine:
                     raise failure
                 if self._stopping or self._leaving:
                     return None
-                self._in_hand = self._hand_out()
+                self._in_hand = self._next_delivery()
                 if self._in_hand is not None:
-                    # There is room to read ahead.
+                    # The queue of prefetched pages has room again.
                     self._changed.notify_all()
                     return self._in_hand
                 at_rest = all(leased.at_rest for leased in self._leased.values())
@@ -137,20 +140,20 @@ class Engine:
             with self._changed:
                 self._changed.wait_for(lambda: self._ready or self._leaving or self._stopping, _LOOK_SECONDS)
 
-    def done(self, handed: Handed) -> None:
-        """Count a page as processed, unless it is another's by now or was counted already."""
+    def done(self, delivery: Delivery) -> None:
+        """Count a page as processed, unless it was counted before or is no longer the page in hand."""
         if self._is_inherited:
             return
         with self._changed:
-            if self._in_hand is not handed:
+            if self._in_hand is not delivery:
                 return
             self._in_hand = None
-            handed.channel.done()
-            if handed.channel.has_news:
+            delivery.channel.done()
+            if delivery.channel.has_news:
                 self._ask_keeper()
 
     def stop(self) -> None:
-        """Let `take` return None from now on."""
+        """Make `take` return None from now on."""
         if self._is_inherited:
             return
         with self._changed:
@@ -162,7 +165,7 @@ class Engine:
         return self._process not in (None, os.getpid())
 
     def leave(self) -> None:
-        """Let all threads come to their end by themselves; the keeper saves and gives the channels back."""
+        """Tell all threads to end. The keeper saves positions and releases the channels before it ends."""
         if self._is_inherited:
             return
         with self._changed:
@@ -170,31 +173,31 @@ class Engine:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Leave, and wait until progress is saved and the channels are given back.
+        """Leave, and wait until positions are saved and the channels are released.
 
-        A store that is away is not waited for much longer than a save takes. What was not saved then comes again, and
-        others get the channels after the time-out. In a forked child nothing happens.
+        The wait for an unreachable store is limited. After that, unsaved changes are delivered again, and other workers
+        get the channels after the timeout. Has no effect in a forked child.
         """
         if self._is_inherited:
             return
         self.leave()
         for number, thread in enumerate(self._threads):
             if thread is not threading.current_thread():
-                # A reader that hangs in a request has nothing to save.
-                thread.join(_GOODBYE_SECONDS if number == 0 else _JOIN_SECONDS)
+                # A reader that waits for a response has no position to save, so its wait is short.
+                thread.join(_LAST_SAVE_SECONDS if number == 0 else _JOIN_SECONDS)
                 if number == 0 and thread.is_alive():
-                    _log.warning("tunnel %s does not answer; its last progress may not be saved", self._tunnel.name)
+                    _log.warning("tunnel %s does not respond; its last progress may not be saved", self._tunnel.name)
 
-    def _hand_out(self) -> Handed | None:
-        # A worker that was out of touch for its time-out hands out nothing until it has heard from the tunnel.
+    def _next_delivery(self) -> Delivery | None:
+        # After a timeout without heartbeats other workers may have the channels. Deliver nothing until the next one.
         while self._ready and time.monotonic() < self._safe_until:
             leased = self._ready.popleft()
             if leased.pages and self._leased.get(leased.id) is leased:
-                return Handed(leased, leased.hand_out())
+                return Delivery(leased, leased.deliver())
         return None
 
     def _all_is_read(self) -> bool:
-        """Tell whether the whole tunnel is read to its end and saved, whoever reads the channels."""
+        """Return whether the whole tunnel is read and saved, by this worker or others."""
         try:
             unfinished = [each for each in self._tunnel.channels() if each.state is not ChannelState.FINISHED]
             return not any(
@@ -202,7 +205,7 @@ class Engine:
                 for channel in unfinished
             )
         except HeadraceError as error:
-            # Finished just now, by another; or lost, which whoever has the channel finds out.
+            # Another worker has just finished the channel, or changes were lost; its worker raises that error.
             if error.retryable or isinstance(error, DataLossError | NotFoundError):
                 return False
             raise
@@ -233,7 +236,7 @@ class Engine:
         with self._changed:
             leased.failed(error, time.monotonic())
             if leased.error is not None:
-                # A channel that another has by now, or has finished, cannot be read either: let the tunnel say.
+                # The channel may have moved to another worker or be finished. The next heartbeat shows it.
                 self._ask_keeper()
 
     def _take_pages(self, leased: LeasedChannel, start: Position, pages: list[Page], behind: Position) -> None:
@@ -246,7 +249,7 @@ class Engine:
             self._changed.notify_all()
 
     def _next_to_read(self) -> LeasedChannel | None:
-        """Wait for a channel that is due; None when the worker leaves."""
+        """Wait for a channel that is due, and return it; None when the worker leaves."""
         while True:
             with self._changed:
                 if self._leaving:
@@ -281,17 +284,17 @@ class Engine:
                     self._take_turn()
                     self._pause = 0.0
                 except ClientGoneError as error:
-                    self._begin_again(error)
+                    self._reconnect(error)
                 except HeadraceError as error:
                     if not error.retryable:
                         raise
                     self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
                     self._not_before = time.monotonic() + self._pause * random.uniform(0.75, 1.25)
-                    _log.warning("tunnel %s does not answer, and is asked again: %s", self._tunnel.name, error)
+                    _log.warning("tunnel %s does not respond; trying again: %s", self._tunnel.name, error)
         except Exception as error:
             self._fail(error)
         finally:
-            self._say_goodbye()
+            self._save_and_disconnect()
 
     def _wait_for_turn(self) -> bool:
         with self._changed:
@@ -324,12 +327,12 @@ class Engine:
             try:
                 client.save(leased.id, position, leased.sequence + 1)
             except SequenceNumberError:
-                # Somebody else has saved; the heartbeat will tell whose the channel is.
+                # Another client has saved a position. The next heartbeat shows which client has the channel.
                 leased.sequence = client.saved(leased.id).sequence
                 with self._changed:
                     self._hurry = True
             except NotFoundError as error:
-                # Finished by somebody else and forgotten; or the tunnel was dropped. The heartbeat will tell.
+                # Another client has finished the channel, or the tunnel was dropped. The next heartbeat shows it.
                 with self._changed:
                     leased.error, self._hurry = error, True
             else:
@@ -342,39 +345,39 @@ class Engine:
         with self._changed:
             suspects = [leased for leased in self._leased.values() if leased.error is not None]
             report = [leased.report() for leased in self._leased.values()]
-        answer = {lease.channel: lease for lease in client.heartbeat(report)}
+        leases = {lease.channel: lease for lease in client.heartbeat(report)}
         with self._changed:
             self._safe_until = begun + self._pace.timeout
-            lost = [channel for channel in self._leased if channel not in answer]
+            lost = [channel for channel in self._leased if channel not in leases]
             for channel in lost:
                 del self._leased[channel]
-            given: list[Lease] = []
-            for lease in answer.values():
+            added: list[Lease] = []
+            for lease in leases.values():
                 if self._is_new(lease):
-                    given.append(lease)
+                    added.append(lease)
                 else:
-                    self._leased[lease.channel].told(lease)
+                    self._leased[lease.channel].update(lease)
             for leased in suspects:
                 if leased.error is not None and self._leased.get(leased.id) is leased:
                     raise leased.error
-        new = [LeasedChannel(lease, client.saved(lease.channel)) for lease in given]
+        new = [LeasedChannel(lease, client.saved(lease.channel)) for lease in added]
         with self._changed:
             self._leased.update({leased.id: leased for leased in new})
-            # What is read to its end, or to be given back, is said at once: others wait for it.
+            # Report finished and released channels at once, because other workers wait for them or their children.
             if any(leased.has_news for leased in self._leased.values()):
                 self._hurry = True
             self._changed.notify_all()
-        if lost or given:
+        if lost or added:
             _log.debug("tunnel %s, client %s: got %s, lost %s", self._tunnel.name, client.id, [h.id for h in new], lost)
 
     def _is_new(self, lease: Lease) -> bool:
         leased = self._leased.get(lease.channel)
-        # Given back, and then given to this worker once more: it begins anew at what is saved.
-        gave_back = leased is not None and leased.lease.status in (LeaseStatus.CLOSE, LeaseStatus.TERMINATED)
-        return leased is None or (gave_back and lease.version > leased.lease.version)
+        # A channel that was released and is leased to this worker again starts at its saved position.
+        released = leased is not None and leased.lease.status in (LeaseStatus.CLOSE, LeaseStatus.TERMINATED)
+        return leased is None or (released and lease.version > leased.lease.version)
 
-    def _begin_again(self, error: ClientGoneError) -> None:
-        """Forget all channels, and connect again a little later: others may have lost theirs at the same moment."""
+    def _reconnect(self, error: ClientGoneError) -> None:
+        """Forget all channels, and connect again after a random pause, because other workers may do so, too."""
         _log.warning("tunnel %s, worker %s connects again: %s", self._tunnel.name, self._tag or "without a tag", error)
         with self._changed:
             self._leased.clear()
@@ -383,19 +386,21 @@ class Engine:
             self._not_before = time.monotonic() + random.uniform(0, self._pace.heartbeat_interval)
             self._hurry = True
 
-    def _say_goodbye(self) -> None:
+    def _save_and_disconnect(self) -> None:
         try:
             if self._client is not None:
                 self._save(self._client)
                 self._client.close()
         except HeadraceError as error:
-            _log.info("tunnel %s: the last progress was not saved, and comes again: %s", self._tunnel.name, error)
+            _log.info(
+                "tunnel %s: the last position was not saved; changes will come again: %s", self._tunnel.name, error
+            )
         atexit.unregister(self.close)
 
     # -- both ---------------------------------------------------------------------------------------------
 
     def _ask_keeper(self) -> None:
-        """Let the keeper save and send a heartbeat now. The condition is held."""
+        """Make the keeper save and send a heartbeat now. The caller holds the condition."""
         self._hurry = True
         self._changed.notify_all()
 

@@ -1,4 +1,4 @@
-"""One channel that a worker has: how far it is read, handed out, processed and saved. No threads, no I/O."""
+"""A channel that is leased to a worker: the positions read, processed and saved. No threads, no I/O."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from headrace.tunnels.values import FINISHED, Page, Position
 
 READ_AHEAD_PAGES = 2
 FIRST_PAUSE, LONGEST_PAUSE = 0.010, 2.0
-# After a commit to the store, a channel that had nothing is looked at again at most so soon, in seconds.
-_SOONEST = 0.050
+# The shortest time between two reads of a channel without new rows, after a commit to the store. In seconds.
+_SHORTEST_INTERVAL = 0.050
 _OWNED = (LeaseStatus.OPEN, LeaseStatus.CLOSING)
 
 
 class LeasedChannel:
-    """What a worker knows of a channel that it has.
+    """The state of a channel in a worker.
 
-    Pages are read from ``read`` on, wait in ``pages``, are handed out one at a time, and count as ``processed`` when
-    their batch is done; ``saved`` follows. Times are those of `time.monotonic`.
+    Pages are read from position ``read`` on and wait in ``pages``. They are delivered one at a time, and count as
+    ``processed`` when their batch is done. ``saved`` is the last position that the tunnel has stored. All times are of
+    `time.monotonic`.
 
     Args:
-        lease: as the tunnel gave it.
-        saved: where reading goes on.
+        lease: the lease from the tunnel.
+        saved: the position at which reading starts.
     """
 
     def __init__(self, lease: Lease, saved: Saved) -> None:
@@ -37,7 +38,7 @@ class LeasedChannel:
         self.reading = False
         self.error: HeadraceError | None = None
         self.due = 0.0
-        self._looked = 0.0
+        self._last_read = 0.0
         self._pause = 0.0
 
     @property
@@ -46,7 +47,7 @@ class LeasedChannel:
 
     @property
     def may_be_read(self) -> bool:
-        """Whether a next page is wanted, now or after a pause."""
+        """Whether a reader can read the next page, now or after a pause."""
         return (
             self.lease.status is LeaseStatus.OPEN
             and self.read != FINISHED
@@ -57,20 +58,25 @@ class LeasedChannel:
 
     @property
     def has_news(self) -> bool:
-        """Whether the tunnel is waiting to hear that the channel is read to its end, or given back."""
+        """Whether the tunnel should learn soon that the channel is read to its end, or can be released."""
         if self.lease.status not in _OWNED:
             return False
         return self.processed == FINISHED or (self.lease.status is LeaseStatus.CLOSING and self.in_hand is None)
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing that was read remains to be handed out, processed or saved."""
+        """Whether all pages that were read are delivered, processed and saved."""
         return not self.pages and self.in_hand is None and self.processed == self.saved
 
     def arrived(self, start: Position, pages: Sequence[Page], behind: Position, now: float, full: int) -> bool:
-        """Take what was read from ``start`` up to ``behind``, in pages with rows; tell whether it was wanted.
+        """Add the result of a read; return False if the channel was released or moved in the meantime.
 
-        Where there were ``full`` rows or more there are others behind them; after fewer there is a pause.
+        Args:
+            start: the position of the read.
+            pages: the pages with rows.
+            behind: the position after the read.
+            full: the number of rows from which on a read counts as full. The next read follows at once after a full
+                read, otherwise after a pause.
         """
         self.reading = False
         if self.lease.status is not LeaseStatus.OPEN or start != self.read:
@@ -82,14 +88,14 @@ class LeasedChannel:
         if rows >= full:
             self._pause, self.due = 0.0, now
         elif rows:
-            # What comes a few rows at a time is read about as often as it comes.
+            # The interval of reads approaches the interval at which rows arrive.
             self._wait(now, self._pause / 2)
         else:
             self._wait(now, self._pause * 2)
         return True
 
     def failed(self, error: HeadraceError, now: float) -> None:
-        """Take note that a page could not be read: look again later, or never."""
+        """Record a failed read: after a temporary error the channel is read again later, otherwise never."""
         self.reading = False
         if error.retryable:
             self._wait(now, self._pause * 2)
@@ -97,23 +103,23 @@ class LeasedChannel:
             self.error = error
 
     def may_have_more(self) -> None:
-        """Cut a pause short."""
-        self.due = min(self.due, self._looked + _SOONEST)
+        """Shorten the current pause, because the store has new commits."""
+        self.due = min(self.due, self._last_read + _SHORTEST_INTERVAL)
 
-    def hand_out(self) -> Page:
-        """Return the next page; it is in hand until `done`."""
+    def deliver(self) -> Page:
+        """Return the next page. It is in hand until `done`."""
         page = self.pages.popleft()
         self.in_hand = page.next
         return page
 
     def done(self) -> None:
-        """Count what is in hand as processed."""
+        """Count the page in hand as processed."""
         if self.in_hand is not None:
             self.processed, self.in_hand = self.in_hand, None
             self._settle()
 
-    def told(self, lease: Lease) -> None:
-        """Take the tunnel's view, if it is not older. A channel that is wanted back is not read any further."""
+    def update(self, lease: Lease) -> None:
+        """Apply a lease from the tunnel, unless it is older. A channel in state CLOSING is not read any further."""
         if lease.version < self.lease.version:
             return
         self.lease = lease
@@ -122,7 +128,7 @@ class LeasedChannel:
             self.read = self.processed if self.in_hand is None else self.in_hand
 
     def report(self) -> Lease:
-        """Return how the worker sees the channel, for a heartbeat."""
+        """Return the lease that the next heartbeat reports."""
         if self.has_news and self.saved == self.processed:
             ended = self.saved == FINISHED
             status = LeaseStatus.TERMINATED if ended else LeaseStatus.CLOSE
@@ -130,11 +136,11 @@ class LeasedChannel:
         return self.lease
 
     def _settle(self) -> None:
-        # Empty pages move the position too: to the end of the channel, or along a log that has nothing for it.
+        # A page without rows also moves the position, for example to the end of the channel.
         if self.in_hand is None and not self.pages:
             self.processed = self.read
 
     def _wait(self, now: float, pause: float) -> None:
-        self._looked = now
+        self._last_read = now
         self._pause = min(max(pause, FIRST_PAUSE), LONGEST_PAUSE)
         self.due = now + self._pause * random.uniform(0.75, 1.25)

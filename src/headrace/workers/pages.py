@@ -1,4 +1,4 @@
-"""Cutting what a store reads at once into batches."""
+"""Cutting a page of changes into batches."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from headrace.workers.interfaces import ConsumedTunnel
 
 
 def cut(tunnel: ConsumedTunnel, channel: str, start: Position, page: Page, most: int) -> Iterator[Page]:
-    """Yield a page that was read from ``start`` in pieces of at most so many rows; nothing, if it has none.
+    """Yield a page in pieces of at most ``most`` rows. A page without rows yields nothing.
 
-    A pre-image stays with the change that follows it, if need be in a piece of one row more.
+    A pre-image stays with the change that follows it, so a piece can have one row more.
+
+    Args:
+        start: the position at which the page was read.
     """
     changes = page.changes
     while changes.num_rows > most:

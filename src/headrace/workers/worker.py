@@ -1,4 +1,4 @@
-"""`TunnelWorker`: what `Tunnel.consume` gives, an iterator over batches of changes."""
+"""`TunnelWorker`, the result of `Tunnel.consume`: an iterator over batches of changes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _HEARTBEAT_SECONDS = 5.0
 
 
 class ChangeBatch:
-    """Changes of one channel, in commit order, at least one.
+    """One or more changes of one channel, in commit order.
 
     Attributes:
-        channel: the id of the channel. One row's changes are in one channel, or in a channel and those that follow it.
+        channel: the id of the channel. All changes of a row are in one channel, or in a channel and its children.
         changes: the changes as arrays.
-        position: the position behind the last of them; opaque.
+        position: the opaque position after the last change.
     """
 
     def __init__(
@@ -55,34 +55,34 @@ class ChangeBatch:
     def to_arrow(self) -> pa.RecordBatch:
         """Return the changes as rows: the table's columns, `_change_type`, `_commit_version`, `_commit_timestamp`.
 
-        They are the rows of format ``headrace`` in Spark.
+        The rows are those of format ``headrace`` in Spark.
 
         Raises:
-            SchemaError: a column of the table has the name of one of these.
+            SchemaError: a column of the table has the name of a change column.
         """
         schema = TableSchema(columns_of(self.changes.rows.schema), self._primary_key)
         return ChangeShape(schema).rows(self.changes)
 
     def done(self) -> None:
-        """Count the batch as processed now, not only when the next one is asked for. Does nothing the second time."""
+        """Acknowledge the batch now, instead of with the request for the next one. A second call has no effect."""
         self._done()
 
 
 class TunnelWorker:
     """One of the workers that share a tunnel: an iterator over its batches, and a context manager.
 
-    It connects when it is entered or the first batch is asked for. Between then and `close` threads of its own read
-    ahead, save progress and send heartbeats, so a batch may take its time; but one batch is given at a time, and no
-    other thread may ask for one.
+    The worker connects at the start of the ``with`` block, or with the first batch. Until `close` its threads prefetch
+    pages, save positions and send heartbeats, so the processing of a batch can take longer than the timeout. Batches
+    are delivered one at a time, to one thread.
 
-    Whatever ends the iteration, what was processed is saved and the channels are given back. After a `break` the batch
-    in hand does not count as processed, unless `ChangeBatch.done` was called.
+    At the end of the iteration, also after an error, acknowledged positions are saved and the channels are released.
+    After a `break` the current batch is not acknowledged, unless `ChangeBatch.done` was called.
 
     Raises, from the iteration:
-        DataLossError: changes that were not read yet are gone.
+        DataLossError: unread changes were removed.
         NotFoundError: the tunnel was dropped.
-        TunnelTakenError: a streaming query has begun to read the tunnel.
-        HeadraceError: whatever else the store says that trying again does not mend.
+        TunnelTakenError: a streaming query has started to read the tunnel.
+        HeadraceError: another permanent error of the store.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class TunnelWorker:
         _check_seconds("heartbeat_interval", heartbeat_interval)
         if heartbeat_interval > timeout / 2:
             raise OptionError(
-                "one late heartbeat must not cost a worker its channels",
+                "heartbeat_interval is too long: one late heartbeat would exceed the timeout",
                 received=f"heartbeat_interval={heartbeat_interval}",
                 valid=f"at most half of timeout, {timeout / 2}",
             )
@@ -116,7 +116,7 @@ class TunnelWorker:
         pace = Pace(checkpoint_interval, heartbeat_interval, timeout)
         self._engine = Engine(tunnel, client, batch_rows, pace)
         self._primary_key: tuple[str, ...] = ()
-        # For a loop that is left without `with`: the engine's threads know the engine, not this object.
+        # Releases the channels after a loop without `with`. The threads refer to the engine only, not to this object.
         finalizer = weakref.finalize(self, self._engine.leave)
         finalizer.atexit = False
 
@@ -126,23 +126,23 @@ class TunnelWorker:
     def __next__(self) -> ChangeBatch:
         self._start()
         try:
-            handed = self._engine.take(stop_at_the_end=self.idle == "stop")
+            delivery = self._engine.take(stop_at_the_end=self.idle == "stop")
         except BaseException:
             self.close()
             raise
-        if handed is None:
+        if delivery is None:
             self.close()
             raise StopIteration
-        page = handed.page
-        done = partial(self._engine.done, handed)
-        return ChangeBatch(handed.channel.id, page.changes, page.next, self._primary_key, done)
+        page = delivery.page
+        done = partial(self._engine.done, delivery)
+        return ChangeBatch(delivery.channel.id, page.changes, page.next, self._primary_key, done)
 
     def stop(self) -> None:
-        """End the iteration after the batch in hand, which counts as processed. May be called by a signal handler."""
+        """Acknowledge the current batch and end the iteration. Signal handlers can call this method."""
         self._engine.stop()
 
     def close(self) -> None:
-        """Save what was processed, give the channels back, and end. May be called twice."""
+        """Save acknowledged positions, release the channels, and end. A second call has no effect."""
         self._engine.close()
 
     def __enter__(self) -> Self:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -37,6 +36,7 @@ from headrace.http.application import (
     mark_authenticated,
 )
 from headrace.http.limits import Limits
+from headrace.http.threads import Threads, ThreadsClosedError
 from headrace.http.workload import HeldBytes, IncomingBody, OverloadedError, Workload
 from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.errors import body as error_body
@@ -104,16 +104,15 @@ class TablestoreApp(Application):
         self._operations = operations
         self._bounds = bounds or Bounds()
         self._instances = Instances(configuration.root)
-        self._pool = ThreadPoolExecutor(self._bounds.workers, thread_name_prefix="headrace-tablestore")
+        self._threads = Threads(self._bounds.workers, "headrace-tablestore")
         self._workload = Workload(
             requests=self._bounds.workers + self._bounds.waiting, body_bytes=self._bounds.body_bytes
         )
         self._unpacked = Budget(self._bounds.body_bytes)
 
-    def close(self) -> None:
-        """Wait for what is being worked on, and close all instances."""
-        self._pool.shutdown()
-        self._instances.close()
+    def close(self, seconds: float | None = None) -> None:
+        if self._threads.close(seconds):
+            self._instances.close()
 
     async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
@@ -154,8 +153,7 @@ class TablestoreApp(Application):
         with self._workload.request() as held:
             async with asyncio.timeout(self._bounds.body_seconds):
                 body = await _read(exchange, held)
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._pool, self._work, exchange, operation, caller, body)
+            return await self._threads.run(self._work, exchange, operation, caller, body)
 
     def _work(
         self, exchange: _Exchange, operation: Operation, caller: Caller, body: bytes
@@ -188,7 +186,7 @@ async def _read(exchange: _Exchange, held: HeldBytes) -> bytes:
 
 def _told(error: Exception | asyncio.CancelledError, exchange: _Exchange) -> ServiceError:
     """Return what the client is told of an error; what is nobody's mistake but ours is logged."""
-    if isinstance(error, asyncio.CancelledError):
+    if isinstance(error, asyncio.CancelledError | ThreadsClosedError):
         return ServiceError("OTSServerUnavailable", "The server stops, and this took too long to wait for it.")
     if isinstance(error, TimeoutError):
         return ServiceError("OTSRequestTimeout", "The body of the request did not come in time.")

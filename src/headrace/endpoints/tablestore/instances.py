@@ -9,12 +9,12 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from headrace.endpoints.tablestore.errors import refused
-from headrace.endpoints.tablestore.schema import layout_of
-from headrace.endpoints.tablestore.settings import SettingsTable
-from headrace.endpoints.tablestore.stream_bounds import StreamBoundsTable
+from headrace.endpoints.tablestore.rows.layout import layout_of
+from headrace.endpoints.tablestore.tables.settings import SettingsTable
+from headrace.endpoints.tablestore.tunnels.stream_bounds import StreamBoundsTable
 from headrace.errors import NotFoundError, SchemaError
 from headrace.stores.embedded.store import EmbeddedStore
-from headrace.stores.embedded.tables import EmbeddedTable
+from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.schema import TableSchema
 from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.limits import is_name

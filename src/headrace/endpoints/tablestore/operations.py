@@ -8,16 +8,11 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from headrace.endpoints.tablestore import (
-    batch_api,
-    indexes_api,
-    range_api,
-    rows_api,
-    tables_api,
-    tunnel_clients_api,
-    tunnels_api,
-)
 from headrace.endpoints.tablestore.instances import Instance
+from headrace.endpoints.tablestore.rows import batches, ranges, single_rows
+from headrace.endpoints.tablestore.tables import table_operations as tables
+from headrace.endpoints.tablestore.tunnels import clients
+from headrace.endpoints.tablestore.tunnels import tunnel_operations as tunnels
 from headrace.wire.tablestore import table_pb2 as pb
 from headrace.wire.tablestore import tunnel_pb2
 
@@ -43,35 +38,35 @@ REFUSED: Mapping[str, str] = dict.fromkeys(
 """Operations that the service has and the endpoint has not: what to do instead."""
 
 OPERATIONS: Mapping[str, Operation] = {
-    "/CreateTable": Operation(pb.CreateTableRequest, tables_api.create_table),
-    "/ListTable": Operation(pb.ListTableRequest, tables_api.list_table),
-    "/DescribeTable": Operation(pb.DescribeTableRequest, tables_api.describe_table),
-    "/UpdateTable": Operation(pb.UpdateTableRequest, tables_api.update_table),
-    "/DeleteTable": Operation(pb.DeleteTableRequest, tables_api.delete_table),
-    "/AddDefinedColumn": Operation(pb.AddDefinedColumnRequest, tables_api.add_defined_columns),
-    "/DeleteDefinedColumn": Operation(pb.DeleteDefinedColumnRequest, tables_api.delete_defined_columns),
-    "/ListSearchIndex": Operation(pb.ListSearchIndexRequest, indexes_api.list_search_index),
-    "/ListTimeseriesTable": Operation(pb.ListTimeseriesTableRequest, indexes_api.list_timeseries_table),
-    "/ComputeSplitPointsBySize": Operation(pb.ComputeSplitPointsBySizeRequest, tables_api.compute_split_points_by_size),
-    "/GetRow": Operation(pb.GetRowRequest, rows_api.get_row),
-    "/PutRow": Operation(pb.PutRowRequest, rows_api.put_row),
-    "/UpdateRow": Operation(pb.UpdateRowRequest, rows_api.update_row),
-    "/DeleteRow": Operation(pb.DeleteRowRequest, rows_api.delete_row),
-    "/BatchGetRow": Operation(pb.BatchGetRowRequest, batch_api.batch_get_row),
-    "/BatchWriteRow": Operation(pb.BatchWriteRowRequest, batch_api.batch_write_row),
-    "/BulkImport": Operation(pb.BulkImportRequest, batch_api.bulk_import),
-    "/GetRange": Operation(pb.GetRangeRequest, range_api.get_range),
-    "/tunnel/create": Operation(tunnel_pb2.CreateTunnelRequest, tunnels_api.create_tunnel),
-    "/tunnel/delete": Operation(tunnel_pb2.DeleteTunnelRequest, tunnels_api.delete_tunnel),
-    "/tunnel/list": Operation(tunnel_pb2.ListTunnelRequest, tunnels_api.list_tunnels),
-    "/tunnel/describe": Operation(tunnel_pb2.DescribeTunnelRequest, tunnels_api.describe_tunnel),
-    "/tunnel/getrpo": Operation(tunnel_pb2.GetRpoRequest, tunnels_api.get_rpo),
-    "/tunnel/getrpobyoffset": Operation(tunnel_pb2.GetRpoRequest, tunnels_api.get_rpo),
-    "/tunnel/schedule": Operation(tunnel_pb2.ScheduleRequest, tunnels_api.schedule),
-    "/tunnel/connect": Operation(tunnel_pb2.ConnectRequest, tunnel_clients_api.connect),
-    "/tunnel/heartbeat": Operation(tunnel_pb2.HeartbeatRequest, tunnel_clients_api.heartbeat),
-    "/tunnel/shutdown": Operation(tunnel_pb2.ShutdownRequest, tunnel_clients_api.shutdown),
-    "/tunnel/getcheckpoint": Operation(tunnel_pb2.GetCheckpointRequest, tunnel_clients_api.get_checkpoint),
-    "/tunnel/readrecords": Operation(tunnel_pb2.ReadRecordsRequest, tunnel_clients_api.read_records),
-    "/tunnel/checkpoint": Operation(tunnel_pb2.CheckpointRequest, tunnel_clients_api.checkpoint),
+    "/CreateTable": Operation(pb.CreateTableRequest, tables.create_table),
+    "/ListTable": Operation(pb.ListTableRequest, tables.list_table),
+    "/DescribeTable": Operation(pb.DescribeTableRequest, tables.describe_table),
+    "/UpdateTable": Operation(pb.UpdateTableRequest, tables.update_table),
+    "/DeleteTable": Operation(pb.DeleteTableRequest, tables.delete_table),
+    "/AddDefinedColumn": Operation(pb.AddDefinedColumnRequest, tables.add_defined_columns),
+    "/DeleteDefinedColumn": Operation(pb.DeleteDefinedColumnRequest, tables.delete_defined_columns),
+    "/ListSearchIndex": Operation(pb.ListSearchIndexRequest, tables.list_search_index),
+    "/ListTimeseriesTable": Operation(pb.ListTimeseriesTableRequest, tables.list_timeseries_table),
+    "/ComputeSplitPointsBySize": Operation(pb.ComputeSplitPointsBySizeRequest, tables.compute_split_points_by_size),
+    "/GetRow": Operation(pb.GetRowRequest, single_rows.get_row),
+    "/PutRow": Operation(pb.PutRowRequest, single_rows.put_row),
+    "/UpdateRow": Operation(pb.UpdateRowRequest, single_rows.update_row),
+    "/DeleteRow": Operation(pb.DeleteRowRequest, single_rows.delete_row),
+    "/BatchGetRow": Operation(pb.BatchGetRowRequest, batches.batch_get_row),
+    "/BatchWriteRow": Operation(pb.BatchWriteRowRequest, batches.batch_write_row),
+    "/BulkImport": Operation(pb.BulkImportRequest, batches.bulk_import),
+    "/GetRange": Operation(pb.GetRangeRequest, ranges.get_range),
+    "/tunnel/create": Operation(tunnel_pb2.CreateTunnelRequest, tunnels.create_tunnel),
+    "/tunnel/delete": Operation(tunnel_pb2.DeleteTunnelRequest, tunnels.delete_tunnel),
+    "/tunnel/list": Operation(tunnel_pb2.ListTunnelRequest, tunnels.list_tunnels),
+    "/tunnel/describe": Operation(tunnel_pb2.DescribeTunnelRequest, tunnels.describe_tunnel),
+    "/tunnel/getrpo": Operation(tunnel_pb2.GetRpoRequest, tunnels.get_rpo),
+    "/tunnel/getrpobyoffset": Operation(tunnel_pb2.GetRpoRequest, tunnels.get_rpo),
+    "/tunnel/schedule": Operation(tunnel_pb2.ScheduleRequest, tunnels.schedule),
+    "/tunnel/connect": Operation(tunnel_pb2.ConnectRequest, clients.connect),
+    "/tunnel/heartbeat": Operation(tunnel_pb2.HeartbeatRequest, clients.heartbeat),
+    "/tunnel/shutdown": Operation(tunnel_pb2.ShutdownRequest, clients.shutdown),
+    "/tunnel/getcheckpoint": Operation(tunnel_pb2.GetCheckpointRequest, clients.get_checkpoint),
+    "/tunnel/readrecords": Operation(tunnel_pb2.ReadRecordsRequest, clients.read_records),
+    "/tunnel/checkpoint": Operation(tunnel_pb2.CheckpointRequest, clients.checkpoint),
 }

@@ -7,7 +7,6 @@ import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,13 +14,18 @@ from headrace.endpoints.unpacking import Budget
 from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.endpoints.ytsaurus.commands import COMMANDS, Command, Context
 from headrace.endpoints.ytsaurus.configuration import Configuration
-from headrace.endpoints.ytsaurus.encodings import IDENTITY, accepted, known
+from headrace.endpoints.ytsaurus.dispatcher import execute
 from headrace.endpoints.ytsaurus.errors import refused, yt_error
-from headrace.endpoints.ytsaurus.mutations import execute
-from headrace.endpoints.ytsaurus.request_bodies import MAX_FILE_BYTES, MAX_MEMORY_BYTES, MAX_PACKED_BYTES, RequestBody
-from headrace.endpoints.ytsaurus.requests import header_format, read_call, takes_parameters_in_body, user_of
-from headrace.endpoints.ytsaurus.response_buffers import PIECE_BYTES, ResponseBuffers, in_encoding, on_disk
-from headrace.endpoints.ytsaurus.responses import Response, descriptors, failed, json_response, method_of, written
+from headrace.endpoints.ytsaurus.http.encodings import IDENTITY, accepted, known
+from headrace.endpoints.ytsaurus.http.request_bodies import (
+    MAX_FILE_BYTES,
+    MAX_MEMORY_BYTES,
+    MAX_PACKED_BYTES,
+    RequestBody,
+)
+from headrace.endpoints.ytsaurus.http.requests import header_format, read_call, takes_parameters_in_body, user_of
+from headrace.endpoints.ytsaurus.http.response_buffers import PIECE_BYTES, ResponseBuffers, in_encoding, on_disk
+from headrace.endpoints.ytsaurus.http.responses import Response, descriptors, failed, json_response, method_of, written
 from headrace.endpoints.ytsaurus.system_commands import VERSION
 from headrace.http.application import (
     Application,
@@ -33,6 +37,7 @@ from headrace.http.application import (
     mark_authenticated,
 )
 from headrace.http.limits import Limits
+from headrace.http.threads import Threads, ThreadsClosedError
 from headrace.http.workload import HeldBytes, IncomingBody, OverloadedError, Workload
 from headrace.wire.ytsaurus.errors import Code, YtError
 
@@ -108,8 +113,8 @@ class YtsaurusApp(Application):
         self._configuration = configuration
         self._bounds = bounds or Bounds()
         self.cluster = Cluster(configuration.root, name=configuration.cluster_name)
-        self._light = ThreadPoolExecutor(self._bounds.workers, thread_name_prefix="headrace-ytsaurus-light")
-        self._heavy = ThreadPoolExecutor(self._bounds.workers, thread_name_prefix="headrace-ytsaurus-heavy")
+        self._light = Threads(self._bounds.workers, "headrace-ytsaurus-light")
+        self._heavy = Threads(self._bounds.workers, "headrace-ytsaurus-heavy")
         self._buffers = ResponseBuffers(self._bounds.answer_bytes, self._bounds.answer_disk_bytes)
         self._workload = Workload(
             requests=2 * self._bounds.workers + self._bounds.waiting, body_bytes=self._bounds.body_bytes
@@ -117,11 +122,9 @@ class YtsaurusApp(Application):
         self._unpacked = Budget(self._bounds.body_bytes)
         self._spooled = Budget(self._bounds.body_disk_bytes)
 
-    def close(self) -> None:
-        """Wait for what is being worked on, and close the store."""
-        self._light.shutdown()
-        self._heavy.shutdown()
-        self.cluster.close()
+    def close(self, seconds: float | None = None) -> None:
+        if self._light.close(seconds) and self._heavy.close(seconds):
+            self.cluster.close()
 
     def refusal(self, problem: str, valid: str | None) -> Refusal:
         """Return an error as any other: without one, clients take a proxy for broken, and ask again for minutes."""
@@ -196,7 +199,7 @@ class YtsaurusApp(Application):
                     )
                 parts = await self._read(exchange, body, held, spooled=spooled)
                 pool = self._heavy if command.heavy else self._light
-                response: Response = await self._in_thread(pool, self._work, exchange, command, body, parts, encoding)
+                response: Response = await pool.run(self._work, exchange, command, body, parts, encoding)
                 return response
             finally:
                 body.close()
@@ -214,7 +217,7 @@ class YtsaurusApp(Application):
             parts.append(part)
             size += len(part)
             if spooled and size >= _PACKED_BYTES:
-                await self._in_thread(self._heavy, _feed, body, parts)
+                await self._heavy.run(_feed, body, parts)
                 held.release(size)
                 size = 0
             elif not spooled and size > MAX_PACKED_BYTES:
@@ -222,9 +225,6 @@ class YtsaurusApp(Application):
                     "the body of the request is too long", valid=f"at most {MAX_MEMORY_BYTES} bytes, unpacked"
                 )
         return parts
-
-    async def _in_thread(self, pool: ThreadPoolExecutor, work: Callable[..., Any], *arguments: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(pool, work, *arguments)
 
     def _work(
         self, exchange: _Exchange, command: Command, body: RequestBody, parts: list[bytes], encoding: str
@@ -256,7 +256,7 @@ class YtsaurusApp(Application):
             return failed(error), lambda: None
         if place == "disk" and not response.on_disk:
             try:
-                response = await self._in_thread(self._heavy, on_disk, response)
+                response = await self._heavy.run(on_disk, response)
             except OSError as error:
                 response = _told(error, exchange)
         return response, lambda: self._buffers.free(place, size)
@@ -294,7 +294,7 @@ class YtsaurusApp(Application):
         for begin in range(0, len(body), PIECE_BYTES):
             yield body[begin : begin + PIECE_BYTES]
         if response.stream is not None:
-            while (piece := await self._in_thread(self._heavy, next, response.stream, _DONE)) is not _DONE:
+            while (piece := await self._heavy.run(next, response.stream, _DONE)) is not _DONE:
                 yield piece
 
 
@@ -319,7 +319,7 @@ def _exchange(scope: Scope, receive: Receive, silent_seconds: float) -> _Exchang
 
 def _told(error: BaseException, exchange: _Exchange) -> Response:
     """Return what the client is told of an error; what is nobody's mistake but ours is logged."""
-    if isinstance(error, asyncio.CancelledError):
+    if isinstance(error, asyncio.CancelledError | ThreadsClosedError):
         return failed(YtError(Code.UNAVAILABLE, "The server stops, and this took too long to wait for it"))
     if isinstance(error, TimeoutError):
         return failed(refused("the body of the request did not come in time"), 408)

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.endpoints.ytsaurus.commands import COMMANDS, Answer, Command, Context, Parameters, command
+from headrace.endpoints.ytsaurus.dispatcher import execute
 from headrace.endpoints.ytsaurus.errors import refused, yt_error
 from headrace.endpoints.ytsaurus.formats import YSON, write_value
-from headrace.endpoints.ytsaurus.mutations import execute
 from headrace.endpoints.ytsaurus.parameters import as_text
 from headrace.wire.yson import documents
 from headrace.wire.ytsaurus.errors import Code, YtError

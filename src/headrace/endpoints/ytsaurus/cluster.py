@@ -14,18 +14,18 @@ from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
-from headrace.endpoints.ytsaurus.basic_types import MAP_NODE, TABLET_CELL, TRANSACTION_MAP
 from headrace.endpoints.ytsaurus.commands import Context
-from headrace.endpoints.ytsaurus.content_upgrade import upgrade
-from headrace.endpoints.ytsaurus.contents import Contents
-from headrace.endpoints.ytsaurus.cypress import Cypress
+from headrace.endpoints.ytsaurus.cypress.basic_types import MAP_NODE, TABLET_CELL, TRANSACTION_MAP
+from headrace.endpoints.ytsaurus.cypress.content_upgrade import upgrade
+from headrace.endpoints.ytsaurus.cypress.cypress import Cypress
+from headrace.endpoints.ytsaurus.cypress.objects import TRANSACTIONS
+from headrace.endpoints.ytsaurus.dispatcher import Mutations
 from headrace.endpoints.ytsaurus.formats import YSON
-from headrace.endpoints.ytsaurus.locks import Locks
-from headrace.endpoints.ytsaurus.mutations import Mutations
-from headrace.endpoints.ytsaurus.objects import TRANSACTIONS
 from headrace.endpoints.ytsaurus.periodic import PERIODIC, STARTING, periodic
-from headrace.endpoints.ytsaurus.transactions import Transactions
-from headrace.endpoints.ytsaurus.tree import Tree
+from headrace.endpoints.ytsaurus.storage.file_contents import Contents
+from headrace.endpoints.ytsaurus.storage.tree import Tree
+from headrace.endpoints.ytsaurus.transactions.locks import Locks
+from headrace.endpoints.ytsaurus.transactions.transactions import Transactions
 from headrace.errors import OptionError
 from headrace.stores.embedded.store import EmbeddedStore
 from headrace.wire.ytsaurus.paths import parse_path
@@ -37,21 +37,21 @@ _TICK_SECONDS = 0.05
 # Modules that make commands, types of nodes and work in the background known by being imported.
 _MODULES = (
     "batch_commands",
-    "concatenation",
-    "cypress_commands",
-    "expiration",
-    "file_cache_commands",
-    "file_commands",
-    "placing_commands",
-    "producers_commands",
-    "queues_commands",
-    "rows_commands",
-    "select_commands",
-    "static_commands",
+    "contents.concatenation",
+    "cypress.node_commands",
+    "cypress.expiration",
+    "contents.file_cache_commands",
+    "contents.file_commands",
+    "cypress.placing_commands",
+    "queues.producer_commands",
+    "queues.commands",
+    "tables.row_commands",
+    "select.commands",
+    "contents.table_commands",
     "system_commands",
-    "table_start",
-    "tables_commands",
-    "transaction_commands",
+    "tables.system_tables",
+    "tables.commands",
+    "transactions.commands",
 )
 _DIRECTORIES = (
     "//home",

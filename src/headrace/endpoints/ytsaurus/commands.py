@@ -13,9 +13,9 @@ from headrace.wire.ytsaurus.types import YtColumn
 
 if TYPE_CHECKING:
     from headrace.endpoints.ytsaurus.cluster import Cluster
-    from headrace.endpoints.ytsaurus.cypress import Cypress
+    from headrace.endpoints.ytsaurus.cypress.cypress import Cypress
     from headrace.endpoints.ytsaurus.formats import Format
-    from headrace.endpoints.ytsaurus.transactions import Transactions
+    from headrace.endpoints.ytsaurus.transactions.transactions import Transactions
     from headrace.stores.embedded.store import EmbeddedStore
 
 __all__ = ["COMMANDS", "Answer", "Command", "Context", "Parameters", "command"]

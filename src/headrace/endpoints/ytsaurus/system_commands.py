@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
-from headrace.endpoints.ytsaurus.past_states import PastStates
+from headrace.endpoints.ytsaurus.tables.past_states import PastStates
 
 VERSION = "23.2.0-headrace"
 """What the endpoint says it is; clients look at the first numbers only."""

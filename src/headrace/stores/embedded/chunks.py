@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import SchemaError, UnsupportedError
-from headrace.stores.embedded.database import ROW_INDEX_BITS
+from headrace.stores.embedded.connection import ROW_INDEX_BITS
 from headrace.types import MAX_NESTING
 
 MAX_CHUNK_ROWS = 65536

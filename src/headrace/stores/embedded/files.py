@@ -15,7 +15,7 @@ import apsw
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, StoreError
 from headrace.ports import Content, Files, FileStatus, Upload
 from headrace.ports.files import normal_path, parent_path, paths_to_move
-from headrace.stores.embedded.database import Database
+from headrace.stores.embedded.connection import Database
 
 PART_BYTES = 1 << 20
 # So much of an upload is held in memory before it goes to the store in a transaction of its own.

@@ -13,13 +13,15 @@ import pyarrow as pa
 from headrace.errors import NotFoundError, SchemaError
 from headrace.ports import Capabilities, Files, Publisher, Table, Tunnel
 from headrace.ports.arguments import flag, text
-from headrace.stores.embedded import objects, tables, tunnels
-from headrace.stores.embedded.database import Database
+from headrace.stores.embedded import catalog
+from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.files import EmbeddedFiles
-from headrace.stores.embedded.publisher import EmbeddedPublisher
-from headrace.stores.embedded.queue_store import QueueStore
-from headrace.stores.embedded.tables import EmbeddedTable
-from headrace.stores.embedded.tunnel import EmbeddedTunnel
+from headrace.stores.embedded.publication.publisher import EmbeddedPublisher
+from headrace.stores.embedded.queues.queue_store import QueueStore
+from headrace.stores.embedded.tables import stored_tables
+from headrace.stores.embedded.tables.table import EmbeddedTable
+from headrace.stores.embedded.tunnels import stored_tunnels
+from headrace.stores.embedded.tunnels.tunnel import EmbeddedTunnel
 from headrace.tables.conditions import OPERATORS
 from headrace.tables.options import TableOptions
 from headrace.tables.schema import TableSchema
@@ -33,7 +35,7 @@ class EmbeddedStore(QueueStore):
     Args:
         directory: where the store lives.
         create: make the store if it is not there.
-        synchronous: ``full``, ``normal`` or ``off``, see `headrace.stores.embedded.database.Database`.
+        synchronous: ``full``, ``normal`` or ``off``, see `headrace.stores.embedded.connection.Database`.
     """
 
     capabilities = Capabilities(
@@ -76,13 +78,13 @@ class EmbeddedStore(QueueStore):
         exist_ok: bool = False,
         **options: Any,
     ) -> Table:
-        objects.check_name(name, "table")
+        catalog.check_name(name, "table")
         schema = TableSchema.of(columns, primary_key)
-        settings = tables.table_options(TableOptions(), **options)
+        settings = stored_tables.table_options(TableOptions(), **options)
         with self._database.write() as connection:
-            taken = objects.is_taken(connection, name, "table", exist_ok=exist_ok)
+            taken = catalog.is_taken(connection, name, "table", exist_ok=exist_ok)
             if not taken:
-                tables.create(connection, name, schema, settings)
+                stored_tables.create(connection, name, schema, settings)
         table = EmbeddedTable(self._database, name)
         if taken and table.schema != schema:
             raise SchemaError(
@@ -98,10 +100,10 @@ class EmbeddedStore(QueueStore):
 
     def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
         with self._database.write() as connection:
-            object_id = objects.find_to_drop(connection, name, "table", missing_ok=missing_ok)
+            object_id = catalog.find_to_drop(connection, name, "table", missing_ok=missing_ok)
             if object_id is not None:
-                tunnels.drop_all(connection, object_id)
-                tables.drop(connection, object_id)
+                stored_tunnels.drop_all(connection, object_id)
+                stored_tables.drop(connection, object_id)
 
     # -- tunnels ------------------------------------------------------------------------------------
 
@@ -115,7 +117,7 @@ class EmbeddedStore(QueueStore):
         base_channels: int | None = None,
     ) -> Tunnel:
         begin = start if isinstance(start, Start) else Start.parse(start)
-        tunnel_id = tunnels.create(
+        tunnel_id = stored_tunnels.create(
             self._database, self.table(table), name, TunnelKind.parse(kind), begin, base_channels
         )
         return self.tunnel(tunnel_id)
@@ -165,7 +167,7 @@ class EmbeddedStore(QueueStore):
                 if missing_ok:
                     return
                 raise
-            tunnels.drop(connection, tunnel.id)
+            stored_tunnels.drop(connection, tunnel.id)
 
     # -- the rest -----------------------------------------------------------------------------------
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import datetime
 import logging
 import os
-import random
 import re
 import ssl
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -21,6 +19,7 @@ from urllib3 import exceptions
 
 import headrace
 from headrace.errors import HeadraceError, OptionError, StoreBusyError, StoreError
+from headrace.retries import Retries
 from headrace.stores.tablestore.failures import failure_of
 from headrace.wire.tablestore import signatures
 from headrace.wire.tablestore.errors import ServiceError, parse
@@ -67,10 +66,10 @@ class Patience:
     Attributes:
         connect: for a connection.
         read: for an answer, each time that the request is sent.
-        total: for a better answer; after it no request is sent again, but the last one still has its time.
-        first_pause: before the first retry; each pause is at most twice the one before, half of it by chance.
-        first_busy_pause: the same where the service says that it is too busy.
-        longest_pause: between two retries.
+        total: from the first try to the last retry. The last retry still has its own time for the answer.
+        first_pause: the first pause, see `Retries`.
+        first_busy_pause: the first pause after the service reported that it is too busy.
+        longest_pause: the longest pause between two tries.
     """
 
     connect: float = 10.0
@@ -80,10 +79,9 @@ class Patience:
     first_busy_pause: float = 0.5
     longest_pause: float = 3.0
 
-    def pause(self, retry: int, *, busy: bool) -> float:
-        """Return how long to wait before a retry; ``retry`` counts from 0."""
-        limit = min(self.longest_pause, (self.first_busy_pause if busy else self.first_pause) * 2 ** min(retry, 30))
-        return random.uniform(limit / 2, limit)
+    def retries(self) -> Retries:
+        """Return the retries of a call that begins now."""
+        return Retries(self.total, first_pause=self.first_pause, longest_pause=self.longest_pause)
 
 
 class _UnansweredError(Exception):
@@ -163,8 +161,7 @@ class Connection:
         path = operation if operation.startswith("/") else f"/{operation}"
         may_repeat = path in _REPEATABLE if repeatable is None else repeatable
         body = request.SerializeToString()
-        ends = time.monotonic() + self._patience.total
-        retry = 0
+        retries = self._patience.retries()
         while True:
             failure: ServiceError | _UnansweredError
             try:
@@ -175,12 +172,9 @@ class Connection:
                 busy = error.may_pass(repeatable=False)
             except _UnansweredError as error:
                 failure, again, busy = error, may_repeat or not error.sent, False
-            pause = self._patience.pause(retry, busy=busy)
-            if not again or time.monotonic() + pause >= ends:
+            first_pause = self._patience.first_busy_pause if busy else None
+            if not again or not retries.wait(f"Tablestore: {path}: {failure}", first_pause=first_pause):
                 raise self._final(failure, path, retried=again) from None
-            _logger.info("Tablestore: %s: %s; again in %.2f s", path, failure, pause)
-            time.sleep(pause)
-            retry += 1
 
     def close(self) -> None:
         """Close the connections of this process; a later call makes new ones."""

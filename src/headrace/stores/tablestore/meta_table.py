@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from headrace.errors import AlreadyExistsError, NotFoundError
 from headrace.stores.tablestore.connection import Connection
-from headrace.stores.tablestore.write_options import WriteOptions
-from headrace.stores.tablestore.writing import Writer
+from headrace.stores.tablestore.tables.write_options import WriteOptions
+from headrace.stores.tablestore.tables.writing import Writer
 from headrace.tables.changes import RowChange
 from headrace.tables.schema import TableSchema
 from headrace.wire.plainbuffer.rows import decode_row, decode_rows, encode_row

@@ -1,55 +1,74 @@
-"""From the URL of an instance and options to its store. No message shows more of an URL than its scheme."""
+"""Opens the store of a Tablestore instance by its URL. Messages show no more of a URL than its scheme."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from headrace.errors import OptionError
-from headrace.option_names import check_names
-from headrace.stores.tablestore.store import TablestoreStore
-from headrace.stores.tablestore.write_options import WriteOptions
-from headrace.wire.tablestore.signatures import Credentials
+from headrace.stores.opening import Opening
+from headrace.stores.tablestore.tables.write_options import WriteOptions
 
-VALID_URL = "tablestore+https://host/instance, or tablestore+http://host:port/instance"
-OPTIONS = ("access_key_id", "access_key_secret", "sts_token", "region", "meta_table", "client")
-"""The options besides those of `WriteOptions`."""
+if TYPE_CHECKING:
+    from headrace.stores.tablestore.store import TablestoreStore
+    from headrace.wire.tablestore.signatures import Credentials
+
+_VALID_URL = "tablestore+https://host/instance, or tablestore+http://host:port/instance"
+_CONNECTION_OPTIONS = ("access_key_id", "access_key_secret", "sts_token", "region", "meta_table", "client")
 
 
-def open_store(url: str, options: Mapping[str, Any]) -> TablestoreStore:
-    """Return the store of an instance; nothing is sent to it yet.
+def open_store(url: str | os.PathLike[str], options: Mapping[str, Any], create: bool = False) -> TablestoreStore:
+    """Return the store of an instance, without sending a request.
 
     Args:
         url: ``tablestore+http(s)://host[:port]/instance``.
-        options: `OPTIONS` and the fields of `WriteOptions`. Where they have no access key, the environment's
-            HEADRACE_ACCESS_KEY_ID, HEADRACE_ACCESS_KEY_SECRET and HEADRACE_STS_TOKEN are used.
+        options: ``access_key_id``, ``access_key_secret``, ``sts_token``, ``region``, ``meta_table``, ``client`` and
+            the fields of `WriteOptions`. Without an access key, the environment variables HEADRACE_ACCESS_KEY_ID,
+            HEADRACE_ACCESS_KEY_SECRET and HEADRACE_STS_TOKEN are used.
+        create: ignored; the service's console creates instances.
 
     Raises:
-        OptionError: the URL is not of this form, an option is unknown, or there is no access key.
+        OptionError: the URL has another form, an option has an invalid value, or the access key is missing.
     """
-    endpoint, instance = _parse(url)
+    from headrace.stores.tablestore.store import TablestoreStore
+
+    endpoint, instance = _parse(str(url))
     given = {name: value for name, value in options.items() if value is not None}
-    known = (*OPTIONS, *(field.name for field in dataclasses.fields(WriteOptions)))
-    check_names("a Tablestore store", options, sorted(known))
-    writing = WriteOptions(**{name: value for name, value in given.items() if name not in OPTIONS})
+    writing = WriteOptions(**{name: value for name, value in given.items() if name not in _CONNECTION_OPTIONS})
     others = {name: given[name] for name in ("region", "meta_table", "client") if name in given}
     return TablestoreStore(endpoint, instance, _credentials(given), write_options=writing, **others)
 
 
+OPENING = Opening(
+    what="a Tablestore instance",
+    form="tablestore+https://host/instance",
+    schemes=("tablestore+https", "tablestore+http"),
+    options=(*_CONNECTION_OPTIONS, *(field.name for field in dataclasses.fields(WriteOptions))),
+    open=open_store,
+    extra="tablestore",
+    packages=("certifi", "google", "urllib3"),
+    mistaken_schemes={
+        "http": "an instance of Tablestore is tablestore+http://host/instance",
+        "https": "an instance of Tablestore is tablestore+https://host/instance",
+        "tablestore": "an instance of Tablestore is tablestore+https://host/instance",
+    },
+)
+
+
 def _parse(url: str) -> tuple[str, str]:
     """Return the endpoint and the instance."""
-    wrong = OptionError("this is not the address of a Tablestore instance", valid=VALID_URL)
+    wrong = OptionError("this is not the address of a Tablestore instance", valid=_VALID_URL)
     try:
         parts = urlsplit(url)
     except ValueError:
         raise wrong from None
     if parts.username is not None or parts.password is not None:
         raise OptionError(
-            "the address of a store has no user or password in it",
-            valid=VALID_URL,
+            "the address of a store cannot contain a user or password",
+            valid=_VALID_URL,
             remedy="pass access_key_id and access_key_secret as options",
         )
     instance = parts.path.strip("/")
@@ -59,6 +78,8 @@ def _parse(url: str) -> tuple[str, str]:
 
 
 def _credentials(options: Mapping[str, Any]) -> Credentials:
+    from headrace.wire.tablestore.signatures import Credentials
+
     key_id, secret, token = options.get("access_key_id"), options.get("access_key_secret"), options.get("sts_token")
     if key_id is None and secret is None:
         key_id, secret = os.environ.get("HEADRACE_ACCESS_KEY_ID"), os.environ.get("HEADRACE_ACCESS_KEY_SECRET")

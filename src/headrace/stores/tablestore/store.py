@@ -10,18 +10,17 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import AlreadyExistsError, NotFoundError, SchemaError
-from headrace.ports import Capabilities, Publisher, Table, Tunnel
-from headrace.stores.tablestore import tables
+from headrace.ports import Capabilities, Publisher, Store, Table, Tunnel
 from headrace.stores.tablestore.connection import Connection
 from headrace.stores.tablestore.meta_table import DEFAULT_NAME, MetaTable
-from headrace.stores.tablestore.publisher import TablestorePublisher
-from headrace.stores.tablestore.tables import TablestoreTable
-from headrace.stores.tablestore.tunnel import DEFAULT_CLIENT, TablestoreTunnel
-from headrace.stores.tablestore.tunnel_service import TunnelService
-from headrace.stores.tablestore.tunnels import create_tunnel, drop_tunnel, find_tunnel, list_tunnels
-from headrace.stores.tablestore.without_queues import StoreWithoutQueues
-from headrace.stores.tablestore.write_options import WriteOptions
-from headrace.stores.tablestore.writing import Writer
+from headrace.stores.tablestore.publication.publisher import TablestorePublisher
+from headrace.stores.tablestore.tables import stored_tables
+from headrace.stores.tablestore.tables.table import TablestoreTable
+from headrace.stores.tablestore.tables.write_options import WriteOptions
+from headrace.stores.tablestore.tables.writing import Writer
+from headrace.stores.tablestore.tunnels.service import TunnelService
+from headrace.stores.tablestore.tunnels.stored_tunnels import create_tunnel, drop_tunnel, find_tunnel, list_tunnels
+from headrace.stores.tablestore.tunnels.tunnel import DEFAULT_CLIENT, TablestoreTunnel
 from headrace.tables.column_limits import check_columns
 from headrace.tables.conditions import OPERATORS
 from headrace.tables.schema import TableSchema, parse_columns
@@ -34,7 +33,7 @@ from headrace.wire.tablestore.signatures import Credentials
 _MOMENT = 0.5
 
 
-class TablestoreStore(StoreWithoutQueues):
+class TablestoreStore(Store):
     """Tables, tunnels and publications in an instance of Tablestore.
 
     It can be pickled, with the access key. Nothing that is shown has the key's secret in it.
@@ -106,7 +105,7 @@ class TablestoreStore(StoreWithoutQueues):
         schema = TableSchema.of(columns, primary_key)
         check_columns(schema, self.capabilities.max_columns)
         try:
-            tables.create(self.connection, name, schema, options)
+            stored_tables.create(self.connection, name, schema, options)
         except AlreadyExistsError:
             if not exist_ok:
                 raise AlreadyExistsError(
@@ -122,7 +121,7 @@ class TablestoreStore(StoreWithoutQueues):
         there = self.table(name).schema
         wanted = schema.attributes[:MAX_DEFINED_COLUMNS]
         found = {column.name: column.type for column in there.columns}
-        same = {column.name: tables.wire_type(column.type) for column in wanted} | {
+        same = {column.name: stored_tables.wire_type(column.type) for column in wanted} | {
             name: schema.column(name).type for name in schema.primary_key
         }
         if found != same or there.primary_key != schema.primary_key:
@@ -137,7 +136,7 @@ class TablestoreStore(StoreWithoutQueues):
 
     def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
         try:
-            tables.described(self.connection, name)
+            stored_tables.described(self.connection, name)
             for tunnel in self.tunnels(name):
                 self.drop_tunnel(tunnel.id, name, missing_ok=True)
             self.connection.call("DeleteTable", pb.DeleteTableRequest(table_name=name), pb.DeleteTableResponse)

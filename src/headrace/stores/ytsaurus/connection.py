@@ -23,6 +23,7 @@ from yt.wrapper.http_driver import HeavyProxyProvider
 
 from headrace import failpoints
 from headrace.errors import StoreBusyError
+from headrace.retries import Retries
 from headrace.stores.ytsaurus.failures import YtNotFoundError, YtTransactionLostError, YtUnmountedError, translated
 from headrace.wire.yson.rows_decoding import decode_rows
 from headrace.wire.yson.rows_encoding import encode_rows
@@ -110,24 +111,22 @@ class Connection:
     def repeated(
         self, call: Callable[[], _Result], errors: tuple[type[Exception], ...] = (StoreBusyError, YtUnmountedError)
     ) -> _Result:
-        """Return what a call returns that may be made twice; while the cluster has no time for it, make it again.
+        """Return the result of a call that may be repeated. Repeat it while the cluster is busy.
 
         Args:
-            errors: after which it is made again.
+            errors: the errors after which it is repeated.
         """
-        pause = _FIRST_PAUSE_MS / 1000
-        deadline = time.monotonic() + self.address.retry_seconds
+        retries = Retries(
+            self.address.retry_seconds,
+            first_pause=_FIRST_PAUSE_MS / 1000,
+            longest_pause=_LONGEST_PAUSE_MS / 1000,
+        )
         while True:
             try:
                 return call()
             except errors as error:
-                left = deadline - time.monotonic() - pause
-                if left < 0:
+                if not retries.wait(f"YTsaurus: {error}"):
                     raise
-                if pause > 1:
-                    _log.warning("asking YTsaurus again, for up to %d seconds more: %s", left, error)
-                time.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_MS / 1000)
 
     # -- Cypress ----------------------------------------------------------------------------------------
 

@@ -15,9 +15,9 @@ from typing import Any
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, StoreError
 from headrace.ports import Content, Files, FileStatus, Upload
 from headrace.ports.files import normal_path, parent_path, paths_to_move
+from headrace.stores.ytsaurus.catalog import Names
 from headrace.stores.ytsaurus.connection import Address, Connection
 from headrace.stores.ytsaurus.failures import YtExistsError, YtNotFoundError, translated
-from headrace.stores.ytsaurus.nodes import Names
 from headrace.wire.ytsaurus.paths import escape
 
 _PLACE = "headrace_path"

@@ -1,40 +1,44 @@
-"""From the URL of a cluster and options to its store. No message shows more of an URL than its scheme."""
+"""Opens the store of a YTsaurus cluster by its URL. Messages show no more of a URL than its scheme."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from headrace.errors import OptionError
-from headrace.option_names import check_names
-from headrace.stores.ytsaurus.connection import Address
-from headrace.stores.ytsaurus.store import YtStore
+from headrace.stores.opening import Opening
 from headrace.wire.ytsaurus.paths import PathError, parse_path
 
-VALID_URL = "yt://proxy, yt://host:port, or with a directory of the cluster yt://proxy//home/project"
-OPTIONS = ("token", "retry_seconds", "binary_strings")
+if TYPE_CHECKING:
+    from headrace.stores.ytsaurus.store import YtStore
+
+_VALID_URL = "yt://proxy, yt://host:port, or with a directory of the cluster yt://proxy//home/project"
 _LONGEST_SECONDS = 1e9
-DEFAULT_DIRECTORY = "//home/headrace"
+_DEFAULT_DIRECTORY = "//home/headrace"
 
 
-def open_store(url: str, options: Mapping[str, Any]) -> YtStore:
-    """Return the store of a cluster; nothing is sent to it yet.
+def open_store(url: str | os.PathLike[str], options: Mapping[str, Any], create: bool = False) -> YtStore:
+    """Return the store of a cluster, without sending a request.
 
     Args:
-        url: ``yt://proxy[:port][//directory]``; ``yt+http`` and ``yt+https`` say how the proxy is spoken to. Names that
-            are no paths belong to the directory, and headrace keeps there what it needs; ``//home/headrace`` if not
-            given.
-        options: ``token``; without it YTsaurus' client looks for one (YT_TOKEN, ~/.yt/token, its configuration).
-            ``retry_seconds``, how long a request is tried again that may pass later, 120 if not given.
-            ``binary_strings``, whether columns of the cluster's type ``string`` are binary, as they may hold any bytes
-            there; without it they are texts, and a value that is not UTF-8 is refused.
+        url: ``yt://proxy[:port][//directory]``; ``yt+http`` and ``yt+https`` choose the protocol of the proxy.
+            Relative names are looked up in the directory, and headrace keeps its own tables and files there. The
+            default is ``//home/headrace``.
+        options: ``token``; by default YTsaurus' client looks for one (YT_TOKEN, ~/.yt/token, its configuration).
+            ``retry_seconds``: how long a request that fails with a temporary error is repeated; 120 by default.
+            ``binary_strings``: columns of the cluster's type ``string`` are binary. By default they are texts, and a
+            value that is not UTF-8 is an error.
+        create: ignored; a cluster is not created by its clients.
 
     Raises:
-        OptionError: the URL is not of this form, or an option is unknown or wrong.
+        OptionError: the URL has another form, or an option has an invalid value.
     """
-    check_names("a YTsaurus store", options, OPTIONS)
-    proxy, directory = _parse(url)
+    from headrace.stores.ytsaurus.connection import Address
+    from headrace.stores.ytsaurus.store import YtStore
+
+    proxy, directory = _parse(str(url))
     seconds = options.get("retry_seconds")
     if seconds is not None and not _is_duration(seconds):
         raise OptionError(
@@ -42,13 +46,28 @@ def open_store(url: str, options: Mapping[str, Any]) -> YtStore:
         )
     token = options.get("token") or None
     if token is not None and (not isinstance(token, str) or not token.isascii() or not token.isprintable()):
-        raise OptionError("option token is no token", valid="the text that the cluster gave out")
+        raise OptionError("option token is not a token", valid="the text that the cluster issued")
     binary_strings = options.get("binary_strings")
     if binary_strings is not None and not isinstance(binary_strings, bool):
         raise OptionError("option binary_strings is True or False", received=repr(binary_strings)[:200])
     patience = Address.retry_seconds if seconds is None else float(seconds)
-    address = Address(proxy, token, patience, bool(binary_strings))
-    return YtStore(address, directory, url)
+    return YtStore(Address(proxy, token, patience, bool(binary_strings)), directory, str(url))
+
+
+OPENING = Opening(
+    what="a YTsaurus cluster",
+    form="yt://proxy",
+    schemes=("yt", "yt+https", "yt+http"),
+    options=("token", "retry_seconds", "binary_strings"),
+    open=open_store,
+    extra="yt",
+    packages=("yt",),
+    mistaken_schemes={
+        "http": "a cluster of YTsaurus is yt+http://host:port",
+        "https": "a cluster of YTsaurus is yt+https://host",
+        "ytsaurus": "a cluster of YTsaurus is yt://proxy",
+    },
+)
 
 
 def _is_duration(seconds: object) -> bool:
@@ -59,7 +78,7 @@ def _is_duration(seconds: object) -> bool:
 
 def _parse(url: str) -> tuple[str, str]:
     """Return the proxy, as YTsaurus' client takes it, and the directory."""
-    wrong = OptionError("this is not the address of a YTsaurus cluster", valid=VALID_URL)
+    wrong = OptionError("this is not the address of a YTsaurus cluster", valid=_VALID_URL)
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -67,7 +86,7 @@ def _parse(url: str) -> tuple[str, str]:
         raise wrong from None
     if parts.username is not None or parts.password is not None:
         raise OptionError(
-            "the address of a store has no user or password in it", valid=VALID_URL, remedy="pass option token"
+            "the address of a store cannot contain a user or password", valid=_VALID_URL, remedy="pass option token"
         )
     if not parts.hostname or parts.query or parts.fragment or port == 0:
         raise wrong
@@ -75,7 +94,7 @@ def _parse(url: str) -> tuple[str, str]:
     proxy = f"{transport}://{parts.netloc}" if transport else parts.netloc
     path = unquote(parts.path).rstrip("/")
     if not path:
-        return proxy, DEFAULT_DIRECTORY
+        return proxy, _DEFAULT_DIRECTORY
     try:
         directory = parse_path(path if path.startswith("//") else f"/{path}")
     except PathError:

@@ -10,23 +10,23 @@ import pyarrow as pa
 
 from headrace.cached import cached_property
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError, UnsupportedError
-from headrace.ports import Capabilities, Files, Publisher, Registration
+from headrace.ports import Capabilities, Files, Publisher, Registration, Store
 from headrace.queues.columns import TIMESTAMP, QueueSchema
 from headrace.queues.values import QueueOptions
-from headrace.stores.ytsaurus import nodes, registrations, tables
+from headrace.stores.ytsaurus import catalog
+from headrace.stores.ytsaurus.catalog import CONSUMER, PRODUCER, QUEUE, TABLE, TIMESTAMP_TYPE, Names
 from headrace.stores.ytsaurus.connection import Address, Connection
-from headrace.stores.ytsaurus.consumers import YtConsumer
 from headrace.stores.ytsaurus.failures import YtExistsError, YtNotFoundError, translated
 from headrace.stores.ytsaurus.files import YtFiles
-from headrace.stores.ytsaurus.nodes import CONSUMER, PRODUCER, QUEUE, TABLE, TIMESTAMP_TYPE, Names
-from headrace.stores.ytsaurus.producers import YtProducer
-from headrace.stores.ytsaurus.progress import keeper_of
-from headrace.stores.ytsaurus.publisher import YtPublisher
-from headrace.stores.ytsaurus.queue_options import config_of
-from headrace.stores.ytsaurus.queues import YtQueue
+from headrace.stores.ytsaurus.publication.progress import keeper_of
+from headrace.stores.ytsaurus.publication.publisher import YtPublisher
+from headrace.stores.ytsaurus.queues import registrations
+from headrace.stores.ytsaurus.queues.consumers import YtConsumer
+from headrace.stores.ytsaurus.queues.options import config_of
+from headrace.stores.ytsaurus.queues.producers import YtProducer
+from headrace.stores.ytsaurus.queues.queue import YtQueue
 from headrace.stores.ytsaurus.schemas import queue_schema, table_schema
-from headrace.stores.ytsaurus.tables import YtTable
-from headrace.stores.ytsaurus.without_tunnels import StoreWithoutTunnels
+from headrace.stores.ytsaurus.tables.table import YtTable, check_options
 from headrace.tables.column_limits import check_columns
 from headrace.tables.conditions import OPERATORS
 from headrace.tables.schema import TableSchema
@@ -38,7 +38,7 @@ _MOST_PARTITIONS = 1000
 _MAX_COLUMNS = 1000
 
 
-class YtStore(StoreWithoutTunnels):
+class YtStore(Store):
     """Queues, consumers, producers, sorted tables and files of a YTsaurus cluster.
 
     It can be pickled, with the token. Nothing that is shown has the token in it.
@@ -91,7 +91,7 @@ class YtStore(StoreWithoutTunnels):
     # -- tables -------------------------------------------------------------------------------------------
 
     def tables(self) -> list[str]:
-        return nodes.of_kind(self._connection, self._names, TABLE)
+        return catalog.of_kind(self._connection, self._names, TABLE)
 
     def create_table(
         self,
@@ -104,7 +104,7 @@ class YtStore(StoreWithoutTunnels):
     ) -> YtTable:
         schema = TableSchema.of(columns, primary_key)
         check_columns(schema, self.capabilities.max_columns)
-        tables.check_options(options)
+        check_options(options)
         if not schema.attributes:
             raise UnsupportedError(
                 "a table of YTsaurus needs a column besides its key", received=schema.names, remedy="add a column"
@@ -155,12 +155,12 @@ class YtStore(StoreWithoutTunnels):
         return YtQueue(self._connection, self._names, name)
 
     def queues(self) -> list[str]:
-        return nodes.of_kind(self._connection, self._names, QUEUE)
+        return catalog.of_kind(self._connection, self._names, QUEUE)
 
     def drop_queue(self, name: str, *, missing_ok: bool = False) -> None:
         """Remove a queue with its registrations, and what consumers and producers that are registered know of it."""
         try:
-            path = nodes.find(self._connection, self._names, name, QUEUE).path
+            path = catalog.find(self._connection, self._names, name, QUEUE).path
         except NotFoundError:
             if missing_ok:
                 return
@@ -182,11 +182,11 @@ class YtStore(StoreWithoutTunnels):
         return YtConsumer(self._connection, self._names, name)
 
     def consumers(self) -> list[str]:
-        return nodes.of_kind(self._connection, self._names, CONSUMER)
+        return catalog.of_kind(self._connection, self._names, CONSUMER)
 
     def drop_consumer(self, name: str, *, missing_ok: bool = False) -> None:
         try:
-            path = nodes.find(self._connection, self._names, name, CONSUMER).path
+            path = catalog.find(self._connection, self._names, name, CONSUMER).path
         except NotFoundError:
             if missing_ok:
                 return
@@ -196,16 +196,16 @@ class YtStore(StoreWithoutTunnels):
         self._drop(name, CONSUMER, missing_ok=missing_ok)
 
     def register_consumer(self, queue: str, consumer: str, *, vital: bool = False) -> Registration:
-        queue_path = nodes.find(self._connection, self._names, queue, QUEUE).path
-        consumer_path = nodes.find(self._connection, self._names, consumer, CONSUMER).path
+        queue_path = catalog.find(self._connection, self._names, queue, QUEUE).path
+        consumer_path = catalog.find(self._connection, self._names, consumer, CONSUMER).path
         if not vital:
             self._unregister_keeper(queue_path, consumer_path)
         registrations.register(self._connection, queue_path, consumer_path, vital=vital)
         return Registration(queue, consumer, vital)
 
     def unregister_consumer(self, queue: str, consumer: str) -> None:
-        queue_path = nodes.find(self._connection, self._names, queue, QUEUE).path
-        consumer_path = nodes.find(self._connection, self._names, consumer, CONSUMER).path
+        queue_path = catalog.find(self._connection, self._names, queue, QUEUE).path
+        consumer_path = catalog.find(self._connection, self._names, consumer, CONSUMER).path
         self._unregister(queue_path, consumer_path)
 
     def _unregister(self, queue: str, consumer: str) -> None:
@@ -220,8 +220,10 @@ class YtStore(StoreWithoutTunnels):
             self._connection.client.unregister_queue_consumer(queue, keeper_of(self._names, consumer))
 
     def registrations(self, queue: str | None = None, consumer: str | None = None) -> list[Registration]:
-        queue_path = None if queue is None else nodes.find(self._connection, self._names, queue, QUEUE).path
-        consumer_path = None if consumer is None else nodes.find(self._connection, self._names, consumer, CONSUMER).path
+        queue_path = None if queue is None else catalog.find(self._connection, self._names, queue, QUEUE).path
+        consumer_path = (
+            None if consumer is None else catalog.find(self._connection, self._names, consumer, CONSUMER).path
+        )
         asked: list[tuple[str | None, str | None]] = [(queue_path, consumer_path)]
         if queue is None and consumer is None:
             # Those of other directories are none of the store's.
@@ -243,7 +245,7 @@ class YtStore(StoreWithoutTunnels):
         return YtProducer(self._connection, self._names, name)
 
     def producers(self) -> list[str]:
-        return nodes.of_kind(self._connection, self._names, PRODUCER)
+        return catalog.of_kind(self._connection, self._names, PRODUCER)
 
     def drop_producer(self, name: str, *, missing_ok: bool = False) -> None:
         self._drop(name, PRODUCER, missing_ok=missing_ok)
@@ -278,7 +280,7 @@ class YtStore(StoreWithoutTunnels):
             with translated(f"create {kind} {name!r}"):
                 client.create(node_type, path, recursive=True, attributes=dict(attributes))
         except YtExistsError:
-            nodes.find_other(self._connection, self._names, name, kind)
+            catalog.find_other(self._connection, self._names, name, kind)
             if not exist_ok:
                 raise AlreadyExistsError(
                     f"there is a {kind} of this name in {self.url}",
@@ -292,7 +294,7 @@ class YtStore(StoreWithoutTunnels):
 
     def _drop(self, name: str, kind: str, *, missing_ok: bool) -> None:
         try:
-            path = nodes.find(self._connection, self._names, name, kind).path
+            path = catalog.find(self._connection, self._names, name, kind).path
             with translated(f"drop {kind} {name!r}"):
                 self._connection.client.remove(path)
         except (NotFoundError, YtNotFoundError):

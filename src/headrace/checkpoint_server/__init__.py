@@ -1,0 +1,1 @@
+"""Spark's checkpoints in the files of a store. The driver serves the files to Spark by the WebHDFS protocol."""

@@ -1,0 +1,71 @@
+"""The directories of stores that a server serves, and the paths of requests in them."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from headrace.checkpoint_server.locations import store_key
+from headrace.ports import Files, Store
+from headrace.ports.files import normal_path
+
+
+@dataclass
+class _ServedStore:
+    files: Files
+    roots: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class ServedPath:
+    """A path in a served directory.
+
+    Attributes:
+        files: the files of the store.
+        path: the path in the store.
+        inside: the rest of the path, below the served directory.
+    """
+
+    files: Files
+    path: str
+    inside: str
+
+
+class ServedDirectories:
+    """The directories that a server serves. It serves nothing else of their stores. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._served: dict[str, _ServedStore] = {}
+        self._lock = threading.Lock()
+
+    def add(self, store: Store, path: str) -> None:
+        """Serve a directory of a store.
+
+        Raises:
+            UnsupportedError: the store has no files.
+        """
+        files = store.files()
+        with self._lock:
+            self._served.setdefault(store_key(store.id), _ServedStore(files)).roots.add(normal_path(path))
+
+    def find(self, path: str) -> ServedPath | None:
+        """Return the served path of ``/<store>/<path>``; None if no served directory contains it.
+
+        Raises:
+            OptionError: the path is invalid.
+        """
+        key, _, rest = normal_path(path)[1:].partition("/")
+        in_store = f"/{rest}"
+        with self._lock:
+            served = self._served.get(key)
+            above = [] if served is None else [root for root in served.roots if f"{in_store}/".startswith(f"{root}/")]
+        if served is None or not above:
+            return None
+        return ServedPath(served.files, in_store, in_store[len(max(above, key=len)) :])
+
+    def is_above(self, path: str) -> bool:
+        """Return whether a path is a parent of a served directory."""
+        path = normal_path(path)
+        with self._lock:
+            roots = [f"/{key}{root}/" for key, served in self._served.items() for root in served.roots]
+        return path == "/" or any(root.startswith(f"{path}/") for root in roots)

@@ -1,0 +1,56 @@
+"""Arguments of several commands: columns, numbers by partition, file formats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from headrace.cli.app import parse_pairs
+from headrace.errors import OptionError
+
+FORMAT_NAMES = ("csv", "jsonl", "parquet", "arrow")
+TYPES_HELP = (
+    "Types: boolean, byte, short, int, long, float, double, decimal(p,s), string, binary, date, timestamp, "
+    "array<…>, map<…,…>, struct<name:…,…>. 'not null' can follow a type."
+)
+
+
+def format_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--format``, the format of a file with rows."""
+    return click.option(
+        "-f",
+        "--format",
+        "file_format",
+        type=click.Choice(FORMAT_NAMES),
+        help="The file's format; by default from its suffix.",
+    )(command)
+
+
+def column_types(columns: tuple[str, ...]) -> dict[str, str]:
+    """Parse ``NAME=TYPE`` texts. The last equals sign separates them, because a name can contain one."""
+    types: dict[str, str] = {}
+    for text in columns:
+        name, equals, kind = text.rpartition("=")
+        if not equals or name in types:
+            problem = "a column occurs twice" if equals else "a column is written NAME=TYPE"
+            raise OptionError(problem, received=repr(text))
+        types[name] = kind
+    return types
+
+
+def whole_number(text: str, option: str) -> int:
+    """Parse a whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise OptionError(f"option {option} takes whole numbers", received=repr(text)) from None
+
+
+def row_numbers(pairs: tuple[str, ...], option: str) -> dict[int, int]:
+    """Parse ``PARTITION=ROW`` texts."""
+    return {
+        whole_number(partition, option): whole_number(row, option)
+        for partition, row in parse_pairs(pairs, option).items()
+    }

@@ -1,0 +1,277 @@
+"""The checks of the environment in `headrace doctor`. Each check is a function that returns a `Finding`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import ipaddress
+import json
+import os
+import pkgutil
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+OLDEST_JAVA = 17
+OLDEST_PYTHON = (3, 11)
+OLDEST_PACKAGES = {"pyspark": (4, 2), "pyarrow": (18,), "pandas": (2, 2), "numpy": (1, 26)}
+OLDEST_SQLITE = (3, 53, 0)
+SCARCE_DISK_BYTES = 2 << 30
+NO_DISK_BYTES = 100 << 20
+_PROBE_SECONDS = 60
+_OTHER_SQLITES = ("_sqlite3", "pysqlite3", "sqlcipher3", "adbc_driver_sqlite")
+
+
+class Status(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of a check. ``remedy`` says how to repair the problem; it is empty if there is none."""
+
+    name: str
+    status: Status
+    found: str
+    remedy: str = ""
+
+
+Check = Callable[[], Finding]
+
+
+def check_java() -> Finding:
+    """Check for Java 17 or newer, in JAVA_HOME or else on the PATH."""
+    install = "install Java 17 or newer (Debian, Ubuntu: apt install openjdk-17-jre-headless) or point JAVA_HOME to it"
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if program is None:
+        return Finding("Java", Status.FAIL, "no java on the PATH, JAVA_HOME is not set", install)
+    source = "JAVA_HOME" if home else "PATH"
+    try:
+        answer = subprocess.run(
+            [program, "-version"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding("Java", Status.FAIL, f"{program} ({source}) does not run: {error}", install)
+    version = java_version(answer.stderr + answer.stdout)
+    if version is None:
+        return Finding("Java", Status.FAIL, f"{program} ({source}) does not print its version", install)
+    if version < OLDEST_JAVA:
+        return Finding("Java", Status.FAIL, f"Java {version} at {program} ({source})", install)
+    return Finding("Java", Status.OK, f"Java {version} at {program} ({source})")
+
+
+def java_version(text: str) -> int | None:
+    """Return the main version number in the output of ``java -version``. (Java 8 prints 1.8.)"""
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(match[1]) if match else None
+
+
+def check_python() -> Finding:
+    """Check the version of this Python."""
+    found = f"Python {platform.python_version()} at {sys.executable}"
+    if sys.version_info < OLDEST_PYTHON:
+        return Finding("Python", Status.FAIL, found, "use Python 3.11 or newer")
+    return Finding("Python", Status.OK, found)
+
+
+def check_worker_python() -> Finding:
+    """Check that the Python of Spark's workers has the driver's version and packages.
+
+    Spark uses PYSPARK_PYTHON, or else the ``python3`` on the PATH, not the Python of the driver.
+    """
+    name = "Python of Spark's workers"
+    variable = os.environ.get("PYSPARK_PYTHON")
+    chosen = variable or "python3"
+    where = "PYSPARK_PYTHON" if variable else "python3 on the PATH; PYSPARK_PYTHON is not set"
+    remedy = f"export PYSPARK_PYTHON={sys.executable}"
+    # headrace.session() sets the right Python even if the variable is missing. Other sessions do not.
+    severity = Status.FAIL if variable else Status.WARN
+    probe = (
+        "import importlib.util, json, sys; print(json.dumps([sys.executable, list(sys.version_info[:2]),"
+        " [name for name in ('pyspark', 'pyarrow', 'pandas', 'headrace') if importlib.util.find_spec(name) is None]]))"
+    )
+    try:
+        # -I keeps packages in the current directory from counting as installed.
+        answer = subprocess.run(
+            [chosen, "-I", "-c", probe], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True
+        )
+        executable, version, missing = json.loads(answer.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return Finding(name, severity, f"{chosen} ({where}) does not run: {error}", remedy)
+    found = f"Python {version[0]}.{version[1]} at {executable} ({where})"
+    if tuple(version) != sys.version_info[:2]:
+        found += f", but the driver is Python {sys.version_info[0]}.{sys.version_info[1]}"
+        return Finding(name, severity, found, remedy)
+    if missing:
+        return Finding(name, severity, f"{found}, without {', '.join(missing)}", remedy)
+    return Finding(name, Status.OK, found)
+
+
+def check_driver_python() -> Finding:
+    """Check that PYSPARK_DRIVER_PYTHON, which ``pyspark`` and ``spark-submit`` read, is unset or this Python."""
+    name = "PYSPARK_DRIVER_PYTHON"
+    variable = os.environ.get(name)
+    if not variable:
+        return Finding(name, Status.OK, "not set")
+    program = shutil.which(variable)
+    if program is None:
+        return Finding(name, Status.FAIL, f"{variable} does not exist", f"unset {name}")
+    if not Path(program).samefile(sys.executable):
+        return Finding(
+            name, Status.WARN, f"{program} is not this Python ({sys.executable})", f"unset {name} or make them the same"
+        )
+    return Finding(name, Status.OK, program)
+
+
+def check_package(name: str) -> Finding:
+    """Check that a package is installed in a supported version."""
+    oldest = OLDEST_PACKAGES[name]
+    wanted = f"pip install -U '{name}>={'.'.join(map(str, oldest))}'"
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(name, Status.FAIL, "not installed", wanted)
+    if version_numbers(version) < oldest:
+        return Finding(name, Status.FAIL, version, wanted)
+    return Finding(name, Status.OK, version)
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version: (4, 2, 0) for ``4.2.0.dev1``."""
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def check_sqlite() -> Finding:
+    """Check that apsw's SQLite does not have the bug that corrupts databases in WAL mode."""
+    name, remedy = "SQLite (apsw)", "pip install -U 'apsw>=3.53'"
+    try:
+        import apsw
+    except ImportError as error:
+        return Finding(name, Status.FAIL, f"apsw cannot be imported: {error}", remedy)
+    version = apsw.sqlite_lib_version()
+    status = Status.OK if version_numbers(version) >= OLDEST_SQLITE else Status.FAIL
+    return Finding(name, status, version, "" if status == Status.OK else remedy)
+
+
+def check_other_sqlites() -> Finding:
+    """Check that no other SQLite library is loaded: closing a file in one library drops the locks of the other."""
+    name = "Other SQLite libraries"
+    loaded = sorted(module for module in _OTHER_SQLITES if module in sys.modules)
+    if loaded:
+        return Finding(
+            name,
+            Status.WARN,
+            f"this process has loaded {', '.join(loaded)} in addition to apsw",
+            "never open a store's files with them: commits can be lost",
+        )
+    return Finding(name, Status.OK, "none is loaded")
+
+
+def check_data_sources() -> Finding:
+    """Check that Spark finds headrace's formats.
+
+    Spark imports every module named pyspark_*. If one import fails, Spark finds no format.
+    """
+    from headrace.formats.registry import FORMATS
+
+    name = "Spark's data sources"
+    found: list[str] = []
+    for module in sorted(info.name for info in pkgutil.iter_modules() if info.name.startswith("pyspark_")):
+        try:
+            source = getattr(importlib.import_module(module), "DefaultSource", None)
+            if source is not None:
+                found.append(str(source.name()))
+        except Exception as error:
+            return Finding(
+                name,
+                Status.FAIL,
+                f"module {module} cannot be imported ({type(error).__name__}: {error}), which hides all formats",
+                f"repair or uninstall the package that brings {module}",
+            )
+    missing = sorted(set(FORMATS) - set(found))
+    if missing:
+        return Finding(
+            name,
+            Status.FAIL,
+            f"found {', '.join(found) or 'none'}, but not {', '.join(missing)}",
+            "install headrace with pip where Spark's Python can import it",
+        )
+    return Finding(name, Status.OK, ", ".join(found))
+
+
+def check_hostname() -> Finding:
+    """Check that the host name resolves to an address, which Spark needs when it starts."""
+    name = "Host name"
+    remedy = "export SPARK_LOCAL_IP=127.0.0.1, or put the host name into /etc/hosts"
+    local = os.environ.get("SPARK_LOCAL_IP")
+    host = socket.gethostname()
+    try:
+        address = socket.gethostbyname(host)
+    except OSError as error:
+        if local:
+            return Finding(name, Status.OK, f"{host} has no address, SPARK_LOCAL_IP is {local}")
+        return Finding(name, Status.FAIL, f"{host} has no address ({error})", remedy)
+    if local:
+        return Finding(name, Status.OK, f"{host} is {address}, SPARK_LOCAL_IP is {local}")
+    if ipaddress.ip_address(address).is_loopback:
+        return Finding(
+            name,
+            Status.WARN,
+            f"{host} is {address}, a loopback address: Spark warns and uses another one",
+            "export SPARK_LOCAL_IP=127.0.0.1 to use only this machine",
+        )
+    return Finding(name, Status.OK, f"{host} is {address}")
+
+
+def check_temporary_space() -> Finding:
+    """Check that Spark can write shuffled and spilled data, and has space for it."""
+    name = "Temporary space"
+    directories = (os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()).split(",")
+    free = {}
+    for directory in directories:
+        try:
+            with tempfile.NamedTemporaryFile(dir=directory) as file:
+                file.write(b"\0" * 4096)
+            free[directory] = shutil.disk_usage(directory).free
+        except OSError as error:
+            return Finding(
+                name,
+                Status.FAIL,
+                f"{directory} cannot be written: {error}",
+                "set TMPDIR or SPARK_LOCAL_DIRS to another directory",
+            )
+    found = ", ".join(f"{directory} has {size / 2**30:.1f} GiB free" for directory, size in free.items())
+    if min(free.values()) < SCARCE_DISK_BYTES:
+        status = Status.FAIL if min(free.values()) < NO_DISK_BYTES else Status.WARN
+        return Finding(name, status, found, "free some space, or set SPARK_LOCAL_DIRS to another directory")
+    return Finding(name, Status.OK, found)
+
+
+def environment_checks() -> list[Check]:
+    """Return the checks that need neither a store nor a Spark session, in the order in which they run."""
+    packages: list[Check] = [lambda name=name: check_package(name) for name in OLDEST_PACKAGES]  # type: ignore[misc]
+    return [
+        check_java,
+        check_python,
+        check_worker_python,
+        check_driver_python,
+        *packages,
+        check_sqlite,
+        check_data_sources,
+        # After the data sources, because their imports can load a SQLite library.
+        check_other_sqlites,
+        check_hostname,
+        check_temporary_space,
+    ]

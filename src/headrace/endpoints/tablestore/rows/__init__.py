@@ -1,0 +1,1 @@
+"""Rows: reads, writes, filters, and how cells are stored in typed columns."""

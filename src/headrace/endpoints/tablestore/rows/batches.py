@@ -1,0 +1,268 @@
+"""Operations on many rows, each with its own result: BatchGetRow, BatchWriteRow, BulkImport."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence, Sized
+from typing import TypeAlias
+
+from headrace.endpoints.tablestore.errors import invalid, refused, service_error
+from headrace.endpoints.tablestore.instances import Instance
+from headrace.endpoints.tablestore.rows.bulk_writes import BulkRows
+from headrace.endpoints.tablestore.rows.keys import check_key, key_in
+from headrace.endpoints.tablestore.rows.reading import Selection
+from headrace.endpoints.tablestore.rows.single_rows import check_plain, consumed, consumed_by, find_rows
+from headrace.endpoints.tablestore.rows.writing import Outcome, RowWrite, write_rows, write_units
+from headrace.errors import HeadraceError, NotFoundError
+from headrace.tables.schema import Key
+from headrace.wire.plainbuffer.rows import decode_row
+from headrace.wire.plainbuffer.values import Row, Value
+from headrace.wire.tablestore import table_pb2 as pb
+from headrace.wire.tablestore.errors import ServiceError
+from headrace.wire.tablestore.limits import MAX_BATCH_GET_ROWS, MAX_BATCH_WRITE_BYTES, MAX_BATCH_WRITE_ROWS
+
+_RowRequest: TypeAlias = pb.RowInBatchWriteRowRequest | pb.RowInBulkImportRequest
+_NO_CONDITION = pb.Condition(row_existence=pb.IGNORE)
+_NO_CONTENT = pb.ReturnContent()
+# Fewer rows are as quick one by one.
+_MANY = 3
+
+
+def batch_get_row(instance: Instance, request: pb.BatchGetRowRequest) -> pb.BatchGetRowResponse:
+    """Return rows of several tables, in the order of the request."""
+    if not request.tables:
+        raise refused("No row specified in the request of BatchGetRow.")
+    _check_count(sum(len(table.primary_key) for table in request.tables), MAX_BATCH_GET_ROWS)
+    reads = [_read_of(instance, part) for part in request.tables]
+    response = pb.BatchGetRowResponse()
+    for part, (selection, keys) in zip(request.tables, reads, strict=True):
+        answer = response.tables.add(table_name=part.table_name)
+        try:
+            answer.rows.extend(_get_rows(instance, part.table_name, selection, keys))
+        except HeadraceError as error:
+            answer.rows.extend([_failed_read(error)] * len(keys))
+    return response
+
+
+def _read_of(instance: Instance, part: pb.TableInBatchGetRowRequest) -> tuple[Selection, list[Row]]:
+    """Return what is wanted of one table, and its keys.
+
+    Raises:
+        ServiceError: OTSParameterInvalid: no table can have such rows, which fails the whole request.
+    """
+    if any(part.token):
+        raise invalid("this endpoint gives rows whole, and takes no token to go on inside of one")
+    settings = instance.settings.get(part.table_name)
+    selection = Selection.of(part, settings, instance.column_names(part.table_name))
+    keys = [decode_row(data) for data in part.primary_key]
+    for row in keys:
+        check_key(row.key)
+    return selection, keys
+
+
+def _get_rows(
+    instance: Instance, table_name: str, selection: Selection, rows: Sequence[Row]
+) -> list[pb.RowInBatchGetRowResponse]:
+    table = instance.table(table_name)
+    schema = table.schema
+    keys: list[Key] = []
+    failed: list[pb.RowInBatchGetRowResponse | None] = []
+    for row in rows:
+        try:
+            keys.append(key_in(row, schema))
+            failed.append(None)
+        except HeadraceError as error:
+            failed.append(_failed_read(error))
+    selected = find_rows(table, schema, keys, selection)
+    found = iter(selected.each())
+    given = ((next(found) if kept else b"") for kept in selected.kept.tolist())
+    return [_read_row(next(given)) if row is None else row for row in failed]
+
+
+def _read_row(row: bytes) -> pb.RowInBatchGetRowResponse:
+    return pb.RowInBatchGetRowResponse(is_ok=True, consumed=consumed(read=write_units(len(row))), row=row)
+
+
+def _failed_read(error: HeadraceError) -> pb.RowInBatchGetRowResponse:
+    """Return what is said of a row that cannot be read; an error that is not the client's ends the request."""
+    known = service_error(error)
+    if known is None:
+        raise error
+    return pb.RowInBatchGetRowResponse(is_ok=False, error=_message(known))
+
+
+def batch_write_row(instance: Instance, request: pb.BatchWriteRowRequest) -> pb.BatchWriteRowResponse:
+    """Write rows of several tables, those of each table in one transaction.
+
+    In an atomic request either all writes of a table are made, or each of its rows has the first error.
+    """
+    check_plain(request)
+    if not request.tables:
+        raise refused("No row is specified in BatchWriteRow.")
+    for part in request.tables:
+        _check_some(part.table_name, part.rows)
+    _check_count(sum(len(table.rows) for table in request.tables), MAX_BATCH_WRITE_ROWS)
+    _check_size([row.row_change for table in request.tables for row in table.rows])
+    # All rows are checked before any is written.
+    tables = [_Writes(instance, part.table_name, part.rows, atomic=request.is_atomic) for part in request.tables]
+    response = pb.BatchWriteRowResponse()
+    for table in tables:
+        response.tables.add(table_name=table.name, rows=map(_written_row, table.outcomes()))
+    return response
+
+
+def _written_row(outcome: Outcome) -> pb.RowInBatchWriteRowResponse:
+    if outcome.error is not None:
+        return pb.RowInBatchWriteRowResponse(is_ok=False, error=_message(outcome.error))
+    if not outcome.row:
+        return _written(outcome.read_units, outcome.write_units)
+    return pb.RowInBatchWriteRowResponse(is_ok=True, consumed=consumed_by(outcome), row=outcome.row)
+
+
+@functools.lru_cache(maxsize=1024)
+def _written(read: int, write: int) -> pb.RowInBatchWriteRowResponse:
+    """Return what is said of most rows; messages that have it as a part copy it."""
+    return pb.RowInBatchWriteRowResponse(is_ok=True, consumed=consumed(read, write))
+
+
+class _Writes:
+    """The writes of one table in a batch.
+
+    Args:
+        atomic: all or none.
+
+    Raises:
+        ServiceError: OTSParameterInvalid: no table can have such a row, which fails the whole request.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        name: str,
+        rows: Sequence[_RowRequest],
+        *,
+        atomic: bool = False,
+    ) -> None:
+        self.name = name
+        self._instance = instance
+        self._rows = rows
+        self._atomic = atomic
+        self._records = [row.row_change for row in rows]
+        self._bulk = None if atomic else self._read_bulk()
+        self._one_by_one = [] if self._bulk is not None else self._decoded()
+
+    def outcomes(self) -> list[Outcome]:
+        """Make the writes. Each one has its own error, unless it is the server's, which is raised."""
+        try:
+            if self._bulk is not None:
+                if self._write_bulk(self._bulk):
+                    return [Outcome(write_units=write_units(len(record))) for record in self._records]
+                self._one_by_one = self._decoded()
+            return write_rows(self._instance, self.name, self._one_by_one, atomic=self._atomic)
+        except HeadraceError as error:
+            known = service_error(error)
+            if known is None:
+                raise
+            return [Outcome(error=known) for _ in self._rows]
+
+    def _read_bulk(self) -> BulkRows | None:
+        """Read the rows if all are puts or all are updates, without conditions, with the same columns."""
+        kinds = {row.type for row in self._rows}
+        if len(self._records) < _MANY or len(kinds) > 1 or pb.DELETE in kinds or any(map(_asks_more, self._rows)):
+            return None
+        if pb.UPDATE in kinds and not self._instance.settings.get(self.name).allow_update:
+            return None
+        try:
+            return BulkRows.of(self._instance.table(self.name).schema, self._records)
+        except NotFoundError:
+            return None
+
+    def _write_bulk(self, rows: BulkRows) -> bool:
+        table = self._instance.table(self.name)
+        if self._rows[0].type == pb.UPDATE:
+            return rows.update(table)
+        rows.put(table)
+        return True
+
+    def _decoded(self) -> list[RowWrite]:
+        known = self._instance.column_names(self.name)
+        return [
+            RowWrite.of(row.type, decode_row(data), len(data), *_terms(row), known)
+            for row, data in zip(self._rows, self._records, strict=True)
+        ]
+
+
+def _terms(row: _RowRequest) -> tuple[pb.Condition, pb.ReturnContent]:
+    """Return the condition of a write, and what it is to return."""
+    if isinstance(row, pb.RowInBulkImportRequest):
+        return _NO_CONDITION, _NO_CONTENT
+    return row.condition, row.return_content
+
+
+def _asks_more(row: _RowRequest) -> bool:
+    """Tell whether a write has a condition, or wants its row returned."""
+    condition, content = _terms(row)
+    if condition.row_existence != pb.IGNORE or condition.column_condition:
+        return True
+    return content.return_type != pb.RT_NONE
+
+
+def bulk_import(instance: Instance, request: pb.BulkImportRequest) -> pb.BulkImportResponse:
+    """Write rows of one table without conditions."""
+    _check_some(request.table_name, request.rows)
+    _check_count(len(request.rows), MAX_BATCH_WRITE_ROWS)
+    instance.table(request.table_name)  # A table that is missing fails the whole request.
+    outcomes = _Writes(instance, request.table_name, request.rows).outcomes()
+    return pb.BulkImportResponse(table_name=request.table_name, rows=map(_imported_row, outcomes))
+
+
+def _imported_row(outcome: Outcome) -> pb.RowInBulkImportResponse:
+    if outcome.error is not None:
+        return pb.RowInBulkImportResponse(is_ok=False, error=_message(outcome.error))
+    return pb.RowInBulkImportResponse(is_ok=True, consumed=consumed_by(outcome))
+
+
+def _check_some(table_name: str, rows: Sized) -> None:
+    if not rows:
+        raise refused(f"No operation is specified for table: '{table_name}'.")
+
+
+def _check_count(count: int, most: int) -> None:
+    if count > most:
+        raise refused(f"Rows count exceeds the upper limit: {most}.")
+
+
+def _check_size(changes: Sequence[bytes]) -> None:
+    """Refuse too much data: names, values and timestamps count, as tests of the SDK in Java show."""
+    if sum(map(len, changes)) <= MAX_BATCH_WRITE_BYTES:
+        # What they are wrapped in makes them larger.
+        return
+    size = 0
+    for change in changes:
+        row = decode_row(change)
+        size += sum(_bytes_of(name) + _bytes_of(value) for name, value in row.key)
+        size += sum(
+            _bytes_of(cell.name) + _bytes_of(cell.value) + (0 if cell.timestamp is None else 8) for cell in row.cells
+        )
+    if size > MAX_BATCH_WRITE_BYTES:
+        raise refused(
+            "The total data size of BatchWriteRow request exceeds the limit, "
+            f"limit size: {MAX_BATCH_WRITE_BYTES}, data size: {size}."
+        )
+
+
+def _bytes_of(value: Value) -> int:
+    match value:
+        case str():
+            return len(value.encode())
+        case bytes():
+            return len(value)
+        case bool():
+            return 1
+        case int() | float():
+            return 8
+    return 0
+
+
+def _message(error: ServiceError) -> pb.Error:
+    return pb.Error(code=error.code, message=error.message)

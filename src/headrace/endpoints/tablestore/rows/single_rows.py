@@ -1,0 +1,92 @@
+"""Operations on single rows: GetRow, PutRow, UpdateRow, DeleteRow."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from headrace.endpoints.tablestore.errors import invalid
+from headrace.endpoints.tablestore.instances import Instance, staying
+from headrace.endpoints.tablestore.rows.keys import key_of, key_table
+from headrace.endpoints.tablestore.rows.layout import layout_of
+from headrace.endpoints.tablestore.rows.reading import Selected, Selection
+from headrace.endpoints.tablestore.rows.versions import SelectedVersions, select_rows
+from headrace.endpoints.tablestore.rows.writing import Outcome, RowWrite, write_rows, write_units
+from headrace.stores.embedded.tables.table import EmbeddedTable
+from headrace.tables.schema import Key, TableSchema
+from headrace.wire.plainbuffer.rows import decode_row
+from headrace.wire.tablestore import table_pb2 as pb
+
+
+def get_row(instance: Instance, request: pb.GetRowRequest) -> pb.GetRowResponse:
+    """Return one row; no bytes where there is none, or the filter does not hold."""
+    check_plain(request)
+    table = instance.table(request.table_name)
+    schema = table.schema
+    settings = instance.settings.get(request.table_name)
+    selection = Selection.of(request, settings, instance.column_names(request.table_name))
+    selected = find_rows(table, schema, [key_of(request.primary_key, schema)], selection)
+    row = selected.each()[0] if selected.num_rows else b""
+    return pb.GetRowResponse(consumed=consumed(read=write_units(len(row))), row=row)
+
+
+def put_row(instance: Instance, request: pb.PutRowRequest) -> pb.PutRowResponse:
+    outcome = _write(instance, request, pb.PUT, request.row)
+    return pb.PutRowResponse(consumed=consumed_by(outcome), row=outcome.row or None)
+
+
+def update_row(instance: Instance, request: pb.UpdateRowRequest) -> pb.UpdateRowResponse:
+    outcome = _write(instance, request, pb.UPDATE, request.row_change)
+    return pb.UpdateRowResponse(consumed=consumed_by(outcome), row=outcome.row or None)
+
+
+def delete_row(instance: Instance, request: pb.DeleteRowRequest) -> pb.DeleteRowResponse:
+    outcome = _write(instance, request, pb.DELETE, request.primary_key)
+    return pb.DeleteRowResponse(consumed=consumed_by(outcome), row=outcome.row or None)
+
+
+def _write(
+    instance: Instance,
+    request: pb.PutRowRequest | pb.UpdateRowRequest | pb.DeleteRowRequest,
+    kind: int,
+    data: bytes,
+) -> Outcome:
+    check_plain(request)
+    known = instance.column_names(request.table_name)
+    write = RowWrite.of(kind, decode_row(data), len(data), request.condition, request.return_content, known)
+    (outcome,) = write_rows(instance, request.table_name, [write])
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome
+
+
+def find_rows(
+    table: EmbeddedTable, schema: TableSchema, keys: list[Key], selection: Selection
+) -> Selected | SelectedVersions:
+    """Return what a selection gives of the rows of some keys; ``kept`` tells which rows these are.
+
+    Args:
+        schema: the table's, by which the keys were read.
+    """
+    with staying(table, schema):
+        found = table.find(key_table(keys, schema))
+    layout = layout_of(found.schema)
+    return select_rows(found.rows, layout, selection, time.time_ns() // 1_000_000, found.present)
+
+
+def check_plain(request: Any) -> None:
+    """Refuse what makes a request part of something that there is not here: a transaction, a row in pieces."""
+    fields = request.DESCRIPTOR.fields_by_name
+    if "transaction_id" in fields and request.transaction_id:
+        raise invalid("this endpoint has no local transactions")
+    if "token" in fields and request.token:
+        raise invalid("this endpoint gives rows whole, and takes no token to go on inside of one")
+
+
+def consumed(read: int = 0, write: int = 0) -> pb.ConsumedCapacity:
+    """Return capacity units as a message."""
+    return pb.ConsumedCapacity(capacity_unit=pb.CapacityUnit(read=read, write=write))
+
+
+def consumed_by(outcome: Outcome) -> pb.ConsumedCapacity:
+    return consumed(outcome.read_units, outcome.write_units)

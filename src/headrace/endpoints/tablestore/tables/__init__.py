@@ -1,0 +1,1 @@
+"""Tables: their operations, and the settings that only Tablestore has."""

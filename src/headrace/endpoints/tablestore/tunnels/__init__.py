@@ -1,0 +1,1 @@
+"""Tunnels: their operations, their clients, and changes as records."""

@@ -1,0 +1,206 @@
+"""What clients do with a tunnel: connect, heartbeat, shut down, read records, fetch and save checkpoints.
+
+Clients and their leases are those of the embedded store, versions and all. Their ids are UUIDs; a caller with another
+id has never connected, as the Spark connector of Tablestore's makers never does. It reads and saves as it likes, with
+sequence number 0, and answers for what that does to clients of the same tunnel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+import uuid
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.endpoints.tablestore.errors import invalid
+from headrace.endpoints.tablestore.instances import Instance
+from headrace.endpoints.tablestore.rows.layout import layout_of
+from headrace.endpoints.tablestore.tunnels.channels import kind_of, position_of, store_id, token_of, wire_id
+from headrace.endpoints.tablestore.tunnels.errors import client_gone, expired, missing, translated, trimmed
+from headrace.endpoints.tablestore.tunnels.records import record_page
+from headrace.endpoints.tablestore.tunnels.tunnel_operations import is_expired, tunnel_of
+from headrace.errors import ClientGoneError, DataLossError
+from headrace.ports import Tunnel
+from headrace.stores.embedded.tunnels.positions import row_of, row_position
+from headrace.tables.schema import TableSchema, columns_of
+from headrace.tunnels.leases import Lease, LeaseStatus, Saved
+from headrace.tunnels.values import FINISHED, ChannelKind, Page, Position, TunnelKind
+from headrace.wire.tablestore import tunnel_pb2 as pb
+from headrace.wire.tablestore.limits import HEARTBEAT_TIMEOUT, MAX_PAGE_ROWS
+
+_MAX_TAG = 1024
+
+
+# -- clients ----------------------------------------------------------------------------------------------
+
+
+@translated()
+def connect(instance: Instance, request: pb.ConnectRequest) -> pb.ConnectResponse:
+    """Begin to share a tunnel's channels; the first heartbeat gives the client some."""
+    tunnel = tunnel_of(instance, request.tunnel_id)
+    config = request.client_config
+    if len(config.client_tag) > _MAX_TAG:
+        raise invalid("a client's tag is too long", valid=f"at most {_MAX_TAG} characters")
+    _check_expired(tunnel)
+    timeout = float(config.timeout) if config.HasField("timeout") else HEARTBEAT_TIMEOUT
+    return pb.ConnectResponse(client_id=tunnel.connect(tag=config.client_tag, timeout=timeout).id)
+
+
+@translated()
+def heartbeat(instance: Instance, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
+    """Take a client's view of its channels; return those that it has now."""
+    tunnel = tunnel_of(instance, request.tunnel_id)
+    client = tunnel.client(request.client_id)
+    _check_expired(tunnel)
+    leases = [
+        Lease(store_id(channel.channel_id), channel.version, LeaseStatus(pb.ChannelStatus.Name(channel.status)))
+        for channel in request.channels
+    ]
+    return pb.HeartbeatResponse(
+        channels=[
+            pb.Channel(channel_id=wire_id(lease.channel), version=lease.version, status=lease.status.value)
+            for lease in client.heartbeat(leases)
+        ]
+    )
+
+
+@translated()
+def shutdown(instance: Instance, request: pb.ShutdownRequest) -> pb.ShutdownResponse:
+    """End a client. One that has ended already may say so again: the answer may have been lost on its way."""
+    tunnel = tunnel_of(instance, request.tunnel_id)
+    with contextlib.suppress(ClientGoneError):
+        tunnel.client(request.client_id).close()
+    return pb.ShutdownResponse()
+
+
+def _check_expired(tunnel: Tunnel) -> None:
+    if is_expired(tunnel, tunnel.channels()):
+        raise expired()
+
+
+# -- checkpoints ------------------------------------------------------------------------------------------
+
+
+@translated()
+def get_checkpoint(instance: Instance, request: pb.GetCheckpointRequest) -> pb.GetCheckpointResponse:
+    """Return where a channel is to be read on."""
+    tunnel = tunnel_of(instance, request.tunnel_id)
+    channel, schema = store_id(request.channel_id), tunnel.table.schema
+    if _may_be_client(request.client_id):
+        saved = tunnel.client(request.client_id).saved(channel)
+    else:
+        saved = Saved(_committed(tunnel, channel), 0)
+    return pb.GetCheckpointResponse(
+        checkpoint=token_of(request.channel_id, saved.position, schema), sequence_number=saved.sequence
+    )
+
+
+@translated()
+def checkpoint(instance: Instance, request: pb.CheckpointRequest) -> pb.CheckpointResponse:
+    """Save how far a channel is read. A place before the saved one changes nothing but the sequence number."""
+    tunnel = tunnel_of(instance, request.tunnel_id)
+    channel, number = store_id(request.channel_id), request.sequence_number
+    if number < 0:
+        raise invalid("a sequence number is not negative", received=number)
+    position = position_of(request.channel_id, request.checkpoint, tunnel.table.schema)
+    _check_not_ahead(tunnel, channel, position)
+    if _may_be_client(request.client_id):
+        tunnel.client(request.client_id).save(channel, position, number)
+    elif number == 0:
+        tunnel.commit({channel: position})
+    else:
+        raise client_gone()
+    return pb.CheckpointResponse()
+
+
+def _may_be_client(client_id: str) -> bool:
+    """Tell whether a client's id is one that the store may have given out."""
+    try:
+        return str(uuid.UUID(client_id)) == client_id
+    except ValueError:
+        return False
+
+
+def _committed(tunnel: Tunnel, channel_id: str) -> Position:
+    for channel in tunnel.channels():
+        if channel.id == channel_id:
+            return channel.checkpoint
+    raise missing("channel")
+
+
+def _check_not_ahead(tunnel: Tunnel, channel: str, position: Position) -> None:
+    """Refuse a place in a change log where no change has come yet: what came until then would be passed over."""
+    if position != FINISHED and kind_of(wire_id(channel)) is ChannelKind.STREAM:
+        end = tunnel.backlog(channel, row_position(0)).rows
+        if end is not None and end < row_of(position):
+            raise invalid("a token is ahead of its channel")
+
+
+# -- records ----------------------------------------------------------------------------------------------
+
+
+@translated()
+def read_records(instance: Instance, request: pb.ReadRecordsRequest) -> pb.ReadRecordsPage:
+    """Return changes from a token on. Anybody may read; the answer to the same token begins with the same record."""
+    tunnel = tunnel_of(instance, request.tunnel_id)
+    channel, schema = store_id(request.channel_id), tunnel.table.schema
+    position = position_of(request.channel_id, request.token, schema)
+    page = _page(instance, tunnel, channel, position)
+    count = page.changes.num_rows
+    if count == 0:
+        _check_not_ahead(tunnel, channel, position)
+        return pb.ReadRecordsPage(
+            next_token=token_of(request.channel_id, page.next, schema),
+            may_more_record=_has_more(tunnel, channel, page.next),
+        )
+    # Columns may have been added since the schema was read.
+    layout = layout_of(TableSchema(columns_of(page.changes.rows.schema), schema.primary_key))
+    stream = instance.settings.get(tunnel.table.name).stream
+    is_stream = kind_of(request.channel_id) is ChannelKind.STREAM
+    first = row_of(position) if is_stream else 0
+    sent = record_page(page.changes, layout, first, () if stream is None else stream.columns)
+    cut = sent.changes < count
+    behind = tunnel.advance(channel, position, sent.changes) if cut else page.next
+    answer = pb.ReadRecordsPage(
+        next_token=token_of(request.channel_id, behind, schema),
+        may_more_record=cut or _has_more(tunnel, channel, behind),
+    )
+    answer.MergeFromString(sent.message)
+    return answer
+
+
+def _page(instance: Instance, tunnel: Tunnel, channel: str, position: Position) -> Page:
+    """Read changes, up to the end of the tunnel if it has one."""
+    page = _read(tunnel, channel, position)
+    if tunnel.kind is not TunnelKind.STREAM or page.next == FINISHED == position:
+        return page
+    bounds = instance.stream_bounds.get(tunnel.id)
+    if not bounds.end:
+        return page
+    if not bounds.over and time.time_ns() >= bounds.end:
+        # This commit comes after all that began before the end, so what they wrote is there now.
+        instance.stream_bounds.save(tunnel.id, dataclasses.replace(bounds, over=True))
+        page, bounds = _read(tunnel, channel, position), dataclasses.replace(bounds, over=True)
+    inside = pc.less(page.changes.timestamps.view(pa.int64()), -(-bounds.end // 1000))
+    count = int(pc.sum(inside, min_count=0).as_py())
+    if count < page.changes.num_rows or (bounds.over and count == 0):
+        return Page(page.changes.slice(0, count), FINISHED)
+    return page
+
+
+def _read(tunnel: Tunnel, channel: str, position: Position) -> Page:
+    try:
+        return tunnel.read(channel, position, MAX_PAGE_ROWS)
+    except DataLossError:
+        is_stream = kind_of(wire_id(channel)) is ChannelKind.STREAM
+        if is_stream and tunnel.skip_lost(channel, _committed(tunnel, channel))[1] != 0:
+            raise expired() from None
+        raise trimmed() from None
+
+
+def _has_more(tunnel: Tunnel, channel: str, position: Position) -> bool:
+    """Tell whether it is worth asking again at once."""
+    return position != FINISHED and not tunnel.backlog(channel, position).empty

@@ -1,0 +1,197 @@
+"""Operations on tunnels: create, delete, list, describe, schedule, and up to when they were consumed.
+
+What clients do with a tunnel is in `clients`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from headrace.endpoints.tablestore.errors import invalid
+from headrace.endpoints.tablestore.instances import Instance
+from headrace.endpoints.tablestore.tables.table_operations import enable_stream
+from headrace.endpoints.tablestore.tunnels.channels import (
+    consumed_until,
+    rpo_of_channels,
+    rpo_of_kinds,
+    stage_of,
+    status_of,
+    store_id,
+    tunnel_consumed_until,
+    wire_id,
+)
+from headrace.endpoints.tablestore.tunnels.errors import missing, translated
+from headrace.endpoints.tablestore.tunnels.stream_bounds import StreamBounds
+from headrace.errors import DataLossError, NotFoundError
+from headrace.ports import Tunnel, TunnelDescription
+from headrace.stores.embedded.tunnels.tunnel import EmbeddedTunnel
+from headrace.tunnels.values import FINISHED, Channel, ChannelKind, ChannelState, TunnelKind
+from headrace.wire.tablestore import tunnel_pb2 as pb
+
+_MAX_NAME = 255
+
+
+@translated()
+def create_tunnel(instance: Instance, request: pb.CreateTunnelRequest) -> pb.CreateTunnelResponse:
+    """Create a tunnel. Only one of kind Stream begins and ends where the request says; others begin now."""
+    asked = request.tunnel
+    kind = TunnelKind(pb.TunnelType.Name(asked.tunnel_type))
+    if not 0 < len(asked.tunnel_name) <= _MAX_NAME:
+        raise invalid("a tunnel's name has 1 to 255 characters", received=f"{len(asked.tunnel_name)} characters")
+    check_table(asked.table_name)
+    table = instance.table(asked.table_name)
+    bounds = StreamBounds.of(asked.stream_tunnel_config, table.describe().options.retention_seconds)
+    if kind is not TunnelKind.STREAM:
+        if bounds.start or bounds.end:
+            raise invalid("only a tunnel of type Stream can begin and end where one says", received=kind.value)
+        bounds = StreamBounds()
+    try:
+        tunnel = instance.store.create_tunnel(table.name, asked.tunnel_name, kind, start=bounds.begin)
+    except DataLossError as error:
+        raise invalid(error.problem, received=error.received) from error
+    if instance.settings.get(table.name).created:
+        enable_stream(instance, table.name)
+    if bounds != StreamBounds():
+        instance.stream_bounds.save(tunnel.id, bounds)
+    return pb.CreateTunnelResponse(tunnel_id=tunnel.id)
+
+
+@translated()
+def delete_tunnel(instance: Instance, request: pb.DeleteTunnelRequest) -> pb.DeleteTunnelResponse:
+    tunnel = _named(instance, request)
+    instance.store.drop_tunnel(tunnel.id)
+    instance.stream_bounds.delete(tunnel.id)
+    return pb.DeleteTunnelResponse()
+
+
+@translated()
+def list_tunnels(instance: Instance, request: pb.ListTunnelRequest) -> pb.ListTunnelResponse:
+    """Return the tunnels of a table, or of all tables if none is named."""
+    if request.table_name:
+        check_table(request.table_name)
+    response = pb.ListTunnelResponse()
+    for tunnel in instance.store.tunnels(request.table_name or None):
+        # One that was dropped in the meantime is none of them.
+        with contextlib.suppress(NotFoundError):
+            response.tunnels.append(_info(instance, tunnel, tunnel.describe()))
+    return response
+
+
+@translated()
+def describe_tunnel(instance: Instance, request: pb.DescribeTunnelRequest) -> pb.DescribeTunnelResponse:
+    """Return a tunnel and its channels; those finished long ago may be missing."""
+    tunnel = _named(instance, request)
+    description, now = tunnel.describe(), time.time_ns()
+    return pb.DescribeTunnelResponse(
+        tunnel=_info(instance, tunnel, description),
+        channels=[
+            pb.ChannelInfo(
+                channel_id=wire_id(each.channel.id),
+                channel_type=each.channel.kind.value,
+                channel_status=status_of(each).value,
+                client_id=each.client or "",
+                channel_rpo=consumed_until(each, now),
+            )
+            for each in description.channels
+        ],
+        tunnel_rpo=tunnel_consumed_until(description, now),
+    )
+
+
+@translated()
+def get_rpo(instance: Instance, request: pb.GetRpoRequest) -> pb.GetRpoResponse:
+    """Return up to when channels were consumed; of at most ``limit`` channels, if it is given."""
+    if request.limit < 0:
+        raise invalid("a limit is not negative", received=request.limit)
+    tunnel = tunnel_of(instance, request.tunnel_id)
+    description, now = tunnel.describe(), time.time_ns()
+    return pb.GetRpoResponse(
+        rpo_infos=rpo_of_channels(description, now, request.limit or None),
+        tunnel_rpo_infos=rpo_of_kinds(description, now),
+        tunnel_id=tunnel.id,
+    )
+
+
+@translated()
+def schedule(instance: Instance, request: pb.ScheduleRequest) -> pb.ScheduleResponse:
+    """Take channels from whoever reads them (CLOSING), let them be read again (OPEN), or end them (TERMINATED).
+
+    A channel that waits cannot be opened: changes would be read before those that they follow.
+    """
+    tunnel = tunnel_of(instance, request.tunnel_id)
+    assert isinstance(tunnel, EmbeddedTunnel)
+    states = {channel.id: channel.state for channel in tunnel.channels()}
+    wanted = {store_id(channel.channel_id): channel.status for channel in request.channels}
+    for channel, status in wanted.items():
+        if channel not in states:
+            raise missing("channel")
+        if status == pb.CLOSE:
+            raise invalid("a channel cannot be scheduled to be CLOSE", valid="OPEN, CLOSING, TERMINATED")
+        if status == pb.OPEN and states[channel] is ChannelState.WAITING:
+            raise invalid("a channel waits for those that it follows", received=f"OPEN for {wire_id(channel)!r}")
+    for channel, status in wanted.items():
+        if status == pb.TERMINATED:
+            tunnel.commit({channel: FINISHED})
+        else:
+            tunnel.suspend(channel, suspended=status == pb.CLOSING)
+    return pb.ScheduleResponse()
+
+
+def check_table(name: str) -> None:
+    """Raise the right error for a name of the endpoint's own tables, which clients know nothing of."""
+    if name.startswith(":"):
+        raise missing("table")
+
+
+def tunnel_of(instance: Instance, tunnel_id: str) -> Tunnel:
+    """Return a tunnel by its id, or raise the error of the service."""
+    with translated():
+        tunnel = instance.store.tunnel(tunnel_id)
+    # A store finds tunnels by name, too.
+    if tunnel.id != tunnel_id:
+        raise missing("tunnel")
+    return tunnel
+
+
+def is_expired(tunnel: Tunnel, channels: list[Channel]) -> bool:
+    """Tell whether changes were removed that an open channel has not read."""
+    return any(
+        channel.kind is ChannelKind.STREAM and channel.state is ChannelState.OPEN and _has_lost(tunnel, channel)
+        for channel in channels
+    )
+
+
+def _has_lost(tunnel: Tunnel, channel: Channel) -> bool:
+    try:
+        return tunnel.skip_lost(channel.id, channel.checkpoint)[1] != 0
+    except NotFoundError:
+        # Another client has read it to its end in the meantime, and it was forgotten.
+        return False
+
+
+def _named(instance: Instance, request: pb.DeleteTunnelRequest | pb.DescribeTunnelRequest) -> Tunnel:
+    """Return the tunnel that a request names by its table and name, and perhaps by its id."""
+    check_table(request.table_name)
+    for tunnel in instance.store.tunnels(request.table_name):
+        if tunnel.name == request.tunnel_name and request.tunnel_id in ("", tunnel.id):
+            return tunnel
+    raise missing("tunnel")
+
+
+def _info(instance: Instance, tunnel: Tunnel, description: TunnelDescription) -> pb.TunnelInfo:
+    channels = [each.channel for each in description.channels]
+    stream = instance.settings.get(tunnel.table.name).stream
+    bounds = instance.stream_bounds.get(tunnel.id) if tunnel.kind is TunnelKind.STREAM else StreamBounds()
+    return pb.TunnelInfo(
+        tunnel_id=tunnel.id,
+        tunnel_type=tunnel.kind.value,
+        table_name=tunnel.table.name,
+        instance_name=instance.name,
+        stream_id=tunnel.table.name if stream is None else stream.id,
+        stage=stage_of(channels),
+        expired=is_expired(tunnel, channels),
+        tunnel_name=tunnel.name,
+        stream_tunnel_config=bounds.config,
+        create_time=round(description.created * 1_000_000) * 1000,
+    )

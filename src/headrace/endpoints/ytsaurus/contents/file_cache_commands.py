@@ -1,0 +1,61 @@
+"""The cache of files: copies of files at places that follow from their MD5, so that clients upload each once."""
+
+from __future__ import annotations
+
+from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
+from headrace.endpoints.ytsaurus.contents.file_commands import MD5
+from headrace.endpoints.ytsaurus.cypress.basic_types import FILE
+from headrace.endpoints.ytsaurus.cypress.cypress import Found
+from headrace.endpoints.ytsaurus.cypress.node_commands import chain_of
+from headrace.endpoints.ytsaurus.cypress.node_types import Node
+from headrace.endpoints.ytsaurus.cypress.placing_commands import copy
+from headrace.endpoints.ytsaurus.errors import refused
+from headrace.wire.yson import documents
+from headrace.wire.ytsaurus.errors import Code, YtError
+from headrace.wire.ytsaurus.paths import YPath
+
+_DIGITS = 2
+
+
+def _place(parameters: Parameters) -> YPath:
+    digest = parameters.text("md5")
+    if len(digest) < _DIGITS:
+        raise refused("Error reading parameter /md5", received=repr(digest), valid="an MD5 in hexadecimal digits")
+    cache: YPath = parameters.path("cache_path")
+    return cache.node.child(digest[-_DIGITS:], digest)
+
+
+def _digest(context: Context, node: Node) -> str | None:
+    kept = context.cypress.kept_attribute(node, MD5)
+    return None if kept is None else str(documents.loads(kept))
+
+
+@command("put_file_to_cache", volatile=True)
+def put_file_to_cache(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Copy a file into the cache, unless one with its MD5 is there; return the path there."""
+    place, wanted = _place(parameters), parameters.text("md5")
+    node = context.cypress.need(chain_of(context, parameters), parameters.path())
+    digest = _digest(context, node)
+    if node.kind is not FILE or digest is None:
+        raise refused(f"{node.path} is no file with an MD5", remedy="write it with compute_md5")
+    if digest != wanted:
+        raise refused("MD5 mismatch", received=wanted, valid=digest)
+    paths = {"source_path": node.path, "destination_path": place.text}
+    flags = {"recursive": True, "ignore_existing": True}
+    transaction = {"transaction_id": node.transaction} if node.transaction is not None else {}
+    copy(context, Parameters(paths | flags | transaction, "copy"), b"")
+    return Answer.structured(place.text)
+
+
+@command("get_file_from_cache")
+def get_file_from_cache(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Return the path of the file in the cache that has an MD5; an empty text if there is none."""
+    place = _place(parameters)
+    try:
+        found: Found | None = context.cypress.look(chain_of(context, parameters), place)
+    except YtError as error:
+        if error.code != Code.RESOLVE:
+            raise
+        found = None
+    there = found is not None and not found.rest and _digest(context, found.node) == parameters.text("md5")
+    return Answer.structured(place.text if there else "")

@@ -1,0 +1,88 @@
+"""The commands that write and read files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
+from headrace.endpoints.ytsaurus.contents.uploads import appends
+from headrace.endpoints.ytsaurus.cypress.basic_types import FILE
+from headrace.endpoints.ytsaurus.cypress.node_commands import chain_of
+from headrace.endpoints.ytsaurus.cypress.node_types import Node
+from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.storage.file_contents import PIECE_BYTES
+from headrace.endpoints.ytsaurus.storage.tree import Facet
+from headrace.endpoints.ytsaurus.transactions.locks import EXCLUSIVE, SHARED
+from headrace.wire.ytsaurus.paths import YPath
+
+MD5 = "md5"
+
+
+@command("write_file", input="binary", volatile=True, heavy=True)
+def write_file(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Replace the content of a file, or put something at its end (the path's attribute ``append``)."""
+    path: YPath = parameters.path()
+    source = context.upload
+    assert source is not None
+    digest = _md5(source) if parameters.flag("compute_md5") else None
+    append = appends(path)
+    mode = SHARED if append else EXCLUSIVE
+    with context.cluster.database.read():
+        # A file that cannot be written is refused before its bytes are moved.
+        node = _file(context, chain_of(context, parameters), path)
+        context.cypress.locks.check(node.chain, node.id, node.path, mode)
+    upload, part = context.cluster.contents.upload(source)
+    with upload, context.cluster.database.write():
+        node = _file(context, chain_of(context, parameters), path)
+        context.cypress.locks.need(node.chain, node.id, node.path, mode)
+        upload.commit()
+        write = context.cluster.contents.append if append else context.cluster.contents.replace
+        write(node.chain, node.id, [part] if part.size else [])
+        forget_digest(context, node)
+        context.cypress.touch(context, node)
+        if digest is not None and not append:
+            context.cypress.keep_attribute(context, node, MD5, digest)
+    return Answer.structured({})
+
+
+@command("read_file", output="binary", heavy=True)
+def read_file(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Return the content of a file from an offset on."""
+    with context.cluster.database.read():
+        node = _file(context, chain_of(context, parameters), parameters.path())
+        parts = context.cluster.contents.parts(node.chain, node.id)
+        size = sum(part.size for part in parts)
+        offset = min(parameters.number("offset", 0, least=0), size)
+        length = min(parameters.number("length", size, least=0), size - offset)
+        pieces = context.cluster.contents.read(parts, offset, length)
+        if length <= PIECE_BYTES:
+            return Answer.raw(b"".join(pieces))
+    return Answer.streamed(pieces, length)
+
+
+def forget_digest(context: Context, node: Node) -> None:
+    """Remove the digest of the former bytes of a file, for which the lock on its bytes is enough."""
+    if context.cypress.kept_attribute(node, MD5) is not None:
+        context.cypress.tree.put(node.chain[0], node.id, Facet.ATTRIBUTE, MD5, None)
+
+
+def _file(context: Context, chain: tuple[str, ...], path: YPath) -> Node:
+    node = context.cypress.need(chain, path.node)
+    if node.kind is not FILE:
+        raise refused(f'{node.path} is no file, but of type "{node.type}"', valid="a path of a file")
+    return node
+
+
+def _md5(source: BinaryIO) -> str:
+    digest = hashlib.md5(usedforsecurity=False)
+    for piece in _pieces(source):
+        digest.update(piece)
+    source.seek(0)
+    return digest.hexdigest()
+
+
+def _pieces(source: BinaryIO) -> Iterator[bytes]:
+    while piece := source.read(PIECE_BYTES):
+        yield piece

@@ -1,0 +1,96 @@
+"""What a path says of a write to a table or a file: where the rows go, which lock that needs, how they are sorted."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.parameters import as_text, is_boolean
+from headrace.endpoints.ytsaurus.tables.state import Schema
+from headrace.endpoints.ytsaurus.transactions.locks import EXCLUSIVE, SHARED
+from headrace.wire.ytsaurus.paths import YPath
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A write to a static table.
+
+    Attributes:
+        append: the rows go behind those that are there.
+        schema: that of the table after the write.
+    """
+
+    append: bool
+    schema: Schema
+
+    @property
+    def lock(self) -> str:
+        """The mode of the lock: transactions may append to one table at once, unless its rows are sorted."""
+        return SHARED if self.append and not self.schema.key_names else EXCLUSIVE
+
+
+def appends(path: YPath) -> bool:
+    """Tell whether a path is to be written at its end."""
+    value = path.attributes.get("append", False)
+    if not is_boolean(value):
+        raise refused('The attribute "append" of a path is a boolean', received=repr(value)[:100])
+    return bool(value)
+
+
+def upload_of(path: YPath, schema: Schema) -> Upload:
+    """Return what a path says of a write to a table that has a schema.
+
+    Raises:
+        YtError: the attributes of the path do not go together, or do not fit the schema.
+    """
+    append, by, given = appends(path), _sorted_by(path), path.attributes.get("schema")
+    for name, there in (("append", append), ("sorted_by", by is not None)):
+        if there and given is not None:
+            raise refused(f'YPath attributes "{name}" and "schema" are not compatible', received=path.text)
+    if given is not None:
+        return Upload(append, Schema.parse(given).of_bytes)
+    if not schema.columns:
+        return Upload(append, dataclasses.replace(schema, sorted_by=by or ()))
+    if by is not None and by != schema.key_names:
+        raise refused(
+            'YPath attribute "sorted_by" must be compatible with the schema of the table',
+            received=", ".join(by),
+            valid=", ".join(schema.key_names) or "none: the table is not sorted",
+        )
+    return Upload(append, schema)
+
+
+def check_keys(upload: Upload, schema: Schema) -> None:
+    """Raise if rows cannot be appended to a table that has rows, because these are sorted in another way."""
+    by = upload.schema.sorted_by
+    if upload.append and schema.sorted_by[: len(by)] != by:
+        raise refused(
+            "Key columns mismatch while trying to append sorted data into a non-empty table",
+            received=", ".join(by),
+            valid=", ".join(schema.sorted_by) or "none: the rows of the table are not sorted",
+        )
+
+
+def _sorted_by(path: YPath) -> tuple[str, ...] | None:
+    given = path.attributes.get("sorted_by")
+    if given is None:
+        return None
+    if not isinstance(given, list):
+        raise refused('The attribute "sorted_by" of a path is a list', received=repr(given)[:100])
+    return tuple(_key_name(each) for each in given) or None
+
+
+def _key_name(given: Any) -> str:
+    if isinstance(given, Mapping) and given.get("sort_order", "ascending") == "ascending":
+        given = given.get("name")
+    name = as_text(given)
+    if not name:
+        raise refused(
+            'The attribute "sorted_by" of a path names columns',
+            received=repr(given)[:100],
+            valid="names, or maps with name and sort_order=ascending",
+        )
+    return name

@@ -1,0 +1,1 @@
+"""Cypress: the tree of nodes, its types and its commands."""

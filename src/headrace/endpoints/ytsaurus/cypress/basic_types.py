@@ -1,0 +1,207 @@
+"""The types of nodes that any Cypress has: maps, values, documents, links, files, and the cells that tables live in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace.endpoints.ytsaurus.cypress.node_types import NOTHING, Node, NodeType, register
+from headrace.endpoints.ytsaurus.errors import refused, unresolved
+from headrace.endpoints.ytsaurus.ids import ObjectType
+from headrace.endpoints.ytsaurus.parameters import as_text
+from headrace.endpoints.ytsaurus.values import type_of
+from headrace.wire.yson import documents
+from headrace.wire.ytsaurus.errors import YtError
+from headrace.wire.ytsaurus.paths import PathError, parse_path
+
+if TYPE_CHECKING:
+    from headrace.endpoints.ytsaurus.commands import Context
+
+
+class MapNode(NodeType):
+    """A map of names to nodes."""
+
+    name = "map_node"
+    object_type = ObjectType.MAP_NODE
+    has_children = True
+    virtual = cheap = ("count",)
+
+    def attribute(self, context: Context, node: Node, name: str) -> Any:
+        return context.cypress.count(node) if name == "count" else NOTHING
+
+
+class ValueNode(NodeType):
+    """A node that holds one value of a certain kind, as its content."""
+
+    def __init__(self, name: str, object_type: ObjectType, empty: Any) -> None:
+        # One class for all kinds: they differ in nothing else.
+        self.name = name  # type: ignore[misc]
+        self.object_type = object_type  # type: ignore[misc]
+        self._empty = empty
+
+    def create(self, context: Context, node: Node, attributes: Mapping[str, Any], alias: str) -> Mapping[str, Any]:
+        kept = dict(attributes)
+        # ``value`` is how a document is made with its content.
+        value = kept.pop("value", self._empty) if self.name == "document" else self._empty
+        context.cypress.set_content(context, node, documents.dumps(value, text=False))
+        return kept
+
+    def value(self, context: Context, node: Node) -> Any:
+        return documents.loads(context.cypress.content(node) or b"#")
+
+    def set_value(self, context: Context, node: Node, value: Any) -> None:
+        """Replace the value.
+
+        Raises:
+            YtError: it is of another kind.
+        """
+        kind = type_of(value)
+        if self.name == "uint64_node" and kind == "int64_node" and value >= 0:
+            kind = self.name
+        if self.name not in ("document", kind):
+            mine, its = self.name.removesuffix("_node"), kind.removesuffix("_node")
+            problem = f'Cannot update "{mine}" node with "{its}" value; types must match'
+            raise refused(problem, received=repr(value)[:200])
+        context.cypress.set_content(context, node, documents.dumps(value, text=False))
+
+    def attribute(self, context: Context, node: Node, name: str) -> Any:
+        value = self.value(context, node) if name in ("count", "value") else None
+        if name == "count" and isinstance(value, list | Mapping):
+            return len(value)
+        return value if name == "value" and self.name == "document" else NOTHING
+
+    def set_attribute(self, context: Context, node: Node, name: str, value: Any) -> bool:
+        if name != "value" or self.name != "document":
+            return False
+        self.set_value(context, node, value)
+        return True
+
+
+class Link(NodeType):
+    """A node that stands for another one."""
+
+    name = "link"
+    object_type = ObjectType.LINK
+    virtual = cheap = ("broken", "target_path")
+
+    def create(self, context: Context, node: Node, attributes: Mapping[str, Any], alias: str) -> Mapping[str, Any]:
+        kept = dict(attributes)
+        target = as_text(kept.pop("target_path", None))
+        if target is None:
+            raise refused("a link needs the attribute target_path", received="none, or no text", valid="a path")
+        try:
+            path = parse_path(target)
+        except PathError as error:
+            raise unresolved(target, str(error)) from None
+        if path.attribute is not None:
+            raise refused("a link leads to a node", received=path.text, valid="a path without an attribute")
+        context.cypress.set_content(context, node, path.text.encode())
+        return kept
+
+    def attribute(self, context: Context, node: Node, name: str) -> Any:
+        if name == "target_path":
+            return (context.cypress.content(node) or b"").decode()
+        if name != "broken":
+            return NOTHING
+        try:
+            return bool(context.cypress.look(node.chain, parse_path(node.path)).rest)
+        except YtError:
+            return True
+
+
+class File(NodeType):
+    """A file: bytes, in parts that copies and snapshots share."""
+
+    name = "file"
+    object_type = ObjectType.FILE
+    virtual = cheap = (
+        "chunk_count",
+        "compressed_data_size",
+        "compression_codec",
+        "replication_factor",
+        "uncompressed_data_size",
+    )
+
+    def create(self, context: Context, node: Node, attributes: Mapping[str, Any], alias: str) -> Mapping[str, Any]:
+        context.cluster.contents.replace(node.chain, node.id, ())
+        return attributes
+
+    def attribute(self, context: Context, node: Node, name: str) -> Any:
+        if name == "replication_factor":
+            return 1
+        if name == "compression_codec":
+            return "none"
+        if name not in self.virtual:
+            return NOTHING
+        parts, _, size = context.cluster.contents.totals(node.chain, node.id)
+        return parts if name == "chunk_count" else size
+
+    def set_attribute(self, context: Context, node: Node, name: str, value: Any) -> bool:
+        # How often and how small bytes are kept is the store's business; clients may say what they like.
+        return name in ("replication_factor", "compression_codec")
+
+
+class TabletCell(NodeType):
+    """A cell, in which tablets would live; here they need none, but clients look whether there is a healthy one."""
+
+    name = "tablet_cell"
+    object_type = ObjectType.TABLET_CELL
+    virtual = cheap = ("health", "status")
+
+    def attribute(self, context: Context, node: Node, name: str) -> Any:
+        if name == "health":
+            return "good"
+        return {"health": "good", "decommissioned": False} if name == "status" else NOTHING
+
+
+class NamedObject(NodeType):
+    """An account, a user or a group: a name and attributes, from which nothing follows here."""
+
+    virtual = cheap = ("name",)
+
+    def __init__(self, name: str, object_type: ObjectType) -> None:
+        # One class for all: they differ in nothing else.
+        self.name = name  # type: ignore[misc]
+        self.object_type = object_type  # type: ignore[misc]
+
+    def create(self, context: Context, node: Node, attributes: Mapping[str, Any], alias: str) -> Mapping[str, Any]:
+        return {name: value for name, value in attributes.items() if name != "name"}
+
+    def attribute(self, context: Context, node: Node, name: str) -> Any:
+        return context.cypress.name(node) if name == "name" else NOTHING
+
+
+class TransactionMap(NodeType):
+    """The master transactions, by their ids; what is known of one is an attribute of it."""
+
+    name = "transaction_map"
+    object_type = ObjectType.TRANSACTION_MAP
+    virtual = cheap = ("count",)
+
+    def value(self, context: Context, node: Node) -> Any:
+        found = [transaction.id for transaction in context.transactions.all()]
+        return dict.fromkeys(each for each in found if context.transactions.find(each) is not None)
+
+    def attribute(self, context: Context, node: Node, name: str) -> Any:
+        return len(self.value(context, node)) if name == "count" else NOTHING
+
+
+MAP_NODE = register(MapNode())
+DOCUMENT = register(ValueNode("document", ObjectType.DOCUMENT, None))
+LIST_NODE = ValueNode("list_node", ObjectType.LIST_NODE, [])
+register(LIST_NODE)
+for _name, _type, _empty in (
+    ("string_node", ObjectType.STRING_NODE, ""),
+    ("int64_node", ObjectType.INT64_NODE, 0),
+    ("uint64_node", ObjectType.UINT64_NODE, 0),
+    ("double_node", ObjectType.DOUBLE_NODE, 0.0),
+    ("boolean_node", ObjectType.BOOLEAN_NODE, False),
+):
+    register(ValueNode(_name, _type, _empty))
+LINK = register(Link())
+FILE = register(File())
+TABLET_CELL = register(TabletCell())
+ACCOUNT = register(NamedObject("account", ObjectType.ACCOUNT))
+USER = register(NamedObject("user", ObjectType.USER))
+GROUP = register(NamedObject("group", ObjectType.GROUP))
+TRANSACTION_MAP = register(TransactionMap())

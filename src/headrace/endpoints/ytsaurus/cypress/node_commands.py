@@ -1,0 +1,281 @@
+"""The commands that read and change Cypress."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
+from headrace.endpoints.ytsaurus.cypress.attributes import (
+    all_attributes,
+    attribute_names,
+    has_attribute,
+    read_attribute,
+    remove_attribute,
+    write_attribute,
+)
+from headrace.endpoints.ytsaurus.cypress.basic_types import LIST_NODE
+from headrace.endpoints.ytsaurus.cypress.inner_nodes import InnerNode, inner_node
+from headrace.endpoints.ytsaurus.cypress.node_values import is_there, remove_at, set_at, value_at
+from headrace.endpoints.ytsaurus.cypress.objects import by_id, find_object
+from headrace.endpoints.ytsaurus.errors import no_attribute, refused, unresolved
+from headrace.endpoints.ytsaurus.formats import read_value
+from headrace.endpoints.ytsaurus.names import value_of as name_value
+from headrace.endpoints.ytsaurus.storage.tree import TRUNK
+from headrace.endpoints.ytsaurus.transactions.locks import EXCLUSIVE, MODES, PENDING, SHARED, SNAPSHOT
+from headrace.endpoints.ytsaurus.values import MISSING, look_inside, names_of, with_attributes
+from headrace.wire.ytsaurus.errors import Code, YtError
+from headrace.wire.ytsaurus.paths import YPath
+
+
+def chain_of(context: Context, parameters: Parameters) -> tuple[str, ...]:
+    """Return what the transaction of a request sees, see `headrace.endpoints.ytsaurus.storage.tree.Tree`."""
+    return context.transactions.chain(parameters.text("transaction_id", None))
+
+
+def _value(parameters: Parameters, value: Any) -> Answer:
+    """Answer a value as clients ask for it: bare, or with its name."""
+    return Answer.structured(value if parameters.flag("return_only_value") else {"value": value})
+
+
+def _wanted(parameters: Parameters) -> list[str] | None:
+    """Return the names of the attributes that are wanted; None, if all are."""
+    given = parameters.value("attributes", [])
+    if isinstance(given, Mapping):
+        # Newer clients ask with a filter.
+        given = given.get("keys", [])
+    if not isinstance(given, list):
+        raise refused("Error reading parameter /attributes", received=repr(given)[:200], valid="a list of names")
+    return names_of(given)
+
+
+def _object_attributes(context: Context, path: YPath) -> Mapping[str, Any] | None:
+    """Return the attributes of a transaction or lock that a path begins with, None if it begins with a node."""
+    found = None if path.root == "/" else find_object(context, path.root[1:])
+    if found is not None and (path.nodes or path.attribute is None):
+        raise unresolved(path.text, "Transactions and locks have nothing but attributes")
+    return found
+
+
+@command("get")
+def get(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Return a node with all below it, an attribute, or something inside of one."""
+    path = by_id(parameters.path())
+    chain = chain_of(context, parameters)
+    known = _object_attributes(context, path)
+    if known is not None:
+        names = path.attribute or ()
+        inside = look_inside(known, names)
+        if inside is MISSING:
+            raise no_attribute(path.text, "/".join(names))
+        return _value(parameters, inside)
+    wanted = _wanted(parameters) or []
+    if path.attribute is None:
+        return _value(parameters, value_at(context, path, context.cypress.look(chain, path), wanted))
+    inner = inner_node(context, chain, path)
+    if inner is not None:
+        return _value(parameters, inner.read(path.attribute))
+    node = context.cypress.need(chain, path.node)
+    if not path.attribute and wanted:
+        return _value(parameters, all_attributes(context, node, wanted))
+    return _value(parameters, read_attribute(context, node, path.attribute, path.text))
+
+
+@command("list")
+def list_(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Return the names of what is in a node or a value, with the attributes of the children that are wanted."""
+    path = parameters.path()
+    chain = chain_of(context, parameters)
+    most = parameters.number("max_size", None, least=0)
+    wanted = _wanted(parameters) or []
+    inner = inner_node(context, chain, path)
+    if inner is not None:
+        return _listed(parameters, _keys(inner.read(path.attribute or ()), path), most)
+    if path.attribute is not None:
+        node = context.cypress.need(chain, path.node)
+        names = _keys(read_attribute(context, node, path.attribute, path.text), path) if path.attribute else None
+        return _listed(parameters, attribute_names(context, node) if names is None else names, most)
+    found = context.cypress.look(chain, path)
+    if found.rest or not found.node.kind.has_children:
+        return _listed(parameters, _keys(value_at(context, path, found), path), most)
+    if not wanted:
+        return _listed(parameters, list(map(name_value, context.cypress.child_names(found.node))), most)
+    children = context.cypress.children(found.node)
+    shown = list(children.items())[:most]
+    named = [with_attributes(name_value(name), all_attributes(context, child, wanted)) for name, child in shown]
+    return _listed(parameters, named, most, len(children))
+
+
+def _keys(value: Any, path: YPath) -> list[str]:
+    if isinstance(value, Mapping):
+        return list(value)
+    raise refused('"list" needs a map', received=path.text)
+
+
+def _listed(parameters: Parameters, names: list[Any], most: int | None, count: int | None = None) -> Answer:
+    complete = most is None or (len(names) if count is None else count) <= most
+    return _value(parameters, names if complete else with_attributes(names[:most], {"incomplete": True}))
+
+
+@command("exists")
+def exists(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Tell whether a path leads to something."""
+    path = by_id(parameters.path())
+    chain = chain_of(context, parameters)
+    if path.root != "/" and (known := find_object(context, path.root[1:])) is not None:
+        there = not path.nodes and look_inside(known, path.attribute or ()) is not MISSING
+        return Answer.structured({"value": there})
+    try:
+        found = context.cypress.look(chain, path.node)
+    except YtError as error:
+        if error.code != Code.RESOLVE:
+            raise
+        return Answer.structured({"value": False})
+    if path.attribute is None:
+        return Answer.structured({"value": is_there(context, found)})
+    if found.rest and is_there(context, found):
+        return Answer.structured({"value": InnerNode(context, path, found).has(path.attribute)})
+    return Answer.structured({"value": not found.rest and has_attribute(context, found.node, path.attribute)})
+
+
+@command("set", input="structured", volatile=True)
+def set_(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Set a node, an attribute, or something inside of one, to the value in the body."""
+    path = parameters.path()
+    value = read_value(body, context.input_format)
+    chain = chain_of(context, parameters)
+    recursive = parameters.flag("recursive")
+    if path.attribute is None:
+        found = context.cypress.look(chain, path)
+        set_at(context, path, found, value, recursive=recursive, force=parameters.flag("force"))
+    elif (inner := inner_node(context, chain, path)) is not None:
+        inner.write(path.attribute, value, recursive=recursive)
+    else:
+        node = context.cypress.need(chain, path.node)
+        write_attribute(context, node, path.attribute, value, path.text, recursive=recursive)
+    return Answer.structured({})
+
+
+@command("multiset_attributes", input="structured", volatile=True)
+def multiset_attributes(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Set several attributes of one node; all are set, or none."""
+    path = parameters.path()
+    if path.attribute is None:
+        raise refused("Error reading parameter /path", received=path.text, valid="a path that ends in /@")
+    values = read_value(body, context.input_format)
+    if not isinstance(values, Mapping):
+        raise refused("the attributes of a node are a map", received=repr(values)[:200])
+    chain = chain_of(context, parameters)
+    for name, value in values.items():
+        inner = inner_node(context, chain, path)
+        if inner is not None:
+            inner.write([*path.attribute, name], value, recursive=True)
+            continue
+        node = context.cypress.need(chain, path.node)
+        write_attribute(context, node, [*path.attribute, name], value, path.text, recursive=True)
+    return Answer.structured({})
+
+
+@command("remove", volatile=True)
+def remove(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Remove a node, an attribute, or something inside of one."""
+    path = parameters.path()
+    chain = chain_of(context, parameters)
+    force = parameters.flag("force")
+    if path.attribute is not None:
+        if not path.attribute and not path.children:
+            raise refused("all attributes at once are removed by /@*", received=path.text)
+        inner = inner_node(context, chain, path)
+        if inner is not None:
+            inner.remove([] if path.children and not path.attribute else path.attribute, force=force)
+            return Answer.structured({})
+        node = context.cypress.need(chain, path.node)
+        names = [] if path.children and not path.attribute else path.attribute
+        remove_attribute(context, node, names, path.text, force=force)
+        return Answer.structured({})
+    if path.children:
+        node = context.cypress.need(chain, path.node)
+        if node.kind is LIST_NODE:
+            LIST_NODE.set_value(context, node, [])
+            return Answer.structured({})
+        for child in context.cypress.children(node).values():
+            context.cypress.remove(context, child)
+        return Answer.structured({})
+    try:
+        found = context.cypress.look(chain, path, follow=False)
+    except YtError as error:
+        if not force or error.code != Code.RESOLVE:
+            raise
+        return Answer.structured({})
+    if found.rest and not (force and not is_there(context, found)):
+        remove_at(context, path, found, force=force)
+    elif not found.rest:
+        empty = not found.node.kind.has_children or not context.cypress.count(found.node)
+        if not empty and not parameters.flag("recursive"):
+            raise refused("Cannot remove non-empty composite node", received=found.node.path, remedy="pass recursive")
+        context.cypress.remove(context, found.node)
+    return Answer.structured({})
+
+
+@command("lock", volatile=True)
+def lock(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Lock a node for a transaction."""
+    chain = chain_of(context, parameters)
+    if chain[0] == TRUNK:
+        raise _outside()
+    mode = parameters.text("mode", EXCLUSIVE, valid=MODES)
+    kinds = [kind for kind in ("child", "attribute") if f"{kind}_key" in parameters]
+    keys = [f"{kind}:{parameters.text(f'{kind}_key')}" for kind in kinds]
+    if keys and (mode != SHARED or len(keys) > 1):
+        raise refused("only a shared lock can be of one child, or of one attribute", received=mode)
+    waitable = parameters.flag("waitable")
+    if waitable and mode == SNAPSHOT:
+        raise refused("a snapshot lock never waits", received="waitable")
+    node = context.cypress.need(chain, parameters.path())
+    taken = context.cypress.locks.take(
+        chain, node.id, node.path, mode, "".join(keys), waitable=waitable, now=context.now
+    )
+    revision = 0 if taken.state == PENDING else context.cypress.changed(node)
+    return Answer.structured({"lock_id": taken.id, "node_id": node.id, "revision": revision})
+
+
+def _outside() -> YtError:
+    return refused(
+        "A valid master transaction is required",
+        received="a lock outside of a transaction",
+        remedy="pass transaction_id",
+    )
+
+
+@command("unlock", volatile=True)
+def unlock(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Give the locks back that were asked for on a node."""
+    chain = chain_of(context, parameters)
+    if chain[0] == TRUNK:
+        raise _outside()
+    node = context.cypress.need(chain, parameters.path())
+    own = [held for held in context.cypress.locks.of_node(node.id) if held.transaction == chain[0]]
+    snapshot = any(held.mode == SNAPSHOT for held in own)
+    if not any(held.explicit for held in own):
+        return Answer.structured({})
+    if not snapshot and context.cypress.tree.is_changed(chain[0], node.id):
+        raise refused("Node is modified by transaction and cannot be unlocked", received=node.path)
+    if snapshot:
+        context.cypress.tree.forget(chain[0], node.id)
+    context.cypress.locks.release(chain[0], node.id)
+    context.transactions.grant()
+    return Answer.structured({})
+
+
+@command("check_permission")
+def check_permission(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Tell that everything is allowed: whoever has a token may do all."""
+    context.cypress.need(chain_of(context, parameters), parameters.path().node)
+    return Answer.structured({"action": "allow"})
+
+
+@command("parse_ypath")
+def parse_ypath(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Take the attributes that a path's text has out of it."""
+    path = parameters.path()
+    return Answer.structured({"path": with_attributes(path.text, path.attributes)})

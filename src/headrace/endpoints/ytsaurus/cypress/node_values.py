@@ -1,0 +1,152 @@
+"""Nodes as values: what ``get`` gives and ``set`` takes, whole subtrees included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace.endpoints.ytsaurus.cypress.attributes import all_attributes, attribute, write_attribute
+from headrace.endpoints.ytsaurus.cypress.basic_types import LIST_NODE, MAP_NODE, ValueNode
+from headrace.endpoints.ytsaurus.cypress.cypress import Found
+from headrace.endpoints.ytsaurus.cypress.node_types import NODE_TYPES, Node
+from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.names import name_of
+from headrace.endpoints.ytsaurus.names import value_of as name_value
+from headrace.endpoints.ytsaurus.values import (
+    MISSING,
+    attributes_of,
+    look_inside,
+    remove_inside,
+    set_inside,
+    type_of,
+    with_attributes,
+)
+from headrace.wire.ytsaurus.paths import YPath
+
+if TYPE_CHECKING:
+    from headrace.endpoints.ytsaurus.commands import Context
+
+
+def node_value(context: Context, node: Node, wanted: Sequence[str] = (), *, top: bool = True) -> Any:
+    """Return a node as a value, with the attributes that are wanted on it and on all that is below."""
+    cypress = context.cypress
+    value: Any
+    if not top and node.kind.has_children and attribute(context, node, "opaque") is True:
+        value = None
+    elif node.kind.has_children:
+        children = cypress.children(node).items()
+        value = {name_value(name): node_value(context, child, wanted, top=False) for name, child in children}
+    elif node.kind is LIST_NODE and "type" in wanted:
+        value = [_with_types(item) for item in node.kind.value(context, node)]
+    else:
+        value = node.kind.value(context, node)
+    return with_attributes(value, all_attributes(context, node, wanted) if wanted else {})
+
+
+def _with_types(value: Any) -> Any:
+    """Return what is inside of a list with the type of each part on it, for they are nodes elsewhere."""
+    kind = type_of(value)
+    if isinstance(value, Mapping):
+        value = {name: _with_types(inner) for name, inner in value.items()}
+    elif isinstance(value, list):
+        value = [_with_types(item) for item in value]
+    return with_attributes(value, {**attributes_of(value), "type": kind})
+
+
+def value_at(context: Context, path: YPath, found: Found, wanted: Sequence[str] = ()) -> Any:
+    """Return what a path leads to: a node as a value, or something inside of its content."""
+    if not found.rest:
+        return node_value(context, found.node, wanted)
+    inside = look_inside(found.node.kind.value(context, found.node), found.rest)
+    if inside is MISSING or found.node.kind.has_children:
+        raise context.cypress.not_found(path, found)
+    return inside
+
+
+def is_there(context: Context, found: Found) -> bool:
+    """Tell whether a path leads to a node, or to something inside of its content."""
+    if not found.rest:
+        return True
+    if found.node.kind.has_children:
+        return False
+    return look_inside(found.node.kind.value(context, found.node), found.rest) is not MISSING
+
+
+def set_at(
+    context: Context, path: YPath, found: Found, value: Any, *, recursive: bool = False, force: bool = False
+) -> None:
+    """Let a path lead to a value: change a node, make one with all below it, or change what is inside of one."""
+    node, rest = found.node, found.rest
+    if not rest:
+        _set_node(context, node, value, force=force)
+    elif not node.kind.has_children:
+        kind = _holder(context, path, found)
+        changed = set_inside(kind.value(context, node), rest, value, recursive=recursive)
+        if changed is MISSING:
+            raise context.cypress.not_found(path, found)
+        kind.set_value(context, node, changed)
+    else:
+        if len(rest) > 1 and not recursive:
+            raise context.cypress.not_found(path, found)
+        for name in rest[:-1]:
+            node = context.cypress.make(context, node, name, MAP_NODE, {})
+        make_from(context, node, rest[-1], value)
+
+
+def _set_node(context: Context, node: Node, value: Any, *, force: bool) -> None:
+    kind = node.kind
+    if isinstance(kind, ValueNode):
+        kind.set_value(context, node, value)
+    elif kind is not MAP_NODE:
+        raise refused(f'"set" is not supported by nodes of type "{kind.name}"', received=node.path)
+    elif not isinstance(value, Mapping):
+        its = type_of(value).removesuffix("_node")
+        raise refused(f'Cannot update "map" node with "{its}" value; types must match', received=node.path)
+    elif not force:
+        raise refused(
+            f'"set" command without "force" flag is forbidden: {node.path} is a map_node, and would lose its children',
+            remedy="set its children one by one, or pass force",
+        )
+    else:
+        # Nobody may put in meanwhile what the new value has not.
+        context.cypress.locks.need(node.chain, node.id, node.path)
+        for child in context.cypress.children(node).values():
+            context.cypress.remove(context, child)
+        for name, inner in value.items():
+            make_from(context, node, name_of(name), inner)
+    for name, inner in attributes_of(value).items():
+        write_attribute(context, node, [name], inner, node.path)
+
+
+def make_from(context: Context, parent: Node, name: str, value: Any) -> Node:
+    """Make a node of a value, and nodes below it if it is a map."""
+    kind = type_of(value)
+    if kind == "entity":
+        raise refused("Cannot create a node from an entity", received=f"{parent.path}/{name}")
+    attributes = dict(attributes_of(value))
+    node = context.cypress.make(context, parent, name, NODE_TYPES[kind], attributes)
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            make_from(context, node, name_of(key), inner)
+    else:
+        holder = NODE_TYPES[kind]
+        assert isinstance(holder, ValueNode)
+        holder.set_value(context, node, value)
+    return node
+
+
+def remove_at(context: Context, path: YPath, found: Found, *, force: bool = False) -> None:
+    """Remove what is inside of a node's content."""
+    kind = _holder(context, path, found)
+    changed = remove_inside(kind.value(context, found.node), found.rest)
+    if changed is not MISSING:
+        kind.set_value(context, found.node, changed)
+    elif not force:
+        raise context.cypress.not_found(path, found)
+
+
+def _holder(context: Context, path: YPath, found: Found) -> ValueNode:
+    kind = found.node.kind
+    if not isinstance(kind, ValueNode):
+        raise context.cypress.not_found(path, found)
+    return kind

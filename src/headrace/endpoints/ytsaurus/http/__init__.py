@@ -1,0 +1,1 @@
+"""The endpoint's HTTP: requests, responses, their encodings."""

@@ -1,0 +1,128 @@
+"""Bodies of requests: kept packed while they come, then unpacked, in memory for rows and values, on disk for files."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, cast
+
+from headrace.endpoints.unpacking import (
+    Budget,
+    CutOffError,
+    ExhaustedError,
+    PackedError,
+    Parts,
+    Share,
+    TooLongError,
+    copy_all,
+    read_all,
+)
+from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.http.encodings import IDENTITY, is_known, known, unpacking
+from headrace.wire.ytsaurus.errors import Code, YtError
+
+MAX_MEMORY_BYTES = 256 << 20
+"""Rows and values are no longer than this, unpacked."""
+PACKING_BYTES = 1 << 20
+"""Packing makes content that cannot be packed longer by less than this."""
+MAX_PACKED_BYTES = MAX_MEMORY_BYTES + PACKING_BYTES
+MAX_FILE_BYTES = 16 << 30
+"""A file is no longer than this, unpacked; longer ones are written in several requests."""
+SPOOL_BYTES = 4 << 20
+"""A file's bytes go to disk when they are more than these."""
+
+
+class RequestBody:
+    """The body of one request.
+
+    Args:
+        encoding: the header ``Content-Encoding``.
+        most: how many bytes there may be, unpacked.
+        spooled: whether what is long goes to disk.
+        budget: how many bytes all requests may have together: on disk, if it is spooled, else unpacked in memory.
+
+    Raises:
+        YtError: the encoding is not known.
+    """
+
+    def __init__(self, encoding: str, most: int, *, spooled: bool, budget: Budget) -> None:
+        self._encoding = encoding.strip().lower() or IDENTITY
+        if not is_known(self._encoding):
+            raise refused("unknown content encoding", received=encoding[:50], valid=known())
+        self._most = most
+        self._packed = Share(budget, most if self._encoding == IDENTITY else most + PACKING_BYTES)
+        self._unpacked = Share(budget, most)
+        self._files: list[BinaryIO] = []
+        self._spool = self._open() if spooled else None
+        self._parts: list[bytes] = []
+
+    def feed(self, data: bytes) -> None:
+        """Take more bytes as they came.
+
+        Raises:
+            YtError: there are too many.
+        """
+        if self._spool is None:
+            self._parts.append(data)
+            return
+        with self._told():
+            self._packed.take(len(data))
+        self._spool.write(data)
+
+    def bytes(self) -> bytes:
+        """Return all bytes of a body that is not spooled, unpacked, after the last of them came.
+
+        Raises:
+            YtError: there are too many, or they are not packed as the header says.
+        """
+        parts, self._parts = self._parts, []
+        with self._told():
+            return read_all(unpacking(self._encoding)(Parts(parts)), self._unpacked.take)
+
+    def file(self) -> BinaryIO:
+        """Return a body that is spooled, unpacked, to be read from its beginning, after the last of its bytes came.
+
+        Raises:
+            YtError: there are too many bytes, or they are not packed as the header says.
+        """
+        packed = self._spool
+        assert packed is not None
+        packed.seek(0)
+        if self._encoding == IDENTITY:
+            return packed
+        file = self._open()
+        with self._told():
+            copy_all(unpacking(self._encoding)(packed), file, self._unpacked.take)
+        packed.close()
+        self._packed.free()
+        file.seek(0)
+        return file
+
+    def close(self) -> None:
+        """Give memory and disk space back."""
+        self._packed.free()
+        self._unpacked.free()
+        for file in self._files:
+            file.close()
+
+    def _open(self) -> BinaryIO:
+        file = cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_BYTES))  # noqa: SIM115 (`close` ends it)
+        self._files.append(file)
+        return file
+
+    def _too_long(self) -> YtError:
+        return refused("the body of the request is too long", valid=f"at most {self._most} bytes, unpacked")
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except TooLongError:
+            raise self._too_long() from None
+        except ExhaustedError:
+            raise YtError(Code.REQUEST_QUEUE_FULL, "Too many bytes are waiting") from None
+        except CutOffError:
+            raise refused("the packed body of the request is not complete") from None
+        except PackedError:
+            raise refused("the body of the request is not packed as its content encoding says") from None

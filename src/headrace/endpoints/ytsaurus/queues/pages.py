@@ -1,0 +1,71 @@
+"""Rows of queues as clients get them: with their address, and with system columns in YTsaurus' own form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.endpoints.ytsaurus.tables.state import Table
+from headrace.errors import DataLossError
+from headrace.queues.columns import ROW_INDEX, TABLET_INDEX, TIMESTAMP, data_weights
+from headrace.queues.values import QueuePage
+from headrace.stores.embedded.queues.queue import EmbeddedQueue
+from headrace.wire.ytsaurus.types import YtColumn
+
+ADDRESS = (
+    YtColumn.of(TABLET_INDEX, "int64", required=True),
+    YtColumn.of(ROW_INDEX, "int64", required=True),
+)
+_SECOND = 1_000_000
+
+
+def columns_of_queue(table: Table) -> tuple[YtColumn, ...]:
+    """Return the columns of a queue's rows, with those of their address in front."""
+    return (*ADDRESS, *table.schema.columns)
+
+
+def read_page(queue: EmbeddedQueue, partition: int, first: int, rows: int, weight: int | None = None) -> QueuePage:
+    """Read rows from an index on, or from the first one that is still there.
+
+    Args:
+        weight: about so much data at most, but at least one row.
+    """
+    while True:
+        try:
+            page = queue.read(partition, first, rows)
+            break
+        except DataLossError:
+            # Trimmed, perhaps just now.
+            first = max(first, queue.bounds()[partition].lower)
+    if weight is None or page.rows.num_rows < 2:
+        return page
+    total = np.cumsum(data_weights(page.rows))
+    if total[-1] <= weight:
+        return page
+    fits = max(1, int(np.searchsorted(total, weight, side="right")))
+    return QueuePage(partition, page.first, page.rows.slice(0, fits))
+
+
+def addressed(page: QueuePage, table: Table) -> pa.RecordBatch:
+    """Return the rows of a page with their address in front, see `columns_of_queue`."""
+    count = page.rows.num_rows
+    arrays = [
+        pa.repeat(pa.scalar(page.partition, pa.int64()), count),
+        pa.array(np.arange(page.first, page.first + count, dtype=np.int64)),
+        *(
+            _timestamps(array) if name == TIMESTAMP else array
+            for name, array in zip(page.rows.schema.names, page.rows.columns, strict=True)
+        ),
+    ]
+    schema = pa.schema([pa.field(column.name, column.type) for column in columns_of_queue(table)])
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _timestamps(times: pa.Array) -> pa.Array:
+    """Return commit times (timestamp[us]) as timestamps of YTsaurus: uint64, carried as decimals."""
+    microseconds = times.cast(pa.int64()).to_numpy()
+    seconds, rest = np.divmod(microseconds, _SECOND)
+    # As `headrace.endpoints.ytsaurus.clock` has it. The upper half of a decimal is 0 for such numbers.
+    numbers = np.zeros((len(microseconds), 2), dtype=np.uint64)
+    numbers[:, 0] = (seconds << 30) + rest * 1000
+    return pa.Array.from_buffers(pa.decimal128(20, 0), len(times), [None, pa.py_buffer(numbers)])

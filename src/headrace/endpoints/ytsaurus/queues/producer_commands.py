@@ -1,0 +1,125 @@
+"""The commands of queue producers: sessions, and rows that are pushed exactly once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
+from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.queues import producer_rows
+from headrace.endpoints.ytsaurus.queues.commands import find_queue
+from headrace.endpoints.ytsaurus.queues.producer_rows import SessionRow
+from headrace.endpoints.ytsaurus.queues.producer_sessions import (
+    BEFORE_THE_FIRST,
+    check_epoch,
+    meta_from_json,
+    meta_to_json,
+    numbers_of,
+)
+from headrace.endpoints.ytsaurus.tables.nodes import find_table
+from headrace.endpoints.ytsaurus.tables.row_bodies import read_body
+from headrace.endpoints.ytsaurus.tables.row_changes import QueueAppend, SessionChange
+from headrace.endpoints.ytsaurus.tables.row_commands import written_columns
+from headrace.endpoints.ytsaurus.tables.state import Kind, Table
+from headrace.endpoints.ytsaurus.tables.tablet_transactions import Change, reading, transaction_of, write_in
+from headrace.queues.columns import SEQUENCE_NUMBER
+from headrace.stores.embedded import catalog
+from headrace.stores.embedded.connection import Database
+from headrace.wire.ytsaurus.errors import YtError
+from headrace.wire.ytsaurus.types import YtColumn
+
+_NUMBER = YtColumn.of(SEQUENCE_NUMBER, "int64", required=False)
+
+
+def _producer(context: Context, parameters: Parameters) -> Table:
+    table = find_table(context, parameters.path("producer_path"))
+    if table.kind is not Kind.PRODUCER:
+        raise refused(f"{table.name} is not a queue producer", remedy="create it with the type queue_producer")
+    return table
+
+
+def _session(database: Database, producer: Table, queue: str, session: str) -> SessionRow | None:
+    with database.read() as connection:
+        return producer_rows.find(connection, catalog.find(connection, producer.name, "producer"), queue, session)
+
+
+@command("create_queue_producer_session", volatile=True)
+def create_queue_producer_session(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Open a session anew, so that nobody who had it before can push in it."""
+    producer, queue = _producer(context, parameters), find_queue(context, parameters)
+    session: str = parameters.text("session_id")
+    given: Any = parameters.value("user_meta", None)
+    with reading(context, parameters) as database:
+        known = _session(database, producer, queue.name, session)
+    if known is None:
+        row = SessionRow(queue.name, session, BEFORE_THE_FIRST, 0)
+    else:
+        row = known._replace(epoch=known.epoch + 1)
+    if given is not None:
+        row = row._replace(meta=meta_to_json(given))
+    write_in(context, parameters, [SessionChange(producer, row)])
+    return Answer.structured(
+        {"epoch": row.epoch, "sequence_number": row.sequence, "user_meta": meta_from_json(row.meta)}
+    )
+
+
+@command("remove_queue_producer_session", volatile=True)
+def remove_queue_producer_session(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Forget a session; one of the same id begins anew."""
+    producer, queue = _producer(context, parameters), find_queue(context, parameters)
+    row = SessionRow(queue.name, parameters.text("session_id"), BEFORE_THE_FIRST, 0)
+    write_in(context, parameters, [SessionChange(producer, row, delete=True)])
+    return Answer.structured({})
+
+
+@command("push_queue_producer", input="tabular", volatile=True)
+def push_queue_producer(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Append those of some numbered rows that the session has not appended before."""
+    producer, queue = _producer(context, parameters), find_queue(context, parameters)
+    session: str = parameters.text("session_id")
+    epoch = parameters.number("epoch")
+    first = parameters.number("sequence_number", None)
+    given: Any = parameters.value("user_meta", None)
+    where = f"session {session!r} of producer {producer.name} for queue {queue.name}"
+    try:
+        rows = read_body(context, body, (*written_columns(queue), _NUMBER), queue).rows
+    except YtError as error:
+        if repr(SEQUENCE_NUMBER) in str(error):
+            raise refused(f"Error parsing sequence number from row: {error}") from None
+        raise
+    with reading(context, parameters) as database:
+        known = _session(database, producer, queue.name, session)
+    # In a transaction, what it has pushed before counts, too.
+    pending = _pending(context, parameters, producer, queue.name, session)
+    state = check_epoch(pending or known, epoch, where)
+    numbers = numbers_of(rows, first)
+    skipped = int(np.searchsorted(numbers, state.sequence, side="right"))
+    last = max(state.sequence, int(numbers[-1])) if len(numbers) else state.sequence
+    row = state._replace(sequence=last, meta=state.meta if given is None else meta_to_json(given))
+    changes: list[Change] = [SessionChange(producer, row)]
+    new = rows.slice(skipped).drop_columns([SEQUENCE_NUMBER])
+    if new.num_rows:
+        changes.insert(0, QueueAppend(context.cluster.database, queue, new))
+    else:
+        queue.require_mounted()
+    write_in(context, parameters, changes)
+    return Answer.structured({"last_sequence_number": last, "skipped_row_count": skipped})
+
+
+def _pending(context: Context, parameters: Parameters, producer: Table, queue: str, session: str) -> SessionRow | None:
+    """Return a session as the command's transaction will leave it, None if it has not changed it."""
+    transaction = transaction_of(context, parameters)
+    if transaction is None:
+        return None
+    with transaction.held():
+        for change in reversed(transaction.changes):
+            if (
+                isinstance(change, SessionChange)
+                and change.table == producer.name
+                and not change.delete
+                and (change.row.queue, change.row.session) == (queue, session)
+            ):
+                return change.row
+    return None

@@ -1,0 +1,103 @@
+"""Changing the partitions of a queue in ways that only the endpoints for YTsaurus need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import apsw
+
+from headrace.errors import OptionError
+from headrace.stores.embedded.connection import ROW_INDEX_BITS
+from headrace.stores.embedded.queues import stored_queues
+
+
+def insert(connection: apsw.Connection, queue_id: int, behind: int, count: int) -> None:
+    """Add empty partitions behind a given one, inside the caller's write transaction; those behind it move on."""
+    last = stored_queues.add_partitions(connection, queue_id, count) - 1
+    moved = last - count - behind
+    if moved <= 0:
+        return
+    # The new ones, which are last, go to where the old ones were. Numbers are unique at every moment.
+    connection.execute("UPDATE partition SET number = -1 - number WHERE object = ? AND number > ?", (queue_id, behind))
+    connection.execute(
+        "UPDATE partition SET number = CASE WHEN -1 - number > ?2 THEN -1 - number - ?3 ELSE -1 - number + ?4 END"
+        " WHERE object = ?1 AND number < 0",
+        (queue_id, last - count, moved, count),
+    )
+
+
+def remove_empty(connection: apsw.Connection, queue_id: int, first: int, count: int) -> None:
+    """Remove partitions that never had rows, inside the caller's write transaction; those behind them move up.
+
+    Raises:
+        OptionError: one of them has had rows.
+    """
+    used = connection.execute(
+        "SELECT number, next FROM partition WHERE object = ? AND number BETWEEN ? AND ? AND next > 0 LIMIT 1",
+        (queue_id, first, first + count - 1),
+    ).fetchone()
+    if used is not None:
+        raise OptionError(
+            "a partition that has had rows cannot be removed",
+            received=f"partition {used[0]} with {used[1]} rows",
+            remedy="keep its number of partitions, or make the queue anew",
+        )
+    connection.execute(
+        "DELETE FROM partition WHERE object = ? AND number BETWEEN ? AND ?", (queue_id, first, first + count - 1)
+    )
+    for (number,) in list(
+        connection.execute(
+            "SELECT number FROM partition WHERE object = ? AND number > ? ORDER BY number", (queue_id, first)
+        )
+    ):
+        connection.execute(
+            "UPDATE partition SET number = ? WHERE object = ? AND number = ?", (number - count, queue_id, number)
+        )
+
+
+def begin_at(connection: apsw.Connection, queue_id: int, begins: Mapping[int, tuple[int, int]]) -> None:
+    """Let empty partitions begin with a row index and a cumulative weight, as if rows before had been trimmed.
+
+    Raises:
+        OptionError: a partition has had rows.
+    """
+    for number, (row, weight) in begins.items():
+        changed = connection.execute(
+            "UPDATE partition SET first = ?, next = ?, weight = ? WHERE object = ? AND number = ? AND next = 0"
+            " RETURNING 1",
+            (row, row, weight, queue_id, number),
+        ).fetchone()
+        if changed is None:
+            raise OptionError(
+                "only a partition that never had rows can begin elsewhere", received=f"partition {number}"
+            )
+
+
+def set_open(connection: apsw.Connection, queue_id: int, numbers: Iterable[int], *, is_open: bool) -> None:
+    """Let partitions be trimmed automatically, or not."""
+    connection.executemany(
+        "UPDATE partition SET open = ? WHERE object = ? AND number = ?",
+        [(is_open, queue_id, number) for number in numbers],
+    )
+
+
+def copy(connection: apsw.Connection, source_id: int, target_id: int) -> None:
+    """Give a new queue the partitions of another one of the same schema, with all rows and their addresses."""
+    found = connection.execute(
+        "SELECT s.id, t.id FROM partition s JOIN partition t ON t.number = s.number AND t.object = ?"
+        " WHERE s.object = ?",
+        (target_id, source_id),
+    )
+    for source, target in list(found):
+        connection.execute(
+            "UPDATE partition SET (first, next, small, log_bytes, trimmed, weight) ="
+            " (SELECT first, next, small, log_bytes, trimmed, weight FROM partition WHERE id = ?) WHERE id = ?",
+            (source, target),
+        )
+        connection.execute(
+            "INSERT INTO chunk (id, n, level, schema, version, ts, commits, data)"
+            " SELECT c.id - (?1 << ?3) + (?2 << ?3), c.n, c.level, c.schema, c.version, c.ts, c.commits,"
+            " ifnull(b.data, c.data) FROM chunk c LEFT JOIN blob b ON b.id = c.blob"
+            " WHERE c.id >= ?1 << ?3 AND c.id < (?1 + 1) << ?3",
+            (source, target, ROW_INDEX_BITS),
+        )

@@ -1,0 +1,1 @@
+"""The query language of select_rows."""

@@ -1,0 +1,1 @@
+"""Cypress in the store: versioned entries of nodes, and the contents of files and static tables."""

@@ -1,0 +1,193 @@
+"""What tables and files hold: lists of parts that only grow, and versions of a node that share them.
+
+A part never changes: rows of a static table, or bytes of a file. A version of a node is a row of segments, each the
+beginning of a list. So a transaction branches a table, and a copy shares its rows, without touching the parts; and
+whoever holds an older version reads its own beginnings of the lists while others append.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headrace.stores.embedded.connection import Database
+
+DDL = """
+CREATE TABLE IF NOT EXISTS yt_part_list (list TEXT NOT NULL, number INTEGER NOT NULL, part NOT NULL,
+    n INTEGER NOT NULL, bytes INTEGER NOT NULL, PRIMARY KEY (list, number)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS yt_part_list_part ON yt_part_list (part);
+CREATE TABLE IF NOT EXISTS yt_list_garbage (list TEXT PRIMARY KEY, since INTEGER NOT NULL) WITHOUT ROWID
+"""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part.
+
+    Attributes:
+        name: the number of a piece of rows, or the name of a file of the store.
+        count: rows of a table, bytes of a file.
+        size: bytes.
+    """
+
+    name: int | str
+    count: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The first ``end`` parts of a list."""
+
+    list: str
+    end: int
+
+
+class Mode(enum.StrEnum):
+    """What a transaction has done with the content of a node."""
+
+    SAME = "same"
+    """Nothing: the version keeps what was there when the transaction locked the node."""
+    APPENDED = "appended"
+    REPLACED = "replaced"
+    """It is another content. So is every version outside of transactions."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """The content of a node, as one transaction has it.
+
+    Attributes:
+        base: what the transaction found when it locked the node; empty if that is replaced.
+        added: what it has put behind that.
+        own: the last list of `added` belongs to this version alone, which may append to it.
+    """
+
+    mode: Mode = Mode.REPLACED
+    base: tuple[Segment, ...] = ()
+    added: tuple[Segment, ...] = ()
+    own: bool = False
+
+    @property
+    def whole(self) -> tuple[Segment, ...]:
+        """All of the content."""
+        return (*self.base, *self.added)
+
+    @property
+    def text(self) -> str:
+        """The version as it is kept."""
+        base, added = ([[each.list, each.end] for each in segments] for segments in (self.base, self.added))
+        return json.dumps([self.mode, base, added, self.own])
+
+    @classmethod
+    def parse(cls, text: str) -> Version:
+        """Read a version that is kept."""
+        mode, base, added, own = json.loads(text)
+        return cls(Mode(mode), _segments(base), _segments(added), own)
+
+    def on(self, other: Version) -> Version:
+        """Return the version with all of another one as what the transaction has found."""
+        return replace(self, base=other.whole)
+
+    def appended(self, more: tuple[Segment, ...], *, own: bool) -> Version:
+        """Return the version with more segments at its end."""
+        mode = Mode.REPLACED if self.mode is Mode.REPLACED else Mode.APPENDED
+        return replace(self, mode=mode, added=(*self.added, *more), own=own)
+
+
+def _segments(kept: list[list[Any]]) -> tuple[Segment, ...]:
+    return tuple(Segment(name, end) for name, end in kept)
+
+
+def kept(segments: Sequence[Segment]) -> Version:
+    """Return a version that only keeps what is there."""
+    return Version(Mode.SAME, tuple(segments))
+
+
+class PartLists:
+    """All lists of parts. Methods that change something run inside a write transaction of the store."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def appended(self, version: Version, parts: Iterable[Part]) -> Version:
+        """Return a version with parts at its end."""
+        given = list(parts)
+        if not given:
+            return version.appended((), own=version.own)
+        last = version.added[-1] if version.own else Segment(uuid.uuid4().hex, 0)
+        with self._database.write() as connection:
+            connection.executemany(
+                "INSERT INTO yt_part_list VALUES (?, ?, ?, ?, ?)",
+                ((last.list, number, part.name, part.count, part.size) for number, part in enumerate(given, last.end)),
+            )
+        return _grown(version, last, len(given))
+
+    def joined(self, version: Version, child: Version) -> Version:
+        """Return a version with what another one has added, whose own list goes over to it, or is not used any more."""
+        if child.own and not version.own:
+            return version.appended(child.added, own=True)
+        # Into a list of its own, or a version would get longer with each commit.
+        last = version.added[-1] if version.own else Segment(uuid.uuid4().hex, 0)
+        for segment in child.added:
+            self._database.execute(
+                "INSERT INTO yt_part_list SELECT ?, number + ?, part, n, bytes FROM yt_part_list"
+                " WHERE list = ? AND number < ?",
+                (last.list, last.end, segment.list, segment.end),
+            )
+            version = _grown(version, last, segment.end)
+            last = version.added[-1]
+        return version.appended((), own=version.own)
+
+    def parts(self, segments: Iterable[Segment]) -> list[Part]:
+        """Return all parts of segments, in order."""
+        query = "SELECT part, n, bytes FROM yt_part_list WHERE list = ? AND number < ? ORDER BY number"
+        return [Part(*row) for each in segments for row in self._database.query(query, (each.list, each.end))]
+
+    def totals(self, segments: Iterable[Segment]) -> tuple[int, int, int]:
+        """Return how many parts, rows or bytes, and bytes there are in segments."""
+        query = (
+            "SELECT count(*), ifnull(sum(n), 0), ifnull(sum(bytes), 0) FROM yt_part_list WHERE list = ? AND number < ?"
+        )
+        found = [self._database.query(query, (each.list, each.end))[0] for each in segments]
+        parts, count, size = (sum(column) for column in zip((0, 0, 0), *found, strict=True))
+        return parts, count, size
+
+    # -- lists that nobody uses ---------------------------------------------------------------------
+
+    def release(self, old: Version, new: Version | None) -> None:
+        """Note that a version was replaced: lists of it that no other version has are to be removed."""
+        left = {each.list for each in old.whole} - {each.list for each in (new.whole if new else ())}
+        now = time.time_ns() // 1000
+        for each in left:
+            self._database.execute("INSERT OR REPLACE INTO yt_list_garbage VALUES (?, ?)", (each, now))
+
+    def released(self, before: int) -> list[str]:
+        """Return the lists that a version has let go before a time (µs since 1970), and none since."""
+        rows = self._database.query("SELECT list FROM yt_list_garbage WHERE since < ?", (before,))
+        return [name for (name,) in rows]
+
+    def keep(self, name: str, before: int) -> None:
+        """Note that nothing is to be removed of a list any more."""
+        self._database.execute("DELETE FROM yt_list_garbage WHERE list = ? AND since < ?", (name, before))
+
+    def cut(self, name: str, end: int) -> list[Part]:
+        """Remove a list from a part on; return the removed parts that are nowhere else."""
+        gone = self._database.query(
+            "SELECT DISTINCT part, n, bytes FROM yt_part_list a WHERE list = ?1 AND number >= ?2 AND NOT EXISTS"
+            " (SELECT 1 FROM yt_part_list b WHERE b.part = a.part AND (b.list != ?1 OR b.number < ?2))",
+            (name, end),
+        )
+        self._database.execute("DELETE FROM yt_part_list WHERE list = ? AND number >= ?", (name, end))
+        return [Part(*row) for row in gone]
+
+
+def _grown(version: Version, last: Segment, count: int) -> Version:
+    """Return a version of which the last list, its own, has more parts."""
+    before = version.added[:-1] if version.own else version.added
+    return replace(version, added=before).appended((replace(last, end=last.end + count),), own=True)

@@ -1,0 +1,247 @@
+"""How Cypress is kept: entries of nodes, of which each master transaction has its own versions.
+
+An entry is one fact of one node, such as a child or an attribute. What is outside of transactions belongs to the
+transaction ``""``. A transaction sees its own entries before those of its parents; one without a value hides theirs.
+A commit gives the entries to the parent, an abort forgets them. The rows of a table and the bytes of a file are one
+entry, the version of `part_lists`: a lock branches it, a commit appends or replaces.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+from headrace.endpoints.ytsaurus.storage import part_lists
+from headrace.endpoints.ytsaurus.storage.part_lists import Mode, PartLists, Version, kept
+from headrace.stores.embedded.connection import Database
+
+TRUNK = ""
+"""In the place of a transaction: outside of all of them."""
+EXPIRING = ("expiration_time", "expiration_timeout")
+"""Attributes that end a node."""
+_DDL = """
+CREATE TABLE IF NOT EXISTS yt_entry (node TEXT NOT NULL, facet INTEGER NOT NULL, key TEXT NOT NULL,
+    tx TEXT NOT NULL, value, PRIMARY KEY (node, facet, key, tx)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS yt_entry_tx ON yt_entry (tx) WHERE tx != '';
+CREATE INDEX IF NOT EXISTS yt_entry_parts ON yt_entry (facet) WHERE facet = 8;
+CREATE INDEX IF NOT EXISTS yt_entry_expiring ON yt_entry (key) WHERE key IN ('expiration_time', 'expiration_timeout');
+CREATE TABLE IF NOT EXISTS yt_transaction (id TEXT PRIMARY KEY, parent TEXT NOT NULL, timeout INTEGER NOT NULL,
+    deadline INTEGER, started INTEGER NOT NULL, user TEXT NOT NULL, attributes BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS yt_lock (id TEXT PRIMARY KEY, tx TEXT NOT NULL, node TEXT NOT NULL, mode TEXT NOT NULL,
+    key TEXT NOT NULL, state TEXT NOT NULL, explicit INTEGER NOT NULL, created INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS yt_lock_node ON yt_lock (node);
+CREATE INDEX IF NOT EXISTS yt_lock_tx ON yt_lock (tx);
+CREATE TABLE IF NOT EXISTS yt_mutation (id TEXT PRIMARY KEY, answer BLOB NOT NULL, done INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS yt_mutation_done ON yt_mutation (done);
+"""
+
+
+class Facet(enum.IntEnum):
+    """What an entry tells of its node; the key is empty where nothing is said of it."""
+
+    TYPE = 1
+    """The node is there; the value is its type and when it was made: ``map_node 1700000000000000``."""
+    PLACE = 2
+    """The parent's id and the name there: ``1-2-3-4 name``."""
+    CHILD = 3
+    """Key: a name; value: the id of the child of this name."""
+    ATTRIBUTE = 4
+    """Key: a name; value: binary YSON."""
+    CHANGED = 5
+    """When the node was changed last (µs since 1970)."""
+    PART = 6
+    """A part of a file, in stores of an earlier version; see `headrace.endpoints.ytsaurus.cypress.content_upgrade`."""
+    CONTENT = 7
+    """Bytes: the content of a node that is no file, and the schema of a static table."""
+    PARTS = 8
+    """A version: the bytes of a file, the rows of a static table."""
+
+
+class Tree:
+    """The entries of all nodes. A chain is a transaction, its parent and so on, and `TRUNK` in the end."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.lists = PartLists(database)
+        with database.write() as connection:
+            for statement in (_DDL + part_lists.DDL).split(";\n"):
+                if statement.strip():
+                    connection.execute(statement)
+
+    def get(self, chain: tuple[str, ...], node: str, facet: Facet, key: str = "") -> Any:
+        """Return the value of an entry as a transaction sees it; None if there is none."""
+        return seen(self.database.query, chain, node, facet, key)
+
+    def items(self, chain: tuple[str, ...], node: str, facet: Facet) -> dict[str, Any]:
+        """Return key → value of all entries of a facet, as a transaction sees them, in the order of the keys."""
+        versions: dict[str, dict[str, Any]] = {}
+        rows = self.database.query(
+            "SELECT key, tx, value FROM yt_entry WHERE node = ? AND facet = ? ORDER BY key", (node, facet)
+        )
+        if not rows:
+            return {}
+        for key, tx, value in rows:
+            versions.setdefault(key, {})[tx] = value
+        own = self.chain_for(chain, node)
+        seen = {key: _first(found, own) for key, found in versions.items()}
+        return {key: value for key, value in seen.items() if value is not None}
+
+    def put(self, tx: str, node: str, facet: Facet, key: str, value: Any) -> None:
+        """Set an entry in a transaction; None hides what its parents have, or removes it outside of transactions."""
+        database = self.database
+        if facet is Facet.PARTS and (old := self._own_version(tx, node)) is not None:
+            self.lists.release(old, None if value is None else Version.parse(value))
+        if value is None and tx == TRUNK:
+            database.execute(
+                "DELETE FROM yt_entry WHERE node = ? AND facet = ? AND key = ? AND tx = ''", (node, facet, key)
+            )
+        else:
+            database.execute("INSERT OR REPLACE INTO yt_entry VALUES (?, ?, ?, ?, ?)", (node, facet, key, tx, value))
+
+    def chain_for(self, chain: tuple[str, ...], node: str) -> tuple[str, ...]:
+        """Return the part of a chain that counts for a node: nothing beyond a transaction that has a snapshot of it."""
+        return _chain_for(self.database.query, chain, node)
+
+    def take_snapshot(self, chain: tuple[str, ...], node: str) -> None:
+        """Give the first transaction of a chain its own version of everything it sees of a node, but its children."""
+        for facet in Facet:
+            if facet not in (Facet.CHILD, Facet.PARTS):
+                for key, value in self.items(chain, node, facet).items():
+                    self.put(chain[0], node, facet, key, value)
+        self.branch(chain, node)
+
+    # -- versions of contents -------------------------------------------------------------------------
+
+    def version(self, chain: tuple[str, ...], node: str) -> Version | None:
+        """Return what a file or a static table holds as a transaction sees it; None of another node."""
+        found = self.get(chain, node, Facet.PARTS)
+        return None if found is None else Version.parse(found)
+
+    def set_version(self, chain: tuple[str, ...], node: str, version: Version) -> None:
+        """Let a transaction have another version of what a node holds."""
+        self.put(chain[0], node, Facet.PARTS, "", version.text)
+
+    def branch(self, chain: tuple[str, ...], node: str, *, anew: bool = False) -> None:
+        """Let a transaction keep what it sees in a file or table, whatever others append meanwhile.
+
+        Args:
+            anew: what others have appended since the transaction did so is taken in: from now on they cannot.
+        """
+        own = self._own_version(chain[0], node)
+        if own is not None and (not anew or own.mode is Mode.REPLACED):
+            return
+        below = self.version(chain[1:], node)
+        if below is not None:
+            now = kept(below.whole)
+            self.set_version(chain, node, now if own is None else own.on(now))
+
+    def is_changed(self, tx: str, node: str) -> bool:
+        """Tell whether a transaction has changed a node."""
+        rows = self.database.query("SELECT facet, value FROM yt_entry WHERE node = ? AND tx = ?", (node, tx))
+        return any(facet != Facet.PARTS or Version.parse(value).mode is not Mode.SAME for facet, value in rows)
+
+    def used_lists(self) -> dict[str, int]:
+        """Return all lists of parts that versions have, in whichever transaction, and how much of each is used."""
+        rows = self.database.query("SELECT value FROM yt_entry WHERE facet = 8 AND value IS NOT NULL")
+        found: dict[str, int] = {}
+        for (value,) in rows:
+            for segment in Version.parse(value).whole:
+                found[segment.list] = max(segment.end, found.get(segment.list, 0))
+        return found
+
+    def _own_version(self, tx: str, node: str) -> Version | None:
+        rows = self.database.query(
+            "SELECT value FROM yt_entry WHERE node = ? AND facet = ? AND key = '' AND tx = ?", (node, Facet.PARTS, tx)
+        )
+        return Version.parse(rows[0][0]) if rows and rows[0][0] is not None else None
+
+    def _merge_version(self, parents: tuple[str, ...], node: str, child: Version) -> None:
+        """Give the parent what a transaction has done with the content of a node."""
+        if child.mode is Mode.APPENDED:
+            own = self._own_version(parents[0], node)
+            if own is None:
+                below = self.version(parents, node)
+                own = kept(() if below is None else below.whole)
+            child = self.lists.joined(own, child)
+        elif child.mode is Mode.SAME:
+            return
+        self.set_version(parents, node, child)
+
+    # -- the ends of transactions ---------------------------------------------------------------------
+
+    def forget(self, tx: str, node: str) -> None:
+        """Remove all versions of a node that are a transaction's own."""
+        version = self._own_version(tx, node)
+        if version is not None:
+            self.lists.release(version, None)
+        self.database.execute("DELETE FROM yt_entry WHERE node = ? AND tx = ?", (node, tx))
+
+    def own_entries(self, tx: str) -> list[tuple[str, int, str, Any]]:
+        """Return node, facet, key and value of all entries that are a transaction's own."""
+        rows = self.database.query("SELECT node, facet, key, value FROM yt_entry WHERE tx = ?1 AND tx != ''", (tx,))
+        return [(node, facet, key, value) for node, facet, key, value in rows]
+
+    def merge(self, tx: str, parents: tuple[str, ...], snapshots: set[str], now: int) -> None:
+        """Give all entries of a transaction to its parent, but those of the nodes of which it has snapshots.
+
+        Args:
+            parents: the chain of the parent.
+            now: the time of the commit, µs since 1970, when its nodes are changed for the parent.
+        """
+        for node, facet, key, value in self.own_entries(tx):
+            if node in snapshots:
+                continue
+            if facet == Facet.PARTS and value is not None:
+                self._merge_version(parents, node, Version.parse(value))
+            elif facet == Facet.CHANGED:
+                before = self.get(parents, node, Facet.CHANGED) or 0
+                self.put(parents[0], node, Facet.CHANGED, "", max(now, value, before + 1))
+            else:
+                self.put(parents[0], node, Facet(facet), key, value)
+        self.discard(tx)
+
+    def discard(self, tx: str) -> None:
+        """Remove all entries of a transaction."""
+        for node in {entry[0] for entry in self.own_entries(tx)}:
+            self.forget(tx, node)
+
+    def expiring(self) -> dict[str, dict[str, bytes]]:
+        """Return node → attribute → value of all attributes that end nodes, as they are outside of transactions."""
+        found: dict[str, dict[str, bytes]] = {}
+        rows = self.database.query(
+            "SELECT node, key, value FROM yt_entry WHERE key IN ('expiration_time', 'expiration_timeout')"
+            " AND facet = ? AND tx = ''",
+            (Facet.ATTRIBUTE,),
+        )
+        for node, key, value in rows:
+            found.setdefault(node, {})[key] = bytes(value)
+        return found
+
+
+Query = Callable[[str, Any], list[tuple[Any, ...]]]
+"""Runs a statement of SQL with its bindings, and returns all rows."""
+
+
+def seen(query: Query, chain: tuple[str, ...], node: str, facet: Facet, key: str = "") -> Any:
+    """Return the value of an entry as a transaction sees it, by any connection to the store; None if there is none."""
+    rows = query("SELECT tx, value FROM yt_entry WHERE node = ? AND facet = ? AND key = ?", (node, facet, key))
+    return _first(dict(rows), _chain_for(query, chain, node)) if rows else None
+
+
+def _chain_for(query: Query, chain: tuple[str, ...], node: str) -> tuple[str, ...]:
+    if len(chain) == 1:
+        return chain
+    holders = {tx for (tx,) in query("SELECT tx FROM yt_lock WHERE node = ? AND mode = 'snapshot'", (node,))}
+    for number, tx in enumerate(chain):
+        if tx in holders:
+            return chain[: number + 1]
+    return chain
+
+
+def _first(found: dict[Any, Any], chain: tuple[str, ...]) -> Any:
+    """Return the value of the first transaction of a chain that has one."""
+    for tx in chain:
+        if tx in found:
+            return found[tx]
+    return None

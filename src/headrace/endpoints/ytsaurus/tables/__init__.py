@@ -1,0 +1,1 @@
+"""Dynamic tables: nodes, tablets, tablet transactions and the commands on rows."""

@@ -1,0 +1,182 @@
+"""The objects of the embedded store that hold the rows of dynamic tables: made, renamed, removed with their nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import apsw
+import pyarrow as pa
+
+from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.parameters import is_boolean
+from headrace.endpoints.ytsaurus.queues import consumer_rows, queue_partitions, registration_rows
+from headrace.endpoints.ytsaurus.storage.snapshot import SnapshotDatabase
+from headrace.endpoints.ytsaurus.tables.state import Kind, Schema, Table
+from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, QueueSchema
+from headrace.queues.validation import changed_options
+from headrace.queues.values import QueueOptions
+from headrace.stores.embedded import catalog
+from headrace.stores.embedded.catalog import Kind as ObjectKind
+from headrace.stores.embedded.connection import Database
+from headrace.stores.embedded.queues import stored_queues
+from headrace.stores.embedded.tables import stored_tables
+from headrace.stores.embedded.tables.table import EmbeddedTable
+from headrace.stores.embedded.tunnels import stored_tunnels
+from headrace.tables.conditions import KeyRange
+from headrace.tables.options import TableOptions
+from headrace.tables.schema import Column
+from headrace.wire.ytsaurus.types import YtColumn
+
+SYSTEM_COLUMNS = (TIMESTAMP, CUMULATIVE_DATA_WEIGHT)
+"""Columns of a queue that the store fills."""
+_OBJECT_KINDS: Mapping[Kind, ObjectKind] = {
+    Kind.SORTED: "table",
+    Kind.QUEUE: "queue",
+    Kind.CONSUMER: "consumer",
+    Kind.PRODUCER: "producer",
+}
+_SECOND = 1000
+
+
+def queue_schema(schema: Schema) -> QueueSchema:
+    """Return the columns of a queue of the embedded store for a schema.
+
+    Raises:
+        SchemaError: the queue cannot be kept.
+    """
+    return QueueSchema(tuple(_queue_column(column) for column in schema.columns))
+
+
+def _queue_column(column: YtColumn) -> Column:
+    if column.expression is not None:
+        raise refused(f"Column {column.name!r} is computed, which this endpoint does not do")
+    if column.name == TIMESTAMP:
+        return Column(TIMESTAMP, pa.timestamp("us", tz="UTC"))
+    if column.name == CUMULATIVE_DATA_WEIGHT:
+        return Column(CUMULATIVE_DATA_WEIGHT, pa.int64())
+    return column.column
+
+
+def create(connection: apsw.Connection, table: Table, cluster: str) -> None:
+    """Make the object for a new table, inside the caller's write transaction."""
+    kind = object_kind(table)
+    if kind is None:
+        return
+    catalog.is_taken(connection, table.name, kind, exist_ok=False)
+    if kind == "table":
+        stored_tables.create(connection, table.name, table.schema.layout.stored, TableOptions())
+    elif kind == "queue":
+        queue_id = stored_queues.create(
+            connection, table.name, queue_schema(table.schema), QueueOptions(), len(table.tablets)
+        )
+        consumer_rows.adopt(connection, queue_id, table.name, cluster)
+    else:
+        connection.execute(
+            "INSERT INTO object (name, kind, options, schema_version) VALUES (?, ?, '{}', 0)", (table.name, kind)
+        )
+    registration_rows.adopt(connection, table.name, cluster)
+
+
+def begin(connection: apsw.Connection, table: Table, begins: Mapping[int, tuple[int, int]]) -> None:
+    """Let tablets of a new queue begin elsewhere, see `headrace.endpoints.ytsaurus.tables.tablets.starts_of`."""
+    if not begins:
+        return
+    if table.kind is not Kind.QUEUE:
+        raise refused(f"Only tablets of ordered dynamic tables begin with trimmed rows, and {table.name} is none")
+    queue_partitions.begin_at(connection, stored_queues.load(connection, table.name).id, begins)
+
+
+def drop(connection: apsw.Connection, table: Table, cluster: str) -> None:
+    """Remove the object of a table with its rows, inside the caller's write transaction."""
+    kind = object_kind(table)
+    object_id = None if kind is None else catalog.find_to_drop(connection, table.name, kind, missing_ok=True)
+    if object_id is None:
+        return
+    registration_rows.release(connection, object_id, cluster)
+    if kind == "table":
+        stored_tunnels.drop_all(connection, object_id)
+        stored_tables.drop(connection, object_id)
+    elif kind == "queue":
+        consumer_rows.release(connection, object_id, table.name, cluster)
+        stored_queues.drop(connection, object_id)
+    else:
+        dependent = "consumer_offset" if kind == "consumer" else "producer_session"
+        connection.execute(f"DELETE FROM {dependent} WHERE {kind} = ?", (object_id,))
+        consumer_rows.forget(connection, object_id)
+        connection.execute("DELETE FROM object WHERE id = ?", (object_id,))
+
+
+def rename(connection: apsw.Connection, table: Table, old: str, cluster: str) -> None:
+    """Give the object of a table the name that its node has now, inside the caller's write transaction."""
+    kind = object_kind(table)
+    if kind is None:
+        return
+    object_id = catalog.find(connection, old, kind)
+    catalog.is_taken(connection, table.name, kind, exist_ok=False)
+    # Registrations and offsets name a queue by its path, so they stay with that.
+    registration_rows.release(connection, object_id, cluster)
+    if kind == "queue":
+        consumer_rows.release(connection, object_id, old, cluster)
+    connection.execute("UPDATE object SET name = ? WHERE id = ?", (table.name, object_id))
+    if kind == "queue":
+        consumer_rows.adopt(connection, object_id, table.name, cluster)
+    registration_rows.adopt(connection, table.name, cluster)
+
+
+def copy(connection: apsw.Connection, source: Table, target: Table, database: Database) -> None:
+    """Give the new object of a table the rows of another's, inside the caller's write transaction.
+
+    Raises:
+        YtError: rows of such a table are not copied.
+    """
+    kind = object_kind(source)
+    if kind == "table":
+        rows = EmbeddedTable(SnapshotDatabase(database, connection), source.name).scan(keys=KeyRange())
+        handle = EmbeddedTable(database, target.name)
+        for batch in rows:
+            handle.put(batch)
+    elif kind == "queue":
+        ends = [catalog.find(connection, each.name, kind) for each in (source, target)]
+        queue_partitions.copy(connection, *ends)
+    else:
+        raise refused("Queue consumers and producers are not copied", received=source.name)
+
+
+def object_kind(table: Table) -> ObjectKind | None:
+    """Return the kind of object that holds a table's rows; None if none does."""
+    return _OBJECT_KINDS.get(table.kind)
+
+
+def set_auto_trim(connection: apsw.Connection, table: Table, config: Any) -> None:
+    """Let a queue trim itself as ``@auto_trim_config`` says, and do it once, inside the caller's write transaction.
+
+    Raises:
+        YtError: the table is no queue, or it is no such configuration.
+    """
+    if table.kind is not Kind.QUEUE:
+        raise refused(f"{table.name} is not a queue, and cannot trim itself")
+    if not isinstance(config, Mapping | None):
+        raise refused("auto_trim_config is not a map", received=repr(config)[:200])
+    given = dict(config or {})
+    lifetime = given.get("retained_lifetime_duration")
+    whole = isinstance(lifetime, int) and not is_boolean(lifetime)
+    if lifetime is not None and (not whole or lifetime < 0 or lifetime % _SECOND):
+        raise refused(
+            "retained_lifetime_duration is not a whole number of seconds",
+            received=repr(lifetime),
+            valid="milliseconds, a multiple of 1000",
+        )
+    retained = given.get("retained_rows")
+    if retained is not None and (is_boolean(retained) or not isinstance(retained, int) or retained < 0):
+        raise refused("retained_rows is not a number of rows", received=repr(retained)[:100])
+    state = stored_queues.load(connection, table.name)
+    changes = {
+        "auto_trim": bool(given.get("enable", False)),
+        "retained_rows": None if retained is None else int(retained),
+        "retained_seconds": None if lifetime is None else lifetime / _SECOND,
+    }
+    options = changed_options(state.options, changes)
+    stored_queues.set_options(connection, state.id, options)
+    if options.auto_trim:
+        stored_queues.trim_consumed(connection, state.id, options)

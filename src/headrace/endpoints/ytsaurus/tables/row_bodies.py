@@ -1,0 +1,45 @@
+"""Rows in the bodies of requests: into the columns of a table, or an error that says which it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.tables.state import Table
+from headrace.errors import SchemaError
+from headrace.wire.yson import json_rows, rows_decoding
+from headrace.wire.yson.rows_decoding import Decoded
+from headrace.wire.ytsaurus.errors import Code, YtError
+from headrace.wire.ytsaurus.types import YtColumn
+
+if TYPE_CHECKING:
+    from headrace.endpoints.ytsaurus.commands import Context
+
+__all__ = ["Decoded", "read_body"]
+
+
+def read_body(context: Context, body: bytes, columns: Sequence[YtColumn], table: Table) -> Decoded:
+    """Read rows into some columns of a table, or columns that a command takes beside them.
+
+    Raises:
+        YtError: a row has another column, or is null; 307, a value does not fit its column.
+    """
+    form = context.input_format
+    try:
+        if form.name == "yson":
+            decoded = rows_decoding.read_rows(body, columns)
+        else:
+            decoded = json_rows.read_json_rows(body, columns, encode_utf8=form.encode_utf8)
+    except SchemaError as error:
+        raise YtError(Code.SCHEMA_VIOLATION, str(error)) from None
+    if decoded.unknown:
+        raise YtError(
+            Code.COLUMN_NOT_FOUND,
+            f"No such column {min(decoded.unknown)!r} in table {table.name}, or it cannot be written",
+            valid=", ".join(column.name for column in columns),
+            attributes={"path": table.name},
+        )
+    if decoded.absent is not None:
+        raise refused(f"A row for table {table.name} is null")
+    return decoded

@@ -1,0 +1,296 @@
+"""The commands that write, look up, lock and trim rows of dynamic tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
+from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.formats import write_rows
+from headrace.endpoints.ytsaurus.queues.consumer_rows import ConsumerRow
+from headrace.endpoints.ytsaurus.queues.producer_sessions import session_rows
+from headrace.endpoints.ytsaurus.tables.aggregates import aggregated, functions_of
+from headrace.endpoints.ytsaurus.tables.layout import require_values
+from headrace.endpoints.ytsaurus.tables.nodes import find_table
+from headrace.endpoints.ytsaurus.tables.objects import SYSTEM_COLUMNS
+from headrace.endpoints.ytsaurus.tables.row_bodies import Decoded, read_body
+from headrace.endpoints.ytsaurus.tables.row_changes import (
+    ConsumerChange,
+    LockedRows,
+    QueueAppend,
+    SessionChange,
+    SortedChange,
+)
+from headrace.endpoints.ytsaurus.tables.row_sources import few_rows
+from headrace.endpoints.ytsaurus.tables.state import Kind, Table
+from headrace.endpoints.ytsaurus.tables.tablet_transactions import Change, check_timestamp, reading, write_in
+from headrace.queues.columns import TABLET_INDEX
+from headrace.stores.embedded.connection import Database
+from headrace.stores.embedded.queues.queue import EmbeddedQueue
+from headrace.stores.embedded.tables.table import EmbeddedTable
+from headrace.tables.changes import RowChange
+from headrace.wire.ytsaurus.errors import Code, YtError
+from headrace.wire.ytsaurus.types import YtColumn
+
+_TABLET_INDEX = YtColumn.of(TABLET_INDEX, "int64", required=False)
+
+
+def table_to_change(context: Context, parameters: Parameters) -> Table:
+    """Return the dynamic table whose rows a command changes."""
+    table = find_table(context, parameters.path())
+    table.require_dynamic()
+    if table.kind is Kind.REGISTRATIONS:
+        raise refused(f"{table.name} is written by register_queue_consumer and unregister_queue_consumer only")
+    return table
+
+
+def written_columns(table: Table) -> tuple[YtColumn, ...]:
+    """Return the columns that writers of a table give."""
+    if table.kind is not Kind.QUEUE:
+        return table.schema.columns
+    own = tuple(column for column in table.schema.columns if column.name not in SYSTEM_COLUMNS)
+    return (*own, _TABLET_INDEX)
+
+
+def _must_be_sorted(table: Table) -> None:
+    if not table.sorted:
+        raise YtError(Code.TABLE_MUST_BE_SORTED, f"Table {table.name} is not sorted", attributes={"path": table.name})
+
+
+@command("insert_rows", input="tabular", volatile=True, heavy=True)
+def insert_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Write rows: replace those that are there or, with ``update``, set only the columns that are given."""
+    table = table_to_change(context, parameters)
+    decoded = read_body(context, body, written_columns(table), table)
+    database = context.cluster.database
+    changes: list[Change]
+    if table.kind is Kind.QUEUE:
+        changes = [QueueAppend(database, table, decoded.rows)]
+    elif table.kind in (Kind.CONSUMER, Kind.PRODUCER):
+        return _insert_few(context, parameters, table, decoded)
+    else:
+        if parameters.flag("update"):
+            of_rows = list(_updates(database, table, decoded))
+        else:
+            of_rows = [SortedChange(database, table, RowChange.PUT, decoded.rows)]
+        if parameters.flag("aggregate") and functions_of(table.schema):
+            changes = [each for change in of_rows for each in aggregated(database, table, change)]
+        else:
+            changes = list(of_rows)
+    if decoded.rows.num_rows:
+        write_in(context, parameters, changes)
+    else:
+        table.require_mounted()
+    return Answer.structured({})
+
+
+def _updates(database: Database, table: Table, decoded: Decoded) -> Iterator[SortedChange]:
+    """Return a change for the rows that give the same columns, in an order that keeps the last of one key last."""
+    keys = {column.name for column in table.schema.keys}
+    optional = [name for name in decoded.written if name not in keys]
+    if not decoded.rows.num_rows:
+        return
+    given = np.zeros((decoded.rows.num_rows, len(optional)), dtype=np.uint8)
+    for place, name in enumerate(optional):
+        given[:, place] = decoded.written[name].to_numpy(zero_copy_only=False)
+    patterns, which = np.unique(given, axis=0, return_inverse=True)
+    which = which.reshape(-1)
+    hashes = table.schema.layout.hashes(table.schema.layout.to_stored(decoded.rows.select(sorted(keys))))
+    if len(np.unique(hashes)) == len(hashes):
+        groups = [np.flatnonzero(which == number) for number in range(len(patterns))]
+    else:
+        groups = np.split(np.arange(len(which)), np.flatnonzero(np.diff(which)) + 1)
+    for group in groups:
+        left_out = {name for place, name in enumerate(optional) if not patterns[which[group[0]], place]}
+        names = [name for name in decoded.rows.schema.names if name not in left_out]
+        rows = decoded.rows.select(names).take(pa.array(group))
+        if len(names) == len(keys):
+            # A row with nothing but its key is there afterwards, with nulls if it was not there before.
+            rest = next(column for column in table.schema.columns if column.name not in keys)
+            rows = rows.append_column(rest.name, pa.nulls(rows.num_rows, rest.type))
+            yield SortedChange(database, table, RowChange.UPDATE, rows)
+        else:
+            yield SortedChange(database, table, RowChange.UPDATE, rows, keep_nulls=True)
+
+
+def _insert_few(context: Context, parameters: Parameters, table: Table, decoded: Decoded) -> Answer:
+    """Write rows of a consumer or producer, of which there are few."""
+    rows = decoded.rows
+    with context.cluster.database.write():
+        if parameters.flag("update") and decoded.written:
+            with reading(context, parameters) as database:
+                known, _ = _found(context, database, table, rows.select([column.name for column in table.schema.keys]))
+            arrays = [
+                pc.if_else(decoded.written[name], given, known.column(name)) if name in decoded.written else given
+                for name, given in zip(rows.schema.names, rows.columns, strict=True)
+            ]
+            rows = pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
+        changes = _few_changes(context, table, rows)
+        if changes:
+            write_in(context, parameters, changes)
+        else:
+            table.require_mounted()
+    return Answer.structured({})
+
+
+def _few_changes(context: Context, table: Table, rows: pa.RecordBatch, *, delete: bool = False) -> list[Change]:
+    """Return what writes or deletes rows of a consumer or producer; those to be deleted are only keys."""
+    require_values(table.schema.columns, rows)
+    here = context.cluster.name
+    if table.kind is Kind.PRODUCER:
+        return [SessionChange(table, row, delete=delete) for row in session_rows(rows, here)]
+    return [ConsumerChange(table, _consumer_rows(rows), here, delete=delete)] if rows.num_rows else []
+
+
+def _consumer_rows(rows: pa.RecordBatch) -> list[ConsumerRow]:
+    """Return rows of a consumer; of those that are only a key, with the offset 0."""
+    values = rows.to_pydict()
+    count = rows.num_rows
+    return [
+        ConsumerRow(cluster, path, int(number), int(offset), meta)
+        for cluster, path, number, offset, meta in zip(
+            values["queue_cluster"],
+            values["queue_path"],
+            values["partition_index"],
+            values.get("offset", [0] * count),
+            values.get("meta", [None] * count),
+            strict=True,
+        )
+    ]
+
+
+@command("delete_rows", input="tabular", volatile=True, heavy=True)
+def delete_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Delete rows by their keys."""
+    table = table_to_change(context, parameters)
+    _must_be_sorted(table)
+    keys = read_body(context, body, table.schema.keys, table).rows
+    changes: list[Change]
+    if table.kind is Kind.SORTED:
+        changes = [SortedChange(context.cluster.database, table, RowChange.DELETE, keys)]
+    else:
+        changes = _few_changes(context, table, keys, delete=True)
+    if keys.num_rows:
+        write_in(context, parameters, changes)
+    else:
+        table.require_mounted()
+    return Answer.structured({})
+
+
+@command("lock_rows", input="tabular", volatile=True, heavy=True)
+def lock_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Lock rows in a tablet transaction, so that it fails if somebody changes them meanwhile."""
+    table = table_to_change(context, parameters)
+    _must_be_sorted(table)
+    if table.kind is not Kind.SORTED:
+        raise refused("Rows of queue consumers and producers cannot be locked", received=table.name)
+    kind = parameters.text(
+        "lock_type", "shared_weak", valid=("none", "shared_weak", "shared_strong", "shared_write", "exclusive")
+    )
+    if parameters.text("transaction_id", None) is None:
+        raise refused("Rows are locked in a tablet transaction only", remedy="start one")
+    keys = read_body(context, body, table.schema.keys, table).rows
+    layout = table.schema.layout
+    if kind != "none" and keys.num_rows:
+        write_in(context, parameters, [LockedRows(table, layout.hashes(layout.to_stored(keys)), kind == "exclusive")])
+    return Answer.structured({})
+
+
+@command("lookup_rows", input="tabular", output="tabular", heavy=True)
+def lookup_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Return the rows of some keys, in their order."""
+    table = find_table(context, parameters.path())
+    table.require_dynamic()
+    _must_be_sorted(table)
+    table.require_mounted(reading=True)
+    check_timestamp(parameters)
+    if parameters.flag("versioned"):
+        raise refused("This endpoint keeps one version of a row", received="versioned=%true")
+    keys = read_body(context, body, table.schema.keys, table).rows
+    columns = _wanted_columns(parameters, table)
+    with reading(context, parameters) as database:
+        rows, present = _found(context, database, table, keys)
+    rows = rows.select([column.name for column in columns])
+    if not parameters.flag("keep_missing_rows"):
+        return Answer.rows([rows.filter(pa.array(present))], columns)
+    return Answer.raw(_with_gaps(context, rows, present, columns))
+
+
+def _wanted_columns(parameters: Parameters, table: Table) -> tuple[YtColumn, ...]:
+    wanted = parameters.sequence("column_names", None)
+    if wanted is None:
+        return table.schema.columns
+    by_name = {column.name: column for column in table.schema.columns}
+    for name in wanted:
+        if str(name) not in by_name:
+            raise YtError(
+                Code.COLUMN_NOT_FOUND,
+                f"No such column {str(name)!r}",
+                valid=", ".join(by_name),
+                attributes={"path": table.name},
+            )
+    return tuple(by_name[str(name)] for name in wanted)
+
+
+def _found(
+    context: Context, database: Database, table: Table, keys: pa.RecordBatch
+) -> tuple[pa.RecordBatch, np.ndarray[Any, np.dtype[np.bool_]]]:
+    """Return a row for each key, whatever it holds where none is there, and which are there."""
+    layout = table.schema.layout
+    names = [column.name for column in table.schema.columns]
+    if table.kind is Kind.SORTED:
+        stored = layout.to_stored(keys)
+        found = EmbeddedTable(database, table.name).find(stored)
+        return layout.from_stored(found.rows, names), found.present
+    rows = few_rows(database, table, context.cluster.name)
+    key_names = [column.name for column in table.schema.keys]
+    known = {tuple(row[name] for name in key_names): place for place, row in enumerate(rows.to_pylist())}
+    places = [known.get(tuple(key[name] for name in key_names)) for key in keys.to_pylist()]
+    present = np.array([place is not None for place in places], dtype=np.bool_)
+    return rows.take(pa.array(places, pa.int64())), present
+
+
+def _with_gaps(
+    context: Context, rows: pa.RecordBatch, present: np.ndarray[Any, np.dtype[np.bool_]], columns: Sequence[YtColumn]
+) -> bytes:
+    """Return rows as they are written, with null in the place of those that are not there."""
+    form = context.output_format
+    null = b"null\n" if form.name == "json" else b"#;\n" if form.text else b"#;"
+    edges = [0, *(np.flatnonzero(np.diff(present.astype(np.int8))) + 1).tolist(), len(present)]
+    pieces = []
+    for start, end in pairwise(edges):
+        if start < end and present[start]:
+            pieces.append(write_rows([rows.slice(start, end - start)], columns, form))
+        else:
+            pieces.append(null * (end - start))
+    return b"".join(pieces)
+
+
+@command("trim_rows", volatile=True, heavy=True)
+def trim_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Remove the first rows of a tablet of an ordered table; never brings rows back."""
+    table = find_table(context, parameters.path())
+    table.require_dynamic()
+    if table.kind is not Kind.QUEUE:
+        raise refused(f"Table {table.name} is sorted, and cannot be trimmed")
+    index = parameters.number("tablet_index")
+    count = parameters.number("trimmed_row_count", least=0)
+    table.tablet(index)
+    table.require_mounted(index)
+    queue = EmbeddedQueue(context.cluster.database, table.name)
+    with context.cluster.database.write():
+        upper = queue.bounds()[index].upper
+        if count > upper:
+            raise refused(
+                f"Cannot trim tablet {index} of table {table.name} behind its end",
+                received=f"{count}",
+                valid=f"0 to {upper}",
+            )
+        queue.trim(index, count)
+    return Answer.structured({})

@@ -1,0 +1,258 @@
+"""What is kept of a table beyond its place in Cypress: its kind, its schema, its tablets and their states.
+
+The rows of a dynamic table stand in an object of the embedded store of the same name as the node's path: a sorted
+table in a table, an ordered one in a queue, a queue consumer in a consumer, a queue producer in a producer. Static
+tables have no such object: their schema is the content of their node, so each master transaction sees its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import apsw
+
+from headrace.cached import cached_property
+from headrace.endpoints.ytsaurus.cypress.node_types import Node
+from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.ids import ObjectType, new_id
+from headrace.endpoints.ytsaurus.storage.tree import Facet, seen
+from headrace.endpoints.ytsaurus.tables.layout import SortedLayout
+from headrace.endpoints.ytsaurus.values import attributes_of
+from headrace.wire.ytsaurus.errors import Code, YtError
+from headrace.wire.ytsaurus.types import YtColumn, columns_of, schema_of
+
+DDL = """
+CREATE TABLE IF NOT EXISTS yt_table (node TEXT PRIMARY KEY, kind TEXT NOT NULL, schema TEXT NOT NULL,
+    tablets TEXT NOT NULL, options TEXT NOT NULL) WITHOUT ROWID;
+"""
+TABLE_TYPE = "table"
+MOUNTED, UNMOUNTED, FROZEN = "mounted", "unmounted", "frozen"
+ROW_LIMIT = 100_000
+"""Rows of one tablet that a transaction may change."""
+
+
+class Kind(enum.StrEnum):
+    """What a table is, and the kind of object that holds its rows."""
+
+    SORTED = "table"
+    QUEUE = "queue"
+    CONSUMER = "consumer"
+    PRODUCER = "producer"
+    STATIC = "static"
+    REGISTRATIONS = "registrations"
+    """The table of all registrations of consumers, which is made up when it is read."""
+
+
+@dataclass(frozen=True)
+class Tablet:
+    """A tablet: its id, its state, and for a sorted table the key that it begins with."""
+
+    id: str
+    state: str = UNMOUNTED
+    pivot: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The schema of a table.
+
+    Attributes:
+        columns: all columns, in order.
+        strict: there are no others.
+        unique_keys: keys are unique, as in every sorted dynamic table.
+        binary_strings: columns of type ``string`` hold any bytes. Otherwise they are texts: in tables that the endpoint
+            itself looks into, and in dynamic ones that were made when it had only texts.
+        sorted_by: the columns by which rows without columns of a schema are sorted, as they were written.
+    """
+
+    columns: tuple[YtColumn, ...]
+    strict: bool = True
+    unique_keys: bool = False
+    binary_strings: bool = False
+    sorted_by: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[YtColumn, ...]:
+        """The key columns."""
+        return tuple(column for column in self.columns if column.sort_order is not None)
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The names of the columns by which rows are sorted."""
+        return tuple(column.name for column in self.keys) or self.sorted_by
+
+    @property
+    def with_unique_keys(self) -> Schema:
+        """The schema as a dynamic table has it: if it has keys, they are unique."""
+        return dataclasses.replace(self, unique_keys=bool(self.keys))
+
+    @property
+    def of_bytes(self) -> Schema:
+        """The schema with strings of any bytes."""
+        columns = tuple(column.of_bytes for column in self.columns)
+        return dataclasses.replace(self, columns=columns, binary_strings=True)
+
+    @cached_property
+    def layout(self) -> SortedLayout:
+        """How rows with this schema stand in a table of the embedded store."""
+        return SortedLayout(self.columns)
+
+    def to_json(self) -> str:
+        """Return the schema as it is kept."""
+        kept = {name: getattr(self, name) for name in ("strict", "unique_keys", "binary_strings")}
+        kept["sorted_by"] = list(self.sorted_by)
+        return json.dumps({**kept, "columns": schema_of(self.columns)}, default=_plain)
+
+    @classmethod
+    def parse(cls, value: Any) -> Schema:
+        """Read a schema as clients give it: a list of columns, perhaps with attributes. Its strings are texts.
+
+        Raises:
+            SchemaError: it is none.
+        """
+        attributes = attributes_of(value)
+        columns = columns_of(value)
+        keys = any(column.sort_order is not None for column in columns)
+        return cls(columns, bool(attributes.get("strict", True)), bool(attributes.get("unique_keys", False)) and keys)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as it is now.
+
+    Attributes:
+        node: where it is in Cypress; its path is the name of the object with its rows.
+        options: what else is set: ``auto_trim_config`` of a queue.
+    """
+
+    node: Node
+    kind: Kind
+    schema: Schema
+    tablets: tuple[Tablet, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The name of the object that holds the rows."""
+        return self.node.path
+
+    @property
+    def dynamic(self) -> bool:
+        return self.kind is not Kind.STATIC
+
+    @property
+    def sorted(self) -> bool:
+        return self.kind is not Kind.QUEUE and bool(self.schema.keys)
+
+    @property
+    def state(self) -> str:
+        """The state of all tablets together: ``mixed`` if they differ."""
+        if not self.dynamic:
+            return "none"
+        states = {tablet.state for tablet in self.tablets}
+        return states.pop() if len(states) == 1 else "mixed"
+
+    def require_dynamic(self) -> None:
+        """Raise unless the table is a dynamic one."""
+        if not self.dynamic:
+            raise refused(f"Table {self.name} is not dynamic")
+
+    def require_mounted(self, index: int | None = None, *, reading: bool = False) -> None:
+        """Raise unless a tablet, or all of them, can be written; with ``reading``, unless they can be read."""
+        self.require_dynamic()
+        for number, tablet in enumerate(self.tablets):
+            can = tablet.state == MOUNTED or (reading and tablet.state == FROZEN)
+            if not can and index in (None, number):
+                raise YtError(
+                    Code.TABLET_NOT_MOUNTED,
+                    f"Cannot {'read from' if reading else 'write into'} tablet {tablet.id} of table {self.name}:"
+                    f" it is {tablet.state}",
+                    remedy="mount the table",
+                    attributes={"tablet_id": tablet.id, "path": self.name, "tablet_index": number},
+                )
+
+    def tablet(self, index: int) -> Tablet:
+        """Return a tablet by its number, or raise."""
+        if not 0 <= index < len(self.tablets):
+            raise refused(
+                f"Invalid tablet index for table {self.name}",
+                received=f"{index}",
+                valid=f"0 to {len(self.tablets) - 1}",
+            )
+        return self.tablets[index]
+
+
+def new_tablets(count: int, state: str = UNMOUNTED, pivots: Sequence[tuple[Any, ...]] = ()) -> tuple[Tablet, ...]:
+    """Return new tablets."""
+    given = [*pivots, *[()] * (count - len(pivots))]
+    return tuple(Tablet(new_id(ObjectType.TABLET), state, pivot) for pivot in given)
+
+
+def save(connection: apsw.Connection, table: Table) -> None:
+    """Keep a dynamic table as it is now, inside the caller's write transaction."""
+    tablets = json.dumps([dataclasses.astuple(tablet) for tablet in table.tablets], default=_plain)
+    connection.execute(
+        "INSERT OR REPLACE INTO yt_table VALUES (?, ?, ?, ?, ?)",
+        (table.node.id, table.kind, table.schema.to_json(), tablets, json.dumps(table.options, default=_plain)),
+    )
+
+
+def load(connection: apsw.Connection, node: Node) -> Table:
+    """Return the table of a node, as the master transaction of the node sees it.
+
+    Raises:
+        YtError: the node is no table.
+    """
+    if node.type == TABLE_TYPE:
+        static = seen(lambda sql, bindings: list(connection.execute(sql, bindings)), node.chain, node.id, Facet.CONTENT)
+        if static is not None:
+            return Table(node, Kind.STATIC, _schema(bytes(static).decode(), Kind.STATIC), ())
+    found = connection.execute(
+        "SELECT kind, schema, tablets, options FROM yt_table WHERE node = ?", (node.id,)
+    ).fetchone()
+    if found is None:
+        raise refused(f"{node.path} is not a table", received=node.type)
+    kind, schema, tablets, options = found
+    return Table(node, Kind(kind), _schema(schema, kind), _tablets(tablets), json.loads(options))
+
+
+def forget(connection: apsw.Connection, node: Node) -> None:
+    """Remove what is kept of a table, inside the caller's write transaction."""
+    connection.execute("DELETE FROM yt_table WHERE node = ?", (node.id,))
+
+
+@functools.lru_cache(maxsize=256)
+def _schema(text: str, kind: str) -> Schema:
+    kept = json.loads(text)
+    sorted_by = tuple(kept.get("sorted_by", ()))
+    schema = Schema(columns_of(kept["columns"]), kept["strict"], kept["unique_keys"], sorted_by=sorted_by)
+    # Earlier versions kept no such mark. Rows of static tables are YSON, which was never but bytes.
+    return schema.of_bytes if kept.get("binary_strings", kind == Kind.STATIC) else schema
+
+
+@functools.lru_cache(maxsize=256)
+def _tablets(text: str) -> tuple[Tablet, ...]:
+    return tuple(
+        Tablet(tablet, state, tuple(_from_plain(value) for value in pivot)) for tablet, state, pivot in json.loads(text)
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of YSON's classes, or bytes, as JSON can keep it."""
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if type(value).__name__ == "YsonEntity":
+        return None
+    if type(value).__name__ == "YsonBoolean":
+        return bool(value)
+    raise TypeError(type(value).__name__)
+
+
+def _from_plain(value: Any) -> Any:
+    return bytes.fromhex(value["bytes"]) if isinstance(value, dict) else value

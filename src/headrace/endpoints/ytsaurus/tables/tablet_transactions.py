@@ -1,0 +1,367 @@
+"""Tablet transactions: they read one state of the store, and write all at once when they are committed.
+
+What a transaction changes is kept in memory until then, so it is gone with the process, as the transaction is. Its
+reads see the store as it was when it began, without its own changes. The commit is one write transaction of the store;
+it fails if a row that it changes was changed by somebody else since the transaction began.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import apsw
+
+from headrace.endpoints.ytsaurus.clock import timestamp_of
+from headrace.endpoints.ytsaurus.errors import no_such_transaction, refused
+from headrace.endpoints.ytsaurus.ids import NULL_ID, ObjectType, is_id, kind_of, new_id
+from headrace.endpoints.ytsaurus.periodic import periodic
+from headrace.endpoints.ytsaurus.storage.snapshot import SnapshotDatabase
+from headrace.endpoints.ytsaurus.tables.past_states import KEPT_SECONDS, PastStates
+from headrace.endpoints.ytsaurus.tables.row_locks import Locked, Locks, RowLocks
+from headrace.endpoints.ytsaurus.tables.state import ROW_LIMIT
+from headrace.endpoints.ytsaurus.transactions.types import Start, TransactionType, register_transactions
+from headrace.sqlite.forks import no_fork
+from headrace.stores.embedded.connection import Database, stamp
+from headrace.wire.ytsaurus.errors import Code, YtError
+
+if TYPE_CHECKING:
+    from headrace.endpoints.ytsaurus.cluster import Cluster
+    from headrace.endpoints.ytsaurus.commands import Context, Parameters
+
+MAX_OPEN = 500
+"""Each open transaction has a connection to the database."""
+MAX_TIMEOUT = 3600 * 1000
+# Timestamps from here on are no times: they stand for what is newest.
+_FIRST_SPECIAL = 0x3FFFFFFFFFFFFF00
+
+
+class Change(Protocol):
+    """A change of rows that is checked and typed, but not yet made."""
+
+    @property
+    def table(self) -> str:
+        """The path of the table."""
+        ...
+
+    @property
+    def size(self) -> Mapping[int, int]:
+        """Number of a tablet → rows that are changed in it."""
+        ...
+
+    def locks(self, connection: apsw.Connection) -> Locks:
+        """Return the rows that nobody else may have changed."""
+        ...
+
+    def apply(self, connection: apsw.Connection, version: int, ts: int) -> None:
+        """Make the change in a write transaction, with the version and the timestamp (µs) of its commit."""
+        ...
+
+
+class TabletTransaction:
+    """One open transaction.
+
+    Attributes:
+        view: the store as it was when the transaction began; use it within `reading`.
+        since: the version of the last commit that it sees.
+        changes: what is to be written.
+    """
+
+    def __init__(
+        self, database: Database, transaction_id: str, timeout: int, attributes: Mapping[str, Any], locks: RowLocks
+    ) -> None:
+        self.id = transaction_id
+        self.timeout = timeout
+        self.attributes = attributes
+        self.changes: list[Change] = []
+        self._locks = locks
+        self._stack = contextlib.ExitStack()
+        self._guard = threading.RLock()
+        self._deadline = 0.0
+        self._open = True
+        locks.begin(transaction_id)
+        try:
+            connection = self._stack.enter_context(database.snapshot())
+            # The first statement that reads fixes what the transaction sees.
+            with no_fork:
+                ((version,),) = connection.execute("SELECT version FROM clock")
+        except BaseException:
+            self.close()
+            raise
+        self.since = int(version)
+        locks.began(transaction_id, self.since)
+        self.view = SnapshotDatabase(database, connection)
+        self.ping()
+
+    def ping(self) -> None:
+        """Let the transaction live for another timeout."""
+        self._deadline = time.monotonic() + self.timeout / 1000
+
+    @property
+    def expired(self) -> bool:
+        return time.monotonic() > self._deadline
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[TabletTransaction]:
+        """Use the transaction, while no other thread does."""
+        with self._guard:
+            if not self._open:
+                raise no_such_transaction(self.id)
+            yield self
+
+    def close(self) -> None:
+        """End the transaction without writing anything."""
+        with self._guard:
+            self._open = False
+            self._stack.close()
+            self._locks.end(self.id)
+
+
+class TabletTransactions:
+    """All open tablet transactions of a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._database = cluster.database
+        self._locks = RowLocks()
+        self._guard = threading.Lock()
+        self._open: dict[str, TabletTransaction] = {}
+
+    def start(self, timeout: int, attributes: Mapping[str, Any]) -> str:
+        """Begin a transaction; return its id.
+
+        Args:
+            timeout: milliseconds after the last ping at which it is aborted.
+            attributes: what the client says of it.
+        """
+        self.abort_expired()
+        with self._guard:
+            if len(self._open) >= MAX_OPEN:
+                raise YtError(Code.REQUEST_QUEUE_FULL, f"More than {MAX_OPEN} tablet transactions are open")
+        chosen = new_id(ObjectType.ATOMIC_TABLET_TRANSACTION)
+        transaction = TabletTransaction(self._database, chosen, min(timeout, MAX_TIMEOUT), attributes, self._locks)
+        with self._guard:
+            self._open[chosen] = transaction
+        return chosen
+
+    def get(self, transaction_id: str) -> TabletTransaction:
+        """Return an open transaction.
+
+        Raises:
+            YtError: 11000, there is none of this id.
+        """
+        with self._guard:
+            found = self._open.get(transaction_id)
+        if found is not None and found.expired:
+            self._pop(transaction_id)
+            found.close()
+            found = None
+        if found is None:
+            if kind_of(transaction_id) in (ObjectType.TRANSACTION, ObjectType.NESTED_TRANSACTION):
+                raise refused("Dynamic tables cannot be used within a master transaction", received=transaction_id)
+            raise no_such_transaction(transaction_id)
+        return found
+
+    def ping(self, transaction_id: str) -> None:
+        """Let a transaction live for another timeout."""
+        self.get(transaction_id).ping()
+
+    def abort(self, transaction_id: str) -> None:
+        """End a transaction; nothing that it wrote is there."""
+        transaction = self.get(transaction_id)
+        self._pop(transaction_id)
+        transaction.close()
+
+    def commit(self, transaction_id: str) -> int:
+        """Write all changes of a transaction at once; return the version. It is over even if that fails.
+
+        Raises:
+            YtError: 1700, somebody else has changed one of its rows; 1702, a tablet is not mounted.
+        """
+        transaction = self.get(transaction_id)
+        self._pop(transaction_id)
+        with transaction.held():
+            try:
+                return self.write(transaction.changes, since=transaction.since)
+            finally:
+                transaction.close()
+
+    def write(self, changes: Sequence[Change], *, since: int | None = None) -> int:
+        """Make changes in one write transaction of the store; return the version of the commit.
+
+        Args:
+            since: the version of the last commit that those who decided on the changes have seen; None if it does not
+                matter.
+        """
+        if not changes:
+            return 0
+        _check_sizes(changes)
+        with self._database.write() as connection:
+            version, ts = stamp(connection)
+            locks: dict[int, Locked] = {}
+            for change in changes:
+                for object_id, locked in change.locks(connection).items():
+                    known = locks.get(object_id)
+                    locks[object_id] = locked if known is None else known.joined(locked)
+            if since is not None and (taken := self._locks.conflict(since, locks)) is not None:
+                raise self._conflict(connection, taken)
+            for change in changes:
+                change.apply(connection, version, ts)
+            self._locks.committed(version, locks)
+        return version
+
+    def abort_expired(self) -> None:
+        """End all transactions whose time is over."""
+        with self._guard:
+            expired = [transaction for transaction in self._open.values() if transaction.expired]
+            for transaction in expired:
+                del self._open[transaction.id]
+        for transaction in expired:
+            transaction.close()
+
+    def _pop(self, transaction_id: str) -> None:
+        with self._guard:
+            self._open.pop(transaction_id, None)
+
+    def _conflict(self, connection: apsw.Connection, object_id: int) -> YtError:
+        found = connection.execute("SELECT name FROM object WHERE id = ?", (object_id,)).fetchone()
+        path = found[0] if found else "a table that is gone"
+        return YtError(
+            Code.TABLET_LOCK_CONFLICT,
+            f"Row lock conflict in {path}: a row was changed by a concurrent transaction since this one began",
+            remedy="begin a new transaction and try again",
+            attributes={"path": path},
+        )
+
+
+def _check_sizes(changes: Sequence[Change]) -> None:
+    sizes: dict[tuple[str, int], int] = {}
+    for change in changes:
+        for tablet, rows in change.size.items():
+            key = (change.table, tablet)
+            sizes[key] = sizes.get(key, 0) + rows
+            if sizes[key] > ROW_LIMIT:
+                raise YtError(
+                    Code.TOO_MANY_ROWS_IN_TRANSACTION,
+                    f"Transaction affects too many rows in tablet {tablet} of table {change.table}",
+                    received=f"{sizes[key]} rows",
+                    valid=f"at most {ROW_LIMIT}",
+                    remedy="write fewer rows in one transaction, or give the table more tablets",
+                )
+
+
+class TabletTransactionType(TransactionType):
+    """Tablet transactions, for the commands that all types of transactions share."""
+
+    name = "tablet"
+    object_type = ObjectType.ATOMIC_TABLET_TRANSACTION
+
+    def start(self, context: Context, wanted: Start) -> str:
+        if wanted.parent is not None:
+            raise refused("A tablet transaction is not nested", received=wanted.parent)
+        return context.part(TabletTransactions).start(wanted.timeout, wanted.attributes)
+
+    def ping(self, context: Context, transaction_id: str) -> None:
+        context.part(TabletTransactions).ping(transaction_id)
+
+    def commit(self, context: Context, transaction_id: str) -> Mapping[str, Any]:
+        context.part(TabletTransactions).commit(transaction_id)
+        return {}
+
+    def abort(self, context: Context, transaction_id: str) -> None:
+        context.part(TabletTransactions).abort(transaction_id)
+
+    def attributes(self, context: Context, transaction_id: str) -> Mapping[str, Any] | None:
+        try:
+            transaction = context.part(TabletTransactions).get(transaction_id)
+        except YtError:
+            return None
+        return {
+            **transaction.attributes,
+            "id": transaction.id,
+            "type": "tablet_transaction",
+            "timeout": transaction.timeout,
+        }
+
+
+register_transactions(TabletTransactionType())
+
+
+def transaction_of(context: Context, parameters: Parameters) -> TabletTransaction | None:
+    """Return the tablet transaction in which a command runs, None if it runs by itself.
+
+    Raises:
+        YtError: 11000, there is no such transaction; 1, it is a master transaction.
+    """
+    given = parameters.text("transaction_id", None)
+    if given in (None, NULL_ID):
+        return None
+    if not is_id(given):
+        raise refused("Error reading parameter /transaction_id", received=repr(given)[:100], valid="an id: 1-2-3-4")
+    return context.part(TabletTransactions).get(given)
+
+
+def write_in(context: Context, parameters: Parameters, changes: Sequence[Change]) -> None:
+    """Make changes in the transaction of a command, where they wait for its commit, or at once if it has none."""
+    transaction = transaction_of(context, parameters)
+    if transaction is None:
+        context.part(TabletTransactions).write(changes)
+        return
+    with transaction.held():
+        # What is too much even now need not wait for the commit to be refused.
+        _check_sizes([*transaction.changes, *changes])
+        transaction.changes.extend(changes)
+
+
+def check_timestamp(parameters: Parameters) -> None:
+    """Raise if a command wants rows to be hidden by their age."""
+    retention = parameters.number("retention_timestamp", 0)
+    if retention:
+        problem = "This endpoint does not hide rows by their age"
+        raise refused(problem, received=f"retention_timestamp={retention}", remedy="read without it")
+
+
+@contextlib.contextmanager
+def reading(context: Context, parameters: Parameters) -> Iterator[Database]:
+    """Read one state of the store: that of the command's timestamp or transaction, or as it is now.
+
+    Raises:
+        YtError: the store is not kept as it was at the timestamp.
+    """
+    transaction = transaction_of(context, parameters)
+    wanted = parameters.number("timestamp", None)
+    if wanted is not None and wanted < _FIRST_SPECIAL:
+        ((committed,),) = context.cluster.database.query("SELECT ts FROM clock")
+        newest = timestamp_of(int(committed))
+        if wanted < newest:
+            with _past(context, wanted, newest) as view:
+                yield view
+            return
+    if transaction is not None:
+        with transaction.held():
+            yield transaction.view
+        return
+    database = context.cluster.database
+    with database.read() as connection:
+        yield SnapshotDatabase(database, connection)
+
+
+@contextlib.contextmanager
+def _past(context: Context, wanted: int, newest: int) -> Iterator[Database]:
+    with context.part(PastStates).at(wanted) as view:
+        if view is None:
+            raise refused(
+                "This endpoint keeps the newest rows only, and those at timestamps that it has generated lately",
+                received=f"timestamp={wanted}",
+                valid=f"{newest} or later, or one of generate_timestamp, for {KEPT_SECONDS:.0f} seconds",
+                remedy="read within a tablet transaction to see one state",
+            )
+        yield view
+
+
+@periodic(0.5)
+def abort_expired_tablet_transactions(cluster: Cluster) -> None:
+    """Abort tablet transactions that were not pinged in time: their snapshots keep the database from shrinking."""
+    cluster.part(TabletTransactions).abort_expired()

@@ -1,0 +1,1 @@
+"""Master transactions, and the commands on transactions of all types."""

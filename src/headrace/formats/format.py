@@ -1,0 +1,135 @@
+"""`Format`: everything in which one data source format differs from another, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from headrace.errors import OptionError
+from headrace.formats.location import Location
+from headrace.formats.options import Option
+from headrace.formats.settings import Settings
+
+
+@dataclass(frozen=True)
+class RowsPerWrite:
+    """The limit of rows in one write of a task.
+
+    Attributes:
+        option: the format's option for it.
+        setting: the Spark setting that applies if the option is not set.
+        default: the number of rows if neither is set.
+    """
+
+    option: str
+    setting: str
+    default: int
+
+    def read(self, settings: Settings, spark_setting: Callable[[str], str | None]) -> int:
+        """Return the limit.
+
+        Args:
+            settings: the options.
+            spark_setting: returns the text of a Spark setting; None if it is not set.
+
+        Raises:
+            OptionError: the option or the setting is not a positive whole number.
+        """
+        rows: int | None = settings.get(self.option)
+        if rows is not None:
+            return rows
+        text = spark_setting(self.setting)
+        if text is None:
+            return self.default
+        if not text.strip().isdecimal() or int(text) == 0:
+            raise OptionError(
+                f"the Spark setting {self.setting} cannot be read",
+                received=repr(text),
+                valid="a positive whole number of rows",
+            )
+        return int(text)
+
+
+@dataclass(frozen=True)
+class CheckpointScheme:
+    """The scheme of the URLs of checkpoints in a store, ``NAME:///path`` or ``NAME://HOST/path``.
+
+    Attributes:
+        name: the scheme.
+        variables: the environment variables that can name the store, for messages.
+        default_store: returns the URL of the store that the environment names; None if it names none.
+        store_at: returns the URL of the store at the host of a checkpoint's URL; None if such URLs have no host.
+        replaces_sink: returns whether ``NAME:///path`` means the environment's store and not the store that a query
+            writes, for the URL of the latter.
+    """
+
+    name: str
+    variables: tuple[str, ...]
+    default_store: Callable[[], str | None]
+    store_at: Callable[[str], str] | None = None
+    replaces_sink: Callable[[str], bool] = lambda _: False
+
+
+@dataclass(frozen=True, eq=False)
+class Format:
+    """A data source format: a set of option names and columns, over the stores.
+
+    Attributes:
+        name: the name for ``spark.read.format(…)`` and ``USING``, in lower case.
+        options: the options.
+        add_environment: returns options with the store, access key or token that the environment names, for options
+            that are not set. Names of options are in lower case.
+        find: returns the store, and the table or queue, that the options name.
+        row_change_option: the option that says how rows are written into a table.
+        channel_limit_options: the options with the most rows of a channel or partition in a batch; the first that is
+            set applies.
+        batch_limit_option: the option with the most rows in a batch.
+        tunnel_option: the option that names a tunnel; None if the format reads no tunnels.
+        queue_option: the option that names a queue in ``CREATE QUEUE``; None if the format has no queues.
+        consumer_option: the option that names a consumer; None if the format has no queues.
+        needs_consumer: a stream needs a consumer.
+        key_option: the option with the columns that choose the partition of a sink queue; None if there is none.
+        missing_columns_are_null: a batch read may name columns that the table does not have; they are null.
+        rows_per_write: the limit of rows in one write; None for no limit.
+        checkpoint_scheme: the scheme of checkpoints in the format's stores; None if there is none.
+    """
+
+    name: str
+    options: tuple[Option, ...]
+    add_environment: Callable[[dict[str, str]], dict[str, str]]
+    find: Callable[[Settings], Location]
+    row_change_option: str
+    channel_limit_options: tuple[str, ...]
+    batch_limit_option: str
+    tunnel_option: str | None = None
+    queue_option: str | None = None
+    consumer_option: str | None = None
+    needs_consumer: bool = False
+    key_option: str | None = None
+    missing_columns_are_null: bool = False
+    rows_per_write: RowsPerWrite | None = None
+    checkpoint_scheme: CheckpointScheme | None = None
+
+    @property
+    def has_queues(self) -> bool:
+        """Whether the format reads and writes queues."""
+        return self.queue_option is not None
+
+    def with_environment(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Return options, names in lower case, with the environment's store, access key or token where not set.
+
+        To be called where the user sets the options: tasks may run in another environment.
+        """
+        return self.add_environment({name.lower(): value for name, value in given.items()})
+
+    def settings(self, given: Mapping[str, str]) -> Settings:
+        """Return the typed values of options."""
+        return Settings(self.options, given)
+
+    def locate(self, given: Mapping[str, str]) -> Location:
+        """Return the store, and the table or queue, that options and the environment name.
+
+        Raises:
+            OptionError: an option is missing, or its value is not valid.
+        """
+        return self.find(self.settings(self.with_environment(given)))

@@ -1,0 +1,22 @@
+"""`HEADRACE`: tables, tunnels and queues of any store, with headrace's own option names (docs/options.md)."""
+
+from __future__ import annotations
+
+from headrace.formats.format import CheckpointScheme, Format
+from headrace.formats.headrace.location import STORE, add_environment, default_store, find
+from headrace.formats.headrace.options import OPTIONS
+
+HEADRACE = Format(
+    name="headrace",
+    options=OPTIONS,
+    add_environment=add_environment,
+    find=find,
+    row_change_option="rowChange",
+    channel_limit_options=("maxRowsPerPartition", "maxRowsPerChannel"),
+    batch_limit_option="maxRowsPerTrigger",
+    tunnel_option="tunnel",
+    queue_option="queue",
+    consumer_option="consumer",
+    key_option="keyColumns",
+    checkpoint_scheme=CheckpointScheme("headrace", (STORE,), default_store),
+)

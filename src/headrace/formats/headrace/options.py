@@ -1,0 +1,40 @@
+"""The options of format ``headrace``."""
+
+from __future__ import annotations
+
+from headrace.formats.option_kinds import boolean, limit, name, names, secret
+from headrace.formats.options import BATCH_READ, QUEUE_OPTIONS, RETAIN_BATCHES, SOURCE, Option
+
+OPTIONS = (
+    Option("store", "the store: a directory or a URL; the environment's HEADRACE_STORE by default"),
+    Option("accessKeyId", "Tablestore: the AccessKey id for an instance; the environment's HEADRACE_ACCESS_KEY_ID by "
+           "default", secret),
+    Option("accessKeySecret", "Tablestore: the AccessKey secret; the environment's HEADRACE_ACCESS_KEY_SECRET by "
+           "default", secret),
+    Option("stsToken", "Tablestore: the token of a temporary AccessKey", secret),
+    Option("region", "Tablestore: the region, such as `cn-hangzhou`; requests then have signatures of version 4"),
+    Option("metaTable", "Tablestore: the table for batches and publications; `__spark_meta_checkpoint__` by default",
+           name),
+    Option("token", "YTsaurus: the token for the cluster; by default the environment's YT_TOKEN, then the token that "
+           "YTsaurus' client finds (`~/.yt/token`)", secret),
+    Option("binaryStrings", "YTsaurus: read columns of the type `string` as binary, because they may hold any bytes; "
+           "`utf8` and `json` stay strings. Without it, a `string` value that is not UTF-8 fails the task", boolean,
+           "false"),
+    Option("table", "the table", name),
+    Option("queue", "the queue", name),
+    Option("queues", "queues with the same columns to read as one, separated by commas or as a JSON list", names, None,
+           (SOURCE, BATCH_READ)),
+    Option("path", "the table or queue; `load(\"name\")` and `save(\"name\")` set it", name),
+    Option("tunnel", "the tunnel, by id or by name", name, None, (SOURCE,)),
+    Option("consumer", "the consumer whose offsets follow the query; it must be registered for the queues", name, None,
+           (SOURCE, BATCH_READ)),
+    Option("maxRowsPerChannel", "most rows of one channel of a tunnel in a batch; below 0 means no limit", limit, None,
+           (SOURCE,)),
+    Option("maxRowsPerPartition", "most rows of one partition of a queue in a batch; below 0 means no limit", limit,
+           None, (SOURCE,)),
+    *QUEUE_OPTIONS,
+    RETAIN_BATCHES,
+    Option("preImages", "tunnel: include `update_preimage` rows if the table keeps them", boolean, "true", (SOURCE,)),
+    Option("includeRowAddress", "queues: add the columns `_queue`, `_partition` and `_row_index` at the end", boolean,
+           "false", (SOURCE, BATCH_READ)),
+)  # fmt: skip

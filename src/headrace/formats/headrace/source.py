@@ -1,0 +1,51 @@
+"""Reads and writes of format ``headrace``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.errors import OptionError
+from headrace.formats.headrace.format import HEADRACE
+from headrace.formats.source import Source, nullable, splits
+from headrace.tables.conditions import KeyRange
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.feeds.queue_columns import AddressColumns
+    from headrace.ports import Table
+    from headrace.tables.change_columns import Shape
+
+
+class HeadraceSource(Source):
+    format = HEADRACE
+
+    def check_batch_read(self) -> None:
+        if self.names_tunnel():
+            raise OptionError(
+                "a tunnel is read as a stream, and this is a batch read",
+                remedy="use spark.readStream, or leave out option tunnel to read the table",
+            )
+
+    def queue_names(self) -> tuple[str, ...]:
+        queue, queues = self.settings.get("queue"), self.settings.get("queues")
+        return queues or ((queue,) if queue else ())
+
+    def address_columns(self) -> AddressColumns:
+        from headrace.formats.headrace.columns import address_columns
+
+        return address_columns(
+            with_address=self.settings.get("includeRowAddress"), path_column=self.settings.get("sourcePathColumn")
+        )
+
+    def table_columns(self, table: Table) -> pa.Schema:
+        return nullable(table.schema.arrow)
+
+    def shape(self, table: Table, wanted: Sequence[str] | None) -> Shape:
+        from headrace.tables.change_columns import ChangeShape
+
+        return ChangeShape(table.schema, wanted, pre_images=self.settings.get("preImages"))
+
+    def splits(self, table: Table) -> list[KeyRange]:
+        return splits(table, self.settings.get("splits"))

@@ -1,0 +1,1 @@
+"""Format ``tablestore``: the option names and columns of Tablestore's connector (docs/tablestore.md)."""

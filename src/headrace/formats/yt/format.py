@@ -1,0 +1,31 @@
+"""`YT`: the option names and columns of SPYT (docs/options.md). Names of tables and queues are paths."""
+
+from __future__ import annotations
+
+from headrace.formats.format import CheckpointScheme, Format, RowsPerWrite
+from headrace.formats.yt.location import (
+    PROXY,
+    STORE,
+    add_environment,
+    default_store,
+    find,
+    replaces_sink,
+    store_at,
+)
+from headrace.formats.yt.options import OPTIONS
+
+YT = Format(
+    name="yt",
+    options=OPTIONS,
+    add_environment=add_environment,
+    find=find,
+    row_change_option="rowChange",
+    channel_limit_options=("max_rows_per_partition",),
+    batch_limit_option="maxRowsPerTrigger",
+    queue_option="path",
+    consumer_option="consumer_path",
+    needs_consumer=True,
+    key_option="keyColumns",
+    rows_per_write=RowsPerWrite("dynBatchSize", "spark.yt.write.dynBatchSize", 50_000),
+    checkpoint_scheme=CheckpointScheme("yt", (PROXY, STORE), default_store, store_at, replaces_sink),
+)

@@ -1,0 +1,51 @@
+"""Retries of a call that failed with a temporary error: growing random pauses until time or retries run out."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+
+_log = logging.getLogger("headrace")
+_SHOWN_SECONDS = 1.0
+
+
+class Retries:
+    """The retries of one call.
+
+    The limit of a pause doubles with each retry. A pause is random between half of the limit and the limit: clients
+    that failed together must not return together.
+
+    Args:
+        seconds: no retry begins later than this after the creation of the object.
+        first_pause: the limit of the first pause, in seconds.
+        longest_pause: the limit of any pause, in seconds.
+        count: the largest number of retries; None is no limit.
+    """
+
+    def __init__(self, seconds: float, *, first_pause: float, longest_pause: float, count: int | None = None) -> None:
+        self._ends = time.monotonic() + seconds
+        self._first_pause = first_pause
+        self._longest_pause = longest_pause
+        self._count = count
+        self._retry = 0
+
+    def wait(self, reason: object, *, first_pause: float | None = None) -> bool:
+        """Wait until the next retry and return True; return False immediately if time or retries have run out.
+
+        Args:
+            reason: what failed, for the log.
+            first_pause: replaces the limit of the first pause in the calculation of this one.
+        """
+        if self._count is not None and self._retry >= self._count:
+            return False
+        first = self._first_pause if first_pause is None else first_pause
+        # A larger power of two would not fit into a float.
+        limit = min(self._longest_pause, first * 2 ** min(self._retry, 100))
+        pause = random.uniform(limit / 2, limit)
+        if time.monotonic() + pause >= self._ends:
+            return False
+        _log.log(logging.WARNING if pause > _SHOWN_SECONDS else logging.INFO, "%s; retry in %.2f s", reason, pause)
+        time.sleep(pause)
+        self._retry += 1
+        return True

@@ -1,0 +1,342 @@
+"""The one SQLite database of an embedded store: connections, the writer lock, transactions, the clock.
+
+Rules that were paid for elsewhere (each is a measured trap):
+
+* One SQLite library per process (apsw): a second one, or a plain ``open`` of a database file, drops the
+  POSIX locks of the first, and commits are lost.
+* SQLite from 3.53.0 (or 3.51.3, …): older ones can corrupt a WAL database under concurrent checkpoints.
+* BEGIN IMMEDIATE for every write, so that a snapshot never has to be upgraded.
+* A connection never crosses a fork (`headrace.sqlite.forks`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from headrace import failpoints
+from headrace.errors import NotFoundError, OptionError, StoreBusyError, StoreDamagedError, StoreError
+from headrace.sqlite.connections import Connections, roll_back
+from headrace.sqlite.forks import no_fork
+from headrace.stores.embedded.writer_lock import writer_lock
+
+FORMAT_VERSION = 4
+DATABASE_FILE = "db"
+LOCK_FILE = "writer.lock"
+SYNCHRONOUS_MODES = ("full", "normal", "off")
+BUSY_TIMEOUT_MS = 60_000
+_OLDEST_SQLITE = 3_053_000
+
+_DDL = """
+CREATE TABLE info (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE clock (id INTEGER PRIMARY KEY CHECK (id = 1), version INTEGER NOT NULL, ts INTEGER NOT NULL);
+INSERT INTO clock VALUES (1, 0, 0);
+CREATE TABLE object (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, kind TEXT NOT NULL,
+    options TEXT NOT NULL, schema_version INTEGER NOT NULL);
+CREATE TABLE object_schema (object INTEGER NOT NULL, version INTEGER NOT NULL, schema BLOB NOT NULL,
+    keys TEXT NOT NULL, PRIMARY KEY (object, version)) WITHOUT ROWID;
+CREATE TABLE partition (id INTEGER PRIMARY KEY AUTOINCREMENT, object INTEGER NOT NULL, low TEXT, high TEXT,
+    parents TEXT NOT NULL, open INTEGER NOT NULL, rows INTEGER NOT NULL DEFAULT 0, first INTEGER NOT NULL DEFAULT 0,
+    next INTEGER NOT NULL DEFAULT 0, small INTEGER NOT NULL DEFAULT 0, log_bytes INTEGER NOT NULL DEFAULT 0,
+    trimmed INTEGER NOT NULL DEFAULT 0);
+CREATE INDEX partition_object ON partition (object, open);
+CREATE TABLE chunk (id INTEGER PRIMARY KEY, n INTEGER NOT NULL, level INTEGER NOT NULL, schema INTEGER NOT NULL,
+    version INTEGER NOT NULL, ts INTEGER NOT NULL, commits BLOB, data BLOB NOT NULL);
+CREATE TABLE snapshot (id INTEGER PRIMARY KEY AUTOINCREMENT, object INTEGER NOT NULL, tunnel TEXT NOT NULL,
+    version INTEGER NOT NULL, ts INTEGER NOT NULL);
+CREATE INDEX snapshot_object ON snapshot (object);
+CREATE TABLE tunnel (id TEXT PRIMARY KEY, object INTEGER NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL,
+    created REAL NOT NULL, reader TEXT, UNIQUE (object, name)) WITHOUT ROWID;
+CREATE TABLE channel (tunnel TEXT NOT NULL, seq INTEGER NOT NULL, id TEXT NOT NULL, kind TEXT NOT NULL,
+    partition INTEGER, low TEXT, high TEXT, parents TEXT NOT NULL, start TEXT NOT NULL, checkpoint TEXT NOT NULL,
+    finished INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (tunnel, seq), UNIQUE (tunnel, id)) WITHOUT ROWID;
+CREATE TABLE batch_plan (tunnel TEXT NOT NULL, batch TEXT NOT NULL, root TEXT NOT NULL, depth INTEGER NOT NULL,
+    previous TEXT NOT NULL, plan TEXT NOT NULL, PRIMARY KEY (tunnel, batch)) WITHOUT ROWID;
+CREATE INDEX batch_plan_chain ON batch_plan (tunnel, root, depth);
+CREATE TABLE batch_end (tunnel TEXT NOT NULL, batch TEXT NOT NULL, channel TEXT NOT NULL, position TEXT NOT NULL,
+    PRIMARY KEY (tunnel, batch, channel)) WITHOUT ROWID;
+CREATE TABLE stage (id INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL, sink TEXT NOT NULL,
+    batch INTEGER NOT NULL, created REAL NOT NULL, n INTEGER NOT NULL, data BLOB NOT NULL);
+CREATE INDEX stage_batch ON stage (job, sink, batch);
+CREATE TABLE marker (job TEXT NOT NULL, sink TEXT NOT NULL, batch INTEGER NOT NULL, content TEXT NOT NULL,
+    published REAL NOT NULL,
+    PRIMARY KEY (job, sink)) WITHOUT ROWID;
+"""
+# What brings a store of an older format to the next one; only additions, so a store is never half old.
+_UPGRADES = {
+    1: """
+ALTER TABLE partition ADD COLUMN number INTEGER;
+ALTER TABLE partition ADD COLUMN weight INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE chunk ADD COLUMN blob INTEGER;
+ALTER TABLE stage ADD COLUMN queue INTEGER;
+ALTER TABLE stage ADD COLUMN number INTEGER;
+ALTER TABLE stage ADD COLUMN blob INTEGER;
+CREATE UNIQUE INDEX partition_number ON partition (object, number);
+CREATE TABLE blob (id INTEGER PRIMARY KEY AUTOINCREMENT, data BLOB NOT NULL);
+CREATE TABLE registration (queue INTEGER NOT NULL, consumer INTEGER NOT NULL, vital INTEGER NOT NULL,
+    PRIMARY KEY (queue, consumer)) WITHOUT ROWID;
+CREATE INDEX registration_consumer ON registration (consumer);
+CREATE TABLE consumer_offset (queue INTEGER NOT NULL, consumer INTEGER NOT NULL, number INTEGER NOT NULL,
+    next INTEGER NOT NULL, consumed REAL NOT NULL, kept INTEGER NOT NULL,
+    PRIMARY KEY (queue, consumer, number)) WITHOUT ROWID;
+CREATE TABLE producer_session (queue INTEGER NOT NULL, producer INTEGER NOT NULL, session TEXT NOT NULL,
+    epoch INTEGER NOT NULL, sequence INTEGER NOT NULL, meta TEXT NOT NULL,
+    PRIMARY KEY (queue, producer, session)) WITHOUT ROWID;
+INSERT OR IGNORE INTO info VALUES ('id', lower(hex(randomblob(16))));
+""",
+    2: """
+ALTER TABLE channel ADD COLUMN sequence INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE channel ADD COLUMN lease TEXT NOT NULL DEFAULT 'WAIT';
+ALTER TABLE channel ADD COLUMN version INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE channel ADD COLUMN client TEXT;
+ALTER TABLE channel ADD COLUMN since REAL NOT NULL DEFAULT 0;
+ALTER TABLE channel ADD COLUMN suspended INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE consumer_offset ADD COLUMN job TEXT;
+CREATE TABLE tunnel_client (id TEXT PRIMARY KEY, tunnel TEXT NOT NULL, tag TEXT NOT NULL, timeout REAL NOT NULL,
+    connected REAL NOT NULL, seen REAL) WITHOUT ROWID;
+CREATE INDEX tunnel_client_tunnel ON tunnel_client (tunnel);
+""",
+    3: """
+CREATE TABLE file_node (id INTEGER PRIMARY KEY AUTOINCREMENT, parent INTEGER, name TEXT NOT NULL,
+    directory INTEGER NOT NULL, size INTEGER NOT NULL, modified REAL NOT NULL, moved_from TEXT, UNIQUE (parent, name));
+INSERT INTO file_node VALUES (1, 0, '', 1, 0, 0, NULL);
+CREATE TABLE file_part (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
+""",
+}
+# A chunk's id is its partition's id shifted left by this, plus the log row index of its first change.
+ROW_INDEX_BITS = 40
+
+
+class Database:
+    """Connections to one store's database, one per thread and process, and transactions on them.
+
+    Args:
+        directory: the store's directory.
+        create: make the directory and the database if they are not there.
+        synchronous: ``full`` (each commit is on disk before it returns), ``normal`` (a power cut may undo the
+            last commits; killed processes undo nothing) or ``off``.
+    """
+
+    def __init__(self, directory: Path, *, create: bool = False, synchronous: str = "full") -> None:
+        if synchronous not in SYNCHRONOUS_MODES:
+            raise OptionError(
+                "unknown value of option synchronous", received=repr(synchronous), valid=SYNCHRONOUS_MODES
+            )
+        if apsw.SQLITE_VERSION_NUMBER < _OLDEST_SQLITE:
+            raise StoreError(
+                "this SQLite can corrupt a store under concurrent use",
+                received=apsw.sqlite_lib_version(),
+                valid="3.53.0 or newer",
+                remedy="pip install -U apsw",
+            )
+        # realpath: two spellings of one path must meet in one writer lock.
+        self.directory = Path(os.path.realpath(directory))
+        self.synchronous = synchronous
+        self._local = threading.local()
+        self._connections = Connections(functools.partial(_connect, self.directory, synchronous, may_create=create))
+        if not (self.directory / DATABASE_FILE).exists() and not create:
+            raise _nothing_here(self.directory)
+        if create:
+            self._make_directory()
+        # Only a store that may have to be made or upgraded waits for the writer lock.
+        if create or self._format() != FORMAT_VERSION:
+            self._bring_to_format()
+
+    def _make_directory(self) -> None:
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"cannot create the store's directory: {error.strerror}", received=str(self.directory)
+            ) from error
+
+    def _format(self) -> int:
+        """Return the version of the database's format, 0 if there is nothing in it."""
+        return int(self.query("PRAGMA user_version")[0][0])
+
+    def _bring_to_format(self) -> None:
+        """Make what is in a new database, and what an older format has not, in one transaction."""
+        with self.write() as connection:
+            version = self._format()
+            if version == FORMAT_VERSION:
+                return
+            steps = [_UPGRADES[step] for step in range(max(version, 1), FORMAT_VERSION)]
+            for step in steps if version else [_DDL, *steps]:
+                for statement in step.split(";\n"):
+                    if statement.strip():
+                        connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+
+    def store_id(self) -> str:
+        """Return what tells this store from any other; a copy of its directory has the same."""
+        return str(self.query("SELECT value FROM info WHERE key = 'id'")[0][0])
+
+    @property
+    def connection(self) -> apsw.Connection:
+        """This thread's connection."""
+        return self._connections.of_this_thread()
+
+    def close(self) -> None:
+        """Close this thread's connection; those of other threads are closed when one of them next uses the handle."""
+        self._connections.close()
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[apsw.Connection]:
+        """Run a write transaction: all of it is committed, or none.
+
+        Inside a write transaction of this thread it is a part of that one, which alone is undone if it fails.
+        """
+        if getattr(self._local, "writing", False):
+            with _translated(), self.connection as connection:
+                yield connection
+            return
+        # The lock first: a fork need not wait for other processes.
+        with writer_lock(self.directory / LOCK_FILE), no_fork, _translated():
+            connection = self.connection
+            connection.execute("BEGIN IMMEDIATE")
+            self._local.writing = True
+            try:
+                yield connection
+                failpoints.reach("uncommitted")
+                connection.execute("COMMIT")
+                failpoints.reach("committed")
+            except BaseException:
+                roll_back(connection)
+                raise
+            finally:
+                self._local.writing = False
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[apsw.Connection]:
+        """Run a read transaction: one state of the whole store. Keep it short: it keeps the WAL from shrinking.
+
+        Inside a transaction of this thread it joins that one.
+        """
+        with no_fork, _translated():
+            connection = self.connection
+            if connection.in_transaction:
+                yield connection
+                return
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                roll_back(connection)
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[apsw.Connection]:
+        """Run a read transaction on a connection of its own, which may outlive the call and change threads.
+
+        It is read inside `no_fork`.
+        """
+        with _translated(), self._connections.another() as connection:
+            with no_fork:
+                # A scan reads each page once; a larger cache would only be memory to be touched.
+                connection.pragma("cache_size", -1000)
+                connection.execute("BEGIN")
+            yield connection
+
+    def execute(self, sql: str, bindings: Any = ()) -> None:
+        """Run one statement that writes: in this thread's write transaction, or else in a transaction of its own."""
+        if getattr(self._local, "writing", False):
+            with _translated():
+                self.connection.execute(sql, bindings)
+        else:
+            with self.write() as connection:
+                connection.execute(sql, bindings)
+
+    def query(self, sql: str, bindings: Any = ()) -> list[tuple[Any, ...]]:
+        """Run one statement that only reads, and return all its rows."""
+        with no_fork, _translated():
+            return list(self.connection.execute(sql, bindings))
+
+    def wait_for_change(self, timeout: float, seen: int | None) -> int:
+        """Wait until another connection commits, at most ``timeout`` seconds; return the data version then.
+
+        ``seen`` is the result of the last call. A commit of this thread's own connection does not count.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            version = int(self.query("PRAGMA data_version")[0][0])
+            remaining = deadline - time.monotonic()
+            if version != seen or remaining <= 0:
+                return version
+            time.sleep(min(0.02, remaining))
+
+
+def _connect(directory: Path, synchronous: str, *, may_create: bool) -> apsw.Connection:
+    with _translated():
+        connection = apsw.Connection(str(directory / DATABASE_FILE), statementcachesize=256)
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        connection.pragma("page_size", 4096)
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("synchronous", synchronous)
+        # Without it, macOS leaves a commit in the drive's own cache.
+        connection.pragma("fullfsync", synchronous == "full")
+        connection.pragma("cache_size", -65536)
+        connection.pragma("temp_store", "memory")
+        # Checkpoints of 64 MB: with the default 4 MB, small random writes are half as fast.
+        connection.pragma("wal_autocheckpoint", 16384)
+        connection.pragma("journal_size_limit", 64 << 20)
+        version = connection.pragma("user_version")
+    if version == 0 and not may_create:
+        # Another process is making the store just now, or was killed while it did.
+        connection.close()
+        raise _nothing_here(directory)
+    if version not in (0, *_UPGRADES, FORMAT_VERSION):
+        connection.close()
+        raise StoreDamagedError(
+            "the store was written by another version of headrace",
+            received=f"format {version}",
+            valid=f"format {FORMAT_VERSION}",
+        )
+    return connection
+
+
+def _nothing_here(directory: Path) -> NotFoundError:
+    return NotFoundError(
+        "no store here",
+        received=str(directory),
+        remedy="create one with headrace.open(path, create=True), `headrace table create` or `headrace queue create`",
+    )
+
+
+def stamp(connection: apsw.Connection) -> tuple[int, int]:
+    """Take the next commit version and timestamp (µs since 1970); both rise strictly in commit order."""
+    rows = list(
+        connection.execute(
+            "UPDATE clock SET version = version + 1, ts = max(ts + 1, ?) RETURNING version, ts",
+            (time.time_ns() // 1000,),
+        )
+    )
+    version, ts = rows[0]
+    return int(version), int(ts)
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    """Turn SQLite's errors into headrace's."""
+    try:
+        yield
+    except apsw.BusyError as error:
+        raise StoreBusyError("another process holds the store", received=str(error)) from error
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise StoreDamagedError("the store's database is damaged", received=str(error)) from error
+    except apsw.ConnectionClosedError as error:
+        raise StoreError(
+            "the store was closed, or the process was forked, in the middle of a transaction or scan",
+            received=str(error),
+            remedy="begin the scan again in the process that reads it",
+        ) from error
+    except apsw.FullError as error:
+        raise StoreError("the disk is full; nothing of this transaction was written") from error
+    except (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError) as error:
+        raise StoreError("the store's files cannot be read or written", received=str(error)) from error

@@ -1,0 +1,201 @@
+"""Publication: staged rows become visible together with the marker of their batch and the progress of consumers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+import apsw
+import pyarrow as pa
+
+from headrace import failpoints
+from headrace.errors import PublicationError
+from headrace.ports import Advance, Append, Publisher, Staged, Write
+from headrace.queues.validation import Route
+from headrace.stores.embedded.connection import Database, stamp
+from headrace.stores.embedded.publication import staging
+from headrace.stores.embedded.publication.staging import BatchKey, StagePart
+from headrace.stores.embedded.queues import consumers, stored_queues
+from headrace.stores.embedded.tables.table import EmbeddedTable
+from headrace.tables.changes import RowChange
+
+_APPLY_ROWS = 1_000_000
+# Far below the 2 GiB that one Arrow column of text can hold.
+_APPLY_BYTES = 256 << 20
+_REPLACE_BYTES = 1 << 30
+# What nobody published within a day belongs to a job that is gone.
+_ABANDONED_SECONDS = 86400.0
+
+
+class EmbeddedPublisher(Publisher):
+    """Publishes the batches of one sink of a job in an embedded store, each exactly once."""
+
+    def __init__(self, database: Database, job: str, sink: str) -> None:
+        self._database = database
+        self.job = job
+        self.sink = sink
+
+    def __repr__(self) -> str:
+        return f"EmbeddedPublisher(job={self.job!r}, sink={self.sink!r})"
+
+    def published(self, batch: int) -> bool:
+        with self._database.read() as connection:
+            return self._is_published(connection, batch)
+
+    def stage(
+        self,
+        batch: int,
+        rows: Iterable[pa.RecordBatch],
+        *,
+        table: str | None = None,
+        change: RowChange | None = None,
+    ) -> list[Staged]:
+        return self._stage(batch, staging.table_parts(rows))
+
+    def stage_append(
+        self, batch: int, queue: str, rows: Iterable[pa.RecordBatch], *, key: Sequence[str] | None = None
+    ) -> list[Staged]:
+        with self._database.read() as connection:
+            state = stored_queues.load(connection, queue)
+        return self._stage(batch, staging.queue_parts(state, rows, Route.of(None, key)))
+
+    def _stage(self, batch: int, parts: Iterable[StagePart]) -> list[Staged]:
+        staged: list[Staged] = []
+        waiting: list[StagePart] = []
+        size = 0
+        try:
+            for part in parts:
+                waiting.append(part)
+                size += len(part.data)
+                if size >= staging.FLUSH_BYTES:
+                    staged += self._insert(batch, waiting)
+                    waiting, size = [], 0
+            if waiting:
+                staged += self._insert(batch, waiting)
+        except BaseException:
+            if staged:
+                self.discard(batch, staged)
+            raise
+        failpoints.reach("rows-staged")
+        return staged
+
+    def _insert(self, batch: int, parts: Iterable[StagePart]) -> list[Staged]:
+        with self._database.write() as connection:
+            return staging.insert(connection, self._key(batch), parts)
+
+    def publish(
+        self,
+        batch: int,
+        writes: Sequence[Write | Append],
+        *,
+        advances: Sequence[Advance] = (),
+        content: str = "",
+        last: bool = False,
+    ) -> bool:
+        """Publish a batch; see `headrace.ports.Publisher.publish`. All its changes and rows carry one commit version.
+
+        An advance is no conflict if this job has already taken the consumer where it leads.
+        """
+        with self._database.write() as connection:
+            if self._is_published(connection, batch):
+                self._check_same(connection, batch, content)
+                return False
+            version, ts = stamp(connection)
+            for write in writes:
+                if isinstance(write, Append):
+                    self._append(connection, batch, write, version, ts)
+                    continue
+                table = EmbeddedTable(self._database, write.table)
+                for rows in self._rows_to_apply(connection, batch, write, table):
+                    table.apply(connection, write.change, rows, version, ts)
+            for advance in advances:
+                consumers.advance(
+                    connection, advance.consumer, advance.queue, advance.offsets, advance.expected, job=self.job
+                )
+            failpoints.reach("rows-written")
+            now = time.time()
+            if not last:
+                connection.execute(
+                    "INSERT INTO marker (job, sink, batch, content, published) VALUES (?, ?, ?, ?, ?) ON CONFLICT"
+                    " DO UPDATE SET batch = excluded.batch, content = excluded.content, published = excluded.published",
+                    (self.job, self.sink, batch, content, now),
+                )
+            failpoints.reach("marker-written")
+            staging.delete(connection, "job = ? AND sink = ? AND batch <= ?", self._key(batch))
+            staging.delete(connection, "created < ?", (now - _ABANDONED_SECONDS,))
+        failpoints.reach("published")
+        return True
+
+    def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
+        mine = "job = ? AND sink = ? AND batch = ?"
+        with self._database.write() as connection:
+            if staged is None:
+                staging.delete(connection, mine, self._key(batch))
+            for receipt in staged or ():
+                staging.delete(connection, f"{mine} AND id = ?", (*self._key(batch), receipt.id))
+
+    def _key(self, batch: int) -> BatchKey:
+        return BatchKey(self.job, self.sink, batch)
+
+    def _is_published(self, connection: apsw.Connection, batch: int) -> bool:
+        found = connection.execute(
+            "SELECT 1 FROM marker WHERE job = ? AND sink = ? AND batch >= ?", (self.job, self.sink, batch)
+        )
+        return found.fetchone() is not None
+
+    def _check_same(self, connection: apsw.Connection, batch: int, content: str) -> None:
+        """Raise `PublicationError` unless a published batch comes again as it was; Spark repeats only the last one."""
+        ((last, its_content),) = connection.execute(
+            "SELECT batch, content FROM marker WHERE job = ? AND sink = ?", (self.job, self.sink)
+        )
+        if content and (last != batch or (its_content and its_content != content)):
+            raise PublicationError(
+                f"batch {batch} of job {self.job} has other rows than the batch {batch} that was published",
+                received=f"batch {batch}, after batch {last} was published to {self.sink!r}",
+                remedy="the checkpoint went back (files lost in a power cut, or an older copy restored): restore the "
+                "newest one, or start the query with a new checkpoint location",
+            )
+
+    def _rows_to_apply(
+        self, connection: apsw.Connection, batch: int, write: Write, table: EmbeddedTable
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of a write in pieces that are worth a pass over the table."""
+        if write.change is RowChange.REPLACE_ALL:
+            parts = [self._load(connection, batch, receipt) for receipt in write.staged]
+            if sum(part.nbytes for part in parts) > _REPLACE_BYTES:
+                raise PublicationError(
+                    "the new content of the table is too large to be replaced at once",
+                    valid=f"{_REPLACE_BYTES >> 20} MiB",
+                    remedy="write it in update or append mode",
+                )
+            yield _joined(parts) if parts else table.schema.arrow.empty_table()
+            return
+        parts, count, size = [], 0, 0
+        for receipt in write.staged:
+            parts.append(self._load(connection, batch, receipt))
+            count += receipt.rows
+            size += parts[-1].nbytes
+            if count >= _APPLY_ROWS or size >= _APPLY_BYTES:
+                yield _joined(parts)
+                parts, count, size = [], 0, 0
+        if parts:
+            yield _joined(parts)
+
+    def _load(self, connection: apsw.Connection, batch: int, receipt: Staged) -> pa.Table:
+        return staging.load_table_rows(connection, self._key(batch), receipt)
+
+    def _append(self, connection: apsw.Connection, batch: int, append: Append, version: int, ts: int) -> None:
+        state = stored_queues.load(connection, append.queue)
+        if append.replace:
+            stored_queues.trim_all(connection, state)
+        for receipt in append.staged:
+            part = staging.take_queue_rows(connection, self._key(batch), receipt, state)
+            stored_queues.append_parts(connection, state, [part], version, ts)
+        stored_queues.auto_trim(connection, state.id)
+
+
+def _joined(parts: Sequence[pa.Table]) -> pa.Table:
+    try:
+        return pa.concat_tables(parts, promote_options="default")
+    except pa.ArrowInvalid as error:
+        raise PublicationError("the staged rows of a batch have different columns", received=str(error)) from error

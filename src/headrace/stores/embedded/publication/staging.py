@@ -1,0 +1,174 @@
+"""Staged rows, which readers do not see: table ``stage``.
+
+Rows for a table are staged as Arrow IPC streams. Rows for a queue are staged as the messages that its chunks will hold,
+a large one in table ``blob``, where publication leaves it: then its bytes are written once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import apsw
+import pyarrow as pa
+
+from headrace.errors import PublicationError
+from headrace.ports import Staged
+from headrace.queues.validation import Route
+from headrace.stores.embedded import chunks
+from headrace.stores.embedded.chunks import Message
+from headrace.stores.embedded.queues.layout import Part, split, typed
+from headrace.stores.embedded.queues.stored_queues import State
+
+STAGE_BYTES = 4 << 20
+# So much is held in memory before a part of a large input goes to the store in a transaction of its own.
+FLUSH_BYTES = 64 << 20
+
+
+class BatchKey(NamedTuple):
+    """Whose staged rows they are."""
+
+    job: str
+    sink: str
+    batch: int
+
+
+class StagePart(NamedTuple):
+    """What becomes one row of table ``stage``: rows for a table, or for a queue (by its id) and maybe its partition."""
+
+    rows: int
+    data: bytes | pa.Buffer
+    queue: int | None = None
+    number: int | None = None
+    in_blob: bool = False
+
+
+# -- cutting --------------------------------------------------------------------------------------------
+
+
+def table_parts(rows: Iterable[pa.RecordBatch]) -> Iterator[StagePart]:
+    """Yield rows for a table as Arrow IPC streams of about `STAGE_BYTES`."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in rows:
+        for piece in chunks.pieces(batch, batch.num_rows, STAGE_BYTES):
+            if waiting and piece.schema != waiting[0].schema:
+                yield _stream(waiting)
+                waiting, size = [], 0
+            waiting.append(piece)
+            size += piece.nbytes
+            if size >= STAGE_BYTES:
+                yield _stream(waiting)
+                waiting, size = [], 0
+    if waiting:
+        yield _stream(waiting)
+
+
+def _stream(batches: Sequence[pa.RecordBatch]) -> StagePart:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return StagePart(sum(batch.num_rows for batch in batches), sink.getvalue())
+
+
+def queue_parts(state: State, rows: Iterable[pa.RecordBatch], route: Route) -> Iterator[StagePart]:
+    """Yield rows for a queue as messages of about `STAGE_BYTES`, each for one partition."""
+    waiting: dict[int | None, list[pa.RecordBatch]] = {}
+    total = 0
+    for batch in rows:
+        for number, piece in split(typed(batch, state.layout), state.layout, route, state.upper):
+            there = waiting.setdefault(number, [])
+            there.append(piece)
+            total += piece.nbytes
+            size = sum(each.nbytes for each in there)
+            if size >= STAGE_BYTES or sum(each.num_rows for each in there) >= chunks.MAX_CHUNK_ROWS:
+                yield from _messages(state, number, waiting.pop(number))
+                total -= size
+        # Many partitions, each with a little.
+        if total >= FLUSH_BYTES:
+            for number, there in waiting.items():
+                yield from _messages(state, number, there)
+            waiting, total = {}, 0
+    for number, there in waiting.items():
+        yield from _messages(state, number, there)
+
+
+def _messages(state: State, number: int | None, batches: Sequence[pa.RecordBatch]) -> Iterator[StagePart]:
+    for message in chunks.serialise(batches[0] if len(batches) == 1 else pa.concat_batches(batches)):
+        # Small ones are to be merged; cumulative weights are known at publication.
+        in_blob = not message.is_small and not state.layout.has_weight
+        yield StagePart(message.rows, message.data, state.id, number, in_blob)
+
+
+# -- storing --------------------------------------------------------------------------------------------
+
+
+def insert(connection: apsw.Connection, key: BatchKey, parts: Iterable[StagePart]) -> list[Staged]:
+    """Stage parts inside the caller's write transaction."""
+    staged = []
+    now = time.time()
+    for part in parts:
+        blob = None
+        if part.in_blob:
+            connection.execute("INSERT INTO blob (data) VALUES (?)", (part.data,))
+            blob = connection.last_insert_rowid()
+        connection.execute(
+            "INSERT INTO stage (job, sink, batch, created, n, data, queue, number, blob)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*key, now, part.rows, b"" if part.in_blob else part.data, part.queue, part.number, blob),
+        )
+        staged.append(Staged(connection.last_insert_rowid(), part.rows))
+    return staged
+
+
+def load_table_rows(connection: apsw.Connection, key: BatchKey, receipt: Staged) -> pa.Table:
+    """Return rows that are staged for a table.
+
+    Raises:
+        PublicationError: they are not there.
+    """
+    found = _find(connection, "data", "s.queue IS NULL", key, receipt)
+    return pa.ipc.open_stream(pa.py_buffer(found[0])).read_all()
+
+
+def take_queue_rows(connection: apsw.Connection, key: BatchKey, receipt: Staged, state: State) -> Part:
+    """Return rows that are staged for a queue, to be appended in the same transaction, and stage them no more.
+
+    Raises:
+        PublicationError: they are not there.
+    """
+    number, count, data, blob, size = _find(
+        connection,
+        "s.number, s.n, s.data, s.blob, (SELECT length(data) FROM blob WHERE id = s.blob)",
+        f"s.queue = {state.id}",
+        key,
+        receipt,
+    )
+    connection.execute("DELETE FROM stage WHERE id = ?", (receipt.id,))
+    if state.layout.has_weight:
+        return Part(number, chunks.decode_message(state.layout.written, data))
+    return Part(number, (Message(count, len(data) if blob is None else size, data, blob),))
+
+
+def _find(connection: apsw.Connection, columns: str, condition: str, key: BatchKey, receipt: Staged) -> tuple[Any, ...]:
+    found = connection.execute(
+        f"SELECT {columns} FROM stage s WHERE s.id = ? AND s.job = ? AND s.sink = ? AND s.batch = ? AND {condition}",
+        (receipt.id, *key),
+    )
+    for row in found:
+        return tuple(row)
+    raise PublicationError(
+        f"staged rows of batch {key.batch} are not there",
+        received=f"stage {receipt.id} of job {key.job!r}, sink {key.sink!r} ({receipt.rows} rows)",
+        remedy="run the batch again: its rows were discarded, or staged for another batch, sink or queue",
+    )
+
+
+def delete(connection: apsw.Connection, condition: str, bindings: tuple[Any, ...]) -> None:
+    """Delete staged rows by a condition on table ``stage``, with their blobs, inside the caller's write transaction."""
+    connection.execute(
+        f"DELETE FROM blob WHERE id IN (SELECT blob FROM stage WHERE {condition} AND blob IS NOT NULL)", bindings
+    )
+    connection.execute(f"DELETE FROM stage WHERE {condition}", bindings)

@@ -1,0 +1,364 @@
+"""Queues of the embedded store inside of a caller's transaction: creating, appending, trimming, dropping.
+
+A queue is an object with numbered partitions, and the rows of each partition stand in chunks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import apsw
+import pyarrow as pa
+
+from headrace.errors import OptionError
+from headrace.ports import QueuePartition, Registration, Rows
+from headrace.queues.columns import QueueSchema
+from headrace.queues.validation import Route, no_partition
+from headrace.queues.values import Bounds, QueueOptions, RowRange, trim_target
+from headrace.stores.embedded import catalog, chunks
+from headrace.stores.embedded.connection import ROW_INDEX_BITS
+from headrace.stores.embedded.queues.layout import Layout, Part, split, typed
+from headrace.stores.embedded.schemas import stored_columns
+from headrace.tables.column_limits import check_columns
+
+_SCHEMA_VERSION = 1
+_CHUNKS_PER_APPEND = 256
+# Each append and each batch looks at all partitions of its queue, which takes about a second for so many.
+MOST_PARTITIONS = 1 << 16
+_NO_NUMBER_OF_SQLITE = 1 << 63
+
+
+class State(NamedTuple):
+    """A queue as it is in a transaction; ``upper`` is the index of the next row of each partition, by number."""
+
+    id: int
+    name: str
+    layout: Layout
+    options: QueueOptions
+    upper: tuple[int, ...]
+
+    @property
+    def identity(self) -> tuple[int, int, Layout]:
+        """What prepared rows depend on: a queue made anew is another one, or with more partitions or columns."""
+        return self.id, len(self.upper), self.layout
+
+
+class Prepared(NamedTuple):
+    """Rows that are typed, cut by partition and serialised, which needs no lock."""
+
+    identity: tuple[int, int, Layout]
+    rows: pa.Table
+    route: Route
+    parts: tuple[Part, ...]
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.rows.num_rows)
+
+
+# -- creating, loading, dropping ------------------------------------------------------------------------
+
+
+def create(connection: apsw.Connection, name: str, schema: QueueSchema, options: QueueOptions, partitions: int) -> int:
+    """Create a queue inside the caller's write transaction and return its object id; the name must be free.
+
+    Raises:
+        OptionError: fewer than one partition, or more than `MOST_PARTITIONS`.
+        SchemaError: too many columns, or a type is nested too deep.
+    """
+    check_columns(schema)
+    connection.execute(
+        "INSERT INTO object (name, kind, options, schema_version) VALUES (?, 'queue', ?, ?)",
+        (name, options_to_json(options), _SCHEMA_VERSION),
+    )
+    queue_id = connection.last_insert_rowid()
+    connection.execute(
+        "INSERT INTO object_schema (object, version, schema, keys) VALUES (?, ?, ?, '[]')",
+        (queue_id, _SCHEMA_VERSION, schema.arrow.serialize().to_pybytes()),
+    )
+    add_partitions(connection, queue_id, partitions)
+    return queue_id
+
+
+def add_partitions(connection: apsw.Connection, queue_id: int, count: int) -> int:
+    """Add empty partitions behind the last one; return how many there are now.
+
+    Raises:
+        OptionError: fewer than one, or more than `MOST_PARTITIONS` with those that are there.
+    """
+    ((known,),) = connection.execute("SELECT count(*) FROM partition WHERE object = ?", (queue_id,))
+    _check_count(count, known)
+    connection.executemany(
+        "INSERT INTO partition (object, parents, open, number) VALUES (?, '[]', 1, ?)",
+        [(queue_id, number) for number in range(known, known + count)],
+    )
+    return int(known + count)
+
+
+def _check_count(count: int, known: int) -> None:
+    most = MOST_PARTITIONS - known
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
+        raise OptionError(
+            f"a queue has 1 to {MOST_PARTITIONS} partitions",
+            received=f"{count!r} beside {known}" if known else repr(count),
+            valid=f"1 to {most}" if most else "no more",
+        )
+
+
+def load(connection: apsw.Connection, name: str) -> State:
+    """Return a queue as it is now, or raise `NotFoundError`."""
+    found = connection.execute(
+        "SELECT o.id, o.options, s.schema FROM object o JOIN object_schema s ON s.object = o.id"
+        " WHERE o.name = ? AND o.kind = 'queue'",
+        (name,),
+    )
+    for queue_id, options, schema in found:
+        upper = connection.execute("SELECT next FROM partition WHERE object = ? ORDER BY number", (queue_id,))
+        return State(queue_id, name, _layout(schema), _options(options), tuple(row[0] for row in upper))
+    raise catalog.not_found(connection, name, "queue")
+
+
+@functools.lru_cache(maxsize=256)
+def _layout(schema: bytes) -> Layout:
+    return Layout(QueueSchema(stored_columns(schema)))
+
+
+def _options(text: str) -> QueueOptions:
+    return QueueOptions(**json.loads(text))
+
+
+def drop(connection: apsw.Connection, queue_id: int) -> None:
+    """Remove a queue, its rows, registrations, offsets and sessions inside the caller's write transaction."""
+    for (partition_id,) in list(connection.execute("SELECT id FROM partition WHERE object = ?", (queue_id,))):
+        chunks.delete(connection, *chunks.chunk_ids(partition_id))
+    for table in ("registration", "consumer_offset", "producer_session"):
+        connection.execute(f"DELETE FROM {table} WHERE queue = ?", (queue_id,))
+    connection.execute("DELETE FROM partition WHERE object = ?", (queue_id,))
+    connection.execute("DELETE FROM object_schema WHERE object = ?", (queue_id,))
+    connection.execute("DELETE FROM object WHERE id = ?", (queue_id,))
+
+
+def set_options(connection: apsw.Connection, queue_id: int, options: QueueOptions) -> None:
+    """Record a queue's options inside the caller's write transaction."""
+    connection.execute("UPDATE object SET options = ? WHERE id = ?", (options_to_json(options), queue_id))
+
+
+def options_to_json(options: QueueOptions) -> str:
+    """Return options as they are recorded."""
+    return json.dumps(dataclasses.asdict(options))
+
+
+# -- what is there --------------------------------------------------------------------------------------
+
+
+def partitions(connection: apsw.Connection, state: State) -> list[QueuePartition]:
+    """Return all partitions of a queue as they stand, by number.
+
+    Where trimming left a part of the oldest chunk, the bytes of the rest are estimated.
+    """
+    found = connection.execute(
+        "SELECT number, first, next, log_bytes, weight, trimmed,"
+        " (SELECT id FROM chunk WHERE id >= p.id << ?2 AND id < (p.id + 1) << ?2 ORDER BY id LIMIT 1),"
+        " (SELECT ts FROM chunk WHERE id >= p.id << ?2 AND id < (p.id + 1) << ?2 ORDER BY id DESC LIMIT 1)"
+        " FROM partition p WHERE object = ?1 ORDER BY number",
+        (state.id, ROW_INDEX_BITS),
+    )
+    result = []
+    for number, first, next_row, size, weight, trimmed, oldest, newest_ts in found:
+        if oldest is not None:
+            size = size * (next_row - first) // (next_row - chunks.row_index(oldest))
+        ts = newest_ts or trimmed
+        result.append(
+            QueuePartition(
+                number=number,
+                bounds=Bounds(first, next_row, size),
+                weight=weight if state.layout.has_weight else None,
+                last_commit=ts / 1e6 if ts else None,
+            )
+        )
+    return result
+
+
+class Place(NamedTuple):
+    """Where the rows of one partition are; ``bounds`` come without their bytes."""
+
+    id: int
+    layout: Layout
+    bounds: Bounds
+
+
+def place(connection: apsw.Connection, queue: str, number: int) -> Place:
+    """Return where the rows of a partition are.
+
+    Raises:
+        NotFoundError: there is no such queue.
+        OptionError: it has no such partition.
+    """
+    found = connection.execute(
+        "SELECT p.id, s.schema, p.first, p.next FROM object o JOIN object_schema s ON s.object = o.id"
+        " JOIN partition p ON p.object = o.id AND p.number = ? WHERE o.name = ? AND o.kind = 'queue'",
+        (number, queue),
+    )
+    for partition_id, schema, first, next_row in found:
+        return Place(partition_id, _layout(schema), Bounds(first, next_row))
+    raise no_partition(number, len(load(connection, queue).upper))
+
+
+def registrations(connection: apsw.Connection, state: State) -> tuple[Registration, ...]:
+    """Return the consumers that are registered for a queue, by name."""
+    found = connection.execute(
+        "SELECT c.name, r.vital FROM registration r JOIN object c ON c.id = r.consumer WHERE r.queue = ?"
+        " ORDER BY c.name",
+        (state.id,),
+    )
+    return tuple(Registration(state.name, consumer, bool(vital)) for consumer, vital in found)
+
+
+# -- appending ------------------------------------------------------------------------------------------
+
+
+def prepare(state: State, rows: Rows, route: Route) -> Prepared:
+    """Type rows, cut them by partition and serialise them, as far as that can be done before their commit.
+
+    Raises:
+        SchemaError: the rows do not fit the queue.
+        OptionError: no such partition, or two ways to choose one.
+    """
+    table = typed(rows, state.layout)
+    cut = split(table, state.layout, route, state.upper)
+    parts = [
+        Part(number, batch if state.layout.has_weight else tuple(chunks.serialise(batch))) for number, batch in cut
+    ]
+    return Prepared(state.identity, table, route, tuple(parts))
+
+
+def append(
+    connection: apsw.Connection,
+    queue: str,
+    rows: Rows | Prepared,
+    version: int,
+    ts: int,
+    *,
+    partition: int | None = None,
+    key: str | Sequence[str] | None = None,
+) -> list[RowRange]:
+    """Append rows to a queue inside the caller's write transaction; see `headrace.ports.Queue.append`.
+
+    Args:
+        rows: rows, or what `prepare` made of them before the transaction (``partition`` and ``key`` then count for
+            nothing).
+        version: the commit's version, ``ts`` its timestamp (µs since 1970), both from `stamp`.
+    """
+    state = load(connection, queue)
+    if not isinstance(rows, Prepared):
+        rows = prepare(state, rows, Route.of(partition, key))
+    elif rows.identity != state.identity:
+        # Partitions or columns were added, or the queue was made anew, since the rows were prepared.
+        rows = prepare(state, rows.rows, rows.route)
+    ranges = append_parts(connection, state, rows.parts, version, ts)
+    auto_trim(connection, state.id)
+    return ranges
+
+
+def append_parts(
+    connection: apsw.Connection, state: State, parts: Sequence[Part], version: int, ts: int
+) -> list[RowRange]:
+    """Append parts in their order, all those without a number to one partition; return where they are, by number."""
+    balanced = None
+    ranges: dict[int, RowRange] = {}
+    for part in parts:
+        number = part.number
+        if number is None:
+            balanced = number = fewest_rows(connection, state.id) if balanced is None else balanced
+        added = _append_part(connection, state, number, part, version, ts)
+        ranges[number] = RowRange(number, ranges.get(number, added).first, added.next)
+    return [ranges[number] for number in sorted(ranges)]
+
+
+def fewest_rows(connection: apsw.Connection, queue_id: int) -> int:
+    """Return the number of the partition that has had the fewest rows."""
+    ((number,),) = connection.execute(
+        "SELECT number FROM partition WHERE object = ? ORDER BY next, number LIMIT 1", (queue_id,)
+    )
+    return int(number)
+
+
+def _append_part(connection: apsw.Connection, state: State, number: int, part: Part, version: int, ts: int) -> RowRange:
+    ((partition_id, weight),) = connection.execute(
+        "SELECT id, weight FROM partition WHERE object = ? AND number = ?", (state.id, number)
+    )
+    messages: Sequence[chunks.Message]
+    if isinstance(part.content, pa.RecordBatch):
+        stored, weight = state.layout.weigh(part.content, weight)
+        messages = chunks.serialise(stored)
+        connection.execute("UPDATE partition SET weight = ? WHERE id = ?", (weight, partition_id))
+    else:
+        messages = part.content
+    first = chunks.append(connection, partition_id, messages, state.layout.stored, _SCHEMA_VERSION, version, ts)
+    return RowRange(number, first, first + sum(message.rows for message in messages))
+
+
+# -- trimming -------------------------------------------------------------------------------------------
+
+
+def auto_trim(connection: apsw.Connection, queue_id: int) -> int:
+    """Do a little of automatic trimming, if it is on, inside the caller's write transaction; return the rows removed.
+
+    Cheap when there is nothing to do: appends and advances of vital consumers end with it.
+    """
+    ((text,),) = connection.execute("SELECT options FROM object WHERE id = ?", (queue_id,))
+    options = _options(text)
+    return trim_consumed(connection, queue_id, options, _CHUNKS_PER_APPEND) if options.auto_trim else 0
+
+
+def trim_consumed(
+    connection: apsw.Connection, queue_id: int, options: QueueOptions, max_chunks: int | None = None
+) -> int:
+    """Remove the rows that all vital consumers have read and that the options do not retain; return how many.
+
+    Args:
+        max_chunks: so many chunks of each partition at most go; any number if None.
+    """
+    # A vital consumer that never set an offset counts as 0; without any, no partition is found. Closed partitions are
+    # those that clients of an endpoint for YTsaurus have unmounted.
+    found = connection.execute(
+        "SELECT p.id, p.first, p.next, min(ifnull(o.kept, 0)) AS read FROM partition p"
+        " JOIN registration r ON r.queue = p.object AND r.vital"
+        " LEFT JOIN consumer_offset o ON o.queue = p.object AND o.consumer = r.consumer AND o.number = p.number"
+        " WHERE p.object = ? AND p.open GROUP BY p.id HAVING read > p.first",
+        (queue_id,),
+    )
+    removed = 0
+    for partition_id, first, next_row, read in list(found):
+        oldest_kept = None
+        if options.retained_seconds is not None:
+            ts = int(max(0.0, time.time() - options.retained_seconds) * 1e6)
+            oldest_kept = chunks.row_at_time(connection, partition_id, ts)
+        target = trim_target(Bounds(first, next_row), [read], options.retained_rows, oldest_kept)
+        if max_chunks is not None:
+            target = min(target, _end_of_chunk(connection, partition_id, max_chunks))
+        if target > first:
+            chunks.remove(connection, partition_id, target)
+            removed += target - first
+    return int(removed)
+
+
+def _end_of_chunk(connection: apsw.Connection, partition_id: int, count: int) -> int:
+    """Return the row index behind a chunk, counted from 1 at the oldest; no limit if there are fewer."""
+    found = connection.execute(
+        "SELECT id + n FROM chunk WHERE id >= ? AND id < ? ORDER BY id LIMIT 1 OFFSET ?",
+        (*chunks.chunk_ids(partition_id), count - 1),
+    )
+    return next((chunks.row_index(end) for (end,) in found), _NO_NUMBER_OF_SQLITE)
+
+
+def trim_all(connection: apsw.Connection, state: State) -> None:
+    """Remove all rows that a queue has."""
+    found = connection.execute("SELECT id, next FROM partition WHERE object = ? AND first < next", (state.id,))
+    for partition_id, next_row in list(found):
+        chunks.remove(connection, partition_id, next_row)

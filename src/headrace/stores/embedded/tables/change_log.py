@@ -1,0 +1,156 @@
+"""The change log of a partition: changes in chunks (see `headrace.stores.embedded.chunks`), by log row index.
+
+A chunk's data has the columns ``_op`` (int8) and ``_written`` (binary, a little-endian bitmap over the attributes;
+null means all), then the table's columns as they were in the chunk's schema version.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from itertools import groupby
+
+import apsw
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import DataLossError
+from headrace.stores.embedded import chunks
+from headrace.stores.embedded.schemas import stored_columns
+from headrace.tables.changes import Changes
+from headrace.tables.schema import TableSchema
+
+_LOG_FIELDS = [pa.field("_op", pa.int8(), nullable=False), pa.field("_written", pa.binary())]
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+
+def append(
+    connection: apsw.Connection,
+    partition_id: int,
+    schema_version: int,
+    rows: pa.RecordBatch,
+    ops: pa.Int8Array,
+    written: pa.BinaryArray | None,
+    version: int,
+    ts: int,
+) -> None:
+    """Append the changes of one commit to a partition's log, inside the caller's write transaction.
+
+    Args:
+        rows: all columns of the table in the given schema version, in their stored types.
+        ops: `ChangeOp` codes, one for each row.
+        written: which attributes were set, as a bitmap for each row; null, or None for all rows, means all.
+        version: the commit's version, ``ts`` its timestamp in µs since 1970.
+    """
+    if rows.num_rows == 0:
+        return
+    if written is None:
+        written = pa.nulls(rows.num_rows, pa.binary())
+    batch = pa.RecordBatch.from_arrays([ops, written, *rows.columns], schema=_log_schema(rows.schema))
+    chunks.append(connection, partition_id, chunks.serialise(batch), batch.schema, schema_version, version, ts)
+
+
+def read(
+    connection: apsw.Connection, partition_id: int, first_row: int, max_rows: int, until: int | None = None
+) -> tuple[Changes, int]:
+    """Read changes from a log row index on.
+
+    The page ends with a whole chunk, so it may be longer than ``max_rows``; it holds about 8 MB at most.
+
+    Args:
+        until: no change from this row index on is given.
+
+    Returns:
+        The changes, with the table's columns as they are now, and the row index behind them.
+
+    Raises:
+        DataLossError: the log no longer begins early enough.
+    """
+    ((object_id, name, first, next_row, schema_version),) = connection.execute(
+        "SELECT o.id, o.name, p.first, p.next, o.schema_version FROM partition p JOIN object o ON o.id = p.object"
+        " WHERE p.id = ?",
+        (partition_id,),
+    )
+    if first_row < first:
+        raise DataLossError(
+            f"changes of table {name!r} were removed before they were read",
+            received=f"partition {partition_id}, log rows {first_row} to {first - 1} ({first - first_row} changes)",
+            remedy="set option failOnDataLoss=false to go on behind them",
+        )
+    end = next_row if until is None else min(next_row, until)
+    page = chunks.page(connection, partition_id, first_row, end, max_rows) if first_row < end else []
+    schema = stored_schema(connection, object_id, schema_version)
+    batches: list[pa.RecordBatch] = []
+    for version, run in groupby(page, key=lambda chunk: chunk.schema):
+        then = schema if version == schema_version else stored_schema(connection, object_id, version)
+        batches += chunks.decode(_log_schema(then.arrow), list(run))
+    changes = _changes(schema, batches, chunks.commits_of(page))
+    skipped = first_row - page[0].first if page else 0
+    changes = changes.slice(skipped, min(changes.num_rows - skipped, max(end - first_row, 0)))
+    return changes, first_row + changes.num_rows
+
+
+def _changes(schema: TableSchema, batches: Sequence[pa.RecordBatch], commits: chunks.Runs) -> Changes:
+    """Put decoded batches together; columns that a batch is too old to have are null."""
+    columns = [
+        _joined(
+            [
+                batch.column(index) if index < batch.num_columns else pa.nulls(batch.num_rows, field.type)
+                for batch in batches
+            ],
+            field.type,
+        )
+        for index, field in enumerate(_log_schema(schema.arrow))
+    ]
+    return Changes(
+        rows=pa.RecordBatch.from_arrays(columns[2:], schema=schema.changes),
+        ops=columns[0],
+        versions=pa.array(np.repeat(commits[:, 1], commits[:, 0])),
+        timestamps=pa.array(np.repeat(commits[:, 2], commits[:, 0])).view(_TIMESTAMP),
+        written=decode_written(columns[1], [column.name for column in schema.attributes]),
+    )
+
+
+def _joined(arrays: list[pa.Array], data_type: pa.DataType) -> pa.Array:
+    if len(arrays) == 1:
+        return arrays[0]
+    return pa.concat_arrays(arrays) if arrays else pa.array([], data_type)
+
+
+def decode_written(written: pa.BinaryArray, attributes: Sequence[str]) -> dict[str, pa.BooleanArray] | None:
+    """Return, for each attribute, which rows had it written; None if every row had all of them written.
+
+    Attributes behind the end of a bitmap were added later, and were not written.
+    """
+    if written.null_count == len(written):
+        return None
+    everything = written.is_null().to_numpy(zero_copy_only=False)
+    offsets = np.frombuffer(written.buffers()[1], dtype=np.int32)[written.offset : written.offset + len(written) + 1]
+    lengths = np.diff(offsets)
+    # One byte more, so that every row has some byte to look at, whatever its length.
+    bitmaps = np.frombuffer((written.buffers()[2] or pa.py_buffer(b"")).to_pybytes() + b"\0", dtype=np.uint8)
+    result = {}
+    for index, name in enumerate(attributes):
+        byte, bit = divmod(index, 8)
+        there = lengths > byte
+        bits = (bitmaps[np.where(there, offsets[:-1] + byte, len(bitmaps) - 1)] >> bit) & 1
+        result[name] = pa.array(everything | (there & bits.astype(bool)))
+    return result
+
+
+def _log_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([*_LOG_FIELDS, *schema])
+
+
+def stored_schema(connection: apsw.Connection, object_id: int, version: int) -> TableSchema:
+    """Return one version of a table's schema."""
+    ((schema, keys),) = connection.execute(
+        "SELECT schema, keys FROM object_schema WHERE object = ? AND version = ?", (object_id, version)
+    )
+    return _parsed_schema(schema, keys)
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed_schema(schema: bytes, keys: str) -> TableSchema:
+    return TableSchema(stored_columns(schema), tuple(json.loads(keys)))

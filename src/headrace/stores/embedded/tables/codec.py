@@ -1,0 +1,239 @@
+"""The form that rows have inside SQLite: one packed value ``f`` for everything of fixed width, beside native texts and
+binaries.
+
+``f`` holds one slot for each column of the table, in the order in which the columns were created:
+
+* a column of fixed width: a presence byte (1, or 0 for null), then the value, big-endian and transformed so that
+  comparing bytes compares values (null slots are all zeros);
+* a string or binary column: a presence byte, then the length in bytes as a big-endian u32. The text itself is a native
+  SQLite column, ``k<i>`` in the key or ``v<i>`` among the attributes;
+* a composite column: as a binary column of the bytes that `composite` packs its values into.
+
+A column added later adds its slot at the end, so an ``f`` from before is a prefix of one of today, and reading it
+padded with zeros makes the new columns null. Keys of type long stand in ``f`` as well as in their own column: so a
+page of rows is one concatenated ``f`` and one concatenated text per string column, which numpy cuts without a loop
+over rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import SchemaError
+from headrace.stores.embedded.tables.composite import fixed_width, is_text_or_bytes, pack, unpack
+from headrace.tables.schema import TableSchema
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+PRESENCE = 1
+"""Width of the presence byte."""
+_LENGTH = 4
+# SQLite holds at most 1 GB in a row.
+MAX_ROW_BYTES = 900 << 20
+
+
+def is_variable(data_type: pa.DataType) -> bool:
+    """Tell whether values of a type differ in width, and so have a native SQLite column."""
+    return is_text_or_bytes(data_type) or bool(pa.types.is_nested(data_type))
+
+
+def value_width(data_type: pa.DataType) -> int:
+    """Return the bytes that a value takes in its slot, without the presence byte."""
+    return _LENGTH if is_variable(data_type) else fixed_width(data_type)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a column stands in ``f``: the offset of its presence byte, counted from 0, and the width behind that."""
+
+    offset: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Rows ready for SQLite: one list per native column and one of packed values; all of the same length."""
+
+    keys: tuple[list[Any], ...]
+    packed: list[bytes]
+    values: tuple[list[Any], ...]
+
+
+class RowCodec:
+    """Packs and unpacks the rows of a table with the given columns.
+
+    Attributes:
+        native: physical name (``k0``, ``v1``) of each column that has a native SQLite column.
+        slots: the place of each column in ``f``.
+        row_width: length of ``f``.
+    """
+
+    def __init__(self, schema: TableSchema) -> None:
+        self.schema = schema
+        self.native: dict[str, str] = {name: f"k{index}" for index, name in enumerate(schema.primary_key)}
+        self.slots: dict[str, Slot] = {}
+        offset = 0
+        for column in schema.columns:
+            self.slots[column.name] = Slot(offset, value_width(column.type))
+            offset += PRESENCE + value_width(column.type)
+        self.row_width = offset
+        self.variable_attributes = tuple(c.name for c in schema.attributes if is_variable(c.type))
+        self.native.update({name: f"v{index}" for index, name in enumerate(self.variable_attributes)})
+        self._composite = {c.name for c in schema.attributes if pa.types.is_nested(c.type)}
+
+    def blobs(self, columns: Sequence[str]) -> list[str]:
+        """Return the physical names of the native columns whose bytes `decode` needs for some columns."""
+        return [self.native[name] for name in columns if is_variable(self.schema.column(name).type)]
+
+    # -- encoding ---------------------------------------------------------------------------------------
+
+    def encode(self, rows: pa.RecordBatch) -> Encoded:
+        """Encode rows that have all columns of the table.
+
+        Raises:
+            SchemaError: a row is larger than SQLite can hold.
+        """
+        rows = self.stored(rows)
+        return Encoded(
+            keys=self.encode_keys(rows),
+            packed=self.pack(rows).view(f"V{self.row_width}").ravel().tolist(),
+            values=tuple(_python_values(rows.column(name)) for name in self.variable_attributes),
+        )
+
+    def encode_keys(self, rows: pa.RecordBatch) -> tuple[list[Any], ...]:
+        """Return the key columns as lists of Python values, in key order."""
+        return tuple(_python_values(rows.column(name)) for name in self.schema.primary_key)
+
+    def stored(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows that have all columns of the table with composite values packed."""
+        if not self._composite:
+            return rows
+        names = rows.schema.names
+        arrays = [pack(rows.column(name)) if name in self._composite else rows.column(name) for name in names]
+        return pa.RecordBatch.from_arrays(arrays, names)
+
+    def pack(self, rows: pa.RecordBatch) -> Bytes:
+        """Return the ``f`` of each of some `stored` rows as a matrix of rows and bytes.
+
+        Equal values of fixed width have equal bytes.
+        """
+        packed = np.zeros((rows.num_rows, self.row_width), dtype=np.uint8)
+        total = np.zeros(rows.num_rows, dtype=np.int64)
+        for column in self.schema.columns:
+            array = rows.column(column.name)
+            slot = self.slots[column.name]
+            start = slot.offset + PRESENCE
+            if is_variable(column.type):
+                lengths = pc.binary_length(array).fill_null(0).to_numpy()
+                total += lengths
+                values = _bytes_of(lengths.astype(">u4"))
+            else:
+                values = ordered_bytes(array)
+            packed[:, start : start + slot.width] = values
+            if array.null_count:
+                present = array.is_valid().to_numpy(zero_copy_only=False)
+                packed[:, slot.offset] = present
+                packed[~present, start : start + slot.width] = 0
+            else:
+                packed[:, slot.offset] = 1
+        if total.max(initial=0) > MAX_ROW_BYTES:
+            raise SchemaError(
+                "a row is too large", received=f"{int(total.max())} bytes", valid=f"at most {MAX_ROW_BYTES} bytes"
+            )
+        return packed
+
+    # -- decoding ---------------------------------------------------------------------------------------
+
+    def decode(self, packed: bytes, blobs: Mapping[str, bytes], columns: Sequence[str]) -> pa.RecordBatch:
+        """Decode rows from their concatenated parts.
+
+        Args:
+            packed: the ``f`` of all rows, each padded to `row_width`.
+            blobs: physical name → the concatenated bytes of a native column, for all of `blobs`.
+            columns: the columns to decode, in the order wanted.
+        """
+        schema = pa.schema([self.schema.arrow.field(name) for name in columns])
+        if not packed:
+            return pa.RecordBatch.from_pylist([], schema=schema)
+        count = len(packed) // self.row_width
+        arrays = []
+        for name in columns:
+            data_type = self.schema.column(name).type
+            slot = self.slots[name]
+            presence = self._view(packed, count, slot.offset, "u1")
+            validity = None if presence.all() else pa.py_buffer(np.packbits(presence, bitorder="little"))
+            start = slot.offset + PRESENCE
+            if is_variable(data_type):
+                offsets = np.zeros(count + 1, dtype=np.int32)
+                np.cumsum(self._view(packed, count, start, ">u4"), out=offsets[1:])
+                buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(blobs[self.native[name]])]
+                if name in self._composite:
+                    arrays.append(unpack(pa.Array.from_buffers(pa.binary(), count, buffers), data_type))
+                    continue
+            elif pa.types.is_decimal(data_type):
+                high = self._view(packed, count, start, ">u8").astype("<u8") ^ _sign_bit(8)
+                low = self._view(packed, count, start + 8, ">u8").astype("<u8")
+                buffers = [validity, pa.py_buffer(np.stack([low, high], axis=1))]
+            else:
+                numbers = self._view(packed, count, start, f">u{slot.width}").astype(f"<u{slot.width}")
+                buffers = [validity, pa.py_buffer(_from_ordered(numbers, data_type))]
+            arrays.append(pa.Array.from_buffers(data_type, count, buffers))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _view(self, packed: bytes, count: int, offset: int, kind: str) -> npt.NDArray[Any]:
+        """Return the numbers at one offset of every row, without copying them."""
+        return np.ndarray((count,), np.dtype(kind), packed, offset, (self.row_width,))
+
+
+def ordered_bytes(array: pa.Array) -> Bytes:
+    """Return fixed-width values as a matrix of big-endian bytes that sort as the values do; nulls are arbitrary.
+
+    Signed numbers have their sign bit flipped; floats follow IEEE 754's total order, bit for bit: from negative NaNs
+    and -inf over -0.0 and 0.0 to inf and positive NaNs.
+    """
+    data_type = array.type
+    width = value_width(data_type)
+    if pa.types.is_boolean(data_type):
+        return _bytes_of(array.fill_null(False).cast(pa.uint8()).to_numpy())
+    raw = np.frombuffer(array.buffers()[1], dtype=np.uint8)[array.offset * width : (array.offset + len(array)) * width]
+    if pa.types.is_decimal(data_type):
+        big_endian = raw.reshape(-1, width)[:, ::-1].copy()
+        big_endian[:, 0] ^= 0x80
+        return big_endian
+    bits: npt.NDArray[Any] = raw.view(f"<u{width}")
+    sign = _sign_bit(width)
+    # A negative float has all its bits flipped, everything else only the sign.
+    flipped = bits ^ (-(bits >> (8 * width - 1)) | sign) if pa.types.is_floating(data_type) else bits ^ sign
+    return _bytes_of(flipped.astype(f">u{width}"))
+
+
+def _from_ordered(numbers: npt.NDArray[Any], data_type: pa.DataType) -> npt.NDArray[Any]:
+    """Undo `ordered_bytes`, for numbers of one to eight bytes: return the memory of an Arrow data buffer."""
+    if pa.types.is_boolean(data_type):
+        return np.packbits(numbers, bitorder="little")
+    width = numbers.dtype.itemsize
+    sign = _sign_bit(width)
+    flips = ((numbers >> (8 * width - 1)) - 1) | sign if pa.types.is_floating(data_type) else sign
+    restored: npt.NDArray[Any] = numbers ^ flips
+    return restored
+
+
+def _sign_bit(width: int) -> Any:
+    return np.dtype(f"u{width}").type(1 << (8 * width - 1))
+
+
+def _bytes_of(numbers: npt.NDArray[Any]) -> Bytes:
+    return np.ascontiguousarray(numbers).view(np.uint8).reshape(len(numbers), numbers.dtype.itemsize)
+
+
+def _python_values(array: pa.Array) -> list[Any]:
+    # By way of numpy: several times faster than Array.to_pylist.
+    values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+    return values

@@ -1,0 +1,331 @@
+"""The SQLite tables behind one headrace table: its rows, and its undo rows for base data that is still being read.
+
+``t<object id>`` holds the rows in the form of `codec`. ``u<object id>`` holds, for each open snapshot, the rows
+that were overwritten since: reading the rows that have no undo entry together with the undo entries gives the
+table exactly as it was at the snapshot, page after page, while writers go on.
+
+Names that users chose never enter SQL; positions of columns do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.stores.embedded.tables.codec import Encoded, RowCodec
+from headrace.stores.embedded.tables.conditions import Sql, where
+from headrace.tables.conditions import KeyRange, Predicate
+from headrace.tables.schema import Key, TableSchema
+
+PAGE_BYTES = 32 << 20
+# Above this a concatenated column is cut off by SQLite, and the page is read again with fewer rows.
+_CUT_BYTES = 64 << 20
+
+_TERMS = 100
+
+_SQL_TYPES: dict[pa.DataType, str] = {pa.string(): "TEXT", pa.int64(): "INTEGER", pa.binary(): "BLOB"}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A part of a table, in key order or the reverse.
+
+    Attributes:
+        rows: the columns asked for.
+        last: the key of the last row; None without rows.
+        ended: there is nothing behind them.
+    """
+
+    rows: pa.RecordBatch
+    last: Key | None
+    ended: bool
+
+
+class PhysicalTable:
+    """The SQLite tables of the headrace table with a given object id, in one version of its schema.
+
+    All methods run inside the caller's transaction, on its connection.
+    """
+
+    def __init__(self, object_id: int, schema: TableSchema, schema_version: int) -> None:
+        self.object_id = object_id
+        self.schema = schema
+        self.schema_version = schema_version
+        self.codec = RowCodec(schema)
+        self._rows, self._undo = _names(object_id)
+        self._keys = [f"k{index}" for index in range(len(schema.primary_key))]
+        self._values = [f"v{index}" for index in range(len(self.codec.variable_attributes))]
+        self._columns = [*self._keys, "f", *self._values]
+        # Rows from before the newest column are padded. SQLite's || makes a text of two binaries.
+        width = self.codec.row_width
+        self._packed = (
+            "f"
+            if schema_version == 1
+            else f"CASE WHEN length(f) < {width} THEN CAST(f || zeroblob({width} - length(f)) AS BLOB) ELSE f END"
+        )
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """The object id and the schema version: equal for tables of the same form."""
+        return self.object_id, self.schema_version
+
+    # -- definition -------------------------------------------------------------------------------------
+
+    def create(self, connection: apsw.Connection) -> None:
+        """Create the tables, empty."""
+        keys = [
+            f"{key} {_SQL_TYPES[self.schema.column(name).type]} NOT NULL"
+            for key, name in zip(self._keys, self.schema.primary_key, strict=True)
+        ]
+        values = [f"v{index} {kind}" for index, kind in enumerate(self._value_types())]
+        key = ", ".join(self._keys)
+        connection.execute(
+            f"CREATE TABLE {self._rows} ({', '.join([*keys, 'f BLOB NOT NULL', *values])}, PRIMARY KEY ({key}))"
+            " WITHOUT ROWID"
+        )
+        undo = ["snapshot INTEGER NOT NULL", *keys, "present INTEGER NOT NULL", "f BLOB", *values]
+        connection.execute(
+            f"CREATE TABLE {self._undo} ({', '.join(undo)}, PRIMARY KEY (snapshot, {key})) WITHOUT ROWID"
+        )
+
+    def add_columns(self, connection: apsw.Connection, before: PhysicalTable) -> None:
+        """Turn the tables of an older version of the schema into those of this one; no row is rewritten."""
+        kinds = self._value_types()
+        for index in range(len(before._values), len(kinds)):
+            for table in (self._rows, self._undo):
+                connection.execute(f"ALTER TABLE {table} ADD COLUMN v{index} {kinds[index]}")
+
+    def _value_types(self) -> list[str]:
+        types = [self.schema.column(name).type for name in self.codec.variable_attributes]
+        return [_SQL_TYPES.get(data_type, "BLOB") for data_type in types]
+
+    # -- rows by key ------------------------------------------------------------------------------------
+
+    def exists(self, connection: apsw.Connection, keys: Sequence[Sequence[Any]]) -> npt.NDArray[np.bool_]:
+        """Tell which of some keys are there; ``keys`` are the key columns as lists of Python values."""
+        found = connection.executemany(
+            f"SELECT EXISTS (SELECT 1 FROM {self._rows} WHERE {self._key_equals()})", zip(*keys, strict=True)
+        )
+        return np.fromiter((row[0] for row in found), dtype=np.bool_, count=len(keys[0]))
+
+    def fetch(
+        self, connection: apsw.Connection, keys: Sequence[Sequence[Any]]
+    ) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
+        """Return the rows of some keys, and which are there; a row that is not has meaningless attributes and key."""
+        native = [name for name in self.codec.blobs(self.schema.names) if name not in self._keys]
+        selected = ", ".join([self._packed, *(f"CAST({name} AS BLOB)" for name in native)])
+        found = connection.executemany(
+            f"SELECT {selected} FROM (SELECT 1) LEFT JOIN {self._rows} ON {self._key_equals()}",
+            zip(*keys, strict=True),
+        )
+        packed, *values = zip(*found, strict=True) if len(keys[0]) else ((), *((),) * len(native))
+        present = np.fromiter((value is not None for value in packed), dtype=np.bool_, count=len(packed))
+        absent = bytes(self.codec.row_width)
+        attributes = [column.name for column in self.schema.attributes]
+        rows = self.codec.decode(
+            b"".join(absent if value is None else value for value in packed),
+            {name: _joined(column) for name, column in zip(native, values, strict=True)},
+            attributes,
+        )
+        return self._with_keys(rows, keys), present
+
+    def write(self, connection: apsw.Connection, rows: Encoded) -> None:
+        """Insert rows, or replace the rows of their keys. Rows in key order are written fastest."""
+        updates = ", ".join(f"{name} = excluded.{name}" for name in ["f", *self._values])
+        connection.executemany(
+            f"INSERT INTO {self._rows} ({', '.join(self._columns)}) VALUES ({_marks(self._columns)})"
+            f" ON CONFLICT DO UPDATE SET {updates}",
+            zip(*rows.keys, rows.packed, *rows.values, strict=True),
+        )
+
+    def delete(self, connection: apsw.Connection, keys: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+        """Delete the rows of some keys; return those that were there, whole, in the order of the keys."""
+        blobs = self.codec.blobs(self.schema.names)
+        selected = ", ".join([self._packed, *(f"CAST({name} AS BLOB)" for name in blobs)])
+        deleted = list(
+            connection.executemany(
+                f"DELETE FROM {self._rows} WHERE {self._key_equals()} RETURNING {selected}", zip(*keys, strict=True)
+            )
+        )
+        packed, *values = zip(*deleted, strict=True) if deleted else ((), *((),) * len(blobs))
+        joined = {name: _joined(column) for name, column in zip(blobs, values, strict=True)}
+        return self.codec.decode(b"".join(packed), joined, self.schema.names)
+
+    def _with_keys(self, attributes: pa.RecordBatch, keys: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+        given = dict(zip(self.schema.primary_key, keys, strict=True))
+        arrays = [
+            pa.array(given[column.name], column.type) if column.name in given else attributes.column(column.name)
+            for column in self.schema.columns
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow)
+
+    def _key_equals(self, first: int = 1) -> str:
+        return " AND ".join(f"{key} = ?{index}" for index, key in enumerate(self._keys, start=first))
+
+    # -- pages ------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        connection: apsw.Connection,
+        columns: Sequence[str],
+        keys: KeyRange,
+        predicates: Sequence[Predicate] = (),
+        after: Key | None = None,
+        limit: int = 65536,
+        snapshot: int | None = None,
+        reverse: bool = False,
+    ) -> Rows:
+        """Return the next rows in key order, about `PAGE_BYTES` at most: a short page is not always the last one.
+
+        Args:
+            columns: the columns wanted, in this order.
+            keys: the range of keys.
+            predicates: conditions that must all hold.
+            after: only keys behind this one.
+            limit: most rows; fewer are returned when they are large.
+            snapshot: the table as it was at this snapshot, instead of as it is now.
+            reverse: begin with the last row; not for a snapshot, and not with ``after``.
+        """
+        condition = where(self.codec, keys, predicates, after)
+        needed = list(dict.fromkeys([*columns, *self.schema.primary_key]))
+        count, packed, blobs, ended = self._concatenated(connection, needed, condition, limit, snapshot, reverse)
+        rows = self.codec.decode(packed, blobs, needed)
+        last = None
+        if count:
+            last = tuple(rows.column(name)[count - 1].as_py() for name in self.schema.primary_key)
+        return Rows(rows.select(list(columns)), last, ended)
+
+    def count(self, connection: apsw.Connection, keys: KeyRange, predicates: Sequence[Predicate] = ()) -> int:
+        """Return the number of rows in a key range that satisfy the predicates."""
+        condition = where(self.codec, keys, predicates)
+        ((count,),) = connection.execute(
+            f"SELECT count(*) FROM {self._rows} WHERE {condition.text}", condition.bindings
+        )
+        return int(count)
+
+    def key_at(self, connection: apsw.Connection, keys: KeyRange, offset: int) -> Key | None:
+        """Return the key that has ``offset`` keys of a range before it; None if the range ends before."""
+        condition = where(self.codec, keys, ())
+        order = ", ".join(self._keys)
+        for key in connection.execute(
+            f"SELECT {order} FROM {self._rows} WHERE {condition.text} ORDER BY {order} LIMIT 1 OFFSET ?",
+            (*condition.bindings, offset),
+        ):
+            return tuple(key)
+        return None
+
+    def _concatenated(
+        self,
+        connection: apsw.Connection,
+        columns: Sequence[str],
+        condition: Sql,
+        limit: int,
+        snapshot: int | None,
+        reverse: bool,
+    ) -> tuple[int, bytes, dict[str, bytes], bool]:
+        """Return the number of rows of a page, its parts as `RowCodec.decode` takes them, and whether it is the last.
+
+        Rows are concatenated inside SQLite, because fetching them one by one costs many times as much.
+        """
+        blobs = self.codec.blobs(columns)
+        source, bindings = self._source(blobs, condition, snapshot, reverse)
+        parts = ", ".join(f"CAST(group_concat({name}, '') AS BLOB)" for name in ["f", *blobs])
+        sql = f"SELECT count(*), {parts} FROM ({source})"
+        limit = max(1, min(limit, PAGE_BYTES // self.codec.row_width))
+        largest = connection.limit(apsw.SQLITE_LIMIT_LENGTH, _CUT_BYTES)
+        try:
+            ((count, packed, *values),) = connection.execute(sql, (*bindings, limit))
+        except apsw.TooBigError:
+            connection.limit(apsw.SQLITE_LIMIT_LENGTH, largest)
+            limit = self._rows_that_fit(connection, blobs, source, (*bindings, limit))
+            ((count, packed, *values),) = connection.execute(sql, (*bindings, limit))
+        finally:
+            connection.limit(apsw.SQLITE_LIMIT_LENGTH, largest)
+        return count, packed or b"", {n: v or b"" for n, v in zip(blobs, values, strict=True)}, count < limit
+
+    def _rows_that_fit(
+        self, connection: apsw.Connection, blobs: Iterable[str], source: str, bindings: tuple[Any, ...]
+    ) -> int:
+        """Return how many rows make a page of the right size, but at least one."""
+        # SQLite knows a value's length without reading it.
+        size = _sum(["octet_length(f)", *(f"ifnull(octet_length({name}), 0)" for name in blobs)])
+        sizes = np.fromiter(
+            (row[0] for row in connection.execute(f"SELECT {size} FROM ({source})", bindings)), np.int64
+        )
+        return max(1, int(np.searchsorted(np.cumsum(sizes), PAGE_BYTES, side="right")))
+
+    def _source(
+        self, blobs: Sequence[str], condition: Sql, snapshot: int | None, reverse: bool
+    ) -> tuple[str, tuple[Any, ...]]:
+        """Return the SELECT of a page's rows, one by one, and its bindings but for the limit."""
+        order = ", ".join(f"{key} DESC" if reverse else key for key in self._keys)
+        if snapshot is None:
+            selected = ", ".join([*blobs, f"{self._packed} AS f"])
+            return f"SELECT {selected} FROM {self._rows} WHERE {condition.text} ORDER BY {order} LIMIT ?", (
+                condition.bindings
+            )
+        # A union is ordered by what it selects.
+        selected = ", ".join(dict.fromkeys([*self._keys, *blobs]))
+        rows = f"SELECT {selected}, {self._packed} AS f FROM {self._rows}"
+        same = " AND ".join(f"{self._undo}.{key} = {self._rows}.{key}" for key in self._keys)
+        unchanged = (
+            f"{rows} WHERE {condition.text} AND NOT EXISTS (SELECT 1 FROM {self._undo} WHERE snapshot = ? AND {same})"
+        )
+        overwritten = (
+            f"SELECT {selected}, {self._packed} AS f FROM {self._undo}"
+            f" WHERE snapshot = ? AND present AND {condition.text}"
+        )
+        bindings = (*condition.bindings, snapshot, snapshot, *condition.bindings)
+        return f"{unchanged} UNION ALL {overwritten} ORDER BY {order} LIMIT ?", bindings
+
+    # -- undo rows --------------------------------------------------------------------------------------
+
+    def preserve(self, connection: apsw.Connection, snapshots: Iterable[int], keys: Sequence[Sequence[Any]]) -> None:
+        """Keep the rows of some keys as they are now for open snapshots, before a write changes them."""
+        selected = ", ".join(f"?{index}" for index in range(2, len(self._keys) + 2))
+        values = ", ".join(["f", *self._values])
+        sql = (
+            f"INSERT OR IGNORE INTO {self._undo} (snapshot, {', '.join(self._keys)}, present, {values})"
+            f" SELECT ?1, {selected}, f IS NOT NULL, {values}"
+            f" FROM (SELECT 1) LEFT JOIN {self._rows} ON {self._key_equals(first=2)}"
+        )
+        for snapshot in snapshots:
+            connection.executemany(sql, ((snapshot, *key) for key in zip(*keys, strict=True)))
+
+    def release(self, connection: apsw.Connection, snapshot: int, keys: KeyRange | None = None) -> None:
+        """Forget the undo rows of a snapshot, in a key range or all."""
+        condition = where(self.codec, keys or KeyRange(), ())
+        connection.execute(
+            f"DELETE FROM {self._undo} WHERE snapshot = ? AND {condition.text}", (snapshot, *condition.bindings)
+        )
+
+
+def _sum(terms: Sequence[str]) -> str:
+    """Return a sum in parts: SQLite allows no expression of more than 1,000 terms one behind the other."""
+    parts = [" + ".join(terms[start : start + _TERMS]) for start in range(0, len(terms), _TERMS)]
+    return " + ".join(f"({part})" for part in parts)
+
+
+def drop(connection: apsw.Connection, object_id: int) -> None:
+    """Remove the SQLite tables of a table with all rows."""
+    for name in _names(object_id):
+        connection.execute(f"DROP TABLE {name}")
+
+
+def _names(object_id: int) -> tuple[str, str]:
+    """Return the names of a table's rows and undo rows in SQLite."""
+    return f"t{object_id}", f"u{object_id}"
+
+
+def _joined(values: Sequence[bytes | None]) -> bytes:
+    return b"".join(value for value in values if value is not None)
+
+
+def _marks(columns: Sequence[str]) -> str:
+    return ", ".join("?" * len(columns))

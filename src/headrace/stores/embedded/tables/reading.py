@@ -1,0 +1,150 @@
+"""Scanning a table: pages of rows from one state of it, however long the reader takes.
+
+The scan has a connection of its own with one read transaction. Since a long read transaction keeps the write-ahead log
+from shrinking, pages are read ahead before the first is handed out: a scan that ends within `READ_AHEAD_BYTES`
+has given its transaction back before its caller sees a row. A scan of a whole table that is sure to end so is
+read by two threads, each with one half: SQLite works without the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import apsw
+import pyarrow as pa
+
+from headrace.errors import OptionError
+from headrace.rows.conditions import typed_range
+from headrace.sqlite.forks import no_fork
+from headrace.stores.embedded.connection import Database
+from headrace.stores.embedded.tables.physical import PAGE_BYTES, PhysicalTable
+from headrace.tables.conditions import KeyRange, Predicate
+
+READ_AHEAD_BYTES = 64 << 20
+# Below this, finding the middle costs more than a second thread brings.
+_SHARED_ROWS = 100_000
+# Nothing is known yet about the size of rows when the first page is read.
+_FIRST_PAGE_ROWS = 4096
+
+
+def scan(
+    database: Database,
+    load: Callable[[apsw.Connection], PhysicalTable],
+    columns: Sequence[str] | None,
+    predicates: Sequence[Predicate],
+    keys: KeyRange | None,
+    batch_rows: int,
+) -> pa.RecordBatchReader:
+    """Scan a table, see `headrace.ports.Table.scan`; ``load`` returns the table as it is in a transaction."""
+    if batch_rows < 1:
+        raise OptionError("batch_rows must be at least 1", received=batch_rows)
+    with no_fork, contextlib.ExitStack() as stack:
+        connection = stack.enter_context(database.snapshot())
+        table = load(connection)
+        names = list(table.schema.names if columns is None else columns)
+        schema = pa.schema([table.schema.arrow.field(table.schema.column(name).name) for name in names])
+        key_range = typed_range(table.schema, keys or KeyRange())
+        if names:
+            if keys is None and not predicates:
+                halves = _two_halves(database, connection, table, names, batch_rows)
+                if halves is not None:
+                    return pa.RecordBatchReader.from_batches(schema, halves)
+            pages = _pages(connection, table, names, key_range, predicates, batch_rows)
+        else:
+            pages = _counted(table.count(connection, key_range, predicates), batch_rows)
+        ahead: list[pa.RecordBatch] = []
+        size = 0
+        for page in pages:
+            ahead.append(page)
+            size += page.nbytes
+            if size >= READ_AHEAD_BYTES:
+                return pa.RecordBatchReader.from_batches(schema, _handed_out(ahead, pages, stack.pop_all()))
+    return pa.RecordBatchReader.from_batches(schema, ahead)
+
+
+def _two_halves(
+    database: Database, connection: apsw.Connection, table: PhysicalTable, columns: Sequence[str], batch_rows: int
+) -> list[pa.RecordBatch] | None:
+    """Return all rows, read by two threads; None where one does as well, or the rows may be too many to hold."""
+    ((rows,),) = connection.execute(
+        "SELECT ifnull(sum(rows), 0) FROM partition WHERE object = ? AND open", (table.object_id,)
+    )
+    if rows < _SHARED_ROWS or rows * table.codec.row_width > READ_AHEAD_BYTES or (os.cpu_count() or 1) < 2:
+        return None
+    middle = table.key_at(connection, KeyRange(), rows // 2)
+    # The other thread must not wait for a fork, which waits for this one: `no_fork` of this thread covers both.
+    with database.snapshot() as second, ThreadPoolExecutor(1) as pool:
+        if middle is None or _state(connection, table) != _state(second, table):
+            # Somebody committed between the two snapshots; they must show one state.
+            return None
+        rest = pool.submit(_gathered, _pages(second, table, columns, KeyRange(middle, None), (), batch_rows))
+        lower = _gathered(_pages(connection, table, columns, KeyRange(None, middle), (), batch_rows))
+        upper = rest.result()
+    return None if lower is None or upper is None else lower + upper
+
+
+def _gathered(pages: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
+    """Return all pages, or None as soon as they are more than half of what may be read ahead."""
+    gathered: list[pa.RecordBatch] = []
+    size = 0
+    for page in pages:
+        gathered.append(page)
+        size += page.nbytes
+        if size > READ_AHEAD_BYTES // 2:
+            return None
+    return gathered
+
+
+def _state(connection: apsw.Connection, table: PhysicalTable) -> tuple[int, bool]:
+    """Return the version of the last commit that changed rows, and whether the table is there: dropping has none."""
+    ((version, exists),) = connection.execute(
+        "SELECT version, EXISTS (SELECT 1 FROM object WHERE id = ?) FROM clock", (table.object_id,)
+    )
+    return int(version), bool(exists)
+
+
+def _handed_out(
+    ahead: list[pa.RecordBatch], pages: Iterator[pa.RecordBatch], transaction: contextlib.ExitStack
+) -> Iterator[pa.RecordBatch]:
+    with transaction:
+        ahead.reverse()
+        while ahead:
+            yield ahead.pop()
+        while True:
+            # The reader's own code runs between pages, and may fork.
+            with no_fork:
+                page = next(pages, None)
+            if page is None:
+                return
+            yield page
+
+
+def _pages(
+    connection: apsw.Connection,
+    table: PhysicalTable,
+    columns: Sequence[str],
+    keys: KeyRange,
+    predicates: Sequence[Predicate],
+    batch_rows: int,
+) -> Iterator[pa.RecordBatch]:
+    limit = min(batch_rows, _FIRST_PAGE_ROWS)
+    after = None
+    while True:
+        page = table.read(connection, columns, keys, predicates, after, limit)
+        if page.rows.num_rows:
+            yield page.rows
+            average = max(table.codec.row_width, page.rows.nbytes // page.rows.num_rows)
+            limit = max(1, min(batch_rows, PAGE_BYTES // average))
+        if page.ended:
+            return
+        after = page.last
+
+
+def _counted(rows: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Return batches without columns that only have a number of rows."""
+    batch = pa.RecordBatch.from_arrays([pa.nulls(min(rows, batch_rows))], names=["nothing"]).select([])
+    for start in range(0, rows, batch_rows):
+        yield batch.slice(0, min(batch_rows, rows - start))

@@ -1,0 +1,84 @@
+"""Tables of the embedded store inside of a caller's transaction: creating and dropping them, their options."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import apsw
+
+from headrace.errors import OptionError
+from headrace.option_names import check_names
+from headrace.stores.embedded import chunks
+from headrace.stores.embedded.tables import partitions, physical
+from headrace.stores.embedded.tables.physical import PhysicalTable
+from headrace.tables.column_limits import check_columns
+from headrace.tables.options import TableOptions
+from headrace.tables.schema import TableSchema
+
+_NO_NUMBER_OF_SQLITE = 1 << 63
+
+
+def create(connection: apsw.Connection, name: str, schema: TableSchema, options: TableOptions) -> int:
+    """Create a table inside the caller's write transaction and return its object id; the name must be free.
+
+    Raises:
+        SchemaError: too many columns, or a type is nested too deep.
+    """
+    check_columns(schema)
+    connection.execute(
+        "INSERT INTO object (name, kind, options, schema_version) VALUES (?, 'table', ?, 1)",
+        (name, options_to_json(options)),
+    )
+    table = PhysicalTable(connection.last_insert_rowid(), schema, 1)
+    save_schema(connection, table)
+    partitions.create_first(connection, table.object_id)
+    table.create(connection)
+    return table.object_id
+
+
+def drop(connection: apsw.Connection, object_id: int) -> None:
+    """Remove a table with its rows and change log inside the caller's write transaction; its tunnels must be gone."""
+    # Without a look at the schema: the columns of an earlier version's table may be nested deeper than Arrow reads.
+    physical.drop(connection, object_id)
+    for partition in partitions.all_partitions(connection, object_id):
+        chunks.delete(connection, *chunks.chunk_ids(partition.id))
+    connection.execute("DELETE FROM partition WHERE object = ?", (object_id,))
+    connection.execute("DELETE FROM object_schema WHERE object = ?", (object_id,))
+    connection.execute("DELETE FROM object WHERE id = ?", (object_id,))
+
+
+def table_options(options: TableOptions, **changes: Any) -> TableOptions:
+    """Return options with some changed.
+
+    Raises:
+        OptionError: an unknown option, or a value that is not of its kind.
+    """
+    check_names("a table", changes, sorted(field.name for field in dataclasses.fields(TableOptions)))
+    for name, value in changes.items():
+        if name in ("retention_seconds", "retention_bytes"):
+            allowed = int if name == "retention_bytes" else int | float
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, allowed) or not 0 <= value < _NO_NUMBER_OF_SQLITE
+            ):
+                raise OptionError(f"option {name} is a number, or None for no limit", received=repr(value))
+        elif not isinstance(value, bool):
+            raise OptionError(f"option {name} is True or False", received=repr(value))
+    return dataclasses.replace(options, **changes)
+
+
+def save_schema(connection: apsw.Connection, table: PhysicalTable) -> None:
+    connection.execute(
+        "INSERT INTO object_schema (object, version, schema, keys) VALUES (?, ?, ?, ?)",
+        (
+            table.object_id,
+            table.schema_version,
+            table.schema.arrow.serialize().to_pybytes(),
+            json.dumps(list(table.schema.primary_key)),
+        ),
+    )
+
+
+def options_to_json(options: TableOptions) -> str:
+    return json.dumps(dataclasses.asdict(options))

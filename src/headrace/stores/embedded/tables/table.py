@@ -1,0 +1,325 @@
+"""`EmbeddedTable`: a table of the embedded store."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import apsw
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.errors import NotFoundError, SchemaError
+from headrace.ports import Rows, Table, TableDescription, TrimReport
+from headrace.rows import check_not_null, to_arrow
+from headrace.rows.conditions import typed_key, typed_range
+from headrace.stores.embedded.connection import Database, stamp
+from headrace.stores.embedded.tables import change_log, partitions, retention
+from headrace.stores.embedded.tables.physical import PhysicalTable
+from headrace.stores.embedded.tables.physical import Rows as TableRows
+from headrace.stores.embedded.tables.reading import scan
+from headrace.stores.embedded.tables.stored_tables import options_to_json, save_schema, table_options
+from headrace.stores.embedded.tables.writing import Prepared, Writer, one_batch
+from headrace.tables.changes import RowChange
+from headrace.tables.column_limits import check_columns
+from headrace.tables.conditions import KeyRange, Where, parse_where
+from headrace.tables.options import TableOptions
+from headrace.tables.schema import KeyValue, TableSchema
+
+_COLUMNS_OF: dict[RowChange, Any] = {
+    RowChange.PUT: "all",
+    RowChange.REPLACE_ALL: "all",
+    RowChange.UPDATE: "given",
+    RowChange.DELETE: "keys",
+}
+
+
+class _State(NamedTuple):
+    """A table as it is in a transaction."""
+
+    table: PhysicalTable
+    options: TableOptions
+    options_text: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """The rows of some keys, in their order.
+
+    Attributes:
+        schema: the table's.
+        rows: all columns; of a row that is not there the key, with nulls.
+        present: which rows are there.
+        version: in a write transaction the version of its commit, else of the last one.
+    """
+
+    schema: TableSchema
+    rows: pa.RecordBatch
+    present: npt.NDArray[np.bool_]
+    version: int
+
+
+class Decided(NamedTuple):
+    """A change of rows that is decided in a write transaction; see `EmbeddedTable.transact`."""
+
+    change: RowChange
+    rows: Rows
+    keep_nulls: bool = False
+
+
+class _NothingDecided(Exception):
+    """Ends a write transaction that has nothing to write."""
+
+
+class EmbeddedTable(Table):
+    """A table of the embedded store, by its name.
+
+    A handle keeps nothing that others need to see. It remembers the schema, and looks in each transaction whether that
+    is still the one.
+    """
+
+    def __init__(self, database: Database, name: str) -> None:
+        self.name = name
+        self._database = database
+        self._state: _State | None = None
+
+    def __repr__(self) -> str:
+        return f"EmbeddedTable({self.name!r})"
+
+    @property
+    def schema(self) -> TableSchema:
+        return self._load_now().table.schema
+
+    # -- writing ----------------------------------------------------------------------------------------
+
+    def put(self, rows: Rows) -> int:
+        return self._write(RowChange.PUT, rows)
+
+    def update(self, rows: Rows, *, keep_nulls: bool = True) -> int:
+        return self._write(RowChange.UPDATE, rows, keep_nulls=keep_nulls)
+
+    def delete(self, keys: Rows) -> int:
+        return self._write(RowChange.DELETE, keys)
+
+    def prepare(self, change: RowChange, rows: Rows, *, keep_nulls: bool = False) -> Prepared:
+        """Check, sort and encode rows, which needs no lock, for `apply`."""
+        table = self._load_now().table
+        return _prepared(table, change, rows, keep_nulls=keep_nulls)
+
+    def apply(
+        self, connection: apsw.Connection, change: RowChange, rows: Rows | Prepared, version: int, ts: int
+    ) -> None:
+        """Apply rows inside a write transaction of the caller.
+
+        Args:
+            connection: the connection of the transaction.
+            change: how; UPDATE sets the cells that are not null, and REPLACE_ALL only logs what differs.
+            rows: rows, or what `prepare` made of them before the transaction.
+            version: the commit's version, ``ts`` its timestamp (µs since 1970), both from `stamp`.
+        """
+        state = self._load(connection)
+        if not isinstance(rows, Prepared):
+            rows = _prepared(state.table, change, rows)
+        elif rows.table.identity != state.table.identity:
+            # Columns were added, or the table was made anew, since the rows were prepared.
+            rows = _prepared(state.table, change, rows.rows, keep_nulls=rows.keep_nulls)
+        Writer(connection, state.table, state.options, version, ts).apply(rows)
+
+    def transact(self, keys: Rows, decide: Callable[[Found], Sequence[Decided]]) -> None:
+        """Read rows, decide what to change, and change it, in one write transaction.
+
+        Args:
+            keys: the keys of the rows to read.
+            decide: called once, with the rows as they are; returns the changes, in the order in which they are to be
+                made. All get the same commit version. If it returns none or raises, nothing is changed.
+        """
+        with contextlib.suppress(_NothingDecided), self._database.write() as connection:
+            version, ts = stamp(connection)
+            decided = decide(self._find(connection, keys, version))
+            if not decided:
+                raise _NothingDecided
+            for change, rows, keep_nulls in decided:
+                table = self._load(connection).table
+                prepared = _prepared(table, change, rows, keep_nulls=keep_nulls)
+                self.apply(connection, change, prepared, version, ts)
+
+    def _write(self, change: RowChange, rows: Rows, *, keep_nulls: bool = False) -> int:
+        prepared = self.prepare(change, rows, keep_nulls=keep_nulls)
+        if change is RowChange.UPDATE and prepared.rows.num_columns == len(prepared.table.schema.primary_key):
+            raise SchemaError(
+                "an update needs a column to set besides the key",
+                received=prepared.rows.column_names,
+                valid=[column.name for column in prepared.table.schema.attributes],
+            )
+        if prepared.rows.num_rows == 0:
+            ((version,),) = self._database.query("SELECT version FROM clock")
+            return int(version)
+        with self._database.write() as connection:
+            version, ts = stamp(connection)
+            self.apply(connection, change, prepared, version, ts)
+        return version
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    def get(self, key: Mapping[str, KeyValue], columns: Sequence[str] | None = None) -> dict[str, Any] | None:
+        with self._database.read() as connection:
+            table = self._load(connection).table
+            schema = table.schema
+            if set(key) != set(schema.primary_key):
+                raise SchemaError("a key needs exactly the key columns", received=list(key), valid=schema.primary_key)
+            names = [schema.column(name).name for name in (schema.names if columns is None else columns)]
+            values = typed_key(schema, [key[name] for name in schema.primary_key])
+            rows, present = table.fetch(connection, [[value] for value in values])
+        if not present[0]:
+            return None
+        row: dict[str, Any] = rows.select(names).to_pylist()[0]
+        return row
+
+    def find(self, keys: Rows) -> Found:
+        """Return the rows of some keys; one key may come several times."""
+        with self._database.read() as connection:
+            ((version,),) = connection.execute("SELECT version FROM clock")
+            return self._find(connection, keys, version)
+
+    def _find(self, connection: apsw.Connection, keys: Rows, version: int) -> Found:
+        table = self._load(connection).table
+        typed = one_batch(to_arrow(keys, table.schema, columns="keys"))
+        rows, present = table.fetch(connection, table.codec.encode_keys(typed))
+        return Found(table.schema, rows, present, version)
+
+    def page(
+        self,
+        columns: Sequence[str],
+        keys: KeyRange,
+        where: Where | None = None,
+        *,
+        limit: int,
+        reverse: bool = False,
+    ) -> TableRows:
+        """Return the first rows of a key range, or the last ones, see `headrace.stores.embedded.tables.physical.Rows`.
+
+        Unlike a scan it costs no connection, and pages see different states of the table.
+        """
+        with self._database.read() as connection:
+            table = self._load(connection).table
+            conditions = parse_where(where)
+            return table.read(
+                connection, columns, typed_range(table.schema, keys), conditions, limit=limit, reverse=reverse
+            )
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Where | None = None,
+        *,
+        keys: KeyRange | None = None,
+        batch_rows: int = 65536,
+    ) -> pa.RecordBatchReader:
+        return scan(
+            self._database,
+            lambda connection: self._load(connection).table,
+            columns,
+            parse_where(where),
+            keys,
+            batch_rows,
+        )
+
+    def splits(self, count: int, *, size: int | None = None) -> list[KeyRange]:
+        with self._database.read() as connection:
+            return partitions.splits(connection, self._load(connection).table, count)
+
+    # -- partitions, columns, options -------------------------------------------------------------------
+
+    def split(self, partition: int | None = None, at: Mapping[str, KeyValue] | None = None) -> tuple[int, int]:
+        with self._database.write() as connection:
+            table = self._load(connection).table
+            key = None
+            if at is not None:
+                names = table.schema.primary_key[: len(at)]
+                if not at or set(names) != set(at):
+                    raise SchemaError(
+                        "a partition is split at a key, or at the beginning of one",
+                        received=list(at),
+                        valid=table.schema.primary_key,
+                    )
+                key = typed_key(table.schema, [at[name] for name in names])
+            return partitions.split(connection, table, partition, key)
+
+    def merge(self, left: int, right: int) -> int:
+        with self._database.write() as connection:
+            return partitions.merge(connection, self._load(connection).table.object_id, left, right)
+
+    def add_columns(self, columns: Mapping[str, str | pa.DataType]) -> None:
+        if not columns:
+            return
+        with self._database.write() as connection:
+            before = self._load(connection).table
+            schema = before.schema.with_columns(columns)
+            check_columns(schema)
+            after = PhysicalTable(before.object_id, schema, before.schema_version + 1)
+            after.add_columns(connection, before)
+            save_schema(connection, after)
+            connection.execute(
+                "UPDATE object SET schema_version = ? WHERE id = ?", (after.schema_version, after.object_id)
+            )
+
+    def set_options(self, **changes: Any) -> TableOptions:
+        with self._database.write() as connection:
+            state = self._load(connection)
+            options = table_options(state.options, **changes)
+            connection.execute(
+                "UPDATE object SET options = ? WHERE id = ?", (options_to_json(options), state.table.object_id)
+            )
+        return options
+
+    def describe(self) -> TableDescription:
+        with self._database.read() as connection:
+            table, options, _ = self._load(connection)
+            found = partitions.all_partitions(connection, table.object_id)
+            return TableDescription(
+                name=self.name,
+                schema=table.schema,
+                options=options,
+                rows=sum(partition.rows for partition in found),
+                partitions=found,
+                held_by=retention.held_by(connection, table.object_id, options),
+            )
+
+    def trim(self, *, before: Mapping[int, int] | None = None, cut_tunnels: bool = False) -> TrimReport:
+        with self._database.write() as connection:
+            table, options, _ = self._load(connection)
+            return retention.trim(connection, table.object_id, options, before, cut_tunnels)
+
+    # -- what is known of the table ---------------------------------------------------------------------
+
+    def _load_now(self) -> _State:
+        with self._database.read() as connection:
+            return self._load(connection)
+
+    def _load(self, connection: apsw.Connection) -> _State:
+        """Return the table as it is in a transaction; what is remembered is used if it is still true."""
+        found = connection.execute(
+            "SELECT id, schema_version, options FROM object WHERE name = ? AND kind = 'table'", (self.name,)
+        ).fetchone()
+        if found is None:
+            raise NotFoundError("no such table", received=repr(self.name))
+        object_id, version, options = found
+        state = self._state
+        if state is None or state.table.identity != (object_id, version):
+            table = PhysicalTable(object_id, change_log.stored_schema(connection, object_id, version), version)
+            state = _State(table, TableOptions(**json.loads(options)), options)
+        elif state.options_text != options:
+            state = _State(state.table, TableOptions(**json.loads(options)), options)
+        self._state = state
+        return state
+
+
+def _prepared(table: PhysicalTable, change: RowChange, rows: Rows, *, keep_nulls: bool = False) -> Prepared:
+    typed = to_arrow(rows, table.schema, columns=_COLUMNS_OF[change])
+    if change is RowChange.UPDATE and keep_nulls:
+        check_not_null(typed, table.schema)
+    return Prepared(table, change, typed, keep_nulls=keep_nulls)

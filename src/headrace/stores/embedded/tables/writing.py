@@ -1,0 +1,263 @@
+"""The write path of a table: preparing rows outside of the writer lock, applying them inside a transaction.
+
+Applying changes the rows, keeps what open snapshots still need, counts rows per partition, and logs each change in the
+partition that its key belongs to. All of it happens in the caller's transaction.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import apsw
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.cached import cached_property
+from headrace.errors import SchemaError
+from headrace.stores.embedded.tables import change_log, merge, partitions, retention
+from headrace.stores.embedded.tables.codec import Encoded
+from headrace.stores.embedded.tables.merge import Groups, Resolved
+from headrace.stores.embedded.tables.physical import PhysicalTable
+from headrace.tables.changes import ChangeOp, RowChange
+from headrace.tables.conditions import KeyRange
+from headrace.tables.options import TableOptions
+from headrace.tables.schema import Key, TableSchema
+from headrace.types import type_name
+
+_PART_ROWS = 65536
+_PART_BYTES = 64 << 20
+# How many parts are encoded before the lock is taken: more would only fill the memory.
+_PARTS_AHEAD = 4
+
+
+class Part:
+    """Some of the rows of a write, in key order, and what SQLite takes of them."""
+
+    def __init__(self, table: PhysicalTable, rows: pa.RecordBatch) -> None:
+        self.rows = rows
+        self.groups: Groups = merge.groups_of(rows, table.schema)
+        self._table = table
+
+    @cached_property
+    def keys(self) -> tuple[list[Any], ...]:
+        """The different keys, as columns of Python values."""
+        return self._table.codec.encode_keys(self.groups.only_last(self.rows))
+
+    @cached_property
+    def encoded(self) -> Encoded:
+        """The last row of each key; only for rows that have all columns."""
+        return self._table.codec.encode(self.groups.only_last(self.rows))
+
+
+class Prepared:
+    """Rows of one write, sorted and as far as possible encoded, for one version of a table's schema.
+
+    Args:
+        table: the table's physical form.
+        change: how the rows are to be applied.
+        rows: rows in the table's types: all columns for PUT and REPLACE_ALL, the key and the cells to set for UPDATE,
+            the key for DELETE.
+        keep_nulls: whether nulls are values to set (UPDATE only).
+    """
+
+    def __init__(self, table: PhysicalTable, change: RowChange, rows: pa.Table, *, keep_nulls: bool = False) -> None:
+        self.table = table
+        self.change = change
+        self.keep_nulls = keep_nulls
+        self.rows = merge.sorted_by_key(rows, table.schema)
+        if change is RowChange.REPLACE_ALL:
+            self.rows = self.rows.filter(pa.array(merge.groups_of(self.rows, table.schema).last))
+            return
+        ahead = list(zip(range(_PARTS_AHEAD), self._slices(), strict=False))
+        self._ahead = [part for _, part in ahead]
+        for part in self._ahead:
+            _ = part.encoded if change is RowChange.PUT else part.keys
+
+    def parts(self) -> Iterator[Part]:
+        """Return the rows part by part; what one part leaves is what the next one finds."""
+        done = 0
+        for part in self._ahead:
+            yield part
+            done += part.rows.num_rows
+        yield from self._slices(done)
+
+    def _slices(self, start: int = 0) -> Iterator[Part]:
+        average = self.rows.nbytes // max(1, self.rows.num_rows)
+        size = max(1, min(_PART_ROWS, _PART_BYTES // max(1, average)))
+        for offset in range(start, self.rows.num_rows, size):
+            yield Part(self.table, one_batch(self.rows.slice(offset, size)))
+
+
+def one_batch(rows: pa.Table) -> pa.RecordBatch:
+    """Return a table's rows as one record batch.
+
+    Raises:
+        SchemaError: a column of them has more than the 2 GiB of text that Arrow can hold in one piece.
+    """
+    batches = rows.combine_chunks().to_batches()
+    if len(batches) > 1:
+        raise SchemaError(
+            "these rows are too large to be written at once",
+            received=f"{rows.num_rows} rows of {rows.nbytes} bytes",
+            remedy="write fewer rows at a time",
+        )
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=rows.schema)
+
+
+class Writer:
+    """Applies prepared rows in one transaction.
+
+    Args:
+        connection: a connection in a write transaction.
+        table: the table as it is in that transaction.
+        options: its options.
+        version: the commit's version, ``ts`` its timestamp (µs since 1970).
+    """
+
+    def __init__(
+        self, connection: apsw.Connection, table: PhysicalTable, options: TableOptions, version: int, ts: int
+    ) -> None:
+        self._connection = connection
+        self._table = table
+        self._options = options
+        self._version = version
+        self._ts = ts
+        found = connection.execute("SELECT id FROM snapshot WHERE object = ?", (table.object_id,))
+        self._snapshots = [snapshot for (snapshot,) in found]
+        self._partitions = partitions.open_partitions(connection, table.object_id)
+
+    def apply(self, prepared: Prepared) -> None:
+        """Make the changes and log them."""
+        if prepared.change is RowChange.REPLACE_ALL:
+            self._replace_all(prepared.rows)
+        else:
+            step = {RowChange.PUT: self._put, RowChange.DELETE: self._delete}.get(prepared.change)
+            for part in prepared.parts():
+                if step is not None:
+                    step(part)
+                else:
+                    self._update(part, keep_nulls=prepared.keep_nulls)
+        retention.after_append(self._connection, self._table.object_id, [each.id for each in self._partitions])
+
+    def _put(self, part: Part) -> None:
+        self._preserve(part.keys)
+        old = None
+        if self._options.pre_images:
+            old, existed = self._table.fetch(self._connection, part.keys)
+        else:
+            existed = self._table.exists(self._connection, part.keys)
+        self._table.write(self._connection, part.encoded)
+        self._log(merge.put(part.rows, part.groups, existed, old))
+
+    def _update(self, part: Part, *, keep_nulls: bool) -> None:
+        self._preserve(part.keys)
+        old, existed = self._table.fetch(self._connection, part.keys)
+        attributes = self._table.schema.attributes
+        written = np.zeros((part.rows.num_rows, len(attributes)), dtype=np.bool_)
+        given = set(part.rows.schema.names)
+        for index, column in enumerate(attributes):
+            if column.name in given:
+                cells = part.rows.column(column.name)
+                written[:, index] = keep_nulls or cells.is_valid().to_numpy(zero_copy_only=False)
+        changes = merge.update(part.rows, part.groups, written, existed, old, self._table.schema)
+        self._check_whole(changes.rows)
+        self._table.write(self._connection, self._table.codec.encode(part.groups.only_last(changes.rows)))
+        self._log(changes)
+
+    def _check_whole(self, rows: pa.RecordBatch) -> None:
+        """Raise `SchemaError` if an update makes a row without a column that must not be null."""
+        for column in self._table.schema.attributes:
+            cells = rows.column(column.name)
+            if cells.null_count and not column.nullable:
+                row = pc.index(cells.is_null(), True).as_py()
+                key = {name: rows.column(name)[row].as_py() for name in self._table.schema.primary_key}
+                raise SchemaError(
+                    f"column {column.name!r} is NOT NULL, and the update would make the new row {key!r} without it",
+                    valid=type_name(column.type),
+                    remedy="set the column too, or put the whole row",
+                )
+
+    def _delete(self, part: Part) -> None:
+        self._preserve(part.keys)
+        deleted = self._table.delete(self._connection, part.keys)
+        ops = np.full(deleted.num_rows, ChangeOp.DELETE, dtype=np.int8)
+        if self._options.pre_images:
+            self._log(Resolved(deleted, ops, before=deleted))
+        else:
+            self._log(Resolved(merge.without_attributes(deleted, self._table.schema), ops))
+
+    def _replace_all(self, rows: pa.Table) -> None:
+        """Go through the old rows page by page, each beside the new rows of the same key range."""
+        schema = self._table.schema
+        start, after = 0, None
+        while True:
+            old = self._table.read(self._connection, schema.names, KeyRange(), after=after)
+            after = old.last or after
+            end = rows.num_rows if old.ended or after is None else start_of(rows, schema, after, behind=True)
+            self._replace(old.rows, one_batch(rows.slice(start, end - start)))
+            if old.ended:
+                return
+            start = end
+
+    def _replace(self, old: pa.RecordBatch, new: pa.RecordBatch) -> None:
+        schema = self._table.schema
+        same = merge.match(old, new, schema)
+        matched = np.flatnonzero(same >= 0)
+        unequal = np.zeros(old.num_rows, dtype=np.bool_)
+        unequal[matched] = self._differ(old.take(pa.array(matched)), new.take(pa.array(same[matched])))
+        changes = merge.replace_all(old, new, same, unequal, keep_old=self._options.pre_images, schema=schema)
+        gone = changes.ops == ChangeOp.DELETE
+        self._preserve(self._table.codec.encode_keys(changes.rows))
+        self._table.delete(self._connection, self._table.codec.encode_keys(changes.rows.filter(pa.array(gone))))
+        self._table.write(self._connection, self._table.codec.encode(changes.rows.filter(pa.array(~gone))))
+        self._log(changes)
+
+    def _differ(self, left: pa.RecordBatch, right: pa.RecordBatch) -> merge.Mask:
+        """Tell which rows of two batches differ in some bit (so NaN equals NaN, and -0.0 does not equal 0.0)."""
+        codec = self._table.codec
+        left, right = codec.stored(left), codec.stored(right)
+        differ: merge.Mask = (codec.pack(left) != codec.pack(right)).any(axis=1)
+        for name in codec.variable_attributes:
+            # Where one of them is null, the packed lengths and presence have told already.
+            unequal = pc.not_equal(left.column(name), right.column(name)).fill_null(False)
+            differ |= unequal.to_numpy(zero_copy_only=False)
+        return differ
+
+    def _preserve(self, keys: Sequence[Sequence[Any]]) -> None:
+        if self._snapshots:
+            self._table.preserve(self._connection, self._snapshots, keys)
+
+    def _log(self, changes: Resolved) -> None:
+        if self._options.pre_images:
+            changes = merge.with_preimages(changes)
+        cuts = [start_of(changes.rows, self._table.schema, each.keys.low) for each in self._partitions[1:]]
+        edges = [0, *cuts, changes.rows.num_rows]
+        for partition, start, end in zip(self._partitions, edges[:-1], edges[1:], strict=True):
+            if start == end:
+                continue
+            ops = changes.ops[start:end]
+            change_log.append(
+                self._connection,
+                partition.id,
+                self._table.schema_version,
+                changes.rows.slice(start, end - start),
+                pa.array(ops),
+                None if changes.written is None else changes.written.slice(start, end - start),
+                self._version,
+                self._ts,
+            )
+            added = int(np.isin(ops, (ChangeOp.INSERT, ChangeOp.UPSERT)).sum() - (ops == ChangeOp.DELETE).sum())
+            if added:
+                self._connection.execute("UPDATE partition SET rows = rows + ? WHERE id = ?", (added, partition.id))
+
+
+def start_of(rows: pa.RecordBatch | pa.Table, schema: TableSchema, prefix: Key | None, *, behind: bool = False) -> int:
+    """Return the index of the first of sorted rows whose key is not before a prefix, or is behind it."""
+    if prefix is None:
+        return 0
+    columns = [rows.column(name) for name in schema.primary_key[: len(prefix)]]
+    search = bisect_right if behind else bisect_left
+    return search(range(rows.num_rows), prefix, key=lambda row: tuple(column[row].as_py() for column in columns))

@@ -1,0 +1,135 @@
+"""Base channels of a tunnel: the rows of a key range as they were when the tunnel was created."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import apsw
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import DataLossError
+from headrace.stores.embedded.tables.physical import PhysicalTable
+from headrace.stores.embedded.tunnels.positions import key_of, key_position
+from headrace.tables.changes import ChangeOp, Changes
+from headrace.tables.conditions import KeyRange
+from headrace.tables.schema import Key, TableSchema
+from headrace.tunnels.values import FINISHED, Page, Position
+
+# The most rows that one page holds.
+_PAGE_ROWS = 65536
+
+
+class Snapshot(NamedTuple):
+    """A state of a table that its undo rows still hold: its commit version, and timestamp in µs."""
+
+    id: int
+    version: int
+    ts: int
+
+
+def take_snapshot(connection: apsw.Connection, object_id: int, tunnel_id: str) -> int:
+    """Keep the table's rows as they are now, until the snapshot is released; return its id."""
+    connection.execute(
+        "INSERT INTO snapshot (object, tunnel, version, ts) SELECT ?, ?, version, ts FROM clock", (object_id, tunnel_id)
+    )
+    return connection.last_insert_rowid()
+
+
+def snapshot_of(connection: apsw.Connection, tunnel_id: str) -> Snapshot:
+    """Return the snapshot of a tunnel that has base channels.
+
+    Raises:
+        DataLossError: all base data was read, and the snapshot is gone.
+    """
+    found = connection.execute("SELECT id, version, ts FROM snapshot WHERE tunnel = ?", (tunnel_id,)).fetchone()
+    if found is None:
+        raise already_read(tunnel_id)
+    return Snapshot(*found)
+
+
+def already_read(channel: str) -> DataLossError:
+    """Return the error for base data that is asked for once more."""
+    return DataLossError(
+        "the base data was read and released", received=channel, remedy="create a new tunnel to read it again"
+    )
+
+
+def base_rows(rows: pa.RecordBatch, version: int, ts: int) -> Changes:
+    """Return rows as base data of a snapshot taken at a commit."""
+    count = rows.num_rows
+    return Changes(
+        rows=rows,
+        ops=pa.array(np.full(count, ChangeOp.BASE, dtype=np.int8)),
+        versions=pa.array(np.full(count, version, dtype=np.int64)),
+        timestamps=pa.array(np.full(count, ts, dtype=np.int64)).view(pa.timestamp("us", tz="UTC")),
+    )
+
+
+def no_rows(schema: TableSchema) -> Page:
+    """Return the empty page at the end of a channel."""
+    return Page(base_rows(pa.RecordBatch.from_pylist([], schema.changes), 0, 0), FINISHED)
+
+
+def read(
+    connection: apsw.Connection,
+    table: PhysicalTable,
+    keys: KeyRange,
+    snapshot: Snapshot,
+    position: Position,
+    max_rows: int,
+    until: Key | None,
+) -> Page:
+    """Read the rows of a key range behind a position, in key order, up to the key ``until`` (included)."""
+    start = advance(connection, table, keys, snapshot, position, 0)
+    if start == FINISHED:
+        return no_rows(table.schema)
+    schema, after = table.schema, key_of(start)
+    found = table.read(connection, schema.names, keys, (), after, max(1, min(max_rows, _PAGE_ROWS)), snapshot.id)
+    rows, ended = found.rows, found.ended
+    if until is not None:
+        count = _count_up_to(rows, schema, until)
+        ended = ended and count == rows.num_rows
+        rows = rows.slice(0, count)
+    rows = pa.RecordBatch.from_arrays(rows.columns, schema=schema.changes)
+    changes = base_rows(rows, snapshot.version, snapshot.ts)
+    if ended:
+        return Page(changes, FINISHED)
+    return Page(changes, key_position(_last_key(rows, schema) if rows.num_rows else after))
+
+
+def advance(
+    connection: apsw.Connection,
+    table: PhysicalTable,
+    keys: KeyRange,
+    snapshot: Snapshot,
+    position: Position,
+    rows: int,
+) -> Position:
+    """Return the position so many rows behind one, with nothing left to skip."""
+    missing = position.skip + rows
+    if missing == 0:
+        return position
+    after = key_of(position)
+    while missing > 0:
+        found = table.read(connection, table.schema.primary_key, keys, (), after, min(missing, _PAGE_ROWS), snapshot.id)
+        if found.last is None:
+            return FINISHED
+        after = found.last
+        missing -= found.rows.num_rows
+    return key_position(after)
+
+
+def _last_key(rows: pa.RecordBatch, schema: TableSchema) -> Key:
+    return tuple(rows.column(name)[rows.num_rows - 1].as_py() for name in schema.primary_key)
+
+
+def _count_up_to(rows: pa.RecordBatch, schema: TableSchema, key: Key) -> int:
+    """Return how many of the rows, which are in key order, have at most this key."""
+    within: pa.BooleanArray | pa.Scalar = pa.scalar(True)
+    for name, value in reversed(list(zip(schema.primary_key, key, strict=True))):
+        column = rows.column(name)
+        scalar = pa.scalar(value, column.type)
+        within = pc.or_(pc.less(column, scalar), pc.and_(pc.equal(column, scalar), within))
+    return int(pc.sum(within, min_count=0).as_py())

@@ -1,0 +1,207 @@
+"""Clients that share a tunnel's channels: rows of ``tunnel_client``, and what ``channel`` says of leases and saves.
+
+Every call is one transaction, so that clients in any number of processes see one order of events; the rules are those
+of `headrace.tunnels.assignment`. A client is gone when its time-out has passed, whether anybody has noticed or not.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import apsw
+
+from headrace.errors import ClientGoneError, NotFoundError, OptionError, SequenceNumberError, TunnelTakenError
+from headrace.ports import TunnelClient
+from headrace.stores.embedded.connection import Database
+from headrace.tunnels import assignment
+from headrace.tunnels.assignment import Assignment, ClientLife
+from headrace.tunnels.leases import Lease, LeaseStatus, Saved
+from headrace.tunnels.values import FINISHED, Position
+
+if TYPE_CHECKING:
+    from headrace.stores.embedded.tunnels.tunnel import EmbeddedTunnel
+
+# What column ``reader`` of a tunnel says while clients read it; a query writes the id of its first batch there.
+_CLIENTS = "clients"
+# So many channels that are read to their end stay, for people who look at the tunnel.
+_FINISHED_KEPT = 64
+
+
+class Holder(NamedTuple):
+    """The live client that has a channel, and how the channel stands with it."""
+
+    client: str
+    tag: str
+    status: LeaseStatus
+
+
+class EmbeddedTunnelClient(TunnelClient):
+    """A client of a tunnel of the embedded store; made by `connect` and `find`."""
+
+    def __init__(self, database: Database, tunnel: EmbeddedTunnel, id: str, timeout: float) -> None:
+        self._database = database
+        self._tunnel = tunnel
+        self.id = id
+        self.timeout = timeout
+
+    def __repr__(self) -> str:
+        return f"EmbeddedTunnelClient({self.id} of tunnel {self._tunnel.name!r})"
+
+    def heartbeat(self, leases: Sequence[Lease]) -> list[Lease]:
+        with self._database.write() as connection:
+            now = time.time()
+            self._check(connection, now)
+            connection.execute("UPDATE tunnel_client SET seen = ? WHERE id = ?", (now, self.id))
+            # If the clock went back, the dead would live on until it has caught up.
+            connection.execute("UPDATE tunnel_client SET seen = ?1 WHERE tunnel = ?2 AND seen > ?1", (now, self._of))
+            before = _assignments(connection, self._of)
+            after = assignment.rebalance(
+                {channel.id: channel.state for channel in self._tunnel.channels()},
+                before,
+                _lives(connection, self._of),
+                self.id,
+                leases,
+                now,
+                suspended(connection, self._of),
+            )
+            _store(connection, self._of, before, after)
+            connection.execute(
+                "DELETE FROM tunnel_client WHERE tunnel = ? AND ? - ifnull(seen, connected) > timeout", (self._of, now)
+            )
+        return assignment.leases_of(after, self.id)
+
+    def saved(self, channel: str) -> Saved:
+        with self._database.read() as connection:
+            self._check(connection, time.time())
+            return self._saved(connection, channel)
+
+    def save(self, channel: str, position: Position, sequence: int) -> None:
+        with self._database.write() as connection:
+            self._check(connection, time.time())
+            last = self._saved(connection, channel).sequence
+            if not last < sequence < 1 << 63:
+                raise SequenceNumberError(
+                    f"channel {channel} was saved with this number, or a higher one, already",
+                    received=f"sequence number {sequence}",
+                    valid=f"above {last}",
+                    remedy="another client may read the channel: fetch what is saved, and go on from its number",
+                )
+            connection.execute(
+                "UPDATE channel SET sequence = ? WHERE tunnel = ? AND id = ?", (sequence, self._of, channel)
+            )
+            self._tunnel.record(connection, {channel: position})
+            if position == FINISHED:
+                self._tunnel.forget_finished(connection, keep=_FINISHED_KEPT)
+
+    def close(self) -> None:
+        with self._database.write() as connection:
+            connection.execute("DELETE FROM tunnel_client WHERE id = ?", (self.id,))
+            connection.execute(
+                "UPDATE channel SET client = NULL, lease = ?, version = version + 1, since = ?"
+                " WHERE tunnel = ? AND client = ?",
+                (LeaseStatus.CLOSE.value, time.time(), self._of, self.id),
+            )
+
+    @property
+    def _of(self) -> str:
+        return self._tunnel.id
+
+    def _saved(self, connection: apsw.Connection, channel: str) -> Saved:
+        position = self._tunnel.checkpoint(connection, channel)
+        ((sequence,),) = connection.execute(
+            "SELECT sequence FROM channel WHERE tunnel = ? AND id = ?", (self._of, channel)
+        )
+        return Saved(position, sequence)
+
+    def _check(self, connection: apsw.Connection, now: float) -> None:
+        """Raise the right error unless this client is alive, and the tunnel is its to read."""
+        reader = connection.execute("SELECT reader FROM tunnel WHERE id = ?", (self._of,)).fetchone()
+        if reader is None:
+            raise NotFoundError("the tunnel was dropped", received=self._of, remedy="create a new tunnel")
+        life = connection.execute(
+            "SELECT ifnull(seen, connected), timeout FROM tunnel_client WHERE id = ? AND tunnel = ?",
+            (self.id, self._of),
+        ).fetchone()
+        if life is None or ClientLife(*life).timed_out(now):
+            raise ClientGoneError(
+                "the client was closed, or let its time-out pass without a heartbeat",
+                received=self.id,
+                remedy="connect again, and read on from what is saved",
+            )
+        if reader[0] != _CLIENTS:
+            raise TunnelTakenError(
+                "a streaming query has begun to read this tunnel since",
+                received=f"tunnel {self._of}",
+                remedy="create a tunnel for the query, and another one for its clients",
+            )
+
+
+def connect(database: Database, tunnel: EmbeddedTunnel, tag: str, timeout: float) -> EmbeddedTunnelClient:
+    """Add a client to a tunnel; it gets channels with its first heartbeat. A query that read the tunnel is told."""
+    if not (math.isfinite(timeout) and timeout > 0):
+        raise OptionError("a client's time-out must be a positive number of seconds", received=timeout)
+    client_id = str(uuid.uuid4())
+    with database.write() as connection:
+        connection.execute("UPDATE tunnel SET reader = ? WHERE id = ?", (_CLIENTS, tunnel.id))
+        if not connection.changes():
+            raise NotFoundError("the tunnel was dropped", received=tunnel.id, remedy="create a new tunnel")
+        connection.execute(
+            "INSERT INTO tunnel_client (id, tunnel, tag, timeout, connected) VALUES (?, ?, ?, ?, ?)",
+            (client_id, tunnel.id, tag, timeout, time.time()),
+        )
+    return EmbeddedTunnelClient(database, tunnel, client_id, timeout)
+
+
+def find(database: Database, tunnel: EmbeddedTunnel, client_id: str) -> EmbeddedTunnelClient:
+    """Return a connected client; see `headrace.ports.Tunnel.client`."""
+    with database.read() as connection:
+        found = connection.execute("SELECT timeout FROM tunnel_client WHERE id = ?", (client_id,)).fetchone()
+        client = EmbeddedTunnelClient(database, tunnel, client_id, 0.0 if found is None else found[0])
+        client._check(connection, time.time())
+    return client
+
+
+def holders(connection: apsw.Connection, tunnel_id: str) -> dict[str, Holder]:
+    """Return, by channel, the live clients that have channels of a tunnel."""
+    found = connection.execute(
+        "SELECT channel.id, c.id, c.tag, channel.lease FROM channel JOIN tunnel_client c ON c.id = channel.client"
+        " WHERE channel.tunnel = ?1 AND c.tunnel = ?1 AND ?2 - ifnull(c.seen, c.connected) <= c.timeout",
+        (tunnel_id, time.time()),
+    )
+    return {channel: Holder(client, tag, LeaseStatus(status)) for channel, client, tag, status in found}
+
+
+def suspended(connection: apsw.Connection, tunnel_id: str) -> frozenset[str]:
+    """Return the channels of a tunnel that no client is to have."""
+    found = connection.execute("SELECT id FROM channel WHERE tunnel = ? AND suspended", (tunnel_id,))
+    return frozenset(row[0] for row in found)
+
+
+def _lives(connection: apsw.Connection, tunnel_id: str) -> dict[str, ClientLife]:
+    """Return the clients that take part: one that never sent a heartbeat would not read what it is given."""
+    found = connection.execute(
+        "SELECT id, seen, timeout FROM tunnel_client WHERE tunnel = ? AND seen IS NOT NULL", (tunnel_id,)
+    )
+    return {client: ClientLife(seen, timeout) for client, seen, timeout in found}
+
+
+def _assignments(connection: apsw.Connection, tunnel_id: str) -> dict[str, Assignment]:
+    found = connection.execute("SELECT id, lease, version, client, since FROM channel WHERE tunnel = ?", (tunnel_id,))
+    return {channel: Assignment(LeaseStatus(status), *rest) for channel, status, *rest in found}
+
+
+def _store(
+    connection: apsw.Connection, tunnel_id: str, before: Mapping[str, Assignment], after: Mapping[str, Assignment]
+) -> None:
+    connection.executemany(
+        "UPDATE channel SET lease = ?, version = ?, client = ?, since = ? WHERE tunnel = ? AND id = ?",
+        [
+            (held.status.value, held.version, held.client, held.since, tunnel_id, channel)
+            for channel, held in after.items()
+            if held != before[channel]
+        ],
+    )

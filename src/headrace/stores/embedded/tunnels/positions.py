@@ -1,0 +1,91 @@
+"""Positions of the embedded store's channels: opaque to everyone else, so that nobody relies on their form.
+
+A token is base64 of JSON: ``{"r": row index}`` in a change log, ``{"k": last key read}`` in base data (null at
+its beginning).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from headrace.errors import OptionError
+from headrace.rows.conditions import typed_key
+from headrace.stores.embedded.tables.keys import key_from_json, key_to_json
+from headrace.tables.schema import Key, TableSchema
+from headrace.tunnels.values import FINISHED, Position
+
+_LAST_ROW = (1 << 63) - 1
+BASE_START = Position(base64.b64encode(b'{"k":null}').decode())
+"""The position before the first row of a base channel."""
+
+
+def row_position(row: int) -> Position:
+    """Return the position before a log row."""
+    return _position({"r": row})
+
+
+def key_position(key: Key | None) -> Position:
+    """Return the position behind a row of base data."""
+    return _position({"k": None if key is None else key_to_json(key)})
+
+
+def row_of(position: Position) -> int:
+    """Return the log row index that a position of a stream channel stands before."""
+    row = _parsed(position, "r")
+    if not isinstance(row, int) or not 0 <= row + position.skip <= _LAST_ROW:
+        raise _not_ours(position)
+    return row + position.skip
+
+
+def key_of(position: Position) -> Key | None:
+    """Return the key behind which a position of a base channel stands, its ``skip`` aside."""
+    value = _parsed(position, "k")
+    if value is None:
+        return None
+    try:
+        return key_from_json(str(value))
+    except (LookupError, TypeError, ValueError):
+        raise _not_ours(position) from None
+
+
+def check_key_position(position: Position, schema: TableSchema) -> None:
+    """Raise an error unless a position can be one of a base channel of a table with this key."""
+    key = key_of(position)
+    if position.skip < 0 or (key is not None and len(typed_key(schema, key)) < len(schema.primary_key)):
+        raise _not_ours(position)
+
+
+def is_behind(position: Position, other: Position) -> bool:
+    """Tell whether a position is further on in its channel than another one; neither has anything to skip."""
+    if FINISHED in (position, other):
+        return position == FINISHED != other
+    if "r" in _decoded(position):
+        return row_of(position) > row_of(other)
+    key, other_key = key_of(position), key_of(other)
+    return key is not None and (other_key is None or key > other_key)
+
+
+def _position(content: dict[str, object]) -> Position:
+    return Position(base64.b64encode(json.dumps(content, separators=(",", ":")).encode()).decode())
+
+
+def _decoded(position: Position) -> dict[str, object]:
+    try:
+        content = json.loads(base64.b64decode(position.token, validate=True))
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise _not_ours(position)
+    return content
+
+
+def _not_ours(position: Position) -> OptionError:
+    return OptionError("a position is not one of this store's", received=repr(position))
+
+
+def _parsed(position: Position, kind: str) -> object:
+    content = _decoded(position)
+    if kind not in content:
+        raise OptionError("a position belongs to another kind of channel", received=repr(position.token))
+    return content[kind]

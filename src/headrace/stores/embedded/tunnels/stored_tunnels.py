@@ -1,0 +1,257 @@
+"""The life of a tunnel in the embedded store: creating it, following splits and merges, dropping it.
+
+A tunnel is a row of ``tunnel`` and its channels, rows of ``channel``. A tunnel with base data owns a snapshot: from
+its creation on, writers keep in the table's undo rows what they overwrite, so that its base channels read the table
+as it was then, while the change log already collects what came after.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import apsw
+
+from headrace.errors import AlreadyExistsError, DataLossError, NotFoundError
+from headrace.ports import Table
+from headrace.stores.embedded import chunks
+from headrace.stores.embedded.connection import Database
+from headrace.stores.embedded.tables import change_log
+from headrace.stores.embedded.tables.keys import key_from_json, key_to_json
+from headrace.stores.embedded.tables.physical import PhysicalTable
+from headrace.stores.embedded.tunnels import base_data
+from headrace.stores.embedded.tunnels.positions import BASE_START, row_position
+from headrace.tables.conditions import KeyRange
+from headrace.tables.schema import Key
+from headrace.tunnels.validation import check_new, microseconds
+from headrace.tunnels.values import ChannelKind, Position, Start, StartKind, TunnelKind
+
+ROWS_PER_BASE_CHANNEL = 500_000
+MAX_BASE_CHANNELS = 16
+
+
+class _Partition(NamedTuple):
+    id: int
+    keys: KeyRange
+    parents: tuple[int, ...]
+    open: bool
+    first: int
+    next: int
+    trimmed: int
+    rows: int
+
+
+class _NewChannel(NamedTuple):
+    id: str
+    kind: ChannelKind
+    partition: int | None
+    keys: KeyRange
+    parents: tuple[str, ...]
+    start: Position
+
+
+def create(
+    database: Database, table: Table, name: str, kind: TunnelKind, start: Start, base_channels: int | None
+) -> str:
+    """Create a tunnel in one transaction and return its id; see `headrace.ports.Store.create_tunnel`."""
+    check_new(name, kind, start, base_channels)
+    has_base, has_stream = kind is not TunnelKind.STREAM, kind is not TunnelKind.BASE_DATA
+    # Looking for the middle of a large table takes a while: before the transaction, not while writers wait.
+    boundaries = _boundaries(database, table, base_channels) if has_base else []
+    tunnel_id = str(uuid.uuid4())
+    with database.write() as connection:
+        found = connection.execute("SELECT id FROM object WHERE name = ?", (table.name,)).fetchone()
+        if found is None:
+            raise NotFoundError("no such table", received=repr(table.name))
+        (object_id,) = found
+        if connection.execute("SELECT 1 FROM tunnel WHERE object = ? AND name = ?", (object_id, name)).fetchone():
+            raise AlreadyExistsError(f"table {table.name!r} has a tunnel of this name", received=repr(name))
+        connection.execute(
+            "INSERT INTO tunnel (id, object, name, kind, created) VALUES (?, ?, ?, ?, ?)",
+            (tunnel_id, object_id, name, kind.value, time.time()),
+        )
+        partitions = _partitions(connection, object_id)
+        channels: list[_NewChannel] = []
+        if has_base:
+            # A partition without rows has no base data: its channel would only cost an empty batch.
+            channels += _base_channels([p for p in partitions if p.open and p.rows], boundaries)
+        if channels:
+            base_data.take_snapshot(connection, object_id, tunnel_id)
+        if has_stream:
+            channels += _stream_channels(connection, table.name, partitions, start, channels)
+        _insert(connection, tunnel_id, channels)
+    return tunnel_id
+
+
+def partitions_replaced(
+    connection: apsw.Connection, object_id: int, parents: Sequence[int], children: Sequence[int]
+) -> None:
+    """Give every tunnel with stream channels channels for partitions that were split or merged out of others.
+
+    Runs in the transaction that closes the parents and makes the children, before anything is written to them.
+    """
+    found = connection.execute(
+        "SELECT id FROM tunnel WHERE object = ? AND kind <> ?", (object_id, TunnelKind.BASE_DATA.value)
+    )
+    for tunnel_id in [row[0] for row in found]:
+        followed = tuple(
+            channel
+            for (channel,) in connection.execute(
+                f"SELECT id FROM channel WHERE tunnel = ? AND kind = ? AND partition IN ({_marks(parents)})"
+                " ORDER BY seq",
+                (tunnel_id, ChannelKind.STREAM.value, *parents),
+            )
+        )
+        channels = [
+            _NewChannel(_stream_id(child), ChannelKind.STREAM, child, KeyRange(), followed, row_position(0))
+            for child in children
+        ]
+        _insert(connection, tunnel_id, channels)
+
+
+def drop(connection: apsw.Connection, tunnel_id: str) -> None:
+    """Remove a tunnel and all that belongs to it, inside the caller's write transaction."""
+    release_snapshot(connection, tunnel_id)
+    for table in ("channel", "batch_plan", "batch_end", "tunnel_client"):
+        connection.execute(f"DELETE FROM {table} WHERE tunnel = ?", (tunnel_id,))
+    connection.execute("DELETE FROM tunnel WHERE id = ?", (tunnel_id,))
+
+
+def drop_all(connection: apsw.Connection, object_id: int) -> None:
+    """Remove all tunnels of a table, inside the caller's write transaction."""
+    found = connection.execute("SELECT id FROM tunnel WHERE object = ?", (object_id,))
+    for tunnel_id in [row[0] for row in found]:
+        drop(connection, tunnel_id)
+
+
+def release_snapshot(connection: apsw.Connection, tunnel_id: str) -> None:
+    """End a tunnel's snapshot, if it has one, and remove its undo rows."""
+    found = connection.execute("SELECT id, object FROM snapshot WHERE tunnel = ?", (tunnel_id,)).fetchone()
+    if found is not None:
+        snapshot_id, object_id = found
+        physical_table(connection, object_id).release(connection, snapshot_id, None)
+        connection.execute("DELETE FROM snapshot WHERE id = ?", (snapshot_id,))
+
+
+def physical_table(connection: apsw.Connection, object_id: int) -> PhysicalTable:
+    """Return the physical form of a table as its schema is now."""
+    ((version,),) = connection.execute("SELECT schema_version FROM object WHERE id = ?", (object_id,))
+    return PhysicalTable(object_id, change_log.stored_schema(connection, object_id, version), version)
+
+
+def cut(keys: KeyRange, boundaries: Iterable[Key]) -> list[KeyRange]:
+    """Cut a key range at those of the boundaries, in key order, that lie inside it."""
+    inside = [
+        key for key in boundaries if (keys.low is None or keys.low < key) and (keys.high is None or key < keys.high)
+    ]
+    edges = [keys.low, *inside, keys.high]
+    return [KeyRange(low, high) for low, high in itertools.pairwise(edges)]
+
+
+def _boundaries(database: Database, table: Table, base_channels: int | None) -> list[Key]:
+    """Return the keys, in order, at which the table falls into pieces of about the right size."""
+    ((rows,),) = database.query(
+        "SELECT coalesce(sum(p.rows), 0) FROM partition p JOIN object o ON o.id = p.object WHERE o.name = ?",
+        (table.name,),
+    )
+    by_size = min(max(1, -(-rows // ROWS_PER_BASE_CHANNEL)), MAX_BASE_CHANNELS)
+    return [keys.low for keys in table.splits(base_channels or by_size) if keys.low is not None]
+
+
+def _partitions(connection: apsw.Connection, object_id: int) -> list[_Partition]:
+    found = connection.execute(
+        "SELECT id, low, high, parents, open, first, next, trimmed, rows FROM partition WHERE object = ? ORDER BY id",
+        (object_id,),
+    )
+    return [
+        _Partition(
+            partition_id,
+            KeyRange(key_from_json(low), key_from_json(high)),
+            tuple(json.loads(parents)),
+            bool(is_open),
+            *rest,
+        )
+        for partition_id, low, high, parents, is_open, *rest in found
+    ]
+
+
+def _base_channels(partitions: Sequence[_Partition], boundaries: Sequence[Key]) -> list[_NewChannel]:
+    return [
+        _NewChannel(f"base-{partition.id}-{number}", ChannelKind.BASE_DATA, partition.id, keys, (), BASE_START)
+        for partition in sorted(partitions, key=lambda partition: partition.keys.low or ())
+        for number, keys in enumerate(cut(partition.keys, boundaries))
+    ]
+
+
+def _stream_channels(
+    connection: apsw.Connection,
+    table: str,
+    partitions: Sequence[_Partition],
+    start: Start,
+    base: Sequence[_NewChannel],
+) -> list[_NewChannel]:
+    """Return a channel for every open partition, and for closed ones that the start reaches back to."""
+    channels: list[_NewChannel] = []
+    # What the children of a partition follow: its channel or, where it has nothing to give, what it follows itself.
+    followed: dict[int, tuple[str, ...]] = {}
+    for partition in partitions:
+        row = _first_row(connection, table, partition, start)
+        parents = [channel.id for channel in base if channel.partition == partition.id]
+        parents += dict.fromkeys(channel for parent in partition.parents for channel in followed.get(parent, ()))
+        followed[partition.id] = tuple(parents)
+        if partition.open or row < partition.next:
+            name = _stream_id(partition.id)
+            followed[partition.id] = (name,)
+            channels.append(
+                _NewChannel(name, ChannelKind.STREAM, partition.id, KeyRange(), tuple(parents), row_position(row))
+            )
+    return channels
+
+
+def _first_row(connection: apsw.Connection, table: str, partition: _Partition, start: Start) -> int:
+    if start.kind is StartKind.EARLIEST:
+        return partition.first
+    if start.timestamp is None:
+        return partition.next
+    ts = microseconds(start.timestamp)
+    if ts <= partition.trimmed:
+        raise DataLossError(
+            f"the change log of table {table!r} begins later",
+            received=f"start={start.timestamp.isoformat()}",
+            remedy="use start='earliest' to take what is left of it",
+        )
+    return chunks.row_at_time(connection, partition.id, ts)
+
+
+def _insert(connection: apsw.Connection, tunnel_id: str, channels: Sequence[_NewChannel]) -> None:
+    ((last,),) = connection.execute("SELECT coalesce(max(seq), -1) FROM channel WHERE tunnel = ?", (tunnel_id,))
+    connection.executemany(
+        "INSERT INTO channel (tunnel, seq, id, kind, partition, low, high, parents, start, checkpoint)"
+        " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)",
+        [
+            (
+                tunnel_id,
+                last + 1 + number,
+                channel.id,
+                channel.kind.value,
+                channel.partition,
+                key_to_json(channel.keys.low),
+                key_to_json(channel.keys.high),
+                json.dumps(channel.parents),
+                channel.start.token,
+            )
+            for number, channel in enumerate(channels)
+        ],
+    )
+
+
+def _stream_id(partition_id: int) -> str:
+    return f"stream-{partition_id}"
+
+
+def _marks(values: Sequence[int]) -> str:
+    return ", ".join("?" * len(values))

@@ -1,0 +1,450 @@
+"""`EmbeddedTunnel`: what the readers of a tunnel see, read and commit."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import apsw
+
+from headrace.errors import DataLossError, NotFoundError, OptionError, UnsupportedError
+from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
+from headrace.stores.embedded import chunks
+from headrace.stores.embedded.connection import Database
+from headrace.stores.embedded.tables import change_log
+from headrace.stores.embedded.tables.keys import key_from_json
+from headrace.stores.embedded.tunnels import base_data, clients, stored_tunnels
+from headrace.stores.embedded.tunnels.batches import BatchRecords
+from headrace.stores.embedded.tunnels.positions import check_key_position, is_behind, key_of, row_of, row_position
+from headrace.tables.conditions import KeyRange
+from headrace.tunnels.channels import channel_states
+from headrace.tunnels.leases import LeaseStatus
+from headrace.tunnels.records import BatchPlan, ChannelEnd
+from headrace.tunnels.validation import microseconds
+from headrace.tunnels.values import (
+    FINISHED,
+    Backlog,
+    Channel,
+    ChannelKind,
+    ChannelState,
+    Page,
+    Position,
+    Start,
+    StartKind,
+    TunnelKind,
+)
+
+# How many finished channels are looked at, at once, to be forgotten.
+_FORGET_AT_ONCE = 64
+
+
+class _Row(NamedTuple):
+    """A channel as table ``channel`` has it."""
+
+    id: str
+    kind: ChannelKind
+    partition: int
+    keys: KeyRange
+    parents: tuple[str, ...]
+    start: Position
+    checkpoint: Position
+    finished: bool
+
+
+class _Log(NamedTuple):
+    """The change log that a stream channel reads."""
+
+    open: bool
+    first: int
+    next: int
+    bytes: int
+    trimmed: int
+
+    @property
+    def end(self) -> Position:
+        return row_position(self.next) if self.open else FINISHED
+
+
+class EmbeddedTunnel(Tunnel):
+    """A tunnel of the embedded store; made by `headrace.stores.embedded.store.EmbeddedStore`."""
+
+    def __init__(
+        self,
+        database: Database,
+        table: Table,
+        object_id: int,
+        id: str,
+        name: str,
+        kind: TunnelKind,
+        created: float,
+    ) -> None:
+        self._database = database
+        self._object_id = object_id
+        self._batches = BatchRecords(database, id)
+        self._seen = threading.local()
+        self.table = table
+        self.id = id
+        self.name = name
+        self.kind = kind
+        self.created = created
+
+    def __repr__(self) -> str:
+        return f"EmbeddedTunnel({self.name!r} of table {self.table.name!r}, {self.kind}, id {self.id})"
+
+    def describe(self) -> TunnelDescription:
+        with self._database.read() as connection:
+            channels = self.channels()
+            holders = clients.holders(connection, self.id)
+            suspended = clients.suspended(connection, self.id)
+            reading_base = any(
+                channel.kind is ChannelKind.BASE_DATA and channel.state is not ChannelState.FINISHED
+                for channel in channels
+            )
+            return TunnelDescription(
+                id=self.id,
+                name=self.name,
+                table=self.table.name,
+                kind=self.kind,
+                stage=str(
+                    ChannelKind.BASE_DATA if reading_base or self.kind is TunnelKind.BASE_DATA else ChannelKind.STREAM
+                ),
+                created=self.created,
+                channels=tuple(
+                    self._describe_channel(
+                        connection, channel, row, holders.get(channel.id), suspended=channel.id in suspended
+                    )
+                    for channel, row in zip(channels, self._rows(connection), strict=True)
+                ),
+            )
+
+    def _describe_channel(
+        self,
+        connection: apsw.Connection,
+        channel: Channel,
+        row: _Row,
+        holder: clients.Holder | None,
+        *,
+        suspended: bool,
+    ) -> ChannelDescription:
+        backlog = self._backlog(connection, row, channel.checkpoint, None)
+        closing = LeaseStatus.CLOSING if suspended else None
+        if holder is None:
+            return ChannelDescription(channel, backlog, lease=closing)
+        return ChannelDescription(channel, backlog, holder.client, holder.tag, closing or holder.status)
+
+    # -- channels -----------------------------------------------------------------------------------
+
+    def channels(self, known: Mapping[str, Position] | None = None) -> list[Channel]:
+        with self._database.read() as connection:
+            rows = self._rows(connection)
+        states = channel_states({row.id: row.parents for row in rows}, {row.id for row in rows if row.finished})
+        return [Channel(row.id, row.kind, states[row.id], row.checkpoint, row.parents) for row in rows]
+
+    def start_positions(self, start: Start) -> dict[str, Position]:
+        """Return where a new reader begins in each channel; never before the beginning of the tunnel itself."""
+        if start.kind is StartKind.COMMITTED:
+            raise OptionError("the committed positions are the checkpoints of the channels", received="committed")
+        if start.kind is StartKind.BATCH:
+            raise UnsupportedError(
+                "an embedded store has no batches of other queries to go on from",
+                received=f"startingPosition batch:{start.batch}",
+                valid="committed, earliest, latest or a timestamp",
+            )
+        with self._database.read() as connection:
+            rows = self._rows(connection)
+            logs = self._logs(connection)
+            if start.kind is StartKind.EARLIEST:
+                self._check_complete(rows)
+            return {row.id: self._start_position(connection, row, logs, start) for row in rows}
+
+    def _start_position(
+        self, connection: apsw.Connection, row: _Row, logs: Mapping[int, _Log], start: Start
+    ) -> Position:
+        if row.kind is ChannelKind.BASE_DATA:
+            if start.kind is StartKind.EARLIEST and row.finished:
+                raise base_data.already_read(row.id)
+            return row.start if start.kind is StartKind.EARLIEST else FINISHED
+        changes = logs[row.partition]
+        if start.kind is StartKind.LATEST:
+            return changes.end
+        first = row_of(row.start)
+        ts = 0 if start.timestamp is None else microseconds(start.timestamp)
+        if changes.first > first and ts <= changes.trimmed:
+            raise DataLossError(
+                f"the changes of table {self.table.name!r} from there on have been removed in part",
+                received=f"startingPosition {start.timestamp or start.kind} for {row.id}",
+                remedy="start at latest, at a later timestamp, or with a new tunnel",
+            )
+        if start.kind is StartKind.EARLIEST:
+            return row.start
+        found = max(first, chunks.row_at_time(connection, row.partition, ts))
+        return row_position(found) if found < changes.next else changes.end
+
+    def _check_complete(self, rows: list[_Row]) -> None:
+        known = {row.id for row in rows}
+        forgotten = sorted({parent for row in rows for parent in row.parents} - known)
+        if forgotten:
+            raise DataLossError(
+                f"the first channels of tunnel {self.name!r} were finished and forgotten",
+                received=", ".join(forgotten),
+                remedy="start at latest or at a timestamp, or create a new tunnel",
+            )
+
+    def latest_positions(self) -> dict[str, Position]:
+        with self._database.read() as connection:
+            logs = self._logs(connection)
+            return {
+                row.id: FINISHED if row.kind is ChannelKind.BASE_DATA else logs[row.partition].end
+                for row in self._rows(connection)
+            }
+
+    def backlog(self, channel: str, position: Position, until: Position | None = None) -> Backlog:
+        with self._database.read() as connection:
+            return self._backlog(connection, self._row(connection, channel), position, until)
+
+    def _backlog(self, connection: apsw.Connection, row: _Row, position: Position, until: Position | None) -> Backlog:
+        if position == FINISHED:
+            return Backlog(rows=0, bytes=0, seconds=0.0, ends=True)
+        if row.kind is ChannelKind.BASE_DATA:
+            return Backlog(rows=None, ends=True)
+        changes = self._log(connection, row.partition)
+        begin = row_of(position)
+        end = changes.next if until is None or until == FINISHED else min(changes.next, row_of(until))
+        count = max(0, end - begin)
+        ends = not changes.open and end == changes.next
+        if count == 0:
+            return Backlog(rows=0, bytes=0, seconds=0.0, ends=ends)
+        seconds = None
+        if begin < changes.next and changes.first < changes.next:
+            oldest = chunks.time_of_row(connection, row.partition, max(begin, changes.first))
+            seconds = max(0.0, time.time() - oldest / 1e6)
+        kept = max(1, changes.next - changes.first)
+        return Backlog(rows=count, bytes=changes.bytes * count // kept, seconds=seconds, ends=ends)
+
+    def read(self, channel: str, position: Position, max_rows: int, until: Position | None = None) -> Page:
+        with self._database.read() as connection:
+            row = self._row(connection, channel)
+            if position == FINISHED:
+                return base_data.no_rows(stored_tunnels.physical_table(connection, self._object_id).schema)
+            if row.kind is ChannelKind.BASE_DATA:
+                last = None
+                if until is not None and until != FINISHED:
+                    last = key_of(self._advance(connection, row, until, 0))
+                snapshot = self._snapshot(connection, row)
+                table = stored_tunnels.physical_table(connection, self._object_id)
+                check_key_position(position, table.schema)
+                return base_data.read(connection, table, row.keys, snapshot, position, max_rows, last)
+            end = None if until is None or until == FINISHED else row_of(until)
+            changes, behind = change_log.read(connection, row.partition, row_of(position), max_rows, end)
+            state = self._log(connection, row.partition)
+            ended = not state.open and behind >= state.next
+            return Page(changes, FINISHED if ended else row_position(behind))
+
+    def skip_lost(self, channel: str, position: Position) -> tuple[Position, int]:
+        """Return the first readable position, and how many rows are lost; base data that was read is not lost."""
+        with self._database.read() as connection:
+            row = self._row(connection, channel)
+            if position == FINISHED:
+                return FINISHED, 0
+            if row.kind is ChannelKind.BASE_DATA:
+                return (FINISHED, 0) if row.finished else (position, 0)
+            begin, first = row_of(position), self._log(connection, row.partition).first
+            return row_position(max(begin, first)), max(0, first - begin)
+
+    def advance(self, channel: str, position: Position, rows: int) -> Position:
+        with self._database.read() as connection:
+            return self._advance(connection, self._row(connection, channel), position, rows)
+
+    def _advance(self, connection: apsw.Connection, row: _Row, position: Position, rows: int) -> Position:
+        if position == FINISHED:
+            return FINISHED
+        if row.kind is ChannelKind.STREAM:
+            return row_position(row_of(replace(position, skip=position.skip + rows)))
+        table = stored_tunnels.physical_table(connection, self._object_id)
+        check_key_position(position, table.schema)
+        if position.skip + rows == 0:
+            return position
+        return base_data.advance(connection, table, row.keys, self._snapshot(connection, row), position, rows)
+
+    def commit(self, positions: Mapping[str, Position]) -> None:
+        """Record progress in one transaction; a channel that is further on already stays where it is.
+
+        Base data of channels that become finished is released: it cannot be read again.
+
+        Raises:
+            NotFoundError: a channel is not one of the tunnel's; nothing is recorded then.
+        """
+        with self._database.read() as connection:
+            if not self._moves(connection, positions):
+                return
+        with self._database.write() as connection:
+            self.record(connection, positions)
+
+    def record(self, connection: apsw.Connection, positions: Mapping[str, Position]) -> None:
+        """Record progress as `commit` does, inside the caller's write transaction."""
+        moves = self._moves(connection, positions)
+        connection.executemany(
+            "UPDATE channel SET checkpoint = ?, finished = ? WHERE tunnel = ? AND id = ?",
+            [(to.token, to == FINISHED, self.id, row.id) for row, to in moves],
+        )
+        released = [row for row, to in moves if row.kind is ChannelKind.BASE_DATA and to == FINISHED]
+        if released:
+            self._release(connection, released)
+
+    def checkpoint(self, connection: apsw.Connection, channel: str) -> Position:
+        """Return how far a channel is read, inside the caller's transaction."""
+        return self._row(connection, channel).checkpoint
+
+    def _moves(self, connection: apsw.Connection, positions: Mapping[str, Position]) -> list[tuple[_Row, Position]]:
+        """Return the channels that the positions move on, with nothing left to skip."""
+        moves = []
+        for channel, position in positions.items():
+            row = self._row(connection, channel)
+            if not row.finished and position != row.checkpoint:
+                to = self._advance(connection, row, position, 0)
+                if is_behind(to, row.checkpoint):
+                    moves.append((row, to))
+        return moves
+
+    def _release(self, connection: apsw.Connection, released: list[_Row]) -> None:
+        ((unfinished,),) = connection.execute(
+            "SELECT count(*) FROM channel WHERE tunnel = ? AND kind = ? AND NOT finished",
+            (self.id, ChannelKind.BASE_DATA.value),
+        )
+        if unfinished == 0:
+            stored_tunnels.release_snapshot(connection, self.id)
+            return
+        table = stored_tunnels.physical_table(connection, self._object_id)
+        snapshot = base_data.snapshot_of(connection, self.id)
+        for row in released:
+            table.release(connection, snapshot.id, row.keys)
+
+    # -- clients that share the channels -------------------------------------------------------------
+
+    def connect(self, *, tag: str = "", timeout: float = 300.0) -> TunnelClient:
+        return clients.connect(self._database, self, tag, timeout)
+
+    def client(self, client_id: str) -> TunnelClient:
+        return clients.find(self._database, self, client_id)
+
+    def suspend(self, channel: str, *, suspended: bool = True) -> None:
+        """Let no client have a channel, or let it be shared again. Who has it is asked by its next heartbeat."""
+        with self._database.write() as connection:
+            self._row(connection, channel)
+            connection.execute(
+                "UPDATE channel SET suspended = ? WHERE tunnel = ? AND id = ?", (suspended, self.id, channel)
+            )
+
+    def wait_for_change(self, timeout: float) -> bool:
+        seen: int | None = getattr(self._seen, "version", None)
+        self._seen.version = self._database.wait_for_change(timeout, seen)
+        return bool(self._seen.version != seen)
+
+    # -- batches (the meta table) ---------------------------------------------------------------------
+
+    def save_plan(self, plan: BatchPlan) -> None:
+        self._batches.save_plan(plan)
+
+    def check_reader(self, batch: str) -> None:
+        self._batches.check_reader(batch)
+
+    def load_plan(self, batch: str) -> BatchPlan | None:
+        return self._batches.load_plan(batch)
+
+    def record_end(self, batch: str, channel: str, end: ChannelEnd) -> ChannelEnd:
+        return self._batches.record_end(batch, channel, end)
+
+    def ends(self, batch: str) -> dict[str, ChannelEnd]:
+        return self._batches.ends(batch)
+
+    def prune(self, batch: str, keep: int) -> None:
+        """Forget batches out of reach, and finished channels of closed partitions that none of the others names."""
+        with self._database.write() as connection:
+            self._batches.prune(connection, batch, keep)
+            self.forget_finished(connection)
+
+    def forget_finished(self, connection: apsw.Connection, *, keep: int = 0) -> None:
+        """Forget old finished channels of closed partitions, inside the caller's write transaction.
+
+        Those that another channel waits for or a batch names stay, and so do the ``keep`` newest.
+        """
+        found = connection.execute(
+            "SELECT c.id FROM channel c LEFT JOIN partition p ON p.id = c.partition WHERE c.tunnel = ?"
+            " AND c.kind = ? AND c.finished AND NOT ifnull(p.open, 0) ORDER BY c.seq",
+            (self.id, ChannelKind.STREAM.value),
+        )
+        old = [row[0] for row in found]
+        finished = old[: max(0, len(old) - keep)][:_FORGET_AT_ONCE]
+        if not finished:
+            return
+        rows = self._rows(connection)
+        states = channel_states({row.id: row.parents for row in rows}, {row.id for row in rows if row.finished})
+        awaited = {parent for row in rows if states[row.id] is ChannelState.WAITING for parent in row.parents}
+        forgotten = [
+            channel for channel in finished if channel not in awaited and not self._batches.names(connection, channel)
+        ]
+        connection.executemany(
+            "DELETE FROM channel WHERE tunnel = ? AND id = ?", [(self.id, channel) for channel in forgotten]
+        )
+
+    # -- rows of the database -------------------------------------------------------------------------
+
+    def _rows(self, connection: apsw.Connection, channel: str | None = None) -> list[_Row]:
+        condition = "tunnel = ?" if channel is None else "tunnel = ? AND id = ?"
+        found = connection.execute(
+            "SELECT id, kind, partition, low, high, parents, start, checkpoint, finished FROM channel"
+            f" WHERE {condition} ORDER BY seq",
+            (self.id,) if channel is None else (self.id, channel),
+        )
+        rows = [
+            _Row(
+                name,
+                ChannelKind(kind),
+                partition,
+                KeyRange(key_from_json(low), key_from_json(high)),
+                tuple(json.loads(parents)),
+                Position(start),
+                FINISHED if finished else Position(checkpoint),
+                bool(finished),
+            )
+            for name, kind, partition, low, high, parents, start, checkpoint, finished in found
+        ]
+        if not rows and connection.execute("SELECT 1 FROM tunnel WHERE id = ?", (self.id,)).fetchone() is None:
+            raise NotFoundError(
+                "the tunnel was dropped", received=f"{self.name!r} ({self.id})", remedy="create a new tunnel"
+            )
+        return rows
+
+    def _row(self, connection: apsw.Connection, channel: str) -> _Row:
+        rows = self._rows(connection, channel)
+        if not rows:
+            raise NotFoundError(
+                f"tunnel {self.name!r} has no such channel",
+                received=repr(channel),
+                valid=[row.id for row in self._rows(connection)],
+            )
+        return rows[0]
+
+    def _logs(self, connection: apsw.Connection) -> dict[int, _Log]:
+        """Return the logs of the tunnel's channels; a table that is split often has many more, closed ones."""
+        found = connection.execute(
+            "SELECT id, open, first, next, log_bytes, trimmed FROM partition"
+            " WHERE id IN (SELECT partition FROM channel WHERE tunnel = ?)",
+            (self.id,),
+        )
+        return {partition: _Log(bool(is_open), *rest) for partition, is_open, *rest in found}
+
+    def _log(self, connection: apsw.Connection, partition_id: int) -> _Log:
+        ((is_open, *rest),) = connection.execute(
+            "SELECT open, first, next, log_bytes, trimmed FROM partition WHERE id = ?", (partition_id,)
+        )
+        return _Log(bool(is_open), *rest)
+
+    def _snapshot(self, connection: apsw.Connection, row: _Row) -> base_data.Snapshot:
+        if row.finished:
+            raise base_data.already_read(row.id)
+        return base_data.snapshot_of(connection, self.id)

@@ -1,0 +1,40 @@
+"""How a store is opened: the value that the module ``opening`` of each store's folder declares."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from headrace.ports import Store
+
+OpenStore: TypeAlias = Callable[[str | os.PathLike[str], Mapping[str, Any], bool], Store]
+"""Takes an address, options whose names are known, and whether a missing store is created."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What `headrace.stores.registry` knows of a kind of store before it imports the store.
+
+    Attributes:
+        what: the kind of store in messages, with its article.
+        form: an address of such a store, for messages.
+        schemes: the schemes of its URLs, in lower case.
+        options: the names of its options.
+        open: opens a store. It imports what the store needs, and checks the address and the options' values.
+        takes_paths: a path without a scheme is the address of such a store.
+        extra: the extra of the headrace package that installs the store's packages; None if headrace itself does.
+        packages: the top-level packages of the extra that the store imports.
+        mistaken_schemes: schemes that users write for this store, each with the text that names the right form.
+    """
+
+    what: str
+    form: str
+    schemes: tuple[str, ...]
+    options: tuple[str, ...]
+    open: OpenStore
+    takes_paths: bool = False
+    extra: str | None = None
+    packages: tuple[str, ...] = ()
+    mistaken_schemes: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,154 @@
+"""`headrace.open`: from a path or URL to a store.
+
+Each store's folder declares in its module ``opening`` which addresses and options it has. These modules are small; the
+store itself and the packages that it needs are imported when a store is opened. A new store is one more line in
+`OPENINGS`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from headrace.errors import MissingDependencyError, OptionError, UnsupportedError, shown
+from headrace.option_names import check_names
+from headrace.ports import Store
+from headrace.ports.arguments import flag
+from headrace.stores.embedded.opening import OPENING as EMBEDDED
+from headrace.stores.opening import Opening
+from headrace.stores.tablestore.opening import OPENING as TABLESTORE
+from headrace.stores.ytsaurus.opening import OPENING as YTSAURUS
+
+OPENINGS: tuple[Opening, ...] = (EMBEDDED, TABLESTORE, YTSAURUS)
+
+_VALID_ADDRESSES = "; ".join(opening.form for opening in OPENINGS)
+_LATER_SCHEMES = ("postgresql", "postgres")
+_HOW_TO_NAME_A_STORE = (
+    "name a store with headrace.open(…), option store (format yt: also proxy), --store, or the environment variable "
+    "HEADRACE_STORE (format yt: also YT_PROXY)"
+)
+# Schemes of other things that users may take for a store's.
+_OTHER_SCHEMES = {
+    "headrace": "headrace:///path names a checkpoint in a store; a store is a directory or a URL",
+    "jdbc": _HOW_TO_NAME_A_STORE,
+}
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):", re.IGNORECASE)
+
+
+def open(url: str | os.PathLike[str], *, create: bool | None = None, **options: Any) -> Store:
+    """Open a store.
+
+    Args:
+        url: a path (``~/`` is the home directory) or a ``file:`` URL of an embedded store's directory, or
+            ``tablestore+https://host[:port]/instance`` (``+http`` without encryption) of a Tablestore instance, or
+            ``yt://proxy[:port][//directory]`` of a YTsaurus cluster.
+        create: create an embedded store if it does not exist; False by default. Other stores ignore it.
+        options: an embedded store has ``synchronous``: ``full`` (the default), ``normal`` or ``off``. A Tablestore
+            instance has ``access_key_id``, ``access_key_secret``, ``sts_token`` and others, see docs/tablestore.md;
+            by default the key comes from the environment variables HEADRACE_ACCESS_KEY_ID and
+            HEADRACE_ACCESS_KEY_SECRET. A YTsaurus cluster has ``token`` and others, see docs/ytsaurus.md.
+
+    Raises:
+        NotFoundError: the store does not exist, and ``create`` is not set.
+        OptionError: the address is neither a path nor a URL of a known scheme, an option is unknown or has an invalid
+            value, or an access key is missing.
+        MissingDependencyError: this kind of store needs packages that are not installed.
+        UnsupportedError: this version does not have this kind of store.
+        StoreError: the file system rejects the path.
+    """
+    _check_address(url)
+    may_create = create is not None and flag(create, "create")
+    opening = opening_of(url)
+    check_names(opening.what, options, opening.options)
+    try:
+        return opening.open(url, options, may_create)
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in opening.packages:
+            raise
+        raise MissingDependencyError(
+            f"{opening.what} needs packages that are not installed",
+            received=error.name,
+            remedy=f"pip install 'headrace[{opening.extra}]'",
+        ) from error
+
+
+def scheme_of(url: str | os.PathLike[str]) -> str | None:
+    """Return the scheme of a URL in lower case, or None for a path."""
+    match = _SCHEME.match(url) if isinstance(url, str) else None
+    return None if match is None else (match[1] or match[2]).lower()
+
+
+def opening_of(url: str | os.PathLike[str]) -> Opening:
+    """Return how the store of a path or URL is opened. Messages show no more of a URL than its scheme.
+
+    Raises:
+        OptionError: the scheme is unknown.
+        UnsupportedError: this version does not have this kind of store.
+    """
+    opening = find_opening(url)
+    if opening is not None:
+        return opening
+    scheme = scheme_of(url)
+    if scheme in _LATER_SCHEMES:
+        raise UnsupportedError(
+            "this version does not have this kind of store",
+            received=f"{scheme}://…",
+            valid=_VALID_ADDRESSES,
+            remedy=_HOW_TO_NAME_A_STORE,
+        )
+    remedies = [opening.mistaken_schemes.get(str(scheme)) for opening in OPENINGS]
+    raise OptionError(
+        "unknown kind of store",
+        received=f"{scheme}://…",
+        valid=_VALID_ADDRESSES,
+        remedy=", ".join(filter(None, remedies)) or _OTHER_SCHEMES.get(str(scheme), _HOW_TO_NAME_A_STORE),
+    )
+
+
+def find_opening(url: str | os.PathLike[str]) -> Opening | None:
+    """Return how the store of a path or URL is opened; None if no store has such addresses."""
+    scheme = scheme_of(url)
+    return next((each for each in OPENINGS if (each.takes_paths if scheme is None else scheme in each.schemes)), None)
+
+
+def _check_address(url: object) -> None:
+    """Raise `OptionError` for an address that no store can have. Messages show no more of a URL than its scheme."""
+    text = os.fspath(url) if isinstance(url, os.PathLike) else url
+    if not isinstance(text, str):
+        received = shown(url) if url is None or isinstance(url, int | float) else type(url).__name__
+        raise OptionError("the address of a store is a text or a path", received=received[:80], valid=_VALID_ADDRESSES)
+    if not text.strip():
+        raise OptionError("the address of a store is empty", received=repr(text[:20]), valid=_VALID_ADDRESSES)
+    if any(character < " " or "\ud800" <= character <= "\udfff" for character in text):
+        raise OptionError(
+            "the address of a store has a control character or a lone surrogate",
+            valid=_VALID_ADDRESSES,
+            remedy=_HOW_TO_NAME_A_STORE,
+        )
+    broken = _broken_url().match(text)
+    if broken and (isinstance(url, os.PathLike) or broken[1].lower() != "file"):
+        raise OptionError(
+            "this is neither a path nor a URL",
+            received=f"{broken[1]}:…",
+            valid=_VALID_ADDRESSES,
+            remedy="a URL has two slashes after the colon and is passed as a text: a pathlib path drops one",
+        )
+    scheme = scheme_of(text)
+    if "?" in text and any(scheme in opening.schemes for opening in OPENINGS):
+        raise OptionError(
+            "the address of a store cannot contain options",
+            received=f"{scheme}://…?…",
+            valid=_VALID_ADDRESSES,
+            remedy="pass options as arguments: headrace.open(url, token=…), or as options of the format",
+        )
+
+
+def _broken_url() -> re.Pattern[str]:
+    """Return the pattern of a URL with one slash or none, the text that is left of a URL in a pathlib path."""
+    # Only known schemes: one letter and a colon would be a drive of Windows.
+    schemes = {*_LATER_SCHEMES, *_OTHER_SCHEMES}
+    for opening in OPENINGS:
+        schemes |= {*opening.schemes, *opening.mistaken_schemes}
+    names = "|".join(re.escape(scheme) for scheme in sorted(schemes))
+    return re.compile(rf"({names}):/?(?!/)", re.IGNORECASE)

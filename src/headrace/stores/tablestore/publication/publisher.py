@@ -1,0 +1,262 @@
+"""Publication without transactions: `stage` already writes most rows, and the marker of their batch follows.
+
+Spark runs a batch again until its marker is there, and each time with the same rows: written again, they change
+nothing. Until then readers may see a part of a batch. Rows that take the place of all others cannot be written before
+the batch is complete. They are staged in the meta table, and publication writes the differences.
+
+The meta table has, under tunnelId ``__published__``, one row for each job and sink: the last batch published. Under
+``__staged__`` it has the staged rows, as Arrow IPC streams in Base64, cut into parts.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace import failpoints
+from headrace.errors import PublicationError, UnsupportedError
+from headrace.ports import Advance, Append, Publisher, Staged, Write
+from headrace.rows import to_arrow
+from headrace.rows.rebatching import rebatched
+from headrace.stores.tablestore.meta_table import MetaRow, MetaTable
+from headrace.stores.tablestore.tables.differences import differences
+from headrace.stores.tablestore.tables.reading import Reader
+from headrace.stores.tablestore.tables.stored_tables import declared
+from headrace.stores.tablestore.tables.writing import ROWS_AT_ONCE
+from headrace.tables.changes import RowChange
+from headrace.tables.schema import Column, TableSchema
+
+if TYPE_CHECKING:
+    from headrace.stores.tablestore.store import TablestoreStore
+
+PUBLISHED = "__published__"
+STAGED = "__staged__"
+PART_BYTES = 1 << 20
+_WRITTEN = 0
+"""The receipt's number for rows that are in their table already."""
+_STREAM_BYTES = 8 << 20
+_REPLACE_BYTES = 1 << 30
+_KEY_BYTES = 1000
+# What nobody published within a day belongs to a job that is gone.
+_ABANDONED_SECONDS = 86400.0
+
+
+class TablestorePublisher(Publisher):
+    """Publishes the batches of one sink of a job in a Tablestore instance: at least once, always the same rows."""
+
+    def __init__(self, store: TablestoreStore, meta: MetaTable, job: str, sink: str) -> None:
+        self._store = store
+        self._meta = meta
+        self.job = job
+        self.sink = sink
+
+    def __repr__(self) -> str:
+        return f"TablestorePublisher(job={self.job!r}, sink={self.sink!r})"
+
+    def published(self, batch: int) -> bool:
+        marker = self._marker()
+        return marker is not None and int(marker.cells["batch"]) >= batch
+
+    def stage(
+        self,
+        batch: int,
+        rows: Iterable[pa.RecordBatch],
+        *,
+        table: str | None = None,
+        change: RowChange | None = None,
+    ) -> list[Staged]:
+        """Write rows into their table now, or stage them; see `headrace.ports.Publisher.stage`.
+
+        Rows that do not replace all others, and whose table is named, are written: when the input fails, some of them
+        are in the table, where the next attempt at the batch writes them again. Of a batch that is published already,
+        or that others followed, nothing is written: newer rows would be overwritten.
+
+        Raises:
+            RowsNotWrittenError: the table did not take some of the rows.
+        """
+        if table is None or change is None or change is RowChange.REPLACE_ALL:
+            return self._stage_in_meta_table(batch, rows)
+        primary_key = self._store.table(table).schema.primary_key
+        count = 0
+        for part in rebatched(rows, ROWS_AT_ONCE):
+            # Each time: a task that Spark has given up may live on while others publish.
+            if self.published(batch):
+                return []
+            self._store.writer.write(table, _schema_of(part.schema, primary_key), change, part)
+            count += part.num_rows
+        failpoints.reach("rows-staged")
+        return [Staged(_WRITTEN, count)] if count else []
+
+    def publish(
+        self,
+        batch: int,
+        writes: Sequence[Write | Append],
+        *,
+        advances: Sequence[Advance] = (),
+        content: str = "",
+        last: bool = False,
+    ) -> bool:
+        """Write the staged rows, then the marker; see `headrace.ports.Publisher.publish`.
+
+        A failure in between leaves a part of the rows written and no marker: the batch has to be published again.
+        """
+        if advances or any(isinstance(write, Append) for write in writes):
+            raise UnsupportedError("Tablestore has no queues to append to, and no consumers to advance")
+        marker = self._marker()
+        if marker is not None and int(marker.cells["batch"]) >= batch:
+            self._check_same(marker, batch, content)
+            return False
+        tables = [write for write in writes if isinstance(write, Write)]
+        # Everything is at hand before anything is written.
+        parts = [self._load(batch, write) for write in tables]
+        for write, found in zip(tables, parts, strict=True):
+            self._apply(write, found)
+        failpoints.reach("rows-written")
+        if not last:
+            cells: dict[str, str | int] = {"batch": batch, "content": content, "published": time.time_ns() // 1000}
+            self._meta.put(PUBLISHED, [MetaRow(self.job, self._sink_key, cells)])
+        failpoints.reach("marker-written")
+        if any(found is not None for found in parts):
+            self._sweep(batch)
+        failpoints.reach("published")
+        return True
+
+    def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
+        """Remove staged rows; rows in their table stay, and the next attempt of the batch writes them again."""
+        ids = None if staged is None else {receipt.id for receipt in staged} - {_WRITTEN}
+        if ids is None:
+            self._remove(first=_batch_key(batch), end=_batch_key(batch + 1))
+        for number in ids or ():
+            self._remove(first=_receipt_key(batch, number), end=_receipt_key(batch, number) + "~")
+
+    # -- the marker -------------------------------------------------------------------------------------
+
+    @property
+    def _sink_key(self) -> str:
+        return _short(f"sink:{self.sink}")
+
+    def _marker(self) -> MetaRow | None:
+        return self._meta.get(PUBLISHED, self.job, self._sink_key)
+
+    def _check_same(self, marker: MetaRow, batch: int, content: str) -> None:
+        """Raise `PublicationError` unless a published batch comes again as it was; Spark repeats only the last one."""
+        last, its_content = int(marker.cells["batch"]), str(marker.cells.get("content", ""))
+        if content and (last != batch or (its_content and its_content != content)):
+            raise PublicationError(
+                f"batch {batch} of job {self.job} has other rows than the batch {batch} that was published",
+                received=f"batch {batch}, after batch {last} was published to {self.sink!r}",
+                remedy="the checkpoint went back (files lost in a power cut, or an older copy restored): restore the "
+                "newest one, or start the query with a new checkpoint location",
+            )
+
+    # -- staged rows ------------------------------------------------------------------------------------
+
+    @property
+    def _staging_key(self) -> str:
+        return _short(f"{self.job}/{self.sink}")
+
+    def _stage_in_meta_table(self, batch: int, rows: Iterable[pa.RecordBatch]) -> list[Staged]:
+        staged: list[Staged] = []
+        try:
+            for part in rebatched(rows, _STREAM_BYTES, by_bytes=True):
+                # Among the receipts first, so that a part that was only begun is discarded with the others.
+                staged.append(Staged(uuid.uuid4().int >> 66 | 1, part.num_rows))
+                for row in _parts(part, _receipt_key(batch, staged[-1].id)):
+                    self._meta.put(STAGED, [MetaRow(self._staging_key, *row)])
+        except BaseException:
+            self.discard(batch, staged)
+            raise
+        failpoints.reach("rows-staged")
+        return staged
+
+    def _load(self, batch: int, write: Write) -> pa.Table | None:
+        """Return the staged rows of a write; None if the rows are already in their table."""
+        staged = [receipt for receipt in write.staged if receipt.id != _WRITTEN]
+        if not staged and write.change is not RowChange.REPLACE_ALL:
+            return None
+        found = [self._load_receipt(batch, receipt) for receipt in staged]
+        if sum(part.nbytes for part in found) > _REPLACE_BYTES:
+            raise PublicationError(
+                "the new content of the table is too large to be replaced at once",
+                valid=f"{_REPLACE_BYTES >> 20} MiB",
+                remedy="write it in update or append mode",
+            )
+        try:
+            return pa.concat_tables(found, promote_options="default") if found else pa.table({})
+        except pa.ArrowInvalid as error:
+            raise PublicationError("the staged rows of a batch have different columns", received=str(error)) from error
+
+    def _load_receipt(self, batch: int, receipt: Staged) -> pa.Table:
+        key = _receipt_key(batch, receipt.id)
+        rows = self._meta.rows(STAGED, self._staging_key, first=key, end=key + "~")
+        if not rows or len(rows) != rows[0].cells["parts"]:
+            raise PublicationError(
+                f"staged rows of batch {batch} are not there",
+                received=f"stage {receipt.id} of job {self.job!r}, sink {self.sink!r} ({receipt.rows} rows)",
+                remedy="run the batch again: its rows were discarded, or staged for another batch or sink",
+            )
+        data = b"".join(base64.b64decode(str(row.cells["rows"])) for row in rows)
+        return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
+
+    def _apply(self, write: Write, rows: pa.Table | None) -> None:
+        if rows is None:
+            return
+        table = self._store.table(write.table)
+        schema = table.schema if not rows.num_columns else _schema_of(rows.schema, table.schema.primary_key)
+        if not rows.num_columns:
+            rows = schema.arrow.empty_table()
+        if write.change is not RowChange.REPLACE_ALL:
+            self._store.writer.write(write.table, schema, write.change, rows)
+            return
+        rows = to_arrow(rows, schema, columns="all")
+        known = declared(table.schema, schema.columns)
+        there, others = Reader(self._store.connection, write.table, known, schema.names).scan_with_others()
+        put, gone = differences(there.select(schema.names), others, rows, schema)
+        self._store.writer.write(write.table, schema, RowChange.PUT, put)
+        self._store.writer.write(write.table, schema, RowChange.DELETE, gone)
+
+    def _sweep(self, batch: int) -> None:
+        """Remove the rows that this sink staged for batches up to this one, and those of abandoned jobs."""
+        self._remove(end=_batch_key(batch + 1))
+        long_ago = time.time() - _ABANDONED_SECONDS
+        rows = self._meta.rows(STAGED, None, columns=["created"])
+        self._meta.delete(STAGED, [row for row in rows if int(row.cells.get("created", 0)) < long_ago])
+
+    def _remove(self, *, first: str | None = None, end: str | None = None) -> None:
+        self._meta.delete(STAGED, self._meta.rows(STAGED, self._staging_key, first=first, end=end, columns=["created"]))
+
+
+def _batch_key(batch: int) -> str:
+    return f"{batch:020}/"
+
+
+def _receipt_key(batch: int, number: int) -> str:
+    return f"{_batch_key(batch)}{number:016x}/"
+
+
+def _short(text: str) -> str:
+    """Return a text that a key can hold, its own where that is possible."""
+    size = len(text.encode())
+    return text if size <= _KEY_BYTES else f"{text[:100]}… {hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _schema_of(columns: pa.Schema, primary_key: tuple[str, ...]) -> TableSchema:
+    return TableSchema(tuple(Column(field.name, field.type) for field in columns), primary_key)
+
+
+def _parts(rows: pa.Table, key: str) -> Iterator[tuple[str, dict[str, str | int]]]:
+    """Yield rows as an IPC stream in the parts that one attribute can hold: the channel id and the cells of each."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    data = sink.getvalue().to_pybytes()
+    count = -(-len(data) // PART_BYTES)
+    for number in range(count):
+        part = base64.b64encode(data[number * PART_BYTES : (number + 1) * PART_BYTES]).decode()
+        yield f"{key}{number:06}", {"rows": part, "parts": count, "created": int(time.time())}

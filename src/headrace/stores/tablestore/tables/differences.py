@@ -1,0 +1,54 @@
+"""What has to be written to a table so that it holds exactly given rows. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.rows.by_position import compared
+from headrace.stores.tablestore.tables.writing import turns
+from headrace.tables.changes import RowChange
+from headrace.tables.schema import TableSchema
+
+
+def differences(
+    here: pa.Table, others: pa.ChunkedArray, wanted: pa.Table, schema: TableSchema
+) -> tuple[pa.Table, pa.Table]:
+    """Return the rows to put and the keys to delete.
+
+    Args:
+        here: the rows of the table.
+        others: for each of these, whether it has cells besides, which it is not to have.
+        wanted: the rows that it is to hold; of one key twice, the last row counts.
+        schema: the columns of both.
+    """
+    key = list(schema.primary_key)
+    here, wanted = _one_chunk(here), _one_chunk(wanted)
+    if wanted.num_rows:
+        (batch,) = wanted.to_batches()
+        (last,) = turns(batch, schema, RowChange.PUT, np.arange(wanted.num_rows))
+        wanted = wanted.take(pa.array(last))
+    keys = compared(here, wanted, key)
+    old_rows, new_rows = here.take(keys.left), wanted.take(keys.right)
+    changed: np.ndarray = others.take(keys.left).to_numpy()
+    for column in schema.attributes:
+        changed = changed | ~_same(old_rows.column(column.name), new_rows.column(column.name))
+    put = pa.concat_tables([wanted.take(keys.only_right), new_rows.filter(pa.array(changed))])
+    return put, here.select(key).take(keys.only_left)
+
+
+def _one_chunk(rows: pa.Table) -> pa.Table:
+    return rows.combine_chunks()
+
+
+def _same(left: pa.ChunkedArray, right: pa.ChunkedArray) -> np.ndarray:
+    """Tell for each row whether two values are the same: both null, or equal to the bit."""
+    first, second = left.combine_chunks(), right.combine_chunks()
+    if pa.types.is_floating(first.type):
+        bits = pa.int32() if first.type == pa.float32() else pa.int64()
+        first, second = first.view(bits), second.view(bits)
+    equal = pc.equal(first, second).fill_null(False).to_numpy(zero_copy_only=False)
+    neither = pc.and_(first.is_null(), second.is_null()).to_numpy(zero_copy_only=False)
+    result: np.ndarray = equal | neither
+    return result

@@ -1,0 +1,244 @@
+"""Reading rows of a table: ranges page by page with GetRange, single keys with BatchGetRow, and ranges to share out.
+
+A page is asked for while the one before is decoded. The service answers at most 5000 rows or 4 MB at once and says
+where to go on; a page may be empty and not the last. Unlike the embedded store's scan, this one sees each page as it is
+when it is read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import OptionError
+from headrace.stores.tablestore.connection import Connection, Patience
+from headrace.stores.tablestore.failures import failure_of
+from headrace.stores.tablestore.tables import conditions
+from headrace.stores.tablestore.tables.key_ranges import Place, Span, WireKey, place_of
+from headrace.tables.conditions import KeyRange, Predicate
+from headrace.tables.schema import Key, TableSchema
+from headrace.wire.plainbuffer.decoding import Decoded, decode_block, decode_records
+from headrace.wire.plainbuffer.rows import decode_row, encode_row
+from headrace.wire.plainbuffer.values import CellKind, Marker, Row
+from headrace.wire.tablestore import table_pb2 as pb
+from headrace.wire.tablestore.errors import ServiceError
+from headrace.wire.tablestore.limits import MAX_BATCH_GET_ROWS, MAX_COLUMNS_TO_GET
+
+_MEBIBYTE = 1 << 20
+# Tried from the coarsest on: the service cuts by size, and does not say what size a table has.
+_SPLIT_SIZES = (256, 16, 1)
+# For rows of a BatchGetRow that the service refused with a temporary error.
+PATIENCE = Patience()
+_log = logging.getLogger("headrace")
+
+
+@dataclass
+class Reader:
+    """Reads some columns of a table's rows, where conditions hold.
+
+    Attributes:
+        connection: the way to the service.
+        table: the table's name.
+        schema: the table's columns.
+        columns: those that are wanted, in this order.
+        predicates: conditions on any columns.
+    """
+
+    connection: Connection
+    table: str
+    schema: TableSchema
+    columns: Sequence[str]
+    predicates: Sequence[Predicate] = ()
+    _read: TableSchema = field(init=False, repr=False)
+    _warned: set[str] = field(init=False, repr=False, default_factory=set)
+
+    def __post_init__(self) -> None:
+        conditions.check(self.schema, self.predicates)
+        for name in self.columns:
+            self.schema.column(name)
+        named = {*self.columns, *(predicate.column for predicate in self.predicates), *self.schema.primary_key}
+        self._read = TableSchema(
+            tuple(column for column in self.schema.columns if column.name in named), self.schema.primary_key
+        )
+
+    def scan(self, keys: KeyRange, batch_rows: int) -> pa.RecordBatchReader:
+        """Read the rows of a range of keys, in key order; with no columns, batches only have numbers of rows.
+
+        Raises:
+            OptionError: ``batch_rows`` is less than 1.
+        """
+        if batch_rows < 1:
+            raise OptionError("batch_rows must be at least 1", received=batch_rows)
+        wanted = pa.schema([self.schema.arrow.field(name) for name in self.columns])
+        batches = self._batches(place_of(self.schema, keys, self.predicates), wanted)
+        return pa.RecordBatchReader.from_batches(wanted, _cut(batches, batch_rows))
+
+    def scan_with_others(self) -> tuple[pa.Table, pa.ChunkedArray]:
+        """Return all rows, and for each whether it has a cell that they do not show.
+
+        Such a cell is one of another column, or one whose value does not fit its column.
+        """
+        batches: list[pa.RecordBatch] = []
+        others: list[pa.BooleanArray] = []
+        with ThreadPoolExecutor(1, "headrace-read") as pool:
+            for span in place_of(self.schema, KeyRange(), ()).spans:
+                for block in self._pages(pool, span, whole=True):
+                    decoded = decode_block(block, self._read)
+                    batches.append(self._matching(decoded))
+                    others.append(decoded.others)
+                    for kinds in decoded.kinds.values():
+                        others[-1] = pc.or_(others[-1], pc.equal(kinds, int(CellKind.MISFIT)))
+        return pa.Table.from_batches(batches, self._read.changes), pa.chunked_array(others, pa.bool_())
+
+    def get(self, keys: Sequence[Key]) -> pa.RecordBatch:
+        """Return the rows of at most 100 keys that are there, in the order of the keys, with all columns read."""
+        records = [row for row in self._records(keys) if row]
+        return self._matching(decode_records(records, self._read))
+
+    def _records(self, keys: Sequence[Key]) -> list[bytes]:
+        """Return the row of each key, empty where there is none; rows that the service is too busy for are retried."""
+        records = [b""] * len(keys)
+        retries = PATIENCE.retries()
+        missing = list(range(len(keys)))
+        while True:
+            request = pb.BatchGetRowRequest()
+            request.tables.add(
+                table_name=self.table,
+                primary_key=[
+                    encode_row(Row(tuple(zip(self.schema.primary_key, keys[place], strict=True)))) for place in missing
+                ],
+                columns_to_get=self._columns_to_get(),
+                max_versions=1,
+                filter=conditions.filter_of(self.schema, self.predicates),
+            )
+            answer = self.connection.call("BatchGetRow", request, pb.BatchGetRowResponse)
+            failed: dict[int, ServiceError] = {}
+            for place, row in zip(missing, answer.tables[0].rows, strict=True):
+                if row.is_ok:
+                    records[place] = row.row
+                else:
+                    failed[place] = ServiceError(row.error.code, row.error.message)
+            missing = list(failed)
+            if not missing:
+                return records
+            for error in failed.values():
+                if not error.may_pass(repeatable=True):
+                    raise failure_of(error, "/BatchGetRow", retried=False)
+            first = failed[missing[0]]
+            if not retries.wait(f"Tablestore: /BatchGetRow: {first}", first_pause=PATIENCE.first_busy_pause):
+                raise failure_of(first, "/BatchGetRow", retried=True)
+
+    def _batches(self, place: Place, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+        if place.keys is not None:
+            for start in range(0, len(place.keys), MAX_BATCH_GET_ROWS):
+                yield _selected(self.get(place.keys[start : start + MAX_BATCH_GET_ROWS]), wanted)
+            return
+        with ThreadPoolExecutor(1, "headrace-read") as pool:
+            for span in place.spans:
+                for block in self._pages(pool, span):
+                    yield _selected(self._matching(decode_block(block, self._read)), wanted)
+
+    def _pages(self, pool: ThreadPoolExecutor, span: Span, *, whole: bool = False) -> Iterator[bytes]:
+        """Yield the pages of a range as they came, asking for each before the one before is looked at."""
+        request = pb.GetRangeRequest(
+            table_name=self.table,
+            direction=pb.FORWARD,
+            columns_to_get=[] if whole else self._columns_to_get(),
+            max_versions=1,
+            filter=conditions.filter_of(self.schema, self.predicates),
+            inclusive_start_primary_key=_encoded(span.start(self.schema)),
+            exclusive_end_primary_key=_encoded(span.end(self.schema)),
+        )
+        coming = pool.submit(self.connection.call, "GetRange", request, pb.GetRangeResponse)
+        while True:
+            page = coming.result()
+            if page.next_start_primary_key:
+                request.inclusive_start_primary_key = page.next_start_primary_key
+                coming = pool.submit(self.connection.call, "GetRange", request, pb.GetRangeResponse)
+            if page.rows:
+                yield page.rows
+            if not page.next_start_primary_key:
+                return
+
+    def _columns_to_get(self) -> list[str]:
+        """Return the columns to name in a request.
+
+        Key columns are always among them: without one, the service leaves out rows that have no cell in the others.
+        """
+        names = [*self._read.primary_key, *(column.name for column in self._read.attributes)]
+        # Without any name, whole rows are answered.
+        return names if len(names) <= MAX_COLUMNS_TO_GET else []
+
+    def _matching(self, decoded: Decoded) -> pa.RecordBatch:
+        for name, kinds in decoded.kinds.items():
+            if name not in self._warned and pc.any(pc.equal(kinds, int(CellKind.MISFIT))).as_py():
+                self._warned.add(name)
+                _log.warning(
+                    "table %s: column %s has values of another type than %s; they are given as null",
+                    self.table,
+                    name,
+                    self._read.column(name).type,
+                )
+        return conditions.matching(decoded.rows, self._read, self.predicates)
+
+
+def _selected(rows: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    if not wanted.names:
+        return rows.select([])
+    return pa.RecordBatch.from_arrays([rows.column(name) for name in wanted.names], schema=wanted)
+
+
+def _cut(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for start in range(0, batch.num_rows, most):
+            yield batch.slice(start, most)
+
+
+def _encoded(key: WireKey) -> bytes:
+    return encode_row(Row(key))
+
+
+# -- ranges to share out ------------------------------------------------------------------------------------
+
+
+def splits(connection: Connection, table: str, count: int, size: int | None = None) -> list[KeyRange]:
+    """Return at most ``count`` key ranges that cover a table, cut by the service where its data is.
+
+    Args:
+        size: about how many bytes a range has; None cuts small enough for ``count`` of them.
+
+    Raises:
+        OptionError: ``count`` is less than 1.
+    """
+    if count < 1:
+        raise OptionError("a table is split into at least one range", received=count)
+    sizes = _SPLIT_SIZES if size is None else (max(1, size // _MEBIBYTE),)
+    points: list[Key] = []
+    for megabytes in sizes if count > 1 else ():
+        request = pb.ComputeSplitPointsBySizeRequest(
+            table_name=table, split_size=megabytes, split_size_unit_in_byte=_MEBIBYTE
+        )
+        found = connection.call("ComputeSplitPointsBySize", request, pb.ComputeSplitPointsBySizeResponse)
+        points = [_split_key(point) for point in found.split_points]
+        if len(points) >= count - 1:
+            break
+    if len(points) >= count:
+        points = [points[len(points) * number // count] for number in range(1, count)]
+    bounds = [None, *points, None]
+    return [KeyRange(low, high) for low, high in itertools.pairwise(bounds)]
+
+
+def _split_key(point: bytes) -> Key:
+    """Return a split point as a bound: the values before the first marker."""
+    values = []
+    for _, value in decode_row(point).key:
+        if value is None or isinstance(value, Marker | float | bool):
+            break
+        values.append(value)
+    return tuple(values)

@@ -1,0 +1,164 @@
+"""`TablestoreTable`: a table of a Tablestore instance.
+
+A table's schema has the columns that the service keeps, and behind them the columns that the caller declares.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headrace.errors import SchemaError, UnsupportedError
+from headrace.ports import Rows, Table, TableDescription, TrimReport
+from headrace.rows import to_arrow
+from headrace.rows.conditions import typed_key, typed_range
+from headrace.stores.tablestore.tables.reading import Reader, splits
+from headrace.stores.tablestore.tables.stored_tables import (
+    FIXED_OPTIONS,
+    HOUR_SECONDS,
+    declared,
+    described,
+    schema_of,
+    stream_hours,
+)
+from headrace.tables.changes import RowChange
+from headrace.tables.conditions import KeyRange, Where, parse_where
+from headrace.tables.options import TableOptions
+from headrace.tables.schema import Column, KeyValue, TableSchema
+from headrace.wire.tablestore import table_pb2 as pb
+
+if TYPE_CHECKING:
+    from headrace.stores.tablestore.connection import Connection
+    from headrace.stores.tablestore.tables.writing import Writer
+
+_COLUMNS_OF: dict[RowChange, Any] = {RowChange.PUT: "all", RowChange.UPDATE: "given", RowChange.DELETE: "keys"}
+
+
+class TablestoreTable(Table):
+    """A table of an instance, with the columns that it had when the handle was made.
+
+    Args:
+        connection: the way to the service.
+        writer: writes the rows.
+        name: the table.
+        columns: columns that the caller knows of.
+
+    Raises:
+        NotFoundError: there is no such table.
+        SchemaError: a column of the caller's has another type than the service keeps for it.
+    """
+
+    def __init__(
+        self, connection: Connection, writer: Writer, name: str, columns: Sequence[Column] | None = None
+    ) -> None:
+        self.name = name
+        self._connection = connection
+        self._writer = writer
+        self._schema = declared(schema_of(described(connection, name).table_meta), columns or ())
+
+    def __repr__(self) -> str:
+        return f"TablestoreTable({self.name!r})"
+
+    @property
+    def schema(self) -> TableSchema:
+        return self._schema
+
+    # -- writing ----------------------------------------------------------------------------------------
+
+    def put(self, rows: Rows) -> int:
+        """Write whole rows; see `headrace.ports.Table.put`. Not all of them become visible at once.
+
+        The service numbers no commits: returned is this machine's time, in microseconds since 1970.
+        """
+        return self._write(RowChange.PUT, rows)
+
+    def update(self, rows: Rows, *, keep_nulls: bool = True) -> int:
+        return self._write(RowChange.UPDATE, rows, keep_nulls=keep_nulls)
+
+    def delete(self, keys: Rows) -> int:
+        return self._write(RowChange.DELETE, keys)
+
+    def _write(self, change: RowChange, rows: Rows, *, keep_nulls: bool = False) -> int:
+        typed = to_arrow(rows, self._schema, columns=_COLUMNS_OF[change])
+        if change is RowChange.UPDATE and typed.num_columns == len(self._schema.primary_key):
+            raise SchemaError(
+                "an update needs a column to set besides the key",
+                received=typed.column_names,
+                valid=[column.name for column in self._schema.attributes],
+            )
+        self._writer.write(self.name, self._schema, change, typed, keep_nulls=keep_nulls)
+        return time.time_ns() // 1000
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    def get(self, key: Mapping[str, KeyValue], columns: Sequence[str] | None = None) -> dict[str, Any] | None:
+        schema = self._schema
+        if set(key) != set(schema.primary_key):
+            raise SchemaError("a key needs exactly the key columns", received=list(key), valid=schema.primary_key)
+        names = [schema.column(name).name for name in (schema.names if columns is None else columns)]
+        values = typed_key(schema, [key[name] for name in schema.primary_key])
+        rows = Reader(self._connection, self.name, schema, names).get([values])
+        if not rows.num_rows:
+            return None
+        row: dict[str, Any] = rows.select(names).to_pylist()[0]
+        return row
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Where | None = None,
+        *,
+        keys: KeyRange | None = None,
+        batch_rows: int = 65536,
+    ) -> pa.RecordBatchReader:
+        """Read rows in key order; see `headrace.ports.Table.scan`. Each page of rows is as it is when it is read."""
+        names = self._schema.names if columns is None else columns
+        reader = Reader(self._connection, self.name, self._schema, names, parse_where(where))
+        return reader.scan(typed_range(self._schema, keys or KeyRange()), batch_rows)
+
+    def splits(self, count: int, *, size: int | None = None) -> list[KeyRange]:
+        return splits(self._connection, self.name, count, size)
+
+    # -- what the service does itself, and what it does not ---------------------------------------------
+
+    def add_columns(self, columns: Mapping[str, str | pa.DataType]) -> None:
+        raise UnsupportedError(
+            "rows of Tablestore have any columns, so none are added to a table",
+            remedy="name them where the table is opened: store.table(name, columns={…}), or option catalog",
+        )
+
+    def set_options(self, **changes: Any) -> TableOptions:
+        hours = stream_hours(changes)
+        if hours is not None:
+            stream = pb.StreamSpecification(enable_stream=True, expiration_time=hours)
+            # A list that is left out is one without columns.
+            stream.columns_to_get.extend(described(self._connection, self.name).stream_details.column_to_get)
+            request = pb.UpdateTableRequest(table_name=self.name, stream_spec=stream)
+            self._connection.call("UpdateTable", request, pb.UpdateTableResponse, repeatable=True)
+        return self.describe().options
+
+    def describe(self) -> TableDescription:
+        """Return the table as it stands; the service tells neither its number of rows nor its partitions."""
+        answer = described(self._connection, self.name)
+        stream = answer.stream_details
+        return TableDescription(
+            name=self.name,
+            schema=self._schema,
+            # Without a stream no changes are kept; the first tunnel enables it.
+            options=dataclasses.replace(
+                FIXED_OPTIONS,
+                retention_seconds=float(stream.expiration_time * HOUR_SECONDS if stream.enable_stream else 0),
+            ),
+            rows=None,
+            partitions=(),
+        )
+
+    def trim(self, *, before: Mapping[int, int] | None = None, cut_tunnels: bool = False) -> TrimReport:
+        raise UnsupportedError(
+            "Tablestore removes changes itself, when they are older than the table's retention",
+            remedy="set_options(retention_seconds=…)",
+        )

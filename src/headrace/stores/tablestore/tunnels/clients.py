@@ -1,0 +1,56 @@
+"""A client of the tunnel service: one of several readers that share a tunnel's channels."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from headrace.errors import ClientGoneError, NotFoundError
+from headrace.ports import TunnelClient
+from headrace.stores.tablestore.tunnels.batches import BatchRecords
+from headrace.stores.tablestore.tunnels.service import TunnelService
+from headrace.tunnels.leases import Lease, Saved
+from headrace.tunnels.values import Position
+
+
+class TablestoreTunnelClient(TunnelClient):
+    """A connected client.
+
+    Args:
+        service: the calls of the tunnel service.
+        batches: what the meta table has of the tunnel.
+        tunnel: the tunnel's id.
+        id: the client's.
+        timeout: seconds without a heartbeat after which the service forgets the client.
+    """
+
+    def __init__(self, service: TunnelService, batches: BatchRecords, tunnel: str, id: str, timeout: float) -> None:
+        self._service = service
+        self._batches = batches
+        self._tunnel = tunnel
+        self.id = id
+        self.timeout = timeout
+
+    def __repr__(self) -> str:
+        return f"TablestoreTunnelClient({self.id!r} of tunnel {self._tunnel})"
+
+    def heartbeat(self, leases: Sequence[Lease]) -> list[Lease]:
+        return self._service.heartbeat(self._tunnel, self.id, leases)
+
+    def saved(self, channel: str) -> Saved:
+        token, sequence = self._service.get_checkpoint(self._tunnel, self.id, channel)
+        inside = self._batches.committed_in(channel)
+        return Saved(inside if inside is not None and inside.token == token else Position(token), sequence)
+
+    def save(self, channel: str, position: Position, sequence: int) -> None:
+        """Save how far a channel is read; the service keeps a page's beginning, the meta table a place inside it.
+
+        The service refuses who has lost the channel. Whoever is killed before the second write repeats the page.
+        """
+        self._service.checkpoint(self._tunnel, self.id, channel, position.token, sequence)
+        if position.skip:
+            self._batches.save_committed({channel: position})
+
+    def close(self) -> None:
+        with contextlib.suppress(ClientGoneError, NotFoundError):
+            self._service.shutdown(self._tunnel, self.id)

@@ -1,0 +1,63 @@
+"""The life of a tunnel of the service: creating, finding, dropping it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.stores.tablestore.connection import Connection
+from headrace.stores.tablestore.meta_table import MetaTable
+from headrace.stores.tablestore.tunnels.batches import BatchRecords
+from headrace.stores.tablestore.tunnels.service import TunnelService
+from headrace.tunnels.validation import Named, check_new, find, microseconds
+from headrace.tunnels.values import Start, StartKind, TunnelKind
+from headrace.wire.tablestore import tunnel_pb2 as pb
+
+
+def create_tunnel(
+    connection: Connection,
+    table: str,
+    name: str,
+    kind: TunnelKind,
+    start: Start,
+    base_channels: int | None = None,
+) -> str:
+    """Create a tunnel and return its id; see `headrace.ports.Store.create_tunnel`.
+
+    Args:
+        base_channels: a wish that the service does not know of; it cuts base data itself.
+
+    Raises:
+        AlreadyExistsError: the table has a tunnel of this name.
+        NotFoundError: there is no such table.
+        OptionError: no such name, or a start that this kind of tunnel cannot have.
+    """
+    check_new(name, kind, start, base_channels)
+    config = None
+    if start.timestamp is not None:
+        config = pb.StreamTunnelConfig(start_offset=microseconds(start.timestamp) * 1000)
+    elif kind is TunnelKind.STREAM:
+        config = pb.StreamTunnelConfig(flag=pb.EARLIEST if start.kind is StartKind.EARLIEST else pb.LATEST)
+    return TunnelService(connection).create(table, name, kind, start=config)
+
+
+def list_tunnels(connection: Connection, table: str | None = None) -> list[pb.TunnelInfo]:
+    """Return the tunnels of a table, or of all, the oldest first."""
+    found: Sequence[pb.TunnelInfo] = TunnelService(connection).tunnels(table)
+    return sorted(found, key=lambda info: (info.create_time, info.tunnel_id))
+
+
+def find_tunnel(connection: Connection, id_or_name: str, table: str | None = None) -> pb.TunnelInfo:
+    """Return a tunnel by its id, or by its name where that is unique.
+
+    Raises:
+        NotFoundError: there is none.
+        OptionError: several tables have a tunnel of this name.
+    """
+    known = list_tunnels(connection, table)
+    return find(known, lambda info: Named(info.tunnel_id, info.tunnel_name, info.table_name), id_or_name, table)
+
+
+def drop_tunnel(connection: Connection, meta: MetaTable, info: pb.TunnelInfo) -> None:
+    """Remove a tunnel, and what the meta table has of it."""
+    TunnelService(connection).delete(info.table_name, info.tunnel_name)
+    BatchRecords(meta, info.tunnel_id).forget_all()

@@ -1,0 +1,1 @@
+"""Queues, consumers and producers of a YTsaurus cluster."""

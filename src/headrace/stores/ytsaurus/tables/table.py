@@ -1,0 +1,231 @@
+"""Sorted dynamic tables as tables of headrace."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import OptionError, SchemaError, UnsupportedError
+from headrace.option_names import check_names
+from headrace.ports import Rows, Table, TableDescription, TrimReport
+from headrace.rows import to_arrow
+from headrace.rows.conditions import operands, typed_key, typed_range
+from headrace.stores.ytsaurus import catalog
+from headrace.stores.ytsaurus.catalog import Names
+from headrace.stores.ytsaurus.connection import Connection
+from headrace.stores.ytsaurus.schemas import TableLayout
+from headrace.stores.ytsaurus.tables import conditions
+from headrace.stores.ytsaurus.tables.writing import write, write_whole
+from headrace.tables.changes import RowChange
+from headrace.tables.conditions import KeyRange, Where, parse_where
+from headrace.tables.options import TableOptions
+from headrace.tables.schema import Key, KeyValue, TableSchema
+
+FIXED_OPTIONS = TableOptions(retention_seconds=None)
+"""How every table keeps its changes: not at all, so there is nothing to remove."""
+_PAGE_ROWS = 65_536
+# How large rows are is not known before some are seen.
+_FIRST_PAGE_ROWS = 256
+_PAGE_BYTES = 32 << 20
+_COLUMNS_OF: dict[RowChange, Any] = {RowChange.PUT: "all", RowChange.UPDATE: "given", RowChange.DELETE: "keys"}
+
+
+class YtTable(Table):
+    """A sorted dynamic table, with the columns that it had when the handle was made.
+
+    Raises:
+        NotFoundError: there is no such table.
+        UnsupportedError: it has a key that a table of headrace cannot have.
+    """
+
+    def __init__(self, connection: Connection, names: Names, name: str) -> None:
+        node = catalog.find(connection, names, name, catalog.TABLE)
+        self.name = name
+        self.path = node.path
+        self.layout = TableLayout.of(node.columns, name)
+        self._connection = connection
+
+    def __repr__(self) -> str:
+        return f"YtTable({self.name!r})"
+
+    @property
+    def schema(self) -> TableSchema:
+        return self.layout.schema
+
+    # -- writing ----------------------------------------------------------------------------------------
+
+    def put(self, rows: Rows) -> int:
+        """Write whole rows; see `headrace.ports.Table.put`.
+
+        All of them become visible at once as long as they are no more than a transaction can have. The service does not
+        tell the version of a commit: returned is this machine's time, in microseconds since 1970.
+        """
+        return self._write(RowChange.PUT, rows)
+
+    def update(self, rows: Rows, *, keep_nulls: bool = True) -> int:
+        return self._write(RowChange.UPDATE, rows, keep_nulls=keep_nulls)
+
+    def delete(self, keys: Rows) -> int:
+        return self._write(RowChange.DELETE, keys)
+
+    def _write(self, change: RowChange, rows: Rows, *, keep_nulls: bool = False) -> int:
+        typed = to_arrow(rows, self.schema, columns=_COLUMNS_OF[change])
+        if change is RowChange.UPDATE and typed.num_columns == len(self.schema.primary_key):
+            raise SchemaError(
+                "an update needs a column to set besides the key",
+                received=typed.column_names,
+                valid=[column.name for column in self.schema.attributes],
+            )
+        write_whole(self._connection, self.path, self.layout, change, typed, keep_nulls=keep_nulls)
+        return time.time_ns() // 1000
+
+    def apply(self, client: Any, change: RowChange, rows: pa.Table) -> None:
+        """Write typed rows in the transaction of a client, or without one if that is None."""
+        write(self._connection, self.path, self.layout, change, rows, client=client)
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    def get(self, key: Mapping[str, KeyValue], columns: Sequence[str] | None = None) -> dict[str, Any] | None:
+        schema = self.schema
+        if set(key) != set(schema.primary_key):
+            raise SchemaError("a key needs exactly the key columns", received=list(key), valid=schema.primary_key)
+        names = [schema.column(name).name for name in (schema.names if columns is None else columns)]
+        values = typed_key(schema, [key[name] for name in schema.primary_key])
+        given = pa.table(
+            {
+                name: pa.array([value], schema.column(name).type)
+                for name, value in zip(schema.primary_key, values, strict=True)
+            }
+        )
+        keys, key_columns = self.layout.written(given)
+        wanted = [self.layout.columns[name] for name in dict.fromkeys((*schema.primary_key, *names))]
+        found = self._connection.lookup(self.path, keys, key_columns, wanted)
+        if not found.num_rows:
+            return None
+        row: dict[str, Any] = self.layout.read(found, names).to_pylist()[0]
+        return row
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Where | None = None,
+        *,
+        keys: KeyRange | None = None,
+        batch_rows: int = _PAGE_ROWS,
+    ) -> pa.RecordBatchReader:
+        """Read rows in the service's key order; see `headrace.ports.Table.scan`."""
+        schema = self.schema
+        names = [schema.column(name).name for name in (schema.names if columns is None else columns)]
+        predicates = parse_where(where)
+        for predicate in predicates:
+            # An unknown column or a misfit is the caller's error now, not a reader's later.
+            column = schema.column(predicate.column)
+            if predicate.value is not None:
+                operands(column, predicate)
+        bounds = typed_range(schema, keys or KeyRange())
+        if batch_rows < 1:
+            raise OptionError("a batch has at least one row", received=batch_rows)
+        fields = pa.schema([schema.arrow.field(name) for name in names])
+        never = any(p.value is None and p.operator not in ("is null", "is not null") for p in predicates)
+        pages = iter(()) if never else self._pages(names, bounds, predicates, min(batch_rows, _PAGE_ROWS))
+        return pa.RecordBatchReader.from_batches(fields, pages)
+
+    def _pages(
+        self, names: Sequence[str], keys: KeyRange, predicates: Sequence[Any], page_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        layout = self.layout
+        needed = dict.fromkeys((*names, *(predicate.column for predicate in predicates)))
+        sorted_by = [column.name for column in layout.key]
+        read = [*layout.key, *(layout.columns[name] for name in needed if name not in sorted_by)]
+        selected = ", ".join(conditions.quoted(column.name) for column in read)
+        order = ", ".join(conditions.quoted(name) for name in sorted_by)
+        after: Key | None = None
+        most, page_rows = page_rows, min(page_rows, _FIRST_PAGE_ROWS)
+        with self._connection.snapshot() as select:
+            while True:
+                condition = conditions.where(layout, keys, predicates, after)
+                query = (
+                    f"{selected} from {catalog.check_path_in_queries(self.path)}"
+                    f"{' where ' + condition if condition else ''} order by {order} limit {page_rows}"
+                )
+                page = select(query, read)
+                if page.num_rows:
+                    layout.check_keys(page)
+                    last = page.slice(page.num_rows - 1)
+                    after = tuple(last.column(name)[0].as_py() for name in sorted_by)
+                    typed = layout.read(page, list(needed)) if needed else page
+                    rows = conditions.satisfied(typed, layout.schema.columns, predicates)
+                    if rows.num_rows:
+                        yield layout.read(rows, names)
+                if page.num_rows < page_rows:
+                    return
+                page_rows = min(most, max(1, _PAGE_BYTES * page.num_rows // max(1, page.nbytes)))
+
+    def splits(self, count: int, *, size: int | None = None) -> list[KeyRange]:
+        """Return at most ``count`` ranges that begin where tablets do; how large those are is the service's choice."""
+        if self.layout.computed:
+            return [KeyRange()]
+        pivots = self._connection.attribute(self.path, "pivot_keys", [])
+        bounds = [typed_key(self.schema, _plain_key(pivot)) for pivot in pivots if len(pivot)]
+        step = -(-(len(bounds) + 1) // max(1, count))
+        cuts = [None, *bounds[step - 1 :: step], None]
+        return [KeyRange(low, high) for low, high in itertools.pairwise(cuts)]
+
+    # -- what the service does itself, and what it does not ---------------------------------------------
+
+    def describe(self) -> TableDescription:
+        """Return the table as it stands; the service tells no exact number of rows, and keeps no changes."""
+        return TableDescription(name=self.name, schema=self.schema, options=FIXED_OPTIONS, rows=None, partitions=())
+
+    def split(self, partition: int | None = None, at: Mapping[str, KeyValue] | None = None) -> tuple[int, int]:
+        raise UnsupportedError("tablets of a table are cut by YTsaurus", remedy="yt reshard-table <path> <pivot keys>")
+
+    def merge(self, left: int, right: int) -> int:
+        raise UnsupportedError("tablets of a table are merged by YTsaurus", remedy="yt reshard-table <path>")
+
+    def add_columns(self, columns: Mapping[str, str | pa.DataType]) -> None:
+        raise UnsupportedError("headrace does not alter tables of YTsaurus", remedy="yt alter-table <path> --schema …")
+
+    def set_options(self, **changes: Any) -> TableOptions:
+        check_options(changes)
+        return FIXED_OPTIONS
+
+    def trim(self, *, before: Mapping[int, int] | None = None, cut_tunnels: bool = False) -> TrimReport:
+        raise UnsupportedError("tables of YTsaurus keep no changes, so there are none to remove")
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise an error unless options of `TableOptions` say what is so anyway.
+
+    Raises:
+        OptionError: an unknown option.
+        UnsupportedError: an option that is otherwise here.
+    """
+    check_names("a table", options, sorted(option.name for option in dataclasses.fields(TableOptions)))
+    for name, value in options.items():
+        if value not in (getattr(FIXED_OPTIONS, name), getattr(TableOptions(), name)):
+            raise UnsupportedError(
+                f"tables of YTsaurus cannot have option {name}: they keep no changes",
+                received=repr(value),
+                valid=repr(getattr(FIXED_OPTIONS, name)),
+            )
+
+
+def _plain_key(pivot: Sequence[Any]) -> list[Any]:
+    """Return a pivot key without the client's own classes; of a prefix with null in it, what is before it."""
+    values: list[Any] = []
+    for value in pivot:
+        if isinstance(value, int) and not isinstance(value, bool):
+            values.append(int(value))
+        elif isinstance(value, str):
+            values.append(str(value))
+        elif hasattr(value, "_bytes"):
+            values.append(bytes(value._bytes))
+        else:
+            break
+    return values

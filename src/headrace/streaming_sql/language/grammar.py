@@ -1,0 +1,318 @@
+"""From tokens to statements: the streaming dialect by recursive descent; anything else is Spark's.
+
+A statement belongs to the dialect as soon as its first words say so; from there on it must be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.errors import SqlError, UnsupportedError
+from headrace.streaming_sql.language import queue_grammar
+from headrace.streaming_sql.language import statements as st
+from headrace.streaming_sql.language.cursor import Cursor
+from headrace.streaming_sql.language.lexer import Token, tokenize
+from headrace.streaming_sql.language.older_grammar import set_statement
+from headrace.streaming_sql.providers import is_headrace
+
+TUNNEL_KINDS = ("BaseData", "Stream", "BaseAndStream")
+# Clauses of Spark's CREATE TABLE that the dialect does not have.
+_SPARK_TABLE_CLAUSES = (
+    "PARTITIONED", "CLUSTERED", "CLUSTER", "SKEWED", "ROW", "STORED", "COMMENT", "TBLPROPERTIES", "DEFAULT",
+)  # fmt: skip
+
+
+def parse(text: str) -> list[st.Statement]:
+    """Return the statements of a script, which are separated by semicolons.
+
+    Raises:
+        SqlError: with line, column and a caret.
+        UnsupportedError: a statement is for a later version.
+    """
+    lexed = tokenize(text)
+    return [_statement(Cursor(text, lexed.text, tokens)) for tokens in _split(lexed.tokens) if tokens]
+
+
+def _split(tokens: tuple[Token, ...]) -> list[tuple[Token, ...]]:
+    """Cut at semicolons, but not at those inside ``BEGIN … END``."""
+    pieces: list[tuple[Token, ...]] = []
+    first = depth = 0
+    for index, token in enumerate(tokens):
+        if tokens[first].is_word("BEGIN"):
+            if token.is_word("BEGIN", "CASE") and not (index and tokens[index - 1].is_word("END")):
+                depth += 1
+            elif token.is_word("END"):
+                following = tokens[index + 1] if index + 1 < len(tokens) else None
+                if following is None or not following.is_word("IF", "WHILE", "LOOP", "REPEAT", "FOR"):
+                    depth -= 1
+        if token.is_symbol(";") and depth <= 0:
+            pieces.append(tokens[first:index])
+            first, depth = index + 1, 0
+    pieces.append(tokens[first:])
+    return pieces
+
+
+def _statement(cursor: Cursor) -> st.Statement:
+    for words, reader in _READERS.items():
+        if cursor.take_words(*words.split()):
+            statement = reader(cursor)
+            if not isinstance(statement, st.SparkStatement):
+                cursor.need_end()
+            return statement
+    return _spark(cursor)
+
+
+def _spark(cursor: Cursor) -> st.SparkStatement:
+    return st.SparkStatement(part=cursor.whole)
+
+
+# -- tables -------------------------------------------------------------------------------------------
+
+
+def _create_table(cursor: Cursor) -> st.Statement:
+    if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
+    if not cursor.at_name():
+        return _spark(cursor)
+    name = cursor.need_name("the table")
+    behind_name = cursor.left()
+    columns = cursor.parenthesised() if cursor.at_symbol("(") else None
+    definitions = behind_name[: len(behind_name) - len(cursor.left())]
+    if not cursor.take_words("USING"):
+        return _spark(cursor)
+    provider = str(cursor.need_name("the provider"))
+    if _has_spark_clauses(cursor, provider):
+        return _spark(cursor)
+    if is_headrace(provider):
+        _check_nesting(cursor, definitions)
+    options: dict[str, str] = {}
+    while True:
+        if cursor.at_words("OPTIONS"):
+            options = {**options, **cursor.options()}
+        elif cursor.take_words("LOCATION"):
+            location = cursor.need_string("the location, in quotes")
+            options = {key: value for key, value in options.items() if key.lower() != "path"}
+            options["path"] = location
+        else:
+            break
+    query = None
+    if cursor.take_words("AS") or cursor.at_query():
+        query = cursor.query()
+    if cursor.peek() is not None:
+        raise cursor.expected("OPTIONS, LOCATION, AS or the end of the statement (;)")
+    return st.CreateTable(
+        part=cursor.whole,
+        name=cursor.without_dots(name, "the table"),
+        if_not_exists=if_not_exists,
+        columns=columns,
+        provider=provider,
+        options=options,
+        query=query,
+    )
+
+
+def _has_spark_clauses(cursor: Cursor, provider: str) -> bool:
+    if is_headrace(provider):
+        return False
+    depth = 0
+    for token in cursor.left():
+        depth += token.is_symbol("(") - token.is_symbol(")")
+        if depth == 0 and token.is_word("AS", "SELECT"):
+            return False
+        if depth == 0 and token.is_word(*_SPARK_TABLE_CLAUSES):
+            return True
+    return False
+
+
+def _check_nesting(cursor: Cursor, definitions: tuple[Token, ...]) -> None:
+    """Raise `SqlError` if types in definitions of columns are deeper than a table can have; Spark reads the rest."""
+    from headrace.types import MAX_NESTING
+
+    depth = 0
+    for token in definitions:
+        depth += token.is_symbol("<") - token.is_symbol(">")
+        if depth > MAX_NESTING:
+            valid = f"at most {MAX_NESTING} arrays, maps and structs inside each other"
+            raise cursor.error("the type of a column is nested too deep", token, valid=valid)
+
+
+def _drop_table(cursor: Cursor) -> st.Statement:
+    if_exists = cursor.take_words("IF", "EXISTS")
+    if not cursor.at_name():
+        return _spark(cursor)
+    name = cursor.need_name("the table")
+    if cursor.peek() is not None:
+        return _spark(cursor)
+    return st.DropTable(part=cursor.whole, name=name, if_exists=if_exists)
+
+
+def _insert_or_spark(cursor: Cursor) -> st.Statement:
+    overwrite = cursor.take_words("OVERWRITE")
+    if not overwrite and not cursor.take_words("INTO"):
+        return _spark(cursor)
+    try:
+        return _insert(cursor, cursor.whole.start, overwrite)
+    except SqlError:
+        # INSERT has more forms in Spark; its parser tells better what is wrong with one of those.
+        return _spark(cursor)
+
+
+def _insert(cursor: Cursor, start: int, overwrite: bool) -> st.Insert:
+    cursor.take_words("TABLE")
+    target = cursor.need_name("the table")
+    columns = None
+    if not cursor.take_words("BY", "NAME") and cursor.at_symbol("(") and not cursor.at_query():
+        columns = _column_names(cursor)
+    query = cursor.query()
+    return st.Insert(
+        part=cursor.part(start, query.end), target=target, overwrite=overwrite, columns=columns, query=query
+    )
+
+
+def _column_names(cursor: Cursor) -> tuple[str, ...]:
+    cursor.need_symbol("(")
+    names = [cursor.need_simple_name("a column").parts[0]]
+    while cursor.take_symbol(","):
+        names.append(cursor.need_simple_name("a column").parts[0])
+    cursor.need_symbol(")")
+    return tuple(names)
+
+
+# -- scans --------------------------------------------------------------------------------------------
+
+
+def _replace_scan(cursor: Cursor) -> st.Statement:
+    return _create_scan(cursor, replace=True)
+
+
+def _create_scan(cursor: Cursor, replace: bool = False) -> st.Statement:
+    name = cursor.need_simple_name("the scan")
+    cursor.need_words("ON")
+    table = cursor.need_name("the table")
+    cursor.need_words("USING")
+    streaming = cursor.take_words("STREAM")
+    if not streaming and not cursor.take_words("BATCH"):
+        raise cursor.expected("BATCH or STREAM")
+    return st.CreateScan(
+        part=cursor.whole, name=name, table=table, streaming=streaming, replace=replace, options=cursor.options()
+    )
+
+
+def _show_scans(cursor: Cursor) -> st.Statement:
+    return st.ShowScans(part=cursor.whole)
+
+
+def _drop_scan(cursor: Cursor) -> st.Statement:
+    if_exists = cursor.take_words("IF", "EXISTS")
+    return st.DropScan(part=cursor.whole, name=cursor.need_simple_name("the scan"), if_exists=if_exists)
+
+
+# -- streams ------------------------------------------------------------------------------------------
+
+
+def _create_stream(cursor: Cursor) -> st.CreateStream:
+    name = cursor.need_simple_name("the stream")
+    options = cursor.options()
+    if cursor.at_words("MERGE"):
+        raise UnsupportedError(
+            f"MERGE INTO in a stream comes in a later version (line {cursor.whole.line})",
+            remedy="use INSERT INTO with outputMode='update': rows of a table with a primary key are replaced",
+        )
+    start = cursor.start
+    cursor.need_words("INSERT", "INTO")
+    return st.CreateStream(part=cursor.whole, name=name, options=options, insert=_insert(cursor, start, False))
+
+
+def _show_streams(cursor: Cursor) -> st.Statement:
+    return st.ShowStreams(part=cursor.whole)
+
+
+def _describe_stream(cursor: Cursor) -> st.Statement:
+    return st.DescribeStream(part=cursor.whole, name=cursor.need_simple_name("the stream"))
+
+
+def _stop_stream(cursor: Cursor) -> st.Statement:
+    return st.StopStream(part=cursor.whole, name=cursor.need_simple_name("the stream"))
+
+
+def _start_stream(cursor: Cursor) -> st.Statement:
+    return st.StartStream(part=cursor.whole, name=cursor.need_simple_name("the stream"))
+
+
+def _drop_stream(cursor: Cursor) -> st.Statement:
+    if_exists = cursor.take_words("IF", "EXISTS")
+    return st.DropStream(part=cursor.whole, name=cursor.need_simple_name("the stream"), if_exists=if_exists)
+
+
+def _explain_stream(cursor: Cursor) -> st.Statement:
+    return st.ExplainStream(part=cursor.whole, target=cursor.need_simple_name("the stream"))
+
+
+def _explain_create_stream(cursor: Cursor) -> st.Statement:
+    return st.ExplainStream(part=cursor.whole, target=_create_stream(cursor))
+
+
+# -- tunnels ------------------------------------------------------------------------------------------
+
+
+def _create_tunnel(cursor: Cursor) -> st.Statement:
+    if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
+    name = cursor.need_simple_name("the tunnel")
+    cursor.need_words("ON")
+    table = cursor.need_name("the table")
+    kind = None
+    if cursor.take_words("USING"):
+        for known in TUNNEL_KINDS:
+            if cursor.take_words(known.upper()):
+                kind = known
+                break
+        else:
+            raise cursor.expected(" or ".join(TUNNEL_KINDS))
+    return st.CreateTunnel(
+        part=cursor.whole, name=name, if_not_exists=if_not_exists, table=table, kind=kind, options=cursor.options()
+    )
+
+
+def _table_after_on(cursor: Cursor) -> st.Name | None:
+    return cursor.need_name("the table") if cursor.take_words("ON") else None
+
+
+def _show_tunnels(cursor: Cursor) -> st.Statement:
+    return st.ShowTunnels(part=cursor.whole, table=_table_after_on(cursor))
+
+
+def _describe_tunnel(cursor: Cursor) -> st.Statement:
+    name = cursor.need_store_name("the tunnel, or its id")
+    return st.DescribeTunnel(part=cursor.whole, name=name, table=_table_after_on(cursor))
+
+
+def _drop_tunnel(cursor: Cursor) -> st.Statement:
+    if_exists = cursor.take_words("IF", "EXISTS")
+    name = cursor.need_store_name("the tunnel, or its id")
+    return st.DropTunnel(part=cursor.whole, name=name, if_exists=if_exists, table=_table_after_on(cursor))
+
+
+_READERS: dict[str, Callable[[Cursor], st.Statement]] = {
+    "CREATE TABLE": _create_table,
+    "DROP TABLE": _drop_table,
+    "CREATE SCAN": _create_scan,
+    "CREATE OR REPLACE SCAN": _replace_scan,
+    "SHOW SCANS": _show_scans,
+    "DROP SCAN": _drop_scan,
+    "CREATE STREAM": _create_stream,
+    "SHOW STREAMS": _show_streams,
+    "DESCRIBE STREAM": _describe_stream,
+    "DESC STREAM": _describe_stream,
+    "STOP STREAM": _stop_stream,
+    "START STREAM": _start_stream,
+    "DROP STREAM": _drop_stream,
+    "EXPLAIN STREAM": _explain_stream,
+    "EXPLAIN CREATE STREAM": _explain_create_stream,
+    "CREATE TUNNEL": _create_tunnel,
+    "SHOW TUNNELS": _show_tunnels,
+    "DESCRIBE TUNNEL": _describe_tunnel,
+    "DESC TUNNEL": _describe_tunnel,
+    "DROP TUNNEL": _drop_tunnel,
+    **queue_grammar.READERS,
+    "INSERT": _insert_or_spark,
+    "SET": set_statement,
+}

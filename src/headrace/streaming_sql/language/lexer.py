@@ -1,0 +1,254 @@
+"""From text to tokens: the words of Spark SQL, and ``//`` comments besides."""
+
+from __future__ import annotations
+
+import enum
+import re
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.errors import SqlError
+from headrace.streaming_sql.secrets import is_secret_name
+
+
+class TokenKind(enum.Enum):
+    """What a token is; ``QUOTED`` is a name in backquotes."""
+
+    WORD = "word"
+    QUOTED = "quoted name"
+    STRING = "string"
+    NUMBER = "number"
+    SYMBOL = "symbol"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of text: ``text`` as written, from ``start`` to ``end`` (offsets in characters)."""
+
+    kind: TokenKind
+    text: str
+    start: int
+    end: int
+
+    def is_word(self, *words: str) -> bool:
+        """Tell whether this is one of these keywords (given in capitals), in any case."""
+        return self.kind is TokenKind.WORD and self.text.upper() in words
+
+    def is_symbol(self, symbol: str) -> bool:
+        return self.kind is TokenKind.SYMBOL and self.text == symbol
+
+    @property
+    def is_name(self) -> bool:
+        return self.kind in (TokenKind.WORD, TokenKind.QUOTED)
+
+    @property
+    def name(self) -> str:
+        """The name that a word or a quoted name stands for."""
+        return self.text[1:-1].replace("``", "`") if self.kind is TokenKind.QUOTED else self.text
+
+
+@dataclass(frozen=True)
+class Lexed:
+    """The tokens of a text, and the text with its ``//`` comments blanked (all offsets stay what they were)."""
+
+    text: str
+    tokens: tuple[Token, ...]
+
+
+_PATTERN = re.compile(
+    r"""
+      (?P<space>\s+)
+    | (?P<dashes>--(?:\\\n|[^\r\n])*)
+    | (?P<slashes>//[^\n]*)
+    | (?P<block>/\*)
+    | (?P<STRING>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
+    | (?P<QUOTED>`(?:[^`]|``)*`)
+    | (?P<NUMBER>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\w*)
+    | (?P<WORD>\w+)
+    | (?P<SYMBOL>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_MOST_PARTS = 64
+_BARE_VALUE = re.compile(r"[^\s,;]+")
+_BLOCK_EDGE = re.compile(r"/\*|\*/")
+# Spark takes the rest of these statements as it stands; addresses such as hdfs://host/dir stand there unquoted.
+_VERBATIM_STATEMENTS = frozenset({"SET", "ADD", "LIST"})
+
+
+def tokenize(text: str) -> Lexed:
+    """Cut a text into tokens, leaving out space and comments.
+
+    Raises:
+        SqlError: a string, a quoted name or a comment has no end, or a character is half of a surrogate pair.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        shown = text.encode(errors="replace").decode()
+        raise error_at("half of a surrogate pair is no character", shown, error.start) from None
+    tokens, comments, endless = _cut(text)
+    if endless is not None:
+        raise error_at(f"what begins with {text[endless]} here has no end", text, endless)
+    return Lexed(_blank(text, comments), tuple(tokens))
+
+
+def error_at(problem: str, text: str, offset: int, **details: Any) -> SqlError:
+    """Return the error for a place in a text; the line that it shows has the values of secret options starred out."""
+    return SqlError(problem, text=hide_secrets(text), offset=offset, **details)
+
+
+def _cut(text: str) -> tuple[list[Token], list[tuple[int, int]], int | None]:
+    """Return the tokens, the spans of ``//`` comments, and where something begins that has no end."""
+    tokens: list[Token] = []
+    comments: list[tuple[int, int]] = []
+    verbatim = False
+    position = 0
+    while position < len(text):
+        match = _PATTERN.match(text, position)
+        assert match is not None, "the pattern takes any character"
+        kind, end = match.lastgroup, match.end()
+        if kind == "block":
+            block_end = _end_of_block_comment(text, position)
+            if block_end is None:
+                return tokens, comments, position
+            end = block_end
+        elif kind == "slashes":
+            if verbatim and text[position - 1] not in " \t\r\n":
+                end = position + 1
+                tokens.append(Token(TokenKind.SYMBOL, "/", position, end))
+            else:
+                comments.append((position, end))
+        elif kind not in ("space", "dashes"):
+            if kind == "SYMBOL" and match[0] in "'\"`":
+                return tokens, comments, position
+            if not tokens or tokens[-1].is_symbol(";"):
+                verbatim = match[0].upper() in _VERBATIM_STATEMENTS
+            tokens.append(Token(TokenKind[str(kind)], match[0], position, end))
+        position = end
+    return tokens, comments, None
+
+
+def _end_of_block_comment(text: str, start: int) -> int | None:
+    depth = 0
+    for edge in _BLOCK_EDGE.finditer(text, start):
+        depth += 1 if edge[0] == "/*" else -1
+        if depth == 0:
+            return edge.end()
+    return None
+
+
+def _blank(text: str, spans: list[tuple[int, int]]) -> str:
+    pieces: list[str] = []
+    position = 0
+    for start, end in spans:
+        pieces += (text[position:start], " " * (end - start))
+        position = end
+    return "".join((*pieces, text[position:]))
+
+
+_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2}|.)|''|\"\"", re.DOTALL)
+
+
+def string_value(token: Token) -> str:
+    """Return what a string token means, by Spark's rules for escapes.
+
+    Raises:
+        ValueError: an escape names a character that does not exist.
+    """
+    quoted = token.text
+    if quoted[0] in "rR":
+        return quoted[2:-1]
+    quote = quoted[0]
+
+    def replace(match: re.Match[str]) -> str:
+        escape = match[1]
+        if escape is None:
+            return quote if match[0][0] == quote else match[0]
+        if len(escape) == 1:
+            return _ESCAPES.get(escape, escape)
+        code = int(escape, 8) if escape.isdigit() else int(escape[1:], 16)
+        if code > sys.maxunicode:
+            raise ValueError(f"\\{escape} is no character of Unicode")
+        return chr(code)
+
+    value = _ESCAPE.sub(replace, quoted[1:-1])
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("half of a surrogate pair") from None
+    return value
+
+
+def quote(value: str) -> str:
+    """Write a value as a string in single quotes; `string_value` gives it back."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def quote_name(name: str) -> str:
+    """Write a name in backquotes."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def option_key(tokens: tuple[Token, ...], index: int) -> tuple[str, int]:
+    """Return the dotted option name that begins at a token, and the index behind it; '' if none does.
+
+    A string or a quoted name is a name too; dashes and dots belong to a name where no space is around them.
+    """
+    if index >= len(tokens) or tokens[index].kind is TokenKind.SYMBOL:
+        return "", index
+    first = tokens[index]
+    if first.kind is TokenKind.STRING:
+        return string_value(first), index + 1
+    key, end = first.name, first.end
+    index += 1
+    while index < len(tokens) and tokens[index].start == end:
+        token = tokens[index]
+        if not (token.text in ".-" or token.kind in (TokenKind.WORD, TokenKind.QUOTED, TokenKind.NUMBER)):
+            break
+        key, end = key + token.name, token.end
+        index += 1
+    return key, index
+
+
+def hide_secrets(text: str) -> str:
+    """Return a text of the same length, for messages, in which values of secret options are starred out."""
+    tokens, _, endless = _cut(text)
+    shown = list(text)
+    for index, token in enumerate(tokens):
+        if token.kind is TokenKind.STRING:
+            if _follows_secret_key(tokens, index):
+                shown[token.start + 1 : token.end - 1] = _stars(text[token.start + 1 : token.end - 1])
+        elif index > 0 and tokens[index - 1].is_symbol("=") and _follows_secret_key(tokens, index):
+            bare = _BARE_VALUE.match(text, token.start)
+            end = bare.end() if bare else token.end
+            shown[token.start : end] = _stars(text[token.start : end])
+    if endless is not None and text[endless] in "'\"" and _follows_secret_key(tokens, len(tokens)):
+        shown[endless + 1 :] = _stars(text[endless + 1 :])
+    return "".join(shown)
+
+
+def _stars(text: str) -> str:
+    return re.sub(r"[^\n]", "*", text)
+
+
+def _follows_secret_key(tokens: list[Token], index: int) -> bool:
+    last = index - 2 if index > 0 and tokens[index - 1].is_symbol("=") else index - 1
+    return last >= 0 and is_secret_name(_key_ending_at(tokens, last))
+
+
+def _key_ending_at(tokens: list[Token], index: int) -> str:
+    if tokens[index].kind is TokenKind.STRING:
+        return tokens[index].text[1:-1]
+    first = index
+    # A key has few parts; a text without any space must not be looked through once for each of its tokens.
+    earliest = max(0, index - _MOST_PARTS)
+    while (
+        first > earliest
+        and tokens[first - 1].end == tokens[first].start
+        and tokens[first - 1].kind is not TokenKind.STRING
+    ):
+        first -= 1
+    return "".join(token.name for token in tokens[first : index + 1])

@@ -1,0 +1,320 @@
+"""From the dialect's time functions to Spark SQL.
+
+``TUMBLING`` and ``HOPPING`` become Spark's ``window``. ``DELAY`` and ``WATERMARK`` declare a watermark, which in
+Spark SQL is a clause of a relation: ``FROM t WATERMARK ts DELAY OF INTERVAL 2 minutes``. The clause is used
+rather than `DataFrame.withWatermark` on a scan's view, because it belongs to this one query: a view with a
+watermark would impose it on every other query of the same scan, and it could not reach subqueries.
+
+A function of a user's own that has one of these names is called with its name in backquotes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from headrace.errors import SqlError
+from headrace.streaming_sql.language.lexer import Token, TokenKind, error_at, quote_name, string_value, tokenize
+from headrace.streaming_sql.language.query_shape import Block, QueryShape, Relation, dotted_name
+from headrace.streaming_sql.language.statements import ScriptPart
+
+ColumnsOf = Callable[[str], Sequence[str]]
+"""Returns the columns of a relation, given as SQL text; nothing if they are not known."""
+
+_FUNCTIONS = ("TUMBLING", "HOPPING", "DELAY", "WATERMARK")
+_UNITS = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week")
+_DURATION = re.compile(rf"(?:\d+(?:\.\d+)?\s+(?:{'|'.join(_UNITS)})s?\s*)+")
+VALID_DURATION = f"such as interval 30 seconds or '1 hour 30 minutes'; units: {', '.join(_UNITS)}"
+
+
+def uses_dialect(tokens: Sequence[Token]) -> bool:
+    """Tell whether one of the dialect's functions is called."""
+    return any(_is_call(tokens, index) for index in range(len(tokens)))
+
+
+def rewrite(part: ScriptPart, columns_of: ColumnsOf) -> str:
+    """Return a part of a script as Spark SQL; unchanged where nothing of the dialect is used.
+
+    Args:
+        columns_of: asked only where a watermark's column could belong to one of several relations.
+
+    Raises:
+        SqlError: a duration cannot be read, or a watermark has no place; with line, column and caret.
+    """
+    tokens = [token for token in tokenize(part.script).tokens if part.start <= token.start < part.end]
+    if not uses_dialect(tokens):
+        return part.text
+    return _Rewriter(part, tokens, columns_of).result()
+
+
+def _is_call(tokens: Sequence[Token], index: int) -> bool:
+    return (
+        tokens[index].is_word(*_FUNCTIONS)
+        and index + 1 < len(tokens)
+        and tokens[index + 1].is_symbol("(")
+        and not (index and tokens[index - 1].is_symbol("."))
+    )
+
+
+@dataclass(frozen=True)
+class _Edit:
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True)
+class _Watermark:
+    """A watermark on a relation: ``expression`` is Spark SQL; ``name`` is given only to what is no column."""
+
+    expression: str
+    name: str | None
+    duration: str
+    also_named: str | None = None
+
+
+class _Rewriter:
+    def __init__(self, part: ScriptPart, tokens: Sequence[Token], columns_of: ColumnsOf) -> None:
+        self._part = part
+        self._tokens = tokens
+        self._columns_of = columns_of
+        self._shape = QueryShape(tokens)
+        self._edits: list[_Edit] = []
+        self._placed: dict[int, _Watermark] = {}
+        self._done: set[int] = set()
+
+    def result(self) -> str:
+        for block in self._shape.blocks:
+            self._delays(block, block.where)
+            self._watermark_items(block)
+        for index in range(len(self._tokens)):
+            if _is_call(self._tokens, index):
+                self._window_or_leftover(self._tokens[index], self._tokens[index + 1])
+        pieces: list[str] = []
+        position = self._part.start
+        for edit in sorted(self._edits, key=lambda edit: (edit.start, edit.end)):
+            pieces += (self._part.script[position : edit.start], edit.text)
+            position = edit.end
+        return "".join((*pieces, self._part.script[position : self._part.end]))
+
+    def _error(self, problem: str, token: Token, valid: str | None = None, remedy: str | None = None) -> SqlError:
+        return error_at(problem, self._part.script, token.start, valid=valid, remedy=remedy)
+
+    # -- windows ----------------------------------------------------------------------------------------
+
+    def _window_or_leftover(self, function: Token, opening: Token) -> None:
+        if function.start in self._done:
+            return
+        if function.is_word("DELAY"):
+            raise self._error("delay(column) < duration is a condition of WHERE, joined to others by AND", function)
+        if function.is_word("WATERMARK"):
+            if self._is_clause_of_spark(opening):
+                return
+            raise self._error("WATERMARK(expression, duration) is an item of its own in a select list", function)
+        arguments = self._arguments(opening)
+        wanted = 2 if function.is_word("TUMBLING") else 3
+        form = "TUMBLING(column, length)" if wanted == 2 else "HOPPING(column, length, slide)"
+        if len(arguments) != wanted or not all(arguments):
+            raise self._error(f"{function.text.upper()} takes {wanted} arguments", function, valid=form)
+        self._edits.append(_Edit(function.start, function.end, "window"))
+        for argument in arguments[1:]:
+            duration = self._duration(argument, function)
+            self._edits.append(_Edit(argument[0].start, argument[-1].end, f"'{duration}'"))
+
+    def _is_clause_of_spark(self, opening: Token) -> bool:
+        """Tell ``FROM t WATERMARK (expression) AS x DELAY OF …``, which is Spark's own."""
+        end = self._shape.closing(opening).end
+        following = [token for token in self._tokens if token.start >= end][:3]
+        return any(token.is_word("DELAY") for token in following)
+
+    def _arguments(self, opening: Token) -> list[tuple[Token, ...]]:
+        """Return the tokens of each argument, those in inner parentheses included."""
+        closing = self._shape.closing(opening)
+        arguments: list[list[Token]] = [[]]
+        depth = 0
+        for token in self._tokens:
+            if opening.start < token.start < closing.start:
+                depth += token.is_symbol("(") - token.is_symbol(")")
+                if depth == 0 and token.is_symbol(","):
+                    arguments.append([])
+                else:
+                    arguments[-1].append(token)
+        return [tuple(argument) for argument in arguments]
+
+    def _duration(self, tokens: Sequence[Token], near: Token) -> str:
+        """Read ``interval 1 minute``, ``INTERVAL '1' MINUTE``, ``interval '1 minute'`` or ``'1 minute'``."""
+        place = tokens[0] if tokens else near
+        words: list[str] = []
+        for token in tokens[1:] if tokens and tokens[0].is_word("INTERVAL") else tokens:
+            if token.kind is TokenKind.STRING:
+                try:
+                    words.append(string_value(token))
+                except ValueError:
+                    words.append("?")
+            else:
+                words.append(token.text)
+        duration = " ".join(" ".join(words).lower().split())
+        if not _DURATION.fullmatch(duration):
+            raise self._error("this is no duration", place, valid=VALID_DURATION)
+        if near.is_word("TUMBLING", "HOPPING") and not re.search("[1-9]", duration):
+            raise self._error("the length of a window cannot be nothing", place)
+        return duration
+
+    # -- watermarks ---------------------------------------------------------------------------------------
+
+    def _delays(self, block: Block, condition: Sequence[Token]) -> None:
+        """Take ``delay(column) < duration`` out of a condition, wherever it is one of those that are AND-ed."""
+        waiting = [condition]
+        while waiting:
+            for conjunct in _conjuncts(waiting.pop()):
+                if len(conjunct) == 2 and conjunct[0].is_symbol("("):
+                    waiting.append(self._shape.inside(conjunct[0]).tokens)
+                elif len(conjunct) > 3 and conjunct[0].is_word("DELAY") and conjunct[1].is_symbol("("):
+                    self._delay(block, conjunct)
+
+    def _delay(self, block: Block, conjunct: Sequence[Token]) -> None:
+        function, opening, _, less, *limit = conjunct
+        if not less.is_symbol("<") or not limit or any(token.is_word("OR") for token in limit):
+            return
+        column = self._shape.inside(opening).tokens
+        if not column or dotted_name(column, 0)[1] != len(column) or not column[0].is_name:
+            raise self._error("delay takes one column", function, valid="delay(column) < '2 minutes'")
+        *qualifier, name = dotted_name(column, 0)[0]
+        watermark = _Watermark(quote_name(name), None, self._duration(limit, function))
+        self._place(block, qualifier, name, watermark, function)
+        self._edits.append(_Edit(function.start, limit[-1].end, "true"))
+        self._done.add(function.start)
+
+    def _watermark_items(self, block: Block) -> None:
+        items = list(_split_at_commas(block.select))
+        has_star = any(item[-1].is_symbol("*") for item in items if item and len(item) in (1, 3))
+        for index, item in enumerate(items):
+            if len(item) > 2 and item[0].is_word("WATERMARK") and item[1].is_symbol("("):
+                alias = _alias_of(item[3:])
+                if alias is not None or len(item) == 3:
+                    self._watermark_item(block, item, alias, has_star, last=index + 1 == len(items))
+
+    def _watermark_item(
+        self, block: Block, item: Sequence[Token], alias: str | None, has_star: bool, last: bool
+    ) -> None:
+        function, opening = item[0], item[1]
+        arguments = self._arguments(opening)
+        if len(arguments) != 2 or not arguments[0]:
+            raise self._error(
+                "WATERMARK takes 2 arguments", function, valid="WATERMARK(expression, interval 10 seconds) [AS name]"
+            )
+        expression, limit = arguments
+        duration = self._duration(limit, function)
+        if dotted_name(expression, 0)[1] == len(expression) and expression[0].is_name:
+            *qualifier, name = dotted_name(expression, 0)[0]
+            shown = name if alias is None else alias
+            also_named = None if shown.lower() == name.lower() else shown
+            watermark = _Watermark(quote_name(name), None, duration, also_named)
+            self._place(block, qualifier, name, watermark, function)
+        else:
+            if alias is None:
+                raise self._error("an expression with a watermark needs a name: WATERMARK(…) AS name", function)
+            shown = alias
+            qualifier, text = self._unqualified(block, expression, function)
+            self._place(block, qualifier, None, _Watermark(text, quote_name(alias), duration), function)
+        # A star of the same list has the column already.
+        self._edits.append(self._without_item(item, last) if has_star else self._named_item(item, shown))
+        self._done.add(function.start)
+
+    def _named_item(self, item: Sequence[Token], name: str) -> _Edit:
+        return _Edit(item[0].start, item[-1].end, quote_name(name))
+
+    def _without_item(self, item: Sequence[Token], last: bool) -> _Edit:
+        """Remove an item with one of the commas beside it."""
+        if last:
+            before = max(token.end for token in self._tokens if token.end <= item[0].start)
+            return _Edit(before - 1, item[-1].end, "")
+        after = min(token.start for token in self._tokens if token.start >= item[-1].end)
+        return _Edit(item[0].start, after + 1, "")
+
+    def _unqualified(self, block: Block, expression: Sequence[Token], function: Token) -> tuple[list[str], str]:
+        """Return the one qualifier that the columns of an expression have, and its text without it."""
+        pieces: list[str] = []
+        qualifiers: set[str] = set()
+        position = expression[0].start
+        for index, token in enumerate(expression[:-2]):
+            starts_name = token.is_name and not (index and expression[index - 1].is_symbol("."))
+            qualifies = any(relation.answers_to([token.name]) for relation in block.relations if token.is_name)
+            if starts_name and expression[index + 1].is_symbol(".") and qualifies:
+                qualifiers.add(token.name.lower())
+                pieces.append(self._part.script[position : token.start])
+                position = expression[index + 1].end
+        pieces.append(self._part.script[position : expression[-1].end])
+        if len(qualifiers) > 1:
+            raise self._error("a watermark's expression takes columns of one relation only", function)
+        return list(qualifiers), "".join(pieces)
+
+    def _place(
+        self, block: Block, qualifier: Sequence[str], column: str | None, watermark: _Watermark, function: Token
+    ) -> None:
+        relation = self._relation(block, qualifier, column, function)
+        known = self._placed.get(relation.start)
+        if known == watermark:
+            return
+        if known is not None or relation.watermarked:
+            raise self._error("this relation has a watermark already; Spark allows one", function)
+        self._placed[relation.start] = watermark
+        named = "" if watermark.name is None else f" AS {watermark.name}"
+        clause = f" WATERMARK {watermark.expression}{named} DELAY OF INTERVAL {watermark.duration}"
+        if watermark.also_named is None:
+            self._edits.append(_Edit(relation.end, relation.end, clause))
+            return
+        # Both names carry the watermark: the new one can be used in ON, WHERE and GROUP BY of this query too.
+        opening = f"(SELECT *, {watermark.expression} AS {quote_name(watermark.also_named)} FROM "
+        closing = f"{clause})"
+        if relation.alias is None and relation.name is not None:
+            closing += f" AS {quote_name(relation.name[-1])}"
+        self._edits += (_Edit(relation.start, relation.start, opening), _Edit(relation.end, relation.end, closing))
+
+    def _relation(self, block: Block, qualifier: Sequence[str], column: str | None, function: Token) -> Relation:
+        candidates = [relation for relation in block.relations if not qualifier or relation.answers_to(qualifier)]
+        if len(candidates) > 1 and column is not None and not qualifier:
+            candidates = [relation for relation in candidates if self._has_column(relation, column)]
+        if len(candidates) == 1:
+            return candidates[0]
+        if not block.relations:
+            raise self._error("a watermark needs a FROM clause beside it", function)
+        remedy = "write the column with its relation, as in delay(orders.ts)"
+        if candidates:
+            raise self._error("several relations could have this watermark", function, remedy=remedy)
+        raise self._error("no relation of this FROM clause has this column", function, remedy=remedy)
+
+    def _has_column(self, relation: Relation, column: str) -> bool:
+        text = self._part.script[relation.start : relation.end]
+        return column.lower() in (name.lower() for name in self._columns_of(text))
+
+
+def _conjuncts(condition: Sequence[Token]) -> Iterator[Sequence[Token]]:
+    """Cut a condition at its ANDs, but not at that of ``BETWEEN a AND b``."""
+    first, between = 0, False
+    for index, token in enumerate(condition):
+        if token.is_word("BETWEEN"):
+            between = True
+        elif token.is_word("AND"):
+            if not between:
+                yield condition[first:index]
+                first = index + 1
+            between = False
+    yield condition[first:]
+
+
+def _split_at_commas(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
+    first = 0
+    for index, token in enumerate(tokens):
+        if token.is_symbol(","):
+            yield tokens[first:index]
+            first = index + 1
+    yield tokens[first:]
+
+
+def _alias_of(tokens: Sequence[Token]) -> str | None:
+    """Return the name in ``AS name`` or ``name``; None if it is neither."""
+    if tokens and tokens[0].is_word("AS"):
+        tokens = tokens[1:]
+    return tokens[0].name if len(tokens) == 1 and tokens[0].is_name else None

@@ -1,0 +1,250 @@
+"""The statements of the dialect, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class ScriptPart:
+    """A part of a script: the script (``//`` comments blanked) from ``start`` to ``end``."""
+
+    script: str = field(repr=False)
+    start: int
+    end: int
+
+    @property
+    def text(self) -> str:
+        return self.script[self.start : self.end]
+
+    @property
+    def line(self) -> int:
+        """The line it begins in, from 1."""
+        return self.script.count("\n", 0, self.start) + 1
+
+
+@dataclass(frozen=True)
+class Name:
+    """A name as parsed: one part, or more for a name with dots."""
+
+    parts: tuple[str, ...]
+    part: ScriptPart
+
+    def __str__(self) -> str:
+        return ".".join(self.parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """Any statement; ``part`` is where it stands."""
+
+    part: ScriptPart
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkStatement(Statement):
+    """A statement that is Spark's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateTable(Statement):
+    """``CREATE TABLE``; a ``LOCATION`` is in the options as ``path``, ``columns`` is the text in parentheses."""
+
+    name: Name
+    if_not_exists: bool
+    columns: str | None
+    provider: str
+    options: Mapping[str, str] = field(repr=False)
+    query: ScriptPart | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropTable(Statement):
+    name: Name
+    if_exists: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Insert(Statement):
+    """``INSERT INTO`` or ``INSERT OVERWRITE`` with a query."""
+
+    target: Name
+    overwrite: bool
+    columns: tuple[str, ...] | None
+    query: ScriptPart
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateScan(Statement):
+    name: Name
+    table: Name
+    streaming: bool
+    replace: bool
+    options: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowScans(Statement):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropScan(Statement):
+    name: Name
+    if_exists: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateStream(Statement):
+    name: Name
+    options: Mapping[str, str] = field(repr=False)
+    insert: Insert
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowStreams(Statement):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribeStream(Statement):
+    name: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopStream(Statement):
+    name: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartStream(Statement):
+    name: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropStream(Statement):
+    name: Name
+    if_exists: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainStream(Statement):
+    """``EXPLAIN STREAM name`` or ``EXPLAIN CREATE STREAM …``."""
+
+    target: Name | CreateStream
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateTunnel(Statement):
+    """``CREATE TUNNEL``; ``kind`` is as written, None if it was left out."""
+
+    name: Name
+    if_not_exists: bool
+    table: Name
+    kind: str | None
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowTunnels(Statement):
+    table: Name | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribeTunnel(Statement):
+    name: Name
+    table: Name | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropTunnel(Statement):
+    name: Name
+    if_exists: bool
+    table: Name | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateQueue(Statement):
+    """``CREATE QUEUE``; ``columns`` are names and types, as a store's `create_queue` takes them."""
+
+    name: Name
+    if_not_exists: bool
+    columns: Mapping[str, str]
+    provider: str
+    partitions: int | None
+    options: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowQueues(Statement):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribeQueue(Statement):
+    name: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropQueue(Statement):
+    name: Name
+    if_exists: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateConsumer(Statement):
+    name: Name
+    if_not_exists: bool
+    options: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowConsumers(Statement):
+    queue: Name | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribeConsumer(Statement):
+    name: Name
+    queue: Name | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropConsumer(Statement):
+    name: Name
+    if_exists: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegisterConsumer(Statement):
+    name: Name
+    queue: Name
+    vital: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnregisterConsumer(Statement):
+    name: Name
+    queue: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowProducers(Statement):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetQueryName(Statement):
+    """``SET streaming.query.name=q``: the name of the next streaming query."""
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetQueryOption(Statement):
+    """An option of the query ``query``, or of all queries that follow if that is None."""
+
+    query: str | None
+    option: str
+    value: str = field(repr=False)

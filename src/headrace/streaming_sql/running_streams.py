@@ -1,0 +1,175 @@
+"""The running queries of one session, and the thread that watches them."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.errors import own_message
+from headrace.spark.listener import lag_of
+from headrace.streaming_sql.secrets import hide
+from headrace.streaming_sql.stream_registry import StreamRegistry
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger("headrace")
+
+_POLL_SECONDS = 0.5
+
+
+@dataclass
+class _Job:
+    """A running query of this process."""
+
+    name: str
+    query: StreamingQuery
+    deadline: float
+    secrets: frozenset[str]
+    reported: tuple[int, str] | None = None
+    ended: bool = False
+    error: BaseException | None = None
+
+
+class RunningStreams:
+    """The running queries of one session: watched by a thread that reports to the registry and obeys it."""
+
+    def __init__(self, registry: StreamRegistry) -> None:
+        self._registry = registry
+        self._jobs: dict[str, _Job] = {}
+        self._changed = threading.Condition(threading.RLock())
+        self._thread: threading.Thread | None = None
+
+    def start(
+        self,
+        name: str,
+        start: Callable[[], StreamingQuery],
+        *,
+        timeout_ms: int | None = None,
+        secrets: frozenset[str] = frozenset(),
+    ) -> StreamingQuery:
+        """Start the query of a stream that was claimed, and watch it. What the start raises is reported and raised."""
+        try:
+            query = start()
+        except BaseException as error:
+            self._registry.set_ended(name, "failed", _one_line(error, secrets))
+            raise
+        self._registry.set_running(name, str(query.id))
+        deadline = math.inf if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        with self._changed:
+            self._jobs[name.lower()] = _Job(name, query, deadline, secrets)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._watch, name="headrace-streams", daemon=True)
+                self._thread.start()
+        return query
+
+    def stop(self, name: str) -> bool:
+        """Stop a stream of this session; tell whether it is one."""
+        with self._changed:
+            job = self._jobs.get(name.lower())
+            if job is None or job.ended:
+                return False
+        self._registry.ask_to_stop(name)
+        self._stop(job)
+        return True
+
+    def forget(self, name: str) -> None:
+        """Do not speak of a stream that has ended any more: neither it nor its error is waited for."""
+        with self._changed:
+            self._jobs.pop(name.lower(), None)
+
+    def stop_all(self) -> None:
+        """Stop all streams of this session."""
+        for name in list(self._jobs):
+            self.stop(name)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until all streams of this session have ended; tell whether they have in time.
+
+        Raises:
+            StreamingQueryException: the error of the first that failed.
+        """
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            while True:
+                for job in self._jobs.values():
+                    if job.error is not None:
+                        raise job.error
+                if all(job.ended for job in self._jobs.values()):
+                    return True
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    return False
+                self._changed.wait(min(remaining, threading.TIMEOUT_MAX))
+
+    # -- the watching thread ------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        while True:
+            with self._changed:
+                jobs = [job for job in self._jobs.values() if not job.ended]
+                if not jobs:
+                    self._thread = None
+                    return
+            try:
+                stopping = self._registry.asked_to_stop()
+                for job in jobs:
+                    self._look_after(job, stopping)
+            except Exception:
+                # A busy workspace or a busy Spark: the streams go on, and so does watching them.
+                log.exception("the streams could not be watched; trying again")
+            time.sleep(_POLL_SECONDS)
+
+    def _look_after(self, job: _Job, stopping: set[str]) -> None:
+        failure: BaseException | None
+        try:
+            active = job.query.isActive
+            failure = None if active else job.query.exception()
+        except Exception as error:
+            # Spark itself is gone, and the query with it.
+            active, failure = False, error
+        if not active:
+            self._end(job, failure)
+            return
+        self._report_progress(job)
+        if job.name.lower() in stopping or time.monotonic() > job.deadline:
+            self._registry.ask_to_stop(job.name)
+            self._stop(job)
+
+    def _stop(self, job: _Job) -> None:
+        job.query.stop()
+        self._end(job, None)
+
+    def _report_progress(self, job: _Job) -> None:
+        progress = job.query.lastProgress
+        if progress is None or (progress.batchId, progress.timestamp) == job.reported:
+            return
+        lags = [lag.total_rows_behind for lag in lag_of(progress) if lag is not None]
+        rate = progress.processedRowsPerSecond
+        self._registry.set_progress(
+            job.name, progress.batchId, rate if math.isfinite(rate) else None, sum(lags) if lags else None
+        )
+        job.reported = (progress.batchId, progress.timestamp)
+
+    def _end(self, job: _Job, error: BaseException | None) -> None:
+        with self._changed:
+            if job.ended:
+                return
+            if error is None:
+                self._report_progress(job)
+            stopped = job.name.lower() in self._registry.asked_to_stop()
+            state = "failed" if error is not None else "stopped" if stopped else "finished"
+            self._registry.set_ended(job.name, state, None if error is None else _one_line(error, job.secrets))
+            job.ended, job.error = True, error
+            self._changed.notify_all()
+
+
+def _one_line(error: BaseException, secrets: frozenset[str]) -> str:
+    text = hide(str(error), secrets)
+    lines = [line for line in text.splitlines() if line.strip()]
+    return f"{type(error).__name__}: {own_message(text) or (lines[0] if lines else '')}"[:1000]

@@ -1,0 +1,104 @@
+"""``EXPLAIN STREAM``: what a stream reads and writes, its guarantee and its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition, overlaid
+from headrace.streaming_sql.language import statements as st
+from headrace.streaming_sql.places import location_of
+from headrace.streaming_sql.providers import is_headrace, is_of_files
+from headrace.streaming_sql.scripts import options_text
+from headrace.streaming_sql.secrets import hide, secret_values
+from headrace.streaming_sql.stream_options import StreamOptions
+from headrace.streaming_sql.tables import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CONSUMER_OPTIONS = ("consumer", "consumer_path")
+
+
+class StreamExplanation:
+    """Explains streams in a session, without starting them."""
+
+    def __init__(self, spark: SparkSession, catalog: Catalog, tables: Tables) -> None:
+        self._spark = spark
+        self._catalog = catalog
+        self._tables = tables
+
+    def rows(
+        self, statement: st.CreateStream, options: StreamOptions, target: TableDefinition | None
+    ) -> tuple[tuple[str, str], ...]:
+        """Return the properties of a stream and their values.
+
+        Args:
+            target: the definition of the table that the stream writes; None for one of Spark's own.
+        """
+        scans, tables = self._tables.named_in(statement.insert.query)
+        rows = [("stream", str(statement.name))]
+        for scan in scans:
+            table = self._catalog.find_table(scan.table)
+            rows.append(("source", f"{scan.name}: {scan.kind} scan of {_table_text(scan.table, table, scan.options)}"))
+        rows += [("source", f"{table.name}: batch read of {_table_text(table.name, table, {})}") for table in tables]
+        rows += [
+            ("sink", _table_text(str(statement.insert.target), target, options.sink)),
+            ("output mode", options.output_mode),
+            ("trigger", options.trigger_text),
+            ("checkpoint", options.checkpoint),
+            ("guarantee", self._guarantee(target, options, scans)),
+            ("plan", self._plan(statement)),
+        ]
+        return tuple(rows)
+
+    def _guarantee(
+        self, target: TableDefinition | None, options: StreamOptions, scans: Iterable[ScanDefinition]
+    ) -> str:
+        if target is None:
+            return "as Spark's own table promises"
+        if is_headrace(target.provider):
+            return store_guarantee(target, options.sink, self._catalog, scans)
+        if is_of_files(target.provider):
+            return "exactly once (Spark's sink keeps a log of its batches)"
+        return f"as the sink of format {target.provider} promises; at least once for most"
+
+    def _plan(self, statement: st.CreateStream) -> str:
+        text = self._spark.sql(f"EXPLAIN EXTENDED {self._tables.rewritten(statement.insert.query)}").collect()[0][0]
+        # Spark optimizes a streaming plan again for each batch, so only the analyzed plan is meaningful.
+        _, _, plan = str(text).partition("== Analyzed Logical Plan ==\n")
+        plan, _, _ = plan.partition("== Optimized Logical Plan ==")
+        return hide(plan.strip(), self._tables.secrets() | secret_values(statement.options))
+
+
+def store_guarantee(
+    target: TableDefinition, sink_options: Mapping[str, str], catalog: Catalog, scans: Iterable[ScanDefinition]
+) -> str:
+    """Return the guarantee of the target's store, and when the consumers of the stream advance.
+
+    Args:
+        sink_options: the options of the stream that override those of the target.
+        scans: the scans that the stream reads.
+    """
+    with location_of(target, sink_options).open_store() as store:
+        parts = [store.capabilities.guarantee]
+        in_transaction = store.id if store.capabilities.transactions else None
+    for scan in scans:
+        table = catalog.find_table(scan.table)
+        if not scan.streaming or table is None or not is_headrace(table.provider):
+            continue
+        options = {name.lower(): value for name, value in table.resolved_options(scan.options).items()}
+        consumer = next((options[name] for name in _CONSUMER_OPTIONS if options.get(name)), None)
+        if consumer is None:
+            continue
+        with location_of(table, scan.options).open_store() as source:
+            same = source.id == in_transaction
+        when = "in the same transaction as the rows are written" if same else "when Spark asks for the next batch"
+        parts.append(f"consumer {consumer} advances {when}")
+    return "; ".join(parts)
+
+
+def _table_text(name: str, table: TableDefinition | None, over: Mapping[str, str]) -> str:
+    if table is None:
+        return f"{name} (Spark's own table)"
+    return f"{name} USING {table.provider} ({options_text(overlaid(table.options, over))})"

@@ -1,0 +1,160 @@
+"""The streams of a workspace: a registry that all its processes share, and the running queries of this one."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.errors import AlreadyExistsError, NotFoundError, StoreBusyError
+from headrace.streaming_sql.workspace import Workspace
+
+STATES = ("starting", "running", "stopped", "finished", "failed", "lost")
+LIVE_STATES = ("starting", "running")
+_STOP_TIMEOUT_SECONDS = 120.0
+_COLUMNS = (
+    "shown_name, state, target, checkpoint, owner, pid, query_id, batch, rows_per_second, lag, error, started, "
+    "updated, script, fingerprint"
+)
+
+
+@dataclass(frozen=True)
+class StreamStatus:
+    """A stream as the workspace knows it.
+
+    Attributes:
+        state: one of `STATES`; ``lost`` when its process died without a word.
+        query_id: Spark's id of the query, which lives in its checkpoint.
+        batch: the last batch that is done.
+        rows_per_second: how fast that batch was processed.
+        lag: rows that its sources have behind that batch; None if they do not tell.
+        started, updated: seconds since 1970.
+        script: the statements that start it again; secrets are not in there.
+    """
+
+    name: str
+    state: str
+    target: str
+    checkpoint: str
+    pid: int
+    query_id: str | None
+    batch: int | None
+    rows_per_second: float | None
+    lag: int | None
+    error: str | None
+    started: float
+    updated: float
+    script: str
+    fingerprint: str = field(repr=False)
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in LIVE_STATES
+
+    def need_ended(self) -> None:
+        """Raise `AlreadyExistsError` if the stream runs."""
+        if self.is_live:
+            raise AlreadyExistsError(
+                "the stream runs already",
+                received=f"{self.name}, in process {self.pid}",
+                remedy=f"STOP STREAM {self.name} stops it",
+            )
+
+
+class StreamRegistry:
+    """The table of streams in a workspace. Names are compared without regard to case."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def all(self) -> list[StreamStatus]:
+        """Return the streams, by name."""
+        return [self._status(row) for row in self._workspace.query(f"SELECT {_COLUMNS} FROM stream ORDER BY name")]
+
+    def find(self, name: str) -> StreamStatus | None:
+        rows = self._workspace.query(f"SELECT {_COLUMNS} FROM stream WHERE name = ?", (name.lower(),))
+        return self._status(rows[0]) if rows else None
+
+    def get(self, name: str) -> StreamStatus:
+        """Return a stream, or raise `NotFoundError`."""
+        found = self.find(name)
+        if found is None:
+            known = [status.name for status in self.all()]
+            raise NotFoundError("no such stream in this workspace", received=name, valid=known)
+        return found
+
+    def _status(self, row: tuple[Any, ...]) -> StreamStatus:
+        name, state, target, checkpoint, owner, *rest = row
+        if state in LIVE_STATES and not self._workspace.is_alive(owner):
+            state = "lost"
+        return StreamStatus(name, state, target, checkpoint, *rest)
+
+    def claim(self, name: str, *, script: str, fingerprint: str, target: str, checkpoint: str) -> None:
+        """Take a stream for this process, before it starts.
+
+        Raises:
+            AlreadyExistsError: it runs, here or in another process, or was created with another text.
+        """
+        owner = self._workspace.owner()
+        now = time.time()
+        with self._workspace.write() as connection:
+            rows = list(connection.execute(f"SELECT {_COLUMNS} FROM stream WHERE name = ?", (name.lower(),)))
+            if rows:
+                known = self._status(rows[0])
+                known.need_ended()
+                if known.fingerprint != fingerprint:
+                    raise AlreadyExistsError(
+                        "a stream of this name was created with another text",
+                        received=known.name,
+                        remedy=f"DROP STREAM {known.name} first; and if the new query does not fit the old one's "
+                        "state, use another checkpointLocation",
+                    )
+            connection.execute(
+                "INSERT OR REPLACE INTO stream (name, shown_name, script, fingerprint, target, checkpoint, wanted, "
+                "state, owner, pid, started, updated) VALUES (?, ?, ?, ?, ?, ?, 'running', 'starting', ?, ?, ?, ?)",
+                (name.lower(), name, script, fingerprint, target, checkpoint, owner, os.getpid(), now, now),
+            )
+
+    def set_running(self, name: str, query_id: str) -> None:
+        self._update(name, "state = 'running', query_id = ?", query_id)
+
+    def set_progress(self, name: str, batch: int, rows_per_second: float | None, lag: int | None) -> None:
+        self._update(name, "batch = ?, rows_per_second = ?, lag = ?", batch, rows_per_second, lag)
+
+    def set_ended(self, name: str, state: str, error: str | None = None) -> None:
+        self._update(name, "state = ?, error = ?", state, error)
+
+    def ask_to_stop(self, name: str) -> None:
+        """Tell the process that runs a stream to stop it."""
+        self._update(name, "wanted = 'stopped'")
+
+    def asked_to_stop(self) -> set[str]:
+        """Return the names (in lower case) of streams that somebody wants stopped."""
+        return {name for (name,) in self._workspace.query("SELECT name FROM stream WHERE wanted = 'stopped'")}
+
+    def forget(self, name: str) -> None:
+        with self._workspace.write() as connection:
+            connection.execute("DELETE FROM stream WHERE name = ?", (name.lower(),))
+
+    def _update(self, name: str, assignments: str, *values: object) -> None:
+        with self._workspace.write() as connection:
+            connection.execute(
+                f"UPDATE stream SET {assignments}, updated = ? WHERE name = ?", (*values, time.time(), name.lower())
+            )
+
+    def wait_until_ended(self, name: str, timeout: float = _STOP_TIMEOUT_SECONDS) -> None:
+        """Wait for the process that runs a stream to end it.
+
+        Raises:
+            StoreBusyError: it did not in time.
+        """
+        deadline = time.monotonic() + timeout
+        while (status := self.find(name)) is not None and status.is_live:
+            if time.monotonic() > deadline:
+                raise StoreBusyError(
+                    "the process of the stream was asked to stop it and has not done so yet",
+                    received=f"{status.name}, in process {status.pid}",
+                    remedy="wait for its batch to end, or end that process",
+                )
+            time.sleep(0.1)

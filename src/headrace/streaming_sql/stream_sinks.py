@@ -1,0 +1,92 @@
+"""Starting the query of a stream: into a store, into another format, or into one of Spark's own tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.formats.options import SINK
+from headrace.spark.checkpoint import clear_unfinished_start
+from headrace.spark.checkpoint_location import checkpoint as spark_checkpoint
+from headrace.spark.checkpoint_location import refused_places
+from headrace.streaming_sql.catalog import TableDefinition
+from headrace.streaming_sql.format_options import check_given, options_for_use
+from headrace.streaming_sql.providers import is_headrace
+from headrace.streaming_sql.stream_options import KNOWN, StreamOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+def check_sink_options(
+    name: str, target: TableDefinition | None, given: Mapping[str, str], options: StreamOptions
+) -> None:
+    """Raise `OptionError` for options that neither the stream nor its sink knows. Spark's sinks check their own.
+
+    Args:
+        given: the options of the statement, before environment variables are replaced.
+    """
+    if target is not None and is_headrace(target.provider):
+        own = {option: value for option, value in given.items() if option in options.sink}
+        place = f"stream {name} into format {target.provider}"
+        check_given(target.provider, own, use=SINK, more=KNOWN, place=place)
+
+
+def sink_options(target: TableDefinition | None, options: StreamOptions) -> dict[str, str]:
+    """Return the options of the sink: those of the target table, overridden by those of the stream."""
+    if target is None:
+        return {}
+    return options_for_use(target.provider, target.resolved_options(options.sink), SINK)
+
+
+def start_query(
+    spark: SparkSession,
+    name: str,
+    frame: DataFrame,
+    table: str,
+    target: TableDefinition | None,
+    options: StreamOptions,
+    into: Mapping[str, str],
+) -> StreamingQuery:
+    """Start the query of a stream.
+
+    Args:
+        table: the name of the table that the stream writes.
+        target: its definition in the workspace; None for one of Spark's own tables.
+        into: the options of the sink.
+    """
+    if target is not None and is_headrace(target.provider):
+        return _into_store(frame, target.provider, into, name, options)
+    options = replace(options, checkpoint=spark_checkpoint(options.checkpoint, spark=spark))
+    if target is None:
+        writer = frame.writeStream.options(**options.sink).outputMode(options.output_mode)
+        with refused_places(options.checkpoint):
+            return _configured(writer, name, options).toTable(table)
+    writer = frame.writeStream.format(target.provider).options(**into).outputMode(options.output_mode)
+    with refused_places(options.checkpoint):
+        return _configured(writer, name, options).start()
+
+
+def _into_store(
+    frame: DataFrame, provider: str, into: Mapping[str, str], name: str, options: StreamOptions
+) -> StreamingQuery:
+    from headrace.spark.write_stream import write_stream
+
+    return write_stream(
+        frame,
+        checkpoint=options.checkpoint,
+        mode=options.output_mode,
+        name=name,
+        trigger=options.trigger,
+        format=provider.lower(),
+        options=into,
+    ).start()
+
+
+def _configured(writer: DataStreamWriter, name: str, options: StreamOptions) -> DataStreamWriter:
+    """Return a writer with the name, the checkpoint and the trigger of a stream."""
+    clear_unfinished_start(options.checkpoint)
+    return writer.queryName(name).option("checkpointLocation", options.checkpoint).trigger(**options.trigger)
