@@ -130,7 +130,7 @@ def test_a_query_fails_if_its_consumer_is_moved(
         query.processAllAvailable()
         store.consumer("stats").advance("clicks", {0: 2})
         clicks.append(rows(4, 4), partition=0)
-        with pytest.raises(Exception, match="consumer of its own"):
+        with pytest.raises(Exception, match="create a consumer for each streaming query"):
             query.processAllAvailable()
     finally:
         query.stop()

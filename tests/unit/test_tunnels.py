@@ -419,7 +419,7 @@ def test_a_tunnel_is_found_by_id_and_by_name(store: Store, table: Table) -> None
     assert store.tunnel("t").id == tunnel.id
     store.create_table("other", {"id": "long"}, "id")
     store.create_tunnel("other", "t", "Stream")
-    with pytest.raises(OptionError, match="name the table"):
+    with pytest.raises(OptionError, match="pass the table"):
         store.tunnel("t")
     assert store.tunnel("t", "orders").id == tunnel.id
     with pytest.raises(NotFoundError, match="valid: t"):

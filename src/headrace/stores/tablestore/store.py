@@ -191,7 +191,7 @@ class TablestoreStore(Store):
     # -- the rest -----------------------------------------------------------------------------------
 
     def publisher(self, job: str, sink: str = "") -> Publisher:
-        return TablestorePublisher(self, self.meta, job, sink)
+        return TablestorePublisher(self.connection, self.table, self.writer, self.meta, job, sink)
 
     def wait_for_change(self, timeout: float) -> bool:
         """Wait a moment: the service does not tell when something is committed."""

@@ -1,4 +1,4 @@
-"""Staged rows of a batch, which readers do not see: table ``stage``.
+"""Staged rows, which readers do not see: table ``stage``.
 
 Rows for a table are staged as Arrow IPC streams. Rows for a queue are staged as the messages of its future chunks. A
 large message is in table ``blob`` and stays there at publication, so its bytes are written once.

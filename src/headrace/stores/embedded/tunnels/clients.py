@@ -10,7 +10,7 @@ import math
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import apsw
 
@@ -20,10 +20,7 @@ from headrace.stores.embedded.connection import Database
 from headrace.tunnels import assignment
 from headrace.tunnels.assignment import Assignment, ClientLife
 from headrace.tunnels.leases import Lease, LeaseStatus, Saved
-from headrace.tunnels.values import FINISHED, Position
-
-if TYPE_CHECKING:
-    from headrace.stores.embedded.tunnels.tunnel import EmbeddedTunnel
+from headrace.tunnels.values import FINISHED, Channel, Position
 
 # The value of column ``reader`` of a tunnel while clients read it. A query writes the id of its first batch.
 _CLIENTS = "clients"
@@ -39,10 +36,25 @@ class Holder(NamedTuple):
     status: LeaseStatus
 
 
+class SharedTunnel(Protocol):
+    """The methods of an embedded tunnel that its clients call, see `headrace.stores.embedded.tunnels.tunnel`."""
+
+    id: str
+    name: str
+
+    def channels(self) -> list[Channel]: ...
+
+    def committed(self, connection: apsw.Connection, channel: str) -> Position: ...
+
+    def record(self, connection: apsw.Connection, positions: Mapping[str, Position]) -> None: ...
+
+    def forget_finished(self, connection: apsw.Connection, *, keep: int = 0) -> None: ...
+
+
 class EmbeddedTunnelClient(TunnelClient):
     """A client of a tunnel of the embedded store, created by `connect` and `find`."""
 
-    def __init__(self, database: Database, tunnel: EmbeddedTunnel, id: str, timeout: float) -> None:
+    def __init__(self, database: Database, tunnel: SharedTunnel, id: str, timeout: float) -> None:
         self._database = database
         self._tunnel = tunnel
         self.id = id
@@ -126,7 +138,7 @@ class EmbeddedTunnelClient(TunnelClient):
             "SELECT ifnull(seen, connected), timeout FROM tunnel_client WHERE id = ? AND tunnel = ?",
             (self.id, self._of),
         ).fetchone()
-        if life is None or ClientLife(*life).gone(now):
+        if life is None or ClientLife(*life).timed_out(now):
             raise ClientGoneError(
                 "the client was closed, or sent no heartbeat within its time-out",
                 received=self.id,
@@ -140,7 +152,7 @@ class EmbeddedTunnelClient(TunnelClient):
             )
 
 
-def connect(database: Database, tunnel: EmbeddedTunnel, tag: str, timeout: float) -> EmbeddedTunnelClient:
+def connect(database: Database, tunnel: SharedTunnel, tag: str, timeout: float) -> EmbeddedTunnelClient:
     """Add a client to a tunnel; it gets channels with its first heartbeat. A query that reads the tunnel fails."""
     if not (math.isfinite(timeout) and timeout > 0):
         raise OptionError("a client's time-out must be a positive number of seconds", received=timeout)
@@ -156,7 +168,7 @@ def connect(database: Database, tunnel: EmbeddedTunnel, tag: str, timeout: float
     return EmbeddedTunnelClient(database, tunnel, client_id, timeout)
 
 
-def find(database: Database, tunnel: EmbeddedTunnel, client_id: str) -> EmbeddedTunnelClient:
+def find(database: Database, tunnel: SharedTunnel, client_id: str) -> EmbeddedTunnelClient:
     """Return a connected client; see `headrace.ports.Tunnel.client`."""
     with database.read() as connection:
         found = connection.execute("SELECT timeout FROM tunnel_client WHERE id = ?", (client_id,)).fetchone()

@@ -78,7 +78,7 @@ class YtPublisher(Publisher):
     def stage_append(
         self, batch: int, queue: str, rows: Iterable[pa.RecordBatch], *, key: Sequence[str] | None = None
     ) -> list[Staged]:
-        """Put rows aside; see `headrace.ports.Publisher.stage_append`. Keys choose partitions now."""
+        """Stage rows; see `headrace.ports.Publisher.stage_append`. Keys choose partitions when rows are staged."""
         handle = YtQueue(self._connection, self._names, queue)
         accepted = handle.layout.accepted
         route, ends = Route.of(None, key), [0] * handle.node.tablets
