@@ -1,5 +1,5 @@
-"""A process of Spark's is killed at one step of a batch: the query fails, goes on when it is started again, and its
-sink has every row once."""
+"""Kills of Spark's processes at each step of a batch: the query fails, a restart continues it, and the sink has every
+row once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.conformance.reading import run_to_the_end
 from tests.effort import THOROUGH
 from tests.spark_session import processes_with
 
-# Where a source's process, a task, and the process that commits a native sink's batches are killed.
+# Failpoints in the process of a source, in tasks, and in the process that commits the batches of a native sink.
 POINTS = ["rows-staged", "marker-written"]
 if THOROUGH:
     POINTS += ["plan-unsaved", "plan-saved", "rows-read", "end-recorded"]
@@ -27,7 +27,7 @@ ROWS = 40
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_query_whose_process_was_killed_goes_on_when_it_is_started_again(
+def test_a_restart_continues_a_query_whose_process_was_killed(
     spark: SparkSession, tmp_path: Path, checkpoint: str, point: str
 ) -> None:
     store = headrace.open(tmp_path / "shop", create=True, synchronous="off")
@@ -43,7 +43,7 @@ def test_a_query_whose_process_was_killed_goes_on_when_it_is_started_again(
         query = copied.options(store=store.url, table="copy", checkpointLocation=checkpoint)
         query.trigger(availableNow=True).start().awaitTermination()
 
-    # A task that has recorded its end reads up to it when Spark runs it again, and does not come by that point.
+    # After the record of an end, the repeated task reads up to it and does not reach the failpoint.
     fails = nullcontext() if point == "end-recorded" else pytest.raises(StreamingQueryException)
     with processes_with(spark, **{VARIABLE: point}), fails:
         run()

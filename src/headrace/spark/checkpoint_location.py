@@ -47,17 +47,26 @@ def checkpoint(
             it of the cluster that the environment's YT_PROXY names; ``yt://proxy/path``, ``yt+http://host:port/path``
             or ``yt+https://host/path`` for a directory of that cluster. A directory, or a URL of one of Spark's file
             systems, is returned unchanged.
-        store: the store, or its path or URL; by default the environment's HEADRACE_STORE.
+        store: the store, or its path or URL; by default the environment's HEADRACE_STORE. It must be omitted if
+            ``url`` is not in a store.
         spark: the session that starts the query; by default the active session.
 
     Raises:
-        OptionError: neither a store nor Spark can write to the URL, or the store is unknown.
+        OptionError: neither a store nor Spark can write to the URL, the store is unknown, or ``store`` is
+            given for a location outside of stores.
         UnsupportedError: the store has no files.
         MissingDependencyError: a package for the server is not installed.
     """
     text = checkpoint_text(url)
     location = parse_location(text)
     if location is None:
+        if store is not None:
+            raise OptionError(
+                "a store is given, but this checkpoint location is not in a store",
+                received=f"{text.partition(':')[0]}:…" if ":" in text else text,
+                valid="headrace:///path, yt:///path",
+                remedy="use headrace:///path for a directory of the store, or omit store",
+            )
         return text
     if isinstance(store, Store):
         return _served(location, store, spark)
