@@ -1,4 +1,4 @@
-"""YTsaurus' own client, in its default configuration, works with the endpoint's Cypress as with a cluster's."""
+"""Cypress of the endpoint, with YTsaurus' client in its default configuration."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ def test_commands_need_a_valid_token(yt_server: YtServer, token: str) -> None:
 
 
 def test_the_cluster_survives_a_restart(tmp_path: Path) -> None:
-    """Killed in the middle of transactions, it goes on with them; numbers of mutations are known, too."""
+    """After a kill, open transactions and mutation ids are still known."""
     create = {"type": "map_node", "path": "//tmp/once", "mutation_id": uuid.uuid4().hex}
     with serving(tmp_path) as server:
         client = server.client()

@@ -1,4 +1,4 @@
-"""The query language behind the endpoint, driven by YTsaurus' own client."""
+"""The query language of the endpoint, with YTsaurus' client."""
 
 from __future__ import annotations
 
