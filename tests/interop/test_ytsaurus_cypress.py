@@ -283,7 +283,7 @@ def test_a_reader_is_unaffected_by_later_writes(yt_server: YtServer, client: YtC
 
 
 def test_reading_another_node_as_a_file_is_an_error(client: YtClient, home: str) -> None:
-    with pytest.raises(YtResponseError, match="is no file"):
+    with pytest.raises(YtResponseError, match="is not a file"):
         client.read_file(home)
     with pytest.raises(YtResolveError):
         client.read_file(f"{home}/nothing")

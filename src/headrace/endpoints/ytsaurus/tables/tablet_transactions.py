@@ -226,7 +226,7 @@ class TabletTransactions:
 
     def _conflict(self, connection: apsw.Connection, object_id: int) -> YtError:
         found = connection.execute("SELECT name FROM object WHERE id = ?", (object_id,)).fetchone()
-        path = found[0] if found else "a table that is gone"
+        path = found[0] if found else "a removed table"
         return YtError(
             Code.TABLET_LOCK_CONFLICT,
             f"Row lock conflict in {path}: a row was changed by a concurrent transaction since this one began",
