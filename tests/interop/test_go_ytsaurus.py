@@ -1,4 +1,4 @@
-"""YTsaurus' official Go client works with the endpoint as it is, in its default configuration."""
+"""YTsaurus' Go client in its default configuration works with the endpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attributes of nodes, and who may set which; and master transactions as Cypress shows them."""
+"""Attributes of nodes, which of them can be set, and master transactions in Cypress."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_names_of_attributes_are_texts_and_those_of_nodes_any_bytes(client: YtCl
         client.set(f"{home}/@", {b"\xee": 1}, force=True)
     client.set(f"{home}/m", {b"\xee": 1}, force=True)
     assert client.get(f"{home}/m") == {b"\xee": 1}
-    # What is inside of a value may be any bytes.
+    # Keys inside of a value can be any bytes.
     client.set(f"{home}/@inside", {b"\xee": b"\xff"})
     assert client.get(f"{home}/@inside") == {b"\xee": b"\xff"}
 

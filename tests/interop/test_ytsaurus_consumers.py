@@ -1,4 +1,4 @@
-"""Queue consumers behind the endpoint, and what the queue agent says, driven by YTsaurus' own client."""
+"""Queue consumers of the endpoint, and the queue agent's attributes, with YTsaurus' client."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ def test_rows_of_a_consumer_can_name_any_queue(client: YtClient, home: str) -> N
     queue(client, path)
     client.register_queue_consumer(path, reader, vital=False)
     fill(client, path, 2)
-    # What was written before the queue was there counts for it.
+    # Rows of a consumer from before the creation of the queue apply to it.
     assert len(list(client.pull_queue_consumer(reader, path, None, 0))) == 1
     found = list(client.lookup_rows(reader, [{k: v for k, v in row.items() if k != "offset"} for row in rows]))
     assert [row["offset"] for row in found] == [1, 2, 3]
@@ -305,7 +305,7 @@ def test_rows_of_a_consumer_can_name_any_queue(client: YtClient, home: str) -> N
     assert sorted(row["offset"] for row in client.select_rows(f"[offset] from [{reader}]")) == [2, 3]
 
 
-# -- what the queue agent says --------------------------------------------------------------------------------
+# -- the queue agent ------------------------------------------------------------------------------------------
 
 
 def test_a_queue_has_a_status(client: YtClient, home: str) -> None:

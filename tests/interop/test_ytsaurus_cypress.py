@@ -1,4 +1,4 @@
-"""YTsaurus' own client, in its default configuration, works with the endpoint's Cypress as with a cluster's."""
+"""Cypress of the endpoint, with YTsaurus' client in its default configuration."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ def test_a_reader_is_unaffected_by_later_writes(yt_server: YtServer, client: YtC
 
 
 def test_reading_another_node_as_a_file_is_an_error(client: YtClient, home: str) -> None:
-    with pytest.raises(YtResponseError, match="is no file"):
+    with pytest.raises(YtResponseError, match="is not a file"):
         client.read_file(home)
     with pytest.raises(YtResolveError):
         client.read_file(f"{home}/nothing")
@@ -343,7 +343,7 @@ def test_commands_need_a_valid_token(yt_server: YtServer, token: str) -> None:
 
 
 def test_the_cluster_survives_a_restart(tmp_path: Path) -> None:
-    """Killed in the middle of transactions, it goes on with them; numbers of mutations are known, too."""
+    """After a kill, open transactions and mutation ids are still known."""
     create = {"type": "map_node", "path": "//tmp/once", "mutation_id": uuid.uuid4().hex}
     with serving(tmp_path) as server:
         client = server.client()

@@ -1,4 +1,4 @@
-"""What is large, long or rare, by the official client as it is: done, or refused by an error that it understands."""
+"""Large, long and rare requests of the official client: they succeed, or fail with a clear error."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_documented_number_of_columns_is_accepted(client: YtClient, home: st
 
 
 def test_slow_readers_do_not_fill_the_memory(client: YtClient, yt_server: YtServer, home: str) -> None:
-    """Together they wait for 800 MB, of which a third stays in memory."""
+    """All responses together have 800 MB, of which a third stays in memory."""
     fill(client, queue(client, f"{home}/q"), 1000)
     query = f"'{'x' * (40 << 10)}' as x from [{home}/q]"
     parameters = json.dumps({"query": query, "output_format": "yson"})
@@ -131,7 +131,7 @@ def test_json_escapes_dollars_in_names(yt_server: YtServer, client: YtClient, ho
     in_json.insert_rows(path, [{"data": "a", "$$tablet_index": 1}])
     with pytest.raises(YtResponseError, match='starts with single "\\$"'):
         in_json.insert_rows(path, [{"data": "a", "$tablet_index": 1}])
-    # Of structured values the client itself doubles them.
+    # The client itself doubles the dollars in structured values.
     in_json.set(f"{home}/@x", {"$y": 1})
     assert client.get(f"{home}/@x") == in_json.get(f"{home}/@x") == {"$y": 1}
     assert [row["data"] for row in pulled(client, path, 0, partition=1)] == ["a"]
@@ -198,7 +198,7 @@ def test_the_clients_search_descends_into_lists(client: YtClient, home: str) -> 
 def test_a_temporary_table_expires(client: YtClient, home: str) -> None:
     path = client.create_temp_table(path=home, expiration_timeout=1)
     deadline = time.monotonic() + PATIENCE
-    # Who asks for the directory does not use the table.
+    # Listing the directory is not a use of the table.
     while client.list(home):
         assert time.monotonic() < deadline
         time.sleep(0.05)

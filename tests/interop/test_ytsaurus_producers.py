@@ -1,4 +1,4 @@
-"""Queue producers behind the endpoint push every row exactly once, driven by YTsaurus' own client."""
+"""Queue producers of the endpoint push every row exactly once, with YTsaurus' client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues behind the endpoint do what YTsaurus' own tests say, driven by its own client."""
+"""Queues of the endpoint behave as in YTsaurus' tests, with YTsaurus' client."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_tablets_of_a_new_queue_have_given_starts(client: YtClient, home: str) -
 def test_columns_are_added_to_an_unmounted_queue(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q", TIMESTAMP, tablets=2)
     reader = consumer(client, f"{home}/c", path)
-    # So many that small chunks have been merged, and a part of one has been trimmed.
+    # With this number of rows, small chunks are merged, and a part of a chunk is trimmed.
     for number in range(70):
         client.insert_rows(path, [{"data": str(number), "$tablet_index": 0}])
     client.insert_rows(path, [{"data": "x" * 40_000, "$tablet_index": 1}])
@@ -227,7 +227,7 @@ def test_pulling_returns_rows_up_to_a_number_or_a_weight(client: YtClient, home:
 def test_rows_are_pushed_and_pulled_in_json(yt_server: YtServer, client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q", TIMESTAMP, tablets=2)
     plain = yt_server.client(**AT_ONCE, tabular_data_format="json", structured_data_format="json")
-    # JSON writes a name with a dollar with two of them, and the client leaves it so.
+    # JSON doubles the dollar in a name, and the client does not undo it.
     plain.insert_rows(path, [{"data": "bаr", "$$tablet_index": 1}])
     (row,) = plain.pull_queue(path, offset=0, partition_index=1)
     assert (row["data"], row["$$tablet_index"], row["$$row_index"]) == ("bаr", 1, 0)

@@ -1,4 +1,4 @@
-"""Clients that are wrong, broken, slow or many: the cluster says so with the right code, and is well afterwards."""
+"""Wrong, broken, slow and many clients: they get the right error, and the cluster stays available."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from yt.wrapper import YtClient
 from tests.interop.ytsaurus_server import PATIENCE, TOKEN, YtServer, serving
 
 CLIENTS = 200
-# A command that writes half of something, and then takes ten minutes.
+# A command that writes a part of its changes, and then takes ten minutes.
 _STUCK = """
 import time
 from headrace.endpoints.ytsaurus.commands import COMMANDS
@@ -42,7 +42,7 @@ GET = f'GET /api/v4/exists HTTP/1.1\r\nHost: x\r\n{AUTHORIZED}X-YT-Parameters: {
 
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[YtServer]:
-    """A server that waits for nobody longer than half a second."""
+    """A server with time limits of half a second."""
     with serving(tmp_path_factory.mktemp("impatient"), impatient=True) as server:
         yield server
 
@@ -102,7 +102,7 @@ def test_requests_without_a_token_learn_nothing(yt_server: YtServer, header: str
 
 
 def is_refused_well(server: YtServer, method: str, command: str, **request: Any) -> None:
-    """Send a request that is wrong in some way; it must be answered, and not as a failure of the server."""
+    """Send an invalid request; the response must not be an internal error."""
     reply = server.ask(method, f"/api/v4/{command}", **request)
     assert reply.status in (200, 400, 404, 405, 431), (reply, request)
     if reply.status == 400 and "x-yt-error" in reply.headers:
@@ -111,7 +111,7 @@ def is_refused_well(server: YtServer, method: str, command: str, **request: Any)
 
 @pytest.mark.parametrize("seed", range(4))
 def test_garbled_parameters_get_an_error(yt_server: YtServer, seed: int) -> None:
-    """In YSON, text and binary, and in JSON; in headers and bodies, with what is often special in there."""
+    """Parameters with special characters, in text and binary YSON and JSON, in headers and bodies."""
     chance = random.Random(seed)
     seeds = [
         b'{path="//tmp/a";attributes=[id;type];max_size=5u}',
@@ -183,7 +183,7 @@ PATHS = [
 def test_unusual_paths_get_an_answer(yt_server: YtServer, command: str) -> None:
     for path in PATHS:
         parameters = {"path": path, "source_path": "//tmp", "destination_path": path, "type": "file", "force": True}
-        # As the body of a batch, so that long ones are not refused for the length of a header.
+        # In the body of a batch, so that long paths are not refused because of a header's length.
         batch = {"requests": [{"command": command, "parameters": parameters}]}
         reply = yt_server.call("POST", "execute_batch", batch)
         assert reply.status == 200, path
@@ -253,7 +253,7 @@ def test_invalid_http_is_answered_or_closed(impatient: YtServer, data: bytes) ->
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Wait until the server closes a connection, whatever it has said before."""
+    """Wait until the server closes a connection."""
     connection.settimeout(PATIENCE)
     try:
         while connection.recv(65536):
@@ -281,7 +281,7 @@ def test_incomplete_requests_time_out(impatient: YtServer, begun: bytes) -> None
 
 
 def test_slow_clients_do_not_delay_others(impatient: YtServer) -> None:
-    """With two workers, and twenty clients that each send a byte from time to time."""
+    """The server has two workers; twenty clients send one byte from time to time."""
     head = f"PUT /api/v4/write_file HTTP/1.1\r\nAuthorization: OAuth {TOKEN}\r\nContent-Length: 1000\r\n\r\n".encode()
     slow = [impatient.connect() for _ in range(3)]
     try:
@@ -342,7 +342,7 @@ def test_broken_connections_leave_nothing(yt_server: YtServer) -> None:
 
 
 def test_beyond_its_limits_a_cluster_reports_overload(impatient: YtServer) -> None:
-    """Clients are told to come again, and do."""
+    """Clients get a temporary error, and retry."""
     statuses: list[int] = []
 
     def ask() -> None:
@@ -377,7 +377,7 @@ def test_a_running_request_is_cancelled_when_the_server_stops(tmp_path: Path) ->
 
 
 def test_many_clients_at_once_are_all_served(yt_server: YtServer) -> None:
-    """Each makes a node, changes one that all share, and reads; nothing is lost."""
+    """Each client creates a node, changes a shared one, and reads; no change is lost."""
     client = yt_server.client()
     client.create("map_node", "//tmp/many")
     client.set("//tmp/many/@last", -1)

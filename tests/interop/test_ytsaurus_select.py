@@ -1,4 +1,4 @@
-"""The query language of the endpoint, through YTsaurus' own client."""
+"""The query language of the endpoint, with YTsaurus' client."""
 
 from __future__ import annotations
 

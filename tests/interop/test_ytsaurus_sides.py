@@ -1,4 +1,4 @@
-"""One directory from two sides at once: clients of the endpoint, and whoever opens the store without it."""
+"""One directory used by clients of the endpoint and by processes that open the store directly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Static tables of more than one piece, by YTsaurus' own client: whatever is asked of them is found in the pieces."""
+"""Static tables of several pieces, with YTsaurus' client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEMA = [{"name": "a", "type": "int64"}, {"name": "s", "type": "string"}, {"nam
 
 
 def row(number: int) -> dict[str, Any]:
-    # With what looks like the end of a row.
+    # The value contains the bytes of a row's end.
     return {"a": number, "s": "};" * 100, "y": [{"b": "};{"}, {"b": number}]}
 
 
@@ -48,7 +48,7 @@ def test_writing_invalid_rows_leaves_the_table_unchanged(client: YtClient, home:
 
 
 def test_a_large_table_is_not_kept_in_memory(yt_server: YtServer, client: YtClient, home: str) -> None:
-    """Of 100 MB, asked for twice, only pages are."""
+    """A table of 100 MB is read twice; only pages of it are in memory."""
     path = f"{home}/t"
     client.create("table", path, attributes={"schema": SCHEMA[:2]})
     for number in range(5):

@@ -1,4 +1,4 @@
-"""Static tables under master transactions, by YTsaurus' own client over HTTP."""
+"""Static tables in master transactions, with YTsaurus' client."""
 
 from __future__ import annotations
 

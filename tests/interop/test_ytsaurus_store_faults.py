@@ -1,4 +1,4 @@
-"""The YTsaurus store where proxies fail, answers get lost and tablets move: nothing twice, nothing lost."""
+"""The YTsaurus store with failing proxies, lost answers and moving tablets: no row is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_failed_commit_is_published_once(store: Store, proxy: FaultyProxy, pub
 
 def test_a_commit_without_an_answer_is_looked_up(store: Store, proxy: FaultyProxy, publisher: Publisher) -> None:
     writes = staged(publisher, 1, "a")
-    # The commit happens; whoever asks for it again hears that there is no such transaction.
+    # The commit succeeds; a repeated commit gets the error that there is no such transaction.
     answers = iter([LOSE_ANSWER])
     proxy.fault = lambda command: (
         next(answers, error(11000, "No such transaction")) if command == "commit_transaction" else "forward"
@@ -126,7 +126,7 @@ def test_staging_survives_proxy_restarts(store: Store, proxy: FaultyProxy, publi
 
 @pytest.fixture
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let ten rows be more than a transaction takes."""
+    """Set the maximum of rows in a transaction below ten."""
     for module in (planned_writes, writing):
         monkeypatch.setattr(module, "ROWS_PER_TABLET", 10)
     monkeypatch.setattr(planned_writes, "ROWS_PER_REQUEST", 4)
@@ -147,14 +147,14 @@ def test_an_interrupted_batch_in_parts_is_completed_from_its_files(
     def fault(command: str) -> Any:
         if command in ("push_queue_producer", "insert_rows", "commit_transaction"):
             left[0] -= 1
-        # As if the driver was killed: nothing arrives any more.
+        # Simulates a killed driver: no further requests arrive.
         return "forward" if left[0] >= 0 else error(500_000, "killed here")
 
     proxy.fault = fault
     with pytest.raises(HeadraceError):
         publisher.publish(1, writes, advances=MOVED, content="x")
     proxy.fault = lambda command: "forward"
-    # What Spark does with a batch that failed: its receipts are given back, and the batch runs again.
+    # Spark's behaviour after a failed batch: the staged rows are discarded, and the batch runs again.
     publisher.discard(1, [receipt for write in writes for receipt in write.staged])
     again = store.publisher("job")
     assert again.publish(1, staged(again, 1, *MANY), advances=MOVED, content="x")
@@ -264,7 +264,7 @@ def test_an_append_with_an_unanswered_commit_is_not_retried(store: Store, proxy:
     with pytest.raises(StoreBusyError):
         queue.append(values("a"))
     proxy.fault = lambda command: "forward"
-    # It arrived, and it did so once.
+    # The rows arrived exactly once.
     assert data_in(queue) == ["a"]
 
 
@@ -305,7 +305,7 @@ def test_a_transaction_is_restarted_at_another_proxy(yt_server: YtServer, home: 
         [error(1700, "Transaction lock conflict")],
         [error(1702, "Tablet is not mounted")],
         [error(1744, "Row is blocked")],
-        # It was committed; whoever asks again hears that there is no such transaction.
+        # It was committed; a repeated commit gets the error that there is no such transaction.
         [LOSE_ANSWER, error(11000, "No such transaction")],
     ],
     ids=["conflict", "unmounted", "blocked", "lost answer"],

@@ -1,4 +1,4 @@
-"""Keys of bytes that are no text, in tables of YTsaurus as tables of headrace."""
+"""Keys that are not UTF-8 in YTsaurus' tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def table(yt_server: YtServer) -> Iterator[Table]:
 
 
 def scanned(table: Table, keys: KeyRange | None = None) -> list[bytes]:
-    # In pages so small that each begins behind a key of the one before.
+    # The pages are small, so each page starts after a key of the previous one.
     return [key for batch in table.scan(["k"], keys=keys, batch_rows=100) for key in batch.column("k").to_pylist()]
 
 

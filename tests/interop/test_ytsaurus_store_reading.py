@@ -1,4 +1,4 @@
-"""What goes wrong in SPYT when it reads queues, and how it goes here: order, trimming, partitions, two readers."""
+"""Reading of queues in cases in which SPYT fails: order, trimming, partitions, two readers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def store(yt_server: YtServer, home: str) -> Store:
 
 @pytest.fixture
 def client(yt_server: YtServer) -> YtClient:
-    """The official client, as its users make it."""
+    """The official client in its default configuration."""
     return YtClient(proxy=yt_server.url, token=TOKEN)
 
 
@@ -49,7 +49,7 @@ def numbers(queue: Queue, part: QueueRange) -> list[int]:
 
 
 def test_rows_keep_their_order_over_several_pulls(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A pull has so many bytes at most, and gives fewer rows than asked for.
+    # A pull has a maximum of bytes, so it returns fewer rows than requested.
     monkeypatch.setattr(connection, "_PULL_BYTES", 900)
     assert queue.read(0, 0, 1000).rows.num_rows < 200
     assert numbers(queue, QueueRange("q", 0, 10, 990)) == list(range(10, 990))
@@ -62,7 +62,7 @@ def test_rows_trimmed_after_planning_are_not_replaced_by_others(queue: Queue, cl
         numbers(queue, planned)
     pages = list(read_rows(queue, planned, fail_on_data_loss=False))
     found = [number for page in pages for number in page.rows.column("n").to_pylist()]
-    # Never beyond what was planned: those rows are the next batch's.
+    # Never beyond the planned end, because later rows belong to the next batch.
     assert found == list(range(100, 500))
 
 

@@ -1,4 +1,4 @@
-"""Registrations as clusters tell of them: late, not all at once, and those of consumers elsewhere."""
+"""Registrations on clusters: delayed, in partial lists, and of consumers on other clusters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strings of YTsaurus are bytes: with `binary_strings` they come and go as such, without it only as text."""
+"""Strings of YTsaurus: bytes with the option `binary_strings`, texts without it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_store_with_binary_strings_creates_utf8_columns(yt_server: YtServer, c
     store.create_queue("q", {"text": "string", "raw": "binary"}, exist_ok=True)
     table = store.create_table("t", {"id": "string", "raw": "binary"}, "id")
     table.put([{"id": "a", "raw": b"\xff"}])
-    # To whoever opens it the other way, it is the same table.
+    # A store with the other setting of the option sees the same table.
     for each in (store, opened(yt_server, home)):
         assert columns(each.table("t").schema.arrow) == {"id": "string", "raw": "binary"}
         assert each.table("t").get({"id": "a"}) == {"id": "a", "raw": b"\xff"}

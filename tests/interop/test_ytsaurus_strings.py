@@ -1,4 +1,4 @@
-"""Strings are any bytes, whatever is done with them: by YTsaurus' own client, which takes and gives them as bytes."""
+"""Strings with any bytes in all commands, with YTsaurus' client."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.interop.ytsaurus_server import YtServer
 from tests.interop.ytsaurus_tables import AT_ONCE, TIMESTAMP, losing_transaction
 
 RAW = YsonFormat(encoding=None)
-# In the order of bytes, which is neither that of their length nor of signed numbers.
+# The order of bytes, which differs from the order of lengths and of signed numbers.
 VALUES = [b"", b"\x00", b"\x7f\xff\xfe", "ключ".encode(), b"\xff\x00\xfe", b"\xff\xff"]
 STRINGS = {"type_name": "list", "item": "string"}
 PLAIN: list[dict[str, Any]] = [{"name": "k", "type": "string", "sort_order": "ascending"}]
-# Five keys are more than the embedded store has.
+# Five key columns are more than the embedded store supports.
 PACKED = PLAIN + [{"name": name, "type": "string", "sort_order": "ascending"} for name in "lmno"]
 REST: list[dict[str, Any]] = [
     {"name": "v", "type": "string"},

@@ -1,4 +1,4 @@
-"""Sorted tables and tablet transactions behind the endpoint, driven by YTsaurus' own client."""
+"""Sorted tables and tablet transactions of the endpoint, with YTsaurus' client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIMPLE = [KEY, {"name": "v", "type": "string"}, {"name": "n", "type": "int64"}]
 
 @pytest.fixture(scope="module")
 def other(yt_server: YtServer) -> YtClient:
-    """Another client, which has transactions of its own."""
+    """Another client with its own transactions."""
     return yt_server.client(**AT_ONCE)
 
 
@@ -403,7 +403,7 @@ def test_a_transaction_has_a_maximum_of_rows_for_each_tablet(client: YtClient, h
 
 
 def test_master_and_tablet_transactions_do_not_mix(client: YtClient, path: str) -> None:
-    # YTsaurus' client refuses by itself what it knows of; the rest is refused by the endpoint.
+    # YTsaurus' client refuses some cases itself; the endpoint refuses the others.
     with client.Transaction(), pytest.raises(YtError, match="master transaction"):
         client.insert_rows(path, [{"k": 1}])
     with client.Transaction(), pytest.raises(YtError, match="master transaction"):

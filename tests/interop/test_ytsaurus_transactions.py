@@ -1,4 +1,4 @@
-"""Master transactions and locks, as YTsaurus' client uses them."""
+"""Master transactions and locks, with YTsaurus' client."""
 
 from __future__ import annotations
 

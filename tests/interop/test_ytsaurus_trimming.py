@@ -1,4 +1,4 @@
-"""Queues behind the endpoint trim what their vital consumers have read, driven by YTsaurus' own client."""
+"""Automatic trimming of queues of the endpoint, with YTsaurus' client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster of the test's own in a process of its own, and ways to speak to it: the official client, or bytes."""
+"""An endpoint in a separate process, with the official client and plain HTTP requests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ serve(configuration, 0, ready=ready, bounds=Bounds(workers=2, waiting=2, silent_
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer of the server, as it came."""
+    """A response of the server."""
 
     status: int
     headers: Mapping[str, str]
@@ -50,12 +50,12 @@ class Reply:
 
     @property
     def code(self) -> int:
-        """The code of the error in the header, 0 if there is none."""
+        """The code of the error in the headers, 0 if there is none."""
         return int(json.loads(self.headers.get("x-yt-error", '{"code": 0}'))["code"])
 
 
 class YtServer:
-    """A process that serves a directory as a cluster of YTsaurus."""
+    """A process that serves a directory as a YTsaurus cluster."""
 
     def __init__(self, process: subprocess.Popen[str], host: str, port: int, log: Path, root: Path) -> None:
         self.process = process
@@ -65,7 +65,7 @@ class YtServer:
         self._log = log
 
     def client(self, token: str = TOKEN, **config: Any) -> yt.wrapper.YtClient:
-        """Return the official client, in its default configuration but for what is given."""
+        """Return the official client in its default configuration, with the given changes."""
         return yt.wrapper.YtClient(proxy=self.url, token=token, config=config or None)
 
     def log(self) -> str:
@@ -91,7 +91,7 @@ class YtServer:
     def ask(
         self, method: str, path: str, *, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Reply:
-        """Send a request over a connection of its own."""
+        """Send a request over a new connection."""
         connection = http.client.HTTPConnection(*self.address, timeout=PATIENCE)
         try:
             connection.request(method, path, body=body, headers=dict(headers or {}))
@@ -117,10 +117,10 @@ def serving(root: Path, *, impatient: bool = False, first: str = "") -> Iterator
     """Serve a directory.
 
     Args:
-        impatient: shorten all times, and let few requests wait.
-        first: what an impatient server runs before it serves.
+        impatient: use short time limits, and allow few waiting requests.
+        first: Python code that an impatient server runs before it serves.
 
-    The log must not tell of a failure, however the process ends.
+    The log must not contain an error when the process has ended.
     """
     arguments = ["-c", first + _IMPATIENT, str(root)]
     if not impatient:

@@ -1,4 +1,4 @@
-"""What tests of tables and queues with YTsaurus' own client share: making and filling them, failing transactions."""
+"""Helpers for tests of tables and queues: creating and filling them, and failing transactions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from yt.wrapper import YtClient
 from yt.wrapper.errors import YtTabletTransactionLockConflict
 
-# Configuration of clients for tests that want the errors for which the client would repeat calls.
+# Configuration of clients without retries, for tests of temporary errors.
 AT_ONCE: dict[str, Any] = {"dynamic_table_retries": {"enable": False}}
 DATA = {"name": "data", "type": "string"}
 TIMESTAMP = {"name": "$timestamp", "type": "uint64"}
@@ -21,7 +21,7 @@ WEIGHT = {"name": "$cumulative_data_weight", "type": "int64"}
 def losing_transaction(
     client: YtClient, error: type[Exception] = YtTabletTransactionLockConflict, match: str | None = None
 ) -> Iterator[pytest.ExceptionInfo[Any]]:
-    """Run a tablet transaction that must fail, by its commit if not before."""
+    """Run a tablet transaction that must fail, at the latest in its commit."""
     with pytest.raises(error, match=match) as found, client.Transaction(type="tablet"):
         yield found
 

@@ -1,4 +1,4 @@
-"""Rows in YSON become Arrow exactly, whatever their shape; what is broken is an error of one kind."""
+"""Decoding of rows in YSON to Arrow: exact for all shapes of rows; broken rows raise one type of error."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ORDERS = [
 
 @pytest.fixture(autouse=True, params=["by numpy", "as it comes"])
 def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small samples go through both ways of reading."""
+    """Use both decoders for small samples."""
     if request.param == "by numpy":
         monkeypatch.setattr(rows_decoding, "_FEW", 0)
 
@@ -48,7 +48,7 @@ def orders(count: int) -> list[dict[str, Any]]:
 
 
 def fast(data: bytes, columns: list[YtColumn]) -> rows_decoding.Decoded:
-    """Read rows by numpy, or fail."""
+    """Decode rows with the fast decoder, or fail."""
     message = Message(data)
     return rows_decoding._read_fast(message, rows_decoding._rows_like_the_first(message), columns)
 
@@ -224,7 +224,7 @@ def test_a_repeated_column_is_an_error() -> None:
 
 
 def broken(data: bytes, rng: random.Random, count: int) -> Iterator[bytes]:
-    """Return rows with some bytes changed, cut out, put in, or the rest cut off."""
+    """Return rows with bytes changed, removed, inserted or truncated."""
     for _ in range(count):
         mutated = bytearray(data)
         for _ in range(rng.choice([1, 1, 2, 5])):
@@ -319,7 +319,7 @@ def test_ends_of_nested_values_are_found(values: list[Any]) -> None:
 
 
 def test_adversarial_rows_are_not_slow() -> None:
-    # Each has other keys than any other, or a value of more parts.
+    # Each row has different keys, or a value with more parts.
     unlike = [{f"k{row}-{item}": item for item in range(50)} for row in range(400)]
     deep = [{"id": row, "any": [list(range(row % 7))] * row} for row in range(400)]
     for rows in (unlike, deep):

@@ -1,4 +1,4 @@
-"""Single values in YSON: what is broken, too deep or too large is an error of one kind."""
+"""Single YSON values: broken, too deep and too large ones raise one type of error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows from Arrow become YSON that YTsaurus' own client reads as the same, and values out of range are errors."""
+"""Encoding of rows from Arrow to YSON, read back with YTsaurus' client; values out of range are errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_several_blocks_with_numbers_of_every_length() -> None:
     data = encode_rows(rows, columns)
     assert data == written(rows.to_pylist())
     assert decode_rows(data, columns).equals(rows)
-    # A slice begins inside of its buffers.
+    # A slice starts inside of its buffers.
     assert encode_rows(rows.slice(777, 500), columns) == written(rows.slice(777, 500).to_pylist())
 
 
@@ -182,6 +182,6 @@ def test_structs_are_maps_and_variants_are_pairs() -> None:
     wire = {"s": {"a": 1, "b": None}, "v": ["c", True], "t": [2, False], "d": [["k", 3]]}
     assert loads(data.removesuffix(b";")) == wire
     assert decode_rows(data, columns).to_pylist() == [row]
-    # A struct may also come as a list by places, and a dict as a map.
+    # A struct can also be a list of its members, and a dict a map.
     other = {"s": [1, None], "v": [1, True], "t": [2, False], "d": {"k": 3}}
     assert decode_rows(written([other]), columns).to_pylist() == [row]

@@ -1,4 +1,4 @@
-"""Rows in JSON, as YTsaurus has it: bytes as code points, exact numbers, errors that name the row."""
+"""Rows in YTsaurus' JSON: bytes as code points, exact numbers, errors that name the row."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PLAIN = [
 @settings(max_examples=thorough(40), deadline=None)
 def test_every_type_round_trips_in_json(table: tuple[list[YtColumn], list[Any]]) -> None:
     columns, rows = table
-    # JSON has no infinity, and does not tell unsigned numbers in YSON.
+    # JSON has no infinity, and no unsigned numbers.
     assume("inf" not in repr(rows) and not any(carried_as_yson(column.yt, column.type) for column in columns))
     batch = decode_rows(written(rows), columns)
     data = encode_json_rows(batch, columns)

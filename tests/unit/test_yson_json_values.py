@@ -1,4 +1,4 @@
-"""Values of JSON that stand for values of YSON: keys with dollars, and types that JSON has not."""
+"""YSON values in JSON: keys with dollars, and types that JSON does not have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of YTsaurus keep their tree there and back, and tell which of them may pass."""
+"""Errors of YTsaurus: round trips of the tree, codes, messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths of YTsaurus: what they lead to, what they carry, and what is none."""
+"""Paths of YTsaurus: nodes, attributes, and invalid paths."""
 
 from __future__ import annotations
 

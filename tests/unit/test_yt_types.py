@@ -1,4 +1,4 @@
-"""YTsaurus' column types to and from those of headrace, and schemas there and back."""
+"""Conversion of column types between YTsaurus and headrace, and round trips of schemas."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from tests.unit.yson_samples import TYPES, optional
         ({"type_name": "variant", "elements": [{"type": "int8"}, {"type": "utf8"}]}, "struct<_v_1:byte,_v_2:string>"),
         ({"type_name": "variant", "members": [{"name": "a", "type": "int8"}]}, "struct<_va:byte>"),
         ({"type_name": "tagged", "tag": "color", "item": "utf8"}, "string"),
-        # What Arrow cannot tell apart is YSON.
+        # Types that Arrow cannot represent are YSON.
         (optional(optional("int8")), "binary"),
         ({"type_name": "list", "item": optional(optional("int8"))}, "binary"),
         ({"type_name": "struct", "members": []}, "binary"),

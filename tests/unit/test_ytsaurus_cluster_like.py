@@ -1,4 +1,4 @@
-"""What official clients' own tests expect of a cluster, and that is nowhere else: small promises of many commands."""
+"""Details of many commands that the tests of official clients check."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_rows_longer_than_max_row_weight_are_refused(most: int | None) -> None:
 def test_numbers_with_thousands_of_digits_are_client_errors(cluster: Cluster, query: str) -> None:
     table(cluster)
     for digits in ("1" * 4500, "9" * 100_000):
-        # Only errors of YTsaurus may come out.
+        # Only errors of YTsaurus are allowed.
         with contextlib.suppress(YtError):
             rows(cluster, f"k from [//tmp/t] where {query.format(digits)}")
 

@@ -1,4 +1,4 @@
-"""Conditions of a scan as the query language has them, and what is left to look at here."""
+"""Conditions of a scan in the query language, and the conditions that headrace evaluates itself."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LAYOUT = TableLayout.of(
         (("count", "<", 5), "[count] < 5u"),
         (("raw", "=", b"a\x00"), '[raw] = "a\\x00"'),
         (("raw", "=", b"\xff"), ""),
-        # What the service would see otherwise than Spark, or not at all, is only looked at here.
+        # Conditions with another meaning in the service, or none, are evaluated by headrace.
         (("price", "<", 5.0), ""),
         (("user", "!=", "a"), ""),
         (("user", "is null", None), ""),

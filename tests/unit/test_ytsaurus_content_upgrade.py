@@ -1,4 +1,4 @@
-"""Stores that an earlier version of the endpoint has made: what files and static tables hold is there as before."""
+"""Upgrades of stores from an earlier version of the endpoint keep the contents of files and static tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCHEMA = json.dumps(
 
 
 class OldStore:
-    """A store as an earlier version would have left it."""
+    """A store of an earlier version."""
 
     def __init__(self, root: Path) -> None:
         self.cluster = Cluster(root)
@@ -40,7 +40,7 @@ class OldStore:
     def leave(self) -> None:
         with self.database.write() as connection:
             connection.execute("DELETE FROM yt_entry WHERE facet = ?", (Facet.PARTS,))
-            # Earlier versions took no lock on what a transaction made.
+            # Earlier versions took no lock on nodes that a transaction had created.
             connection.execute("DELETE FROM yt_lock WHERE explicit = 0")
             for statement in OLD_TABLES.split(";\n"):
                 connection.execute(statement)

@@ -68,7 +68,7 @@ def test_each_operation_allows_compatible_ones_of_others(
             assert conflicts(change, content, other) == (name not in allowed), name
             abort(cluster, other)
         elif name not in allowed and name not in ("shared", "exclusive"):
-            # What is allowed is not done here, for it would change what the next steps find.
+            # Allowed operations are not executed, because they would affect the next steps.
             assert conflicts(change, content, None), name
     abort(cluster, tx)
     assert content.read() == [1, 2]

@@ -1,4 +1,4 @@
-"""Content encodings of the YTsaurus endpoint: bodies come back as they were, whatever they were packed with."""
+"""Content encodings of the YTsaurus endpoint: bodies round-trip in every encoding."""
 
 from __future__ import annotations
 

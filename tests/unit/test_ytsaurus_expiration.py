@@ -1,4 +1,4 @@
-"""Nodes that end by themselves, by a clock of the test's own."""
+"""Expiration of nodes, with a clock of the test."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def home(cluster: Cluster) -> str:
 
 
 class Clock:
-    """Goes as the real one does, some seconds ahead of it."""
+    """A clock some seconds ahead of the real one."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
@@ -56,7 +56,7 @@ def make(cluster: Cluster, path: str, **attributes: Any) -> str:
 
 
 def left(cluster: Cluster, home: str) -> list[str]:
-    """Return what is there once all is removed whose time is over."""
+    """Remove the expired nodes, and return the others."""
     remove_expired(cluster)
     return list(call(cluster, "list", path=home, return_only_value=True).value)
 

@@ -1,4 +1,4 @@
-"""Errors of YTsaurus in headrace's words: what kind each is, its remedy, and nothing of the request's headers."""
+"""Errors of YTsaurus as errors of headrace: their types and remedies, without the request's headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges of keys in paths of sorted tables become the row numbers that a search through all rows finds."""
+"""Key ranges in paths become the row numbers that a search through all rows finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The address of a cluster: what is taken, what is refused, and that no token shows."""
+"""The address of a cluster: valid and invalid ones, and that no token is shown."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_client_is_set_up_for_rows_and_patience() -> None:
     assert client.config["proxy"]["url"] == "http://localhost:2"
     assert client.config["proxy"]["enable_proxy_discovery"] is False
     assert client.config["proxy"]["content_encoding"] == "identity"
-    # A transaction is lost with its proxy: that one is asked for less long than the cluster.
+    # A transaction is lost with its proxy, so calls in it are retried for a shorter time.
     assert client.config["dynamic_table_retries"]["total_timeout"] == 1750
     whole = Address("http://localhost:1", TOKEN, 7).make_client()
     assert whole.config["proxy"]["retries"]["total_timeout"] == 7000

@@ -1,4 +1,4 @@
-"""Requests of YTsaurus' clients that must fail, or have an effect, and never be half heard."""
+"""Requests that must either fail or have their whole effect."""
 
 from __future__ import annotations
 

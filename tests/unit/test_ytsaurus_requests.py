@@ -1,4 +1,4 @@
-"""Requests to the YTsaurus endpoint: bodies, headers and formats, right and wrong ones, before any command is run."""
+"""Parsing of requests to the YTsaurus endpoint: valid and invalid bodies, headers and formats."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CONTENT = b"some content " * 1000
 PACKED = {
     "identity": CONTENT,
     "gzip": gzip.compress(CONTENT),
-    # What YTsaurus' client sends, and calls gzip.
+    # YTsaurus' client sends zlib streams as gzip.
     "gzip, really zlib": zlib.compress(CONTENT),
     "gzip in two": gzip.compress(CONTENT[:100]) + gzip.compress(CONTENT[100:]),
 }
@@ -61,7 +61,7 @@ def test_bodies_decompress_from_any_pieces(how: str) -> None:
         ("gzip", gzip.compress(CONTENT) + b"more", "not packed as"),
         ("z-lzo", b"", "unknown content encoding"),
     ],
-    # gzip writes the time, and every process has to call a test the same.
+    # gzip writes the current time, but the id of a test must be the same in every process.
     ids=["cut off", "not packed", "more behind it", "unknown"],
 )
 def test_bodies_that_do_not_match_their_encoding_are_refused(encoding: str, packed: bytes, problem: str) -> None:
@@ -183,7 +183,7 @@ def test_headers_with_thousands_of_digits_are_ignored() -> None:
 
 
 def test_parameters_in_a_body_are_in_the_input_format_of_the_request() -> None:
-    """Go's client names the formats in headers, and Python's client in Content-Type; else it is YSON."""
+    """Go's client sends the formats in headers, Python's client in Content-Type; the default is YSON."""
     yson_text, json_text = b"{a=1}", b'{"a": 1}'
     for headers, body in (
         ({}, yson_text),

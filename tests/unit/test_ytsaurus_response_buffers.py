@@ -1,4 +1,4 @@
-"""Answers that wait for their clients, and requests that wait for each other, in an application without a network."""
+"""Unread responses and waiting requests, in an application without a network."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def make_app(root: Path, **bounds: int) -> YtsaurusApp:
 
 @pytest.fixture
 def release() -> Iterator[threading.Event]:
-    """What heavy commands of a test wait for."""
+    """The event that heavy commands of a test wait for."""
     event = threading.Event()
     yield event
     event.set()
@@ -39,7 +39,7 @@ def release() -> Iterator[threading.Event]:
 
 @dataclasses.dataclass
 class Client:
-    """Sends one request; takes pieces of the answer while ``open`` is set."""
+    """Sends one request, and reads pieces of the response while ``open`` is set."""
 
     app: YtsaurusApp
     command: str
@@ -105,7 +105,7 @@ def test_light_requests_run_while_heavy_ones_wait(
 
 
 def test_unread_responses_are_moved_to_disk_and_then_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Room for one answer in memory and one on disk: the third client is told to come again."""
+    """There is space for one response in memory and one on disk; the third client must retry."""
 
     async def drive() -> None:
         clients = [Client(app, "much") for _ in range(3)]

@@ -1,4 +1,4 @@
-"""Whatever the commands on tables and queues are given, they answer, or fail with an error that is meant."""
+"""With random parameters, commands on tables and queues answer or fail with a YTsaurus error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows on their way into YTsaurus' tables and queues: partitions, updates that keep cells, options of queues."""
+"""Writing rows to YTsaurus' tables and queues: partitions, updates, options of queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of YTsaurus' tables as headrace has them: keys, what the service computes, and its clock."""
+"""Columns of YTsaurus' tables in headrace: keys, computed columns, and timestamps."""
 
 from __future__ import annotations
 

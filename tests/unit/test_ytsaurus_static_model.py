@@ -1,4 +1,4 @@
-"""Static tables under master transactions, against a model: whatever transactions do, each sees what the model says."""
+"""Static tables in master transactions, compared with a model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _homes = itertools.count()
 
 
 class Served:
-    """A cluster that can be started again in the middle of an example."""
+    """A cluster that can be restarted during an example."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -43,16 +43,16 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 class Impossible(Exception):
-    """There is no such table, its name is taken, or a lock stands against the step."""
+    """There is no such table, its name is taken, or a lock prevents the step."""
 
 
 class Table:
-    """A table, by its identity. The directory of all tables is one, too, as far as locks go."""
+    """A table, or for locks the directory of all tables."""
 
 
 @dataclass
 class Rows:
-    """What a transaction has of a table: ``same`` as it found it, with rows ``appended``, or ``replaced``."""
+    """A transaction's version of a table: unchanged (``same``), with rows ``appended``, or ``replaced``."""
 
     mode: str
     base: list[int]
@@ -73,7 +73,7 @@ class Lock:
 
 @dataclass(eq=False)
 class Tx:
-    """A transaction; the one without a parent is what is outside of all."""
+    """A transaction; the one without a parent is the committed state."""
 
     id: str | None
     parent: Tx | None
@@ -247,7 +247,7 @@ def test_contents_in_transactions_equal_the_model(
 
 
 def clear(cluster: Cluster) -> None:
-    """Remove what an example that failed has left."""
+    """Remove the tables of a failed example."""
     for transaction in cluster.transactions.all():
         if not transaction.parent:
             abort(cluster, transaction.id)
@@ -260,7 +260,7 @@ def begin(cluster: Cluster, model: Model, parent: Tx) -> None:
 
 
 def both(cluster: Cluster, home: str, model: Model, tx: Tx, step: tuple[str, ...], number: int) -> None:
-    """Take a step on both sides, or see that it is possible on neither."""
+    """Take a step in the cluster and the model, or check that it is impossible in both."""
     what, name, *more = step
     path = f"{home}/{name}"
     rows = [number, number + 1000][: 1 + number % 2]
@@ -309,7 +309,7 @@ def possible(model: Model, tx: Tx, what: str, name: str, more: list[str], rows: 
 
 
 def compare(cluster: Cluster, home: str, tx: Tx) -> None:
-    """See that a transaction sees in the cluster what it sees in the model."""
+    """Check that a transaction sees the same tables in the cluster and the model."""
     wanted = {name: tx.seen(table) for name in "abc" if (table := tx.table(name)) is not None}
     names = call(cluster, "list", path=home, transaction_id=tx.id).value["value"]
     assert sorted(names) == sorted(wanted)

@@ -1,4 +1,4 @@
-"""What the YTsaurus store sends at once, and through which of the client's ways."""
+"""Requests of the YTsaurus store: their sizes, and the client's backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of the endpoint for YTsaurus that were made when strings were texts there: they stay what they were."""
+"""Tables of earlier versions of the YTsaurus endpoint, whose strings are texts, are unchanged."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def given(cluster: Cluster, name: str, rows: bytes, **parameters: Any) -> Answer:
-    """Run a command that takes rows, as text YSON."""
+    """Run a command with rows in text YSON."""
     return execute(cluster.context(), COMMANDS[name], Parameters(parameters, name), rows)
 
 
 def table(cluster: Cluster, path: str, *schema: dict[str, Any], old: bool, **attributes: Any) -> None:
-    """Make a table; an old one as earlier versions did: of texts, and without the mark that it is not."""
+    """Create a table, with ``old`` in the form of earlier versions: its strings are texts."""
     columns = [{**column, "type": "utf8"} if old and column["type"] == "string" else column for column in schema]
     call(cluster, "create", type="table", path=path, attributes={"schema": columns, **attributes})
     if old:

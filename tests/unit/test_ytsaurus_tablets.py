@@ -1,4 +1,4 @@
-"""Tablet transactions of the endpoint for YTsaurus against a model, and the layout of keys, without a server."""
+"""Tablet transactions of the YTsaurus endpoint, compared with a model, and the layout of keys."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def call(cluster: Cluster, name: str, parameters: dict[str, Any], body: bytes = 
 
 
 class Transactions(RuleBasedStateMachine):
-    """Several transactions on one table: each sees its beginning, and the first to commit a row wins."""
+    """Several transactions on one table: each reads the state at its start, and the first to commit a row wins."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -193,7 +193,7 @@ def test_packed_keys_keep_order_and_equality(keys: list[tuple[Any, ...]]) -> Non
         YtColumn.of(f"k{place}", {"type_name": "optional", "item": kind}, sort_order="ascending")
         for place, kind in enumerate(kinds)
     ]
-    # 0.0 and -0.0 are two keys here, and one value in Python.
+    # 0.0 and -0.0 are different keys, but equal in Python.
     keys = [tuple(0.0 if value == 0 and isinstance(value, float) else value for value in key) for key in keys]
     layout = SortedLayout(columns)
     arrays = [pa.array([key[place] for key in keys], column.type) for place, column in enumerate(columns)]

@@ -1,4 +1,4 @@
-"""Master transactions: whatever nested ones do to a tree, each sees its own changes, and a commit is all or nothing."""
+"""Master transactions, compared with a model: isolation, nesting, atomic commits."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def moved(source: tuple[str, ...], destination: tuple[str, ...]) -> Change:
 
 @dataclass
 class Model:
-    """A transaction of the model; the first one is what is outside of all."""
+    """A transaction of the model; the first one is the committed state."""
 
     id: str | None
     parent: Model | None
@@ -152,7 +152,7 @@ def begin(cluster: Cluster, parent: Model) -> Model:
 
 
 def apply(cluster: Cluster, home: str, model: Model, what: str, arguments: list[Any]) -> None:
-    """Make a change on both sides; what locks of others stand against is made on neither."""
+    """Make a change in the cluster and the model, unless a lock of another transaction prevents it."""
     paths = ["/".join((home, *path)) for path in arguments if isinstance(path, tuple)]
     try:
         if what == "set":
@@ -171,7 +171,7 @@ def apply(cluster: Cluster, home: str, model: Model, what: str, arguments: list[
         assert model.try_change(change)
 
 
-# -- what is kept and what is not ------------------------------------------------------------------------------------
+# -- cleanup ---------------------------------------------------------------------------------------------------------
 
 
 def test_an_abort_leaves_no_entries(cluster: Cluster, tmp_path: Path) -> None:

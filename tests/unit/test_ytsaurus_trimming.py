@@ -1,4 +1,4 @@
-"""Queues of the endpoint for YTsaurus that trim themselves, without a server."""
+"""Automatic trimming of queues of the YTsaurus endpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster in the test's own process, and its commands as functions."""
+"""Commands of a cluster in the test's process, as functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_INPUT: Any = object()
 
 
 def call(cluster: Cluster, name: str, value: Any = NO_INPUT, /, **parameters: Any) -> Answer:
-    """Run a command; the input is bytes of a binary command, rows of a tabular one, a structured value of others."""
+    """Run a command. The input is bytes, rows or a value, as the command's kind of input says."""
     command = COMMANDS[name]
     context = cluster.context()
     body = b""
@@ -30,19 +30,19 @@ def call(cluster: Cluster, name: str, value: Any = NO_INPUT, /, **parameters: An
 
 
 def value_of(cluster: Cluster, path: str, transaction: str | None = None) -> Any:
-    """Return what ``get`` answers."""
+    """Return the value of ``get``."""
     return call(cluster, "get", path=path, transaction_id=transaction).value["value"]
 
 
 def rows_of(cluster: Cluster, path: str, transaction: str | None = None) -> Any:
-    """Return what ``read_table`` answers."""
+    """Return the rows of ``read_table``."""
     answer = call(cluster, "read_table", path=path, transaction_id=transaction)
     assert answer.stream is not None
     return documents.loads(b"[" + b"".join(answer.stream) + b"]")
 
 
 def bytes_of(cluster: Cluster, path: str, transaction: str | None = None) -> bytes:
-    """Return what ``read_file`` answers."""
+    """Return the bytes of ``read_file``."""
     answer = call(cluster, "read_file", path=path, transaction_id=transaction)
     return answer.content if answer.stream is None else b"".join(answer.stream)  # type: ignore[return-value]
 

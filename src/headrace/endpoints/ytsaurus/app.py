@@ -278,14 +278,14 @@ class YtsaurusApp(Application):
             await send({"type": "http.response.body", "body": response.body})
             return
         # The next piece is taken when the client has read most of the previous one.
-        gone = asyncio.ensure_future(exchange.receive())
+        disconnected = asyncio.ensure_future(exchange.receive())
         try:
             async for piece in self._pieces(response):
-                if gone.done():
+                if disconnected.done():
                     raise DisconnectedError
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         finally:
-            gone.cancel()
+            disconnected.cancel()
         await send({"type": "http.response.body"})
 
     async def _pieces(self, response: Response) -> AsyncIterator[bytes | memoryview]:

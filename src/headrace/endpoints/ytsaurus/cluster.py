@@ -79,7 +79,7 @@ class Cluster:
         upgrade(tree, self.transactions)
         self.cypress = Cypress(tree, locks, self.transactions)
         self.contents = Contents(tree, self.store.files())
-        self.transactions.on_gone = lambda chain, node_id: release_node(self.context(), chain, node_id)
+        self.transactions.on_delete = lambda chain, node_id: release_node(self.context(), chain, node_id)
         self._services: dict[Any, Any] = {}
         self._stopping = threading.Event()
         self._make_system_nodes()

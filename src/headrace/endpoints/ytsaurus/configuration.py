@@ -87,7 +87,7 @@ def _from_environment(environ: Mapping[str, str]) -> list[Token]:
 def _from_file(file: Path) -> list[Token]:
     tokens = read_entries(file, "tokens", _FIELDS, _parsed)
     if len({token.token for token in tokens}) < len(tokens):
-        raise OptionError("a token stands twice in the configuration", received=str(file))
+        raise OptionError("the configuration has a token twice", received=str(file))
     return tokens
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
+from headrace.endpoints.ytsaurus.ids import NULL_ID, is_id
 from headrace.wire.ytsaurus.errors import Code, YtError
 from headrace.wire.ytsaurus.paths import PathError, parse_path
 
@@ -58,6 +59,13 @@ class Parameters(Mapping[str, Any]):
         if found is None or (valid is not None and found not in valid):
             raise self._wrong(name, value, "a text" if valid is None else ", ".join(sorted(valid)))
         return found
+
+    def object_id(self, name: str, default: Any = REQUIRED) -> Any:
+        """Return the id of an object; the null id counts as a missing parameter."""
+        value = self.text(name, default)
+        if name in self._values and not is_id(value):
+            raise self._wrong(name, value, "an id: 1-2-3-4")
+        return default if value == NULL_ID and default is not REQUIRED else value
 
     def number(self, name: str, default: Any = REQUIRED, *, least: int | None = None, most: int | None = None) -> Any:
         """Return a whole number, with optional inclusive bounds."""

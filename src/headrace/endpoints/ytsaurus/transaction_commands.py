@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.endpoints.ytsaurus.context import Answer, Context
-from headrace.endpoints.ytsaurus.errors import no_such_transaction, refused
-from headrace.endpoints.ytsaurus.ids import NULL_ID, ObjectType, is_id, kind_of
+from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.ids import NULL_ID, ObjectType, kind_of
 from headrace.endpoints.ytsaurus.parameters import Parameters, as_text
 from headrace.endpoints.ytsaurus.storage.tree import TRUNK
 from headrace.endpoints.ytsaurus.tables.tablet_transactions import TabletTransactions
@@ -45,7 +45,7 @@ def ping_transaction(context: Context, parameters: Parameters, body: bytes) -> A
 
     Pings are frequent and save nothing, so the command needs no write transaction of the store.
     """
-    transaction_id = _id(parameters)
+    transaction_id = parameters.object_id("transaction_id")
     if _is_tablet_transaction(transaction_id):
         _tablet_transactions(context).get(transaction_id).ping()
     else:
@@ -55,7 +55,7 @@ def ping_transaction(context: Context, parameters: Parameters, body: bytes) -> A
 
 def commit_transaction(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Make the changes of a transaction visible."""
-    transaction_id = _id(parameters)
+    transaction_id = parameters.object_id("transaction_id")
     if _is_tablet_transaction(transaction_id):
         _tablet_transactions(context).commit(transaction_id)
     else:
@@ -65,7 +65,7 @@ def commit_transaction(context: Context, parameters: Parameters, body: bytes) ->
 
 def abort_transaction(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Discard the changes of a transaction."""
-    transaction_id = _id(parameters)
+    transaction_id = parameters.object_id("transaction_id")
     if _is_tablet_transaction(transaction_id):
         _tablet_transactions(context).abort(transaction_id)
     else:
@@ -79,17 +79,6 @@ def _tablet_transactions(context: Context) -> TabletTransactions:
 
 def _is_tablet_transaction(transaction_id: str) -> bool:
     return kind_of(transaction_id) == ObjectType.ATOMIC_TABLET_TRANSACTION
-
-
-def _id(parameters: Parameters) -> str:
-    transaction_id = str(parameters.text("transaction_id"))
-    if not is_id(transaction_id):
-        raise refused(
-            "Error reading parameter /transaction_id", received=repr(transaction_id)[:100], valid="an id: 1-2-3-4"
-        )
-    if transaction_id == NULL_ID:
-        raise no_such_transaction(transaction_id)
-    return transaction_id
 
 
 def _deadline(parameters: Parameters) -> int | None:

@@ -160,5 +160,5 @@ def names_of(value: Sequence[Any]) -> list[str]:
     """Return a list of YSON strings as ``str``."""
     found = [as_text(item) for item in value]
     if None in found:
-        raise refused("a list has something that is no text", received=repr(list(value))[:200])
+        raise refused("a list has an item that is not a text", received=repr(list(value))[:200])
     return [item for item in found if item is not None]

@@ -37,7 +37,7 @@ def put_file_to_cache(context: Context, parameters: Parameters, body: bytes) -> 
     node = context.cypress.need(chain_of(context, parameters), parameters.path())
     digest = _digest(context, node)
     if node_type(node) is not FILE or digest is None:
-        raise refused(f"{node.path} is no file with an MD5", remedy="write it with compute_md5")
+        raise refused(f"{node.path} is not a file with an MD5", remedy="write it with compute_md5")
     if digest != wanted:
         raise refused("MD5 mismatch", received=wanted, valid=digest)
     paths = {"source_path": node.path, "destination_path": place.text}

@@ -71,7 +71,7 @@ def forget_digest(context: Context, node: Node) -> None:
 def _file(context: Context, chain: tuple[str, ...], path: YPath) -> Node:
     node = context.cypress.need(chain, path.node)
     if node_type(node) is not FILE:
-        raise refused(f'{node.path} is no file, but of type "{node.type}"', valid="a path of a file")
+        raise refused(f'{node.path} is not a file, but of type "{node.type}"', valid="a path of a file")
     return node
 
 

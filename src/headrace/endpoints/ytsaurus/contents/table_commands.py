@@ -295,7 +295,7 @@ def _listed_in(path: YPath, name: str) -> list[Any]:
     """Return a list from the attributes of a path."""
     found = path.attributes[name]
     if not isinstance(found, list):
-        raise refused(f"The attribute {name} of a path is no list", received=repr(found)[:200])
+        raise refused(f"The attribute {name} of a path is not a list", received=repr(found)[:200])
     return found
 
 
@@ -306,7 +306,7 @@ def _spans(ranges: Sequence[Any] | None, count: int) -> Iterator[tuple[int, int]
         return
     for each in ranges:
         if not isinstance(each, Mapping):
-            raise refused("A range of a path is no map", received=repr(each)[:200])
+            raise refused("A range of a path is not a map", received=repr(each)[:200])
         bounds = {"lower_limit": 0, "upper_limit": count}
         if "exact" in each:
             row = _row_index(each["exact"])

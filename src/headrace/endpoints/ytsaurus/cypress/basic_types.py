@@ -87,7 +87,7 @@ class Link(NodeType):
         kept = dict(attributes)
         target = as_text(kept.pop("target_path", None))
         if target is None:
-            raise refused("a link needs the attribute target_path", received="none, or no text", valid="a path")
+            raise refused("a link needs the attribute target_path", valid="a text with a path")
         try:
             path = parse_path(target)
         except PathError as error:

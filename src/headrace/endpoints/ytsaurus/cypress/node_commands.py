@@ -180,38 +180,42 @@ def remove(context: Context, parameters: Parameters, body: bytes) -> Answer:
     chain = chain_of(context, parameters)
     force = parameters.flag("force")
     if path.attribute is not None:
-        if not path.attribute and not path.children:
-            raise refused("all attributes at once are removed by /@*", received=path.text)
-        inner = inner_node(context, chain, path)
-        if inner is not None:
-            inner.remove([] if path.children and not path.attribute else path.attribute, force=force)
-            return Answer.structured({})
-        node = context.cypress.need(chain, path.node)
-        names = [] if path.children and not path.attribute else path.attribute
-        remove_attribute(context, node, names, path.text, force=force)
-        return Answer.structured({})
-    if path.children:
+        _remove_attribute(context, chain, path, force=force)
+    elif path.children:
         node = context.cypress.need(chain, path.node)
         if node_type(node) is LIST_NODE:
             LIST_NODE.set_value(context, node, [])
-            return Answer.structured({})
         for child in context.cypress.children(node).values():
             remove_node(context, child)
-        return Answer.structured({})
+    else:
+        _remove(context, chain, path, force=force, recursive=parameters.flag("recursive"))
+    return Answer.structured({})
+
+
+def _remove_attribute(context: Context, chain: tuple[str, ...], path: YPath, *, force: bool) -> None:
+    names = path.attribute
+    if not names and not path.children:
+        raise refused("all attributes at once are removed by /@*", received=path.text)
+    inner = inner_node(context, chain, path)
+    if inner is not None:
+        inner.remove(names or (), force=force)
+    else:
+        remove_attribute(context, context.cypress.need(chain, path.node), names or (), path.text, force=force)
+
+
+def _remove(context: Context, chain: tuple[str, ...], path: YPath, *, force: bool, recursive: bool) -> None:
     try:
         found = context.cypress.look(chain, path, follow=False)
     except YtError as error:
         if not force or error.code != Code.RESOLVE:
             raise
-        return Answer.structured({})
-    if found.rest and not (force and not is_there(context, found)):
-        remove_at(context, path, found, force=force)
-    elif not found.rest:
-        empty = not found.node.has_children or not context.cypress.count(found.node)
-        if not empty and not parameters.flag("recursive"):
+        return
+    if not found.rest:
+        if not recursive and found.node.has_children and context.cypress.count(found.node):
             raise refused("Cannot remove non-empty composite node", received=found.node.path, remedy="pass recursive")
         remove_node(context, found.node)
-    return Answer.structured({})
+    elif not force or is_there(context, found):
+        remove_at(context, path, found, force=force)
 
 
 def lock(context: Context, parameters: Parameters, body: bytes) -> Answer:

@@ -178,13 +178,13 @@ class PartLists:
 
     def cut(self, name: str, end: int) -> list[ContentPart]:
         """Delete the parts of a list from a number on; return the deleted parts that no other list has."""
-        gone = self._database.query(
+        removed = self._database.query(
             "SELECT DISTINCT part, n, bytes FROM yt_part_list a WHERE list = ?1 AND number >= ?2 AND NOT EXISTS"
             " (SELECT 1 FROM yt_part_list b WHERE b.part = a.part AND (b.list != ?1 OR b.number < ?2))",
             (name, end),
         )
         self._database.execute("DELETE FROM yt_part_list WHERE list = ? AND number >= ?", (name, end))
-        return [ContentPart(*row) for row in gone]
+        return [ContentPart(*row) for row in removed]
 
 
 def _grown(version: Version, last: Segment, count: int) -> Version:

@@ -122,14 +122,14 @@ class Tree:
         """Replace a transaction's version of the content of a node."""
         self.put(chain[0], node, Facet.PARTS, "", version.text)
 
-    def branch(self, chain: tuple[str, ...], node: str, *, anew: bool = False) -> None:
+    def branch(self, chain: tuple[str, ...], node: str, *, refresh: bool = False) -> None:
         """Give a transaction its own version of a file or table, which later appends by others do not change.
 
         Args:
-            anew: include what others have appended since the last call. Use it with a lock that prevents more appends.
+            refresh: include what others have appended since the last call; a lock must prevent more appends.
         """
         own = self._own_version(chain[0], node)
-        if own is not None and (not anew or own.mode is Mode.REPLACED):
+        if own is not None and (not refresh or own.mode is Mode.REPLACED):
             return
         below = self.version(chain[1:], node)
         if below is not None:

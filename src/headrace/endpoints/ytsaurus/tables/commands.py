@@ -78,11 +78,6 @@ def _set_states(context: Context, parameters: Parameters, state: str, valid: Seq
     return Answer.structured({})
 
 
-def _save(context: Context, table: Table) -> None:
-    with context.database.write() as connection:
-        table_state.save(connection, table)
-
-
 def mount_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Make tablets readable and writable; with ``freeze``, only readable."""
     if parameters.flag("freeze"):
@@ -152,7 +147,9 @@ def _reshard_sorted(context: Context, parameters: Parameters, table: Table, firs
     before, behind = table.tablets[:first], table.tablets[last + 1 :]
     all_pivots = [*(list(tablet.pivot) for tablet in before), *map(list, pivots), *(list(t.pivot) for t in behind)]
     pivots_of(all_pivots, table.schema)
-    _save(context, dataclasses.replace(table, tablets=(*before, *new_tablets(len(pivots), pivots=pivots), *behind)))
+    tablets = (*before, *new_tablets(len(pivots), pivots=pivots), *behind)
+    with context.database.write() as connection:
+        table_state.save(connection, dataclasses.replace(table, tablets=tablets))
 
 
 def _pivots_of_rows(context: Context, table: Table, first: int, last: int, count: int) -> list[list[Any]]:

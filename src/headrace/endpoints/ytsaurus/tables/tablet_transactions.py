@@ -18,7 +18,7 @@ import apsw
 from headrace.endpoints.ytsaurus.clock import timestamp_of
 from headrace.endpoints.ytsaurus.context import Cluster, Context
 from headrace.endpoints.ytsaurus.errors import no_such_transaction, refused
-from headrace.endpoints.ytsaurus.ids import NULL_ID, ObjectType, is_id, kind_of, new_id
+from headrace.endpoints.ytsaurus.ids import ObjectType, kind_of, new_id
 from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.storage.snapshot import SnapshotDatabase
 from headrace.endpoints.ytsaurus.tables.past_states import KEPT_SECONDS, PastStates
@@ -226,7 +226,7 @@ class TabletTransactions:
 
     def _conflict(self, connection: apsw.Connection, object_id: int) -> YtError:
         found = connection.execute("SELECT name FROM object WHERE id = ?", (object_id,)).fetchone()
-        path = found[0] if found else "a table that is gone"
+        path = found[0] if found else "a removed table"
         return YtError(
             Code.TABLET_LOCK_CONFLICT,
             f"Row lock conflict in {path}: a row was changed by a concurrent transaction since this one began",
@@ -257,12 +257,8 @@ def transaction_of(context: Context, parameters: Parameters) -> TabletTransactio
     Raises:
         YtError: 11000, there is no such transaction; 1, the transaction is a master transaction.
     """
-    given = parameters.text("transaction_id", None)
-    if given in (None, NULL_ID):
-        return None
-    if not is_id(given):
-        raise refused("Error reading parameter /transaction_id", received=repr(given)[:100], valid="an id: 1-2-3-4")
-    return context.cluster.service(TabletTransactions).get(given)
+    given = parameters.object_id("transaction_id", None)
+    return None if given is None else context.cluster.service(TabletTransactions).get(given)
 
 
 def write_in(context: Context, parameters: Parameters, changes: Sequence[Change]) -> None:

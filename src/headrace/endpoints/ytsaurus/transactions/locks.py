@@ -124,7 +124,7 @@ class Locks:
     def _acquired(self, chain: tuple[str, ...], node: str, mode: str) -> None:
         """Save the transaction's view of a node, as far as the lock guarantees it."""
         if mode != SNAPSHOT:
-            self._tree.branch(chain, node, anew=mode == EXCLUSIVE)
+            self._tree.branch(chain, node, refresh=mode == EXCLUSIVE)
         elif self._tree.chain_for(chain, node) != chain[:1]:
             self._tree.take_snapshot(chain, node)
 

@@ -50,7 +50,7 @@ class Transactions:
         self._guard = threading.Lock()
         self._expiry: dict[str, float] = {}
         # Called before a node is deleted for good, with a chain that still sees the node.
-        self.on_gone: Callable[[tuple[str, ...], str], None] = lambda chain, node: None
+        self.on_delete: Callable[[tuple[str, ...], str], None] = lambda chain, node: None
         # After a restart, clients have a whole timeout to reconnect.
         for transaction in self.all():
             self._prolong(transaction)
@@ -125,7 +125,7 @@ class Transactions:
         parents = self.chain(transaction.parent)
         snapshots = {lock.node for lock in self._locks.of_transaction(transaction_id) if lock.mode == SNAPSHOT}
         # A removed node is deleted for good if only the parent sees it, and no transaction around the parent.
-        gone = [
+        deleted = [
             node
             for node, facet, _, value in self._tree.own_entries(transaction_id)
             if facet == Facet.TYPE
@@ -134,10 +134,10 @@ class Transactions:
             and self._tree.get(parents[1:], node, Facet.TYPE) is None
             and self._tree.get(parents, node, Facet.TYPE) is not None
         ]
-        for node in gone:
-            self.on_gone(parents, node)
+        for node in deleted:
+            self.on_delete(parents, node)
         self._tree.merge(transaction_id, parents, snapshots, time.time_ns() // 1000)
-        for node in gone:
+        for node in deleted:
             self._tree.forget(transaction.parent, node)
             self._locks.orphan(node)
         self._end(transaction_id)
@@ -187,7 +187,7 @@ class Transactions:
             and self._tree.get(parents, node, Facet.TYPE) is None
         ]
         for node in made:
-            self.on_gone((transaction.id, *parents), node)
+            self.on_delete((transaction.id, *parents), node)
         self._tree.discard(transaction.id)
         self._locks.drop(transaction.id)
         self._end(transaction.id)
