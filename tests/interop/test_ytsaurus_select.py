@@ -218,7 +218,7 @@ def test_placeholders(client: YtClient) -> None:
         ("k from [T] order by y limit 5", "cannot be sorted"),
     ],
 )
-def test_errors_say_what_is_wrong(client: YtClient, query: str, message: str) -> None:
+def test_unsupported_queries_are_errors(client: YtClient, query: str, message: str) -> None:
     with pytest.raises(YtResponseError, match=message):
         found(client, query)
 
@@ -244,7 +244,7 @@ def test_explain_query(client: YtClient) -> None:
     assert b"k > 1" in told.read()
 
 
-def test_rows_as_json(client: YtClient) -> None:
+def test_rows_can_be_selected_in_json(client: YtClient) -> None:
     assert list(client.select_rows(f"k, s, d from [{PATH}] where k = 1", format="json")) == [
         {"k": 1, "s": "even", "d": 1.0},
         {"k": 1, "s": "odd", "d": 1.5},

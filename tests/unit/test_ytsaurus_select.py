@@ -52,7 +52,7 @@ def ordered(value: int | None) -> tuple[bool, int]:
 
 @settings(max_examples=thorough(150), deadline=None)
 @given(st.text(max_size=80) | st.lists(FRAGMENTS, max_size=14).map(" ".join))
-def test_any_text_is_parsed_or_refused(text: str) -> None:
+def test_any_text_is_a_query_or_a_query_error(text: str) -> None:
     with contextlib.suppress(YtError):
         parse_query(text, {"p": 1})
 
@@ -71,9 +71,7 @@ def test_null_is_the_least_value_and_equals_itself(rows: list[tuple[Any, ...]], 
 
 @settings(max_examples=thorough(30), deadline=None)
 @given(ROWS, st.integers(0, 5), st.integers(0, 5))
-def test_order_by_offset_and_limit_match_sorted_and_slices_of_lists(
-    rows: list[tuple[Any, ...]], offset: int, limit: int
-) -> None:
+def test_sorting_and_limits_equal_those_of_a_list(rows: list[tuple[Any, ...]], offset: int, limit: int) -> None:
     expected = sorted(rows, key=lambda row: ordered(row[1]))
     expected.sort(key=lambda row: ordered(row[0]), reverse=True)
     query = f"* from [//t] order by a desc, b offset {offset} limit {limit}"
@@ -82,7 +80,7 @@ def test_order_by_offset_and_limit_match_sorted_and_slices_of_lists(
 
 @settings(max_examples=thorough(30), deadline=None)
 @given(ROWS)
-def test_group_by_matches_grouping_in_a_dictionary(rows: list[tuple[Any, ...]]) -> None:
+def test_groups_equal_those_of_a_dictionary(rows: list[tuple[Any, ...]]) -> None:
     groups: dict[Any, list[Any]] = {}
     for row in rows:
         groups.setdefault(row[0], []).append(row[1])
