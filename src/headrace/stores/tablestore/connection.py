@@ -1,4 +1,4 @@
-"""The HTTP side of the store: signed requests over kept connections, checked answers, retries, errors in our words."""
+"""The HTTP client of the store: signed requests, persistent connections, checked responses, retries and errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VALID_ENDPOINT = "http(s)://host or http(s)://host:port, nothing after it"
 _HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", re.ASCII)
 _CONNECTION = re.compile(r"\w+\(host=.*?\): ")
 _HEADER_TEXT = re.compile(r"[\x21-\x7e]+", re.ASCII)
-# Doing these twice is the same as doing them once, or harmless: a second connect leaves a client that times out.
+# These requests may be repeated. A repeated connect leaves a client that times out.
 _REPEATABLE = frozenset(
     {
         "/BatchGetRow",
@@ -85,7 +85,7 @@ class Patience:
 
 
 class _UnansweredError(Exception):
-    """No answer came, or a damaged one. ``sent`` tells whether the service may have got the request."""
+    """No response, or a damaged one. ``sent`` is whether the service may have received the request."""
 
     def __init__(self, text: str, *, sent: bool) -> None:
         super().__init__(text)
@@ -93,9 +93,9 @@ class _UnansweredError(Exception):
 
 
 class Connection:
-    """Calls operations of one instance. Threads share it; a forked process makes connections of its own.
+    """Calls operations of one instance. Threads can share it; a forked process opens its own connections.
 
-    It can be pickled, and what comes out has the same settings, the credentials too.
+    It can be pickled, with the settings and the credentials.
     """
 
     def __init__(
@@ -108,22 +108,22 @@ class Connection:
         patience: Patience | None = None,
         pool_size: int = 32,
     ) -> None:
-        """Connect to nothing yet.
+        """Save the settings, without a connection.
 
         Args:
-            endpoint: ``https://host[:port]``, or ``http`` for a machine that is trusted all the way.
-            instance: its name.
+            endpoint: ``https://host[:port]``, or ``http`` on a trusted network.
+            instance: the name of the instance.
             credentials: the access key.
             region: such as ``cn-hangzhou``; requests are then signed by version 4.
-            patience: how long calls wait.
-            pool_size: at most so many calls at a time; more wait for one to end.
+            patience: the time limits of calls.
+            pool_size: most concurrent calls; further calls wait.
 
         Raises:
-            OptionError: one of them cannot be right. The text never shows a secret.
+            OptionError: an argument is invalid. The message never contains a secret.
         """
         self.endpoint = _checked_endpoint(endpoint)
         self.instance = _checked_text("the name of the instance", instance)
-        # No message shows any of these: people mix them up.
+        # No message shows any of these values: users may have swapped them.
         for name, value in (("access_key_id", credentials.access_key_id), ("sts_token", credentials.sts_token)):
             if value is not None and not _HEADER_TEXT.fullmatch(value):
                 raise OptionError(f"{name} must be printable text without spaces")
@@ -144,19 +144,19 @@ class Connection:
     def call(
         self, operation: str, request: Message, response_type: type[Answer], *, repeatable: bool | None = None
     ) -> Answer:
-        """Send a request and return its answer, with as many retries as there is time for.
+        """Send a request and return the response; retry within the time limit.
 
         Args:
             operation: ``GetRow``, or a path such as ``/tunnel/list``.
-            response_type: the message that the answer is.
-            repeatable: whether the request may be done twice; by the operation if None, where only reads and calls
-                of the tunnel service that change nothing the second time are. Say True for puts that depend on nothing.
+            response_type: the type of the response.
+            repeatable: whether the request may be executed twice. By default reads and idempotent calls of the tunnel
+                service may. Pass True for unconditional puts.
 
         Raises:
-            ServiceError: the service refused it; by its code it is another of headrace's errors too, see `failure_of`.
-            StoreBusyError: the service was too busy, or did not answer, for as long as the call waits.
-            StoreError: a request that may not be done twice was sent, and it is unknown whether it was done; or the
-                answer does not come from the service.
+            ServiceError: the service rejected the request. It is also a headrace error, see `failure_of`.
+            StoreBusyError: the service was too busy, or did not respond, until the time limit.
+            StoreError: a request that may not be repeated was sent, and its result is unknown; or the response does
+                not come from the service.
         """
         path = operation if operation.startswith("/") else f"/{operation}"
         may_repeat = path in _REPEATABLE if repeatable is None else repeatable
@@ -168,7 +168,7 @@ class Connection:
                 return self._send(path, body, response_type)
             except ServiceError as error:
                 failure, again = error, error.may_pass(repeatable=may_repeat)
-                # Any request may be sent again where the service had too much to do to begin it.
+                # A busy service has not begun the request, so any request may be repeated.
                 busy = error.may_pass(repeatable=False)
             except _UnansweredError as error:
                 failure, again, busy = error, may_repeat or not error.sent, False
@@ -177,7 +177,7 @@ class Connection:
                 raise self._final(failure, path, retried=again) from None
 
     def close(self) -> None:
-        """Close the connections of this process; a later call makes new ones."""
+        """Close the connections of this process; a later call opens new ones."""
         pool, self._pool = self._pool, None
         if pool is not None and pool[0] == os.getpid():
             pool[1].clear()
@@ -185,12 +185,12 @@ class Connection:
     # -- one request --------------------------------------------------------------------------------
 
     def _send(self, path: str, body: bytes, response_type: type[Answer]) -> Answer:
-        """Send a request once. Headers are signed anew each time: they carry the time of day."""
+        """Send a request once. Headers contain the time, so each request is signed anew."""
         headers = signatures.request_headers(path, body, self._credentials, self.instance, region=self.region)
         status, answered, content = self._exchange(path, headers, body)
         given = answered.get(signatures.CONTENT_MD5)
         if given is not None and given.strip() != signatures.content_md5(content):
-            raise _UnansweredError("the answer was damaged on its way", sent=True)
+            raise _UnansweredError("the answer was damaged in transit", sent=True)
         if status != 200:
             raise parse(status, answered, content)
         if not path.startswith("/tunnel/"):
@@ -231,10 +231,10 @@ class Connection:
         return response.status, {name.lower(): value for name, value in response.headers.items()}, response.data
 
     def _check_origin(self, path: str, asked: Mapping[str, str], answered: Mapping[str, str]) -> None:
-        """Make sure that an answer of the table API comes from the service, as the official SDKs do.
+        """Check that a response of the table API comes from the service, like the official SDKs.
 
         Raises:
-            StoreError: it does not, or not now.
+            StoreError: a header is missing, the signature is wrong, or the response is too old.
         """
         missing = [name for name in _REQUIRED if name not in answered]
         if missing:
@@ -257,7 +257,7 @@ class Connection:
             )
 
     def _final(self, failure: ServiceError | _UnansweredError, path: str, *, retried: bool) -> HeadraceError:
-        """Return what a call raises at last."""
+        """Return the error of a call after its last try."""
         if isinstance(failure, ServiceError):
             return failure_of(failure, path, retried=retried)
         if retried:
@@ -271,8 +271,8 @@ class Connection:
     def _pools(self) -> urllib3.PoolManager:
         """Return this process's connections.
 
-        A forked process must not use those that it got from its parent. There is no lock, which a fork could leave
-        locked for ever: of two threads that make connections at the same time, one's are closed after its call.
+        A forked process must not use the connections of its parent. A lock is not used: a fork could leave it locked.
+        If two threads create a pool at the same time, the connections of one are closed after its call.
         """
         pool = self._pool
         if pool is None or pool[0] != os.getpid():
@@ -284,14 +284,14 @@ class Connection:
         return pool[1]
 
 
-_WRONG_PEER = "check the endpoint, and what stands between it and this machine"
+_WRONG_PEER = "check the endpoint, and the proxies between it and this machine"
 
 
 def _checked_endpoint(endpoint: str) -> str:
-    """Return an endpoint without a slash at its end."""
+    """Return an endpoint without a trailing slash."""
     if "@" in endpoint:
         raise OptionError(
-            "an endpoint has no user or password in it", remedy="pass access_key_id and access_key_secret instead"
+            "an endpoint cannot contain a user or password", remedy="pass access_key_id and access_key_secret instead"
         )
     try:
         parts = urlsplit(endpoint)
@@ -308,14 +308,14 @@ def _checked_endpoint(endpoint: str) -> str:
 
 
 def _checked_text(what: str, text: str) -> str:
-    """Return a text that goes into a header."""
+    """Return a text that is valid in a header."""
     if not _HEADER_TEXT.fullmatch(text):
         raise OptionError(f"{what} must be printable text without spaces", received=repr(text))
     return text
 
 
 def _tls_failure(endpoint: str, error: exceptions.SSLError) -> HeadraceError | None:
-    """Return what to raise where TLS fails each time; None for a connection that only broke meanwhile."""
+    """Return the error for a permanent TLS failure; None for a connection that broke."""
     causes = [part for part in (error, *error.args) if isinstance(part, ssl.SSLError)]
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
         return StoreError(f"the certificate of {endpoint} is not trusted", received=_reason(error), remedy=_WRONG_PEER)
@@ -329,5 +329,5 @@ def _tls_failure(endpoint: str, error: exceptions.SSLError) -> HeadraceError | N
 
 
 def _reason(error: Exception) -> str:
-    """Return an error's text without the connection that urllib3 begins it with; the caller has told the address."""
+    """Return the text of an error without urllib3's prefix, the connection."""
     return _CONNECTION.sub("", str(error))[:300]

@@ -1,4 +1,4 @@
-"""What Tablestore's errors are in headrace's words. Each is both: the service's error with its code, and headrace's."""
+"""Errors of Tablestore as errors of headrace. Each is both: a `ServiceError` with the code, and a headrace error."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from headrace.wire.tablestore.errors import TRIMMED, ServiceError
 
 
 class ServiceRefusedError(ServiceError, OptionError):
-    """The access key, the signature or a permission is not right."""
+    """The access key, the signature or a permission is invalid."""
 
 
 class ServiceNotFoundError(ServiceError, NotFoundError):
-    """The instance has no such table or tunnel."""
+    """The table or tunnel does not exist."""
 
 
 class ServiceExistsError(ServiceError, AlreadyExistsError):
-    """A table or tunnel of that name is there."""
+    """A table or tunnel of this name exists."""
 
 
 class ServiceDataLossError(ServiceError, DataLossError):
-    """The table's change log no longer has what was asked for."""
+    """The requested changes were removed from the table's change log."""
 
 
 class ServiceClientGoneError(ServiceError, ClientGoneError):
-    """The tunnel's client let its time-out pass."""
+    """The client of the tunnel sent no heartbeat within its time-out."""
 
 
 class ServiceSequenceError(ServiceError, SequenceNumberError):
-    """A channel's position was saved with a number that is not above the saved one."""
+    """The sequence number of a saved position is not above the last one."""
 
 
 class ServiceBusyError(ServiceError, StoreBusyError):
-    """The service had no time for the request, however often it was sent."""
+    """The service was too busy for the request until the time limit."""
 
 
 _BY_CODE: dict[str, tuple[type[ServiceError], str | None]] = {
@@ -65,17 +65,17 @@ _BY_CODE: dict[str, tuple[type[ServiceError], str | None]] = {
 }
 _TRIMMED_REMEDY = (
     "the table no longer keeps these changes: create a new tunnel, and begin with the rows that the table has; or, if "
-    "the tunnel's own checkpoint is further on, go on from there with failOnDataLoss=false"
+    "if the tunnel's committed position is further, continue there with failOnDataLoss=false"
 )
 _MISSING = ("not exist", "not found")
 
 
 def failure_of(error: ServiceError, path: str, *, retried: bool = False) -> ServiceError:
-    """Return the error that users get for one of the service's; the same one where there is no better word for it.
+    """Return the headrace error for an error of the service, or the error itself if no class fits.
 
     Args:
-        path: of the request. The tunnel service tells of missing things with the code of wrong parameters.
-        retried: whether the request was sent until there was no more time for it.
+        path: the path of the request. The tunnel service reports a missing tunnel as a wrong parameter.
+        retried: whether the request was repeated until the time limit.
     """
     kind: type[ServiceError] | None
     kind, remedy = _BY_CODE.get(error.code, (None, None))

@@ -1,4 +1,4 @@
-"""The meta table: rows of texts and numbers under (tunnelId, uuid, channelId), in the layout of the EMR connector."""
+"""The meta table: rows with the key (tunnelId, uuid, channelId), in the layout of the EMR connector."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class MetaRow(NamedTuple):
 
 
 class MetaTable:
-    """The rows that the batches of an instance's tunnels have in one table; the table is made when it is first needed.
+    """The table with the records of batches of an instance's tunnels. The first write creates it.
 
     Args:
-        connection: the way to the service.
+        connection: the connection to the service.
         name: the table.
     """
 
@@ -54,11 +54,11 @@ class MetaTable:
         end: str | None = None,
         columns: Sequence[str] = (),
     ) -> list[MetaRow]:
-        """Return rows of a tunnel in the order of their keys; none if there is no meta table.
+        """Return rows of a tunnel in key order; none if the meta table does not exist.
 
         Args:
-            batch: the uuid; all if None.
-            first: the first channel id, and ``end`` the one behind the last.
+            batch: the uuid; None for all.
+            first: the first channel id; ``end`` is the id after the last.
             columns: the attributes to return; all if empty.
         """
         low: Value = Marker.INF_MIN if first is None else first
@@ -97,9 +97,9 @@ class MetaTable:
         return _meta_row(decode_row(answer.row)) if answer.row else None
 
     def put_if_absent(self, tunnel: str, row: MetaRow) -> bool:
-        """Write a row unless there is one of its key; tell whether it was written.
+        """Write a row unless its key exists; return whether it was written.
 
-        It may be this very row that is there, when an answer was lost and the request sent again.
+        After a lost response the request is repeated, and then finds its own row.
         """
         cells = tuple(Cell(name, value) for name, value in row.cells.items())
         request = pb.PutRowRequest(
@@ -120,15 +120,15 @@ class MetaTable:
         return True
 
     def put(self, tunnel: str, rows: Iterable[MetaRow]) -> None:
-        """Write rows over what is there."""
+        """Insert or replace rows."""
         self._write(RowChange.PUT, tunnel, rows)
 
     def delete(self, tunnel: str, rows: Iterable[MetaRow]) -> None:
-        """Remove the rows of these keys."""
+        """Delete the rows of some keys."""
         self._write(RowChange.DELETE, tunnel, rows)
 
     def warn_of_expiry(self) -> None:
-        """Log a warning if rows of the table expire: a query that rests for longer loses its place."""
+        """Log a warning if rows of the table expire: a query that stops for longer loses its position."""
         request = pb.DescribeTableRequest(table_name=self.name)
         try:
             answer = self._connection.call("DescribeTable", request, pb.DescribeTableResponse)
@@ -163,7 +163,7 @@ class MetaTable:
                 table_name=self.name, primary_key=[pb.PrimaryKeySchema(name=name, type=pb.STRING) for name in _KEY]
             ),
             reserved_throughput=pb.ReservedThroughput(capacity_unit=pb.CapacityUnit(read=0, write=0)),
-            # No row may go by itself: the feed removes what it needs no more.
+            # Rows must not expire: the feed deletes rows that it no longer needs.
             table_options=pb.TableOptions(time_to_live=-1, max_versions=1),
         )
         try:
@@ -173,7 +173,7 @@ class MetaTable:
 
 
 def _named(columns: Sequence[str]) -> list[str]:
-    """Return the columns to name in a request: without one of the key, rows that have none of them are left out."""
+    """Return the columns of a request, with a key column: the service omits rows without any requested column."""
     return [*columns, _KEY[-1]] if columns else []
 
 

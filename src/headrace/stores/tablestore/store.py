@@ -1,4 +1,4 @@
-"""The store of a Tablestore instance: tables and tunnels of the service, publications by way of its meta table."""
+"""The store of a Tablestore instance: its tables and tunnels, and publications through the meta table."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ _MOMENT = 0.5
 class TablestoreStore(Store):
     """Tables, tunnels and publications in an instance of Tablestore.
 
-    It can be pickled, with the access key. Nothing that is shown has the key's secret in it.
+    It can be pickled, with the access key. No message contains the secret of the key.
 
     Args:
         endpoint: ``http(s)://host[:port]``.
-        instance: the instance's name.
+        instance: the name of the instance.
         credentials: the access key.
         region: signs requests by version 4, for this region.
-        meta_table: the table for batches and publications; made when it is first needed.
-        client: the name under which tunnels are read without connecting to them.
-        write_options: how rows are written.
+        meta_table: the table for batches and publications; the first write creates it.
+        client: the client name in reads of tunnels without a connected client.
+        write_options: options of writes.
     """
 
     capabilities = Capabilities(
@@ -89,7 +89,7 @@ class TablestoreStore(Store):
     # -- tables -------------------------------------------------------------------------------------
 
     def tables(self) -> list[str]:
-        """Return the names of all tables, sorted, but for the meta table."""
+        """Return the sorted names of all tables except the meta table."""
         names = self.connection.call("ListTable", pb.ListTableRequest(), pb.ListTableResponse).table_names
         return sorted(name for name in names if name != self.meta.name)
 
@@ -109,7 +109,7 @@ class TablestoreStore(Store):
         except AlreadyExistsError:
             if not exist_ok:
                 raise AlreadyExistsError(
-                    f"there is a table of this name in {self.url}",
+                    f"a table of this name exists in {self.url}",
                     received=repr(name),
                     remedy="pass exist_ok=True (on the command line --if-not-exists) to use it as it is",
                 ) from None
@@ -117,7 +117,7 @@ class TablestoreStore(Store):
         return self.table(name, schema.arrow)
 
     def _check_same(self, name: str, schema: TableSchema) -> None:
-        """Raise `SchemaError` unless a table is as one that is created with these columns."""
+        """Raise `SchemaError` unless a table is equal to a new table with these columns."""
         there = self.table(name).schema
         wanted = schema.attributes[:MAX_DEFINED_COLUMNS]
         found = {column.name: column.type for column in there.columns}
@@ -173,7 +173,7 @@ class TablestoreStore(Store):
         handles = {} if table is None else {table: self.table(table)}
         found = list_tunnels(self.connection, table)
         for name in sorted({info.table_name for info in found} - handles.keys()):
-            # A table may be dropped while others are listed; its tunnels are gone with it.
+            # A table may be dropped, with its tunnels, while others are listed.
             with contextlib.suppress(NotFoundError):
                 handles[name] = self.table(name)
         return [self._tunnel(info, handles[info.table_name]) for info in found if info.table_name in handles]
@@ -194,7 +194,7 @@ class TablestoreStore(Store):
         return TablestorePublisher(self.connection, self.table, self.writer, self.meta, job, sink)
 
     def wait_for_change(self, timeout: float) -> bool:
-        """Wait a moment: the service does not tell when something is committed."""
+        """Wait a moment and return True: the service does not report commits."""
         time.sleep(max(0.0, min(timeout, _MOMENT)))
         return True
 

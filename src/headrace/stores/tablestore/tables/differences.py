@@ -1,4 +1,4 @@
-"""What has to be written to a table so that it holds exactly given rows. Pure."""
+"""The changes that give a table exactly some rows. Without I/O."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def differences(
 
     Args:
         here: the rows of the table.
-        others: for each of these, whether it has cells besides, which it is not to have.
-        wanted: the rows that it is to hold; of one key twice, the last row counts.
+        others: for each of these, whether it has other cells, which must be removed.
+        wanted: the new rows of the table; the last row of a key counts.
         schema: the columns of both.
     """
     key = list(schema.primary_key)
@@ -43,7 +43,7 @@ def _one_chunk(rows: pa.Table) -> pa.Table:
 
 
 def _same(left: pa.ChunkedArray, right: pa.ChunkedArray) -> np.ndarray:
-    """Tell for each row whether two values are the same: both null, or equal to the bit."""
+    """Return a mask of the rows in which two values are both null or have equal bits."""
     first, second = left.combine_chunks(), right.combine_chunks()
     if pa.types.is_floating(first.type):
         bits = pa.int32() if first.type == pa.float32() else pa.int64()

@@ -1,6 +1,6 @@
-"""Where the rows that satisfy some conditions lie: single keys, or ranges of keys, as Tablestore takes them.
+"""The keys of rows that may satisfy conditions: single keys, or ranges of keys in Tablestore's form.
 
-Pure functions. What they find may hold more rows than satisfy the conditions, and never lacks one that does.
+Pure functions. The keys include all rows that satisfy the conditions, and may include others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAX_RANGES = 100
 _LAST_INTEGER = (1 << 63) - 1
 
 WireKey: TypeAlias = tuple[tuple[str, Value], ...]
-"""A key or a bound of a range: the key columns by name, where a bound may have markers."""
+"""A key or a bound of a range: the key columns by name; a bound may contain markers."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class Span:
         return _bound(schema, self.low, Marker.INF_MIN)
 
     def end(self, schema: TableSchema) -> WireKey:
-        """Return the key that the range ends before, for GetRange."""
+        """Return the end of the range (excluded), for GetRange."""
         return _bound(schema, self.high, Marker.INF_MAX)
 
 
 @dataclass(frozen=True)
 class MatchingKeys:
-    """Where to look: at single whole keys, or else in ranges. Both are in key order and without overlap."""
+    """Single complete keys, or else ranges of keys. Both are in key order and without overlap."""
 
     keys: tuple[Key, ...] | None
     spans: tuple[Span, ...] = ()
@@ -54,15 +54,15 @@ NO_KEYS = MatchingKeys(())
 
 
 def matching_keys(schema: TableSchema, keys: KeyRange, predicates: Sequence[Predicate]) -> MatchingKeys:
-    """Return where rows in a range of keys lie that satisfy conditions.
+    """Return the keys in a range that may satisfy conditions.
 
     Args:
         schema: the table's columns.
-        keys: with bounds in the types of the key columns.
-        predicates: conditions on any columns, all of which must hold.
+        keys: the range; its bounds have the types of the key columns.
+        predicates: conditions on any columns; all must hold.
 
     Raises:
-        SchemaError: no such column, or it cannot hold the value of a condition.
+        SchemaError: a column does not exist, or its type does not have the value of a condition.
     """
     if any(_never_holds(predicate) for predicate in predicates):
         return NO_KEYS
@@ -75,12 +75,12 @@ def matching_keys(schema: TableSchema, keys: KeyRange, predicates: Sequence[Pred
 
 
 def _never_holds(predicate: Predicate) -> bool:
-    """Tell whether a condition compares with null."""
+    """Return whether a condition compares with null."""
     return predicate.value is None and predicate.operator not in ("is null", "is not null")
 
 
 def _prefixes(schema: TableSchema, predicates: Sequence[Predicate]) -> list[Key]:
-    """Return the beginnings of the keys that the conditions allow, in key order; ``()`` is every key's beginning."""
+    """Return the key prefixes that the conditions allow, in key order; ``()`` is the prefix of all keys."""
     prefixes: list[Key] = [()]
     for name in schema.primary_key:
         values = _equal_values(schema.column(name), predicates)
@@ -91,18 +91,18 @@ def _prefixes(schema: TableSchema, predicates: Sequence[Predicate]) -> list[Key]
 
 
 def _equal_values(column: Column, predicates: Sequence[Predicate]) -> list[KeyValue] | None:
-    """Return the values that a key column can have, in order; None where no condition counts them up."""
+    """Return the possible values of a key column, in order; None if no condition lists them."""
     allowed: set[KeyValue] | None = None
     for predicate in predicates:
         if predicate.column == column.name and predicate.operator in ("=", "in"):
             values = set(operands(column, predicate).to_pylist())
             allowed = values if allowed is None else allowed & values
-    # Texts in Python are ordered by code points, and so are their UTF-8 bytes.
+    # Python orders texts by code points, which is the order of their UTF-8 bytes.
     return None if allowed is None else sorted(allowed)
 
 
 def _spans(schema: TableSchema, prefix: Key, keys: KeyRange, predicates: Sequence[Predicate]) -> list[Span]:
-    """Return the range of the keys that begin with a prefix, or nothing if it is empty."""
+    """Return the range of the keys with a prefix; None if it is empty."""
     lows = [] if keys.low is None else [Cut(keys.low)]
     highs = [] if keys.high is None else [Cut(keys.high)]
     if prefix:
@@ -117,7 +117,7 @@ def _spans(schema: TableSchema, prefix: Key, keys: KeyRange, predicates: Sequenc
                 highs += high
     span = Span(max(lows, default=None), min(highs, default=None))
     if len(prefix) == len(schema.primary_key) and span != Span(Cut(prefix), Cut(prefix, behind=True)):
-        # The one key lies outside of the range.
+        # The single key is outside the range.
         return []
     return [] if span.empty else [span]
 
@@ -128,7 +128,7 @@ def _bound(schema: TableSchema, cut: Cut | None, open_end: Marker) -> WireKey:
     values: list[Value] = list(cut.prefix)
     missing = len(schema.primary_key) - len(values)
     if cut.behind and not missing:
-        # Behind a whole key begins the next possible one.
+        # After a complete key, the next possible key begins the range.
         values[-1] = _successor(cut.prefix[-1], exact=open_end is Marker.INF_MIN)
     values += [Marker.INF_MAX if cut.behind else Marker.INF_MIN] * missing
     return tuple(zip(schema.primary_key, values, strict=True))
@@ -138,7 +138,7 @@ def _successor(value: KeyValue, *, exact: bool) -> Value:
     """Return the next value of a key column.
 
     Args:
-        exact: whether the value itself is to be given, rather than a later one, where the next is too long for a key.
+        exact: if the next value is too long for a key, return the value itself instead of a later one.
     """
     if isinstance(value, int):
         return Marker.INF_MAX if value == _LAST_INTEGER else value + 1

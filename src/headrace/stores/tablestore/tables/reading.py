@@ -1,8 +1,7 @@
-"""Reading rows of a table: ranges page by page with GetRange, single keys with BatchGetRow, and ranges to share out.
+"""Reads of a table: ranges with GetRange, single keys with BatchGetRow, and splits of a table into ranges.
 
-A page is asked for while the one before is decoded. The service answers at most 5000 rows or 4 MB at once and says
-where to go on; a page may be empty and not the last. Unlike the embedded store's scan, this one sees each page as it is
-when it is read.
+A page is requested while the previous one is decoded. The service returns at most 5000 rows or 4 MB, and the next key;
+a page may be empty without being the last. Unlike a scan of the embedded store, each page shows the state at its read.
 """
 
 from __future__ import annotations
@@ -31,22 +30,22 @@ from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.limits import MAX_BATCH_GET_ROWS, MAX_COLUMNS_TO_GET
 
 _MEBIBYTE = 1 << 20
-# Tried from the coarsest on: the service cuts by size, and does not say what size a table has.
+# The service splits by size and does not report the size of a table, so the largest size is tried first.
 _SPLIT_SIZES = (256, 16, 1)
-# For rows of a BatchGetRow that the service refused with a temporary error.
+# For rows of a BatchGetRow with a temporary error.
 PATIENCE = Patience()
 _log = logging.getLogger("headrace")
 
 
 @dataclass
 class Reader:
-    """Reads some columns of a table's rows, where conditions hold.
+    """Reads some columns of the rows that satisfy conditions.
 
     Attributes:
-        connection: the way to the service.
+        connection: the connection to the service.
         table: the table's name.
         schema: the table's columns.
-        columns: those that are wanted, in this order.
+        columns: the requested columns, in the order of the result.
         predicates: conditions on any columns.
     """
 
@@ -68,7 +67,7 @@ class Reader:
         )
 
     def scan(self, keys: KeyRange, batch_rows: int) -> pa.RecordBatchReader:
-        """Read the rows of a range of keys, in key order; with no columns, batches only have numbers of rows.
+        """Read the rows of a range of keys, in key order. Without columns, batches only have a number of rows.
 
         Raises:
             OptionError: ``batch_rows`` is less than 1.
@@ -80,9 +79,9 @@ class Reader:
         return pa.RecordBatchReader.from_batches(wanted, _cut(batches, batch_rows))
 
     def scan_with_others(self) -> tuple[pa.Table, pa.ChunkedArray]:
-        """Return all rows, and for each whether it has a cell that they do not show.
+        """Return all rows, and for each whether it has other cells.
 
-        Such a cell is one of another column, or one whose value does not fit its column.
+        Other cells have a name that is not a column, or a value that does not fit its column.
         """
         batches: list[pa.RecordBatch] = []
         others: list[pa.BooleanArray] = []
@@ -97,12 +96,12 @@ class Reader:
         return pa.Table.from_batches(batches, self._read.changes), pa.chunked_array(others, pa.bool_())
 
     def get(self, keys: Sequence[Key]) -> pa.RecordBatch:
-        """Return the rows of at most 100 keys that are there, in the order of the keys, with all columns read."""
+        """Return the existing rows of at most 100 keys, in the order of the keys."""
         records = [row for row in self._records(keys) if row]
         return self._matching(decode_records(records, self._read))
 
     def _records(self, keys: Sequence[Key]) -> list[bytes]:
-        """Return the row of each key, empty where there is none; rows that the service is too busy for are retried."""
+        """Return the row of each key, empty if it does not exist. Rows with a temporary error are retried."""
         records = [b""] * len(keys)
         retries = PATIENCE.retries()
         missing = list(range(len(keys)))
@@ -145,7 +144,7 @@ class Reader:
                     yield _selected(self._matching(decode_block(block, self._read)), wanted)
 
     def _pages(self, pool: ThreadPoolExecutor, span: Span, *, whole: bool = False) -> Iterator[bytes]:
-        """Yield the pages of a range as they came, asking for each before the one before is looked at."""
+        """Yield the encoded pages of a range; the next page is requested before a page is yielded."""
         request = pb.GetRangeRequest(
             table_name=self.table,
             direction=pb.FORWARD,
@@ -167,12 +166,12 @@ class Reader:
                 return
 
     def _columns_to_get(self) -> list[str]:
-        """Return the columns to name in a request.
+        """Return the columns of a request.
 
-        Key columns are always among them: without one, the service leaves out rows that have no cell in the others.
+        They contain the key columns: the service omits rows without a cell in any requested column.
         """
         names = [*self._read.primary_key, *(column.name for column in self._read.attributes)]
-        # Without any name, whole rows are answered.
+        # Without names, the service returns whole rows.
         return names if len(names) <= MAX_COLUMNS_TO_GET else []
 
     def _matching(self, decoded: Decoded) -> pa.RecordBatch:
@@ -208,10 +207,10 @@ def _encoded(key: WireKey) -> bytes:
 
 
 def splits(connection: Connection, table: str, count: int, size: int | None = None) -> list[KeyRange]:
-    """Return at most ``count`` key ranges that cover a table, cut by the service where its data is.
+    """Return at most ``count`` key ranges that cover a table, from the service's split points.
 
     Args:
-        size: about how many bytes a range has; None cuts small enough for ``count`` of them.
+        size: approximate bytes of a range; None chooses a size for ``count`` ranges.
 
     Raises:
         OptionError: ``count`` is less than 1.

@@ -1,4 +1,4 @@
-"""Tables as the service keeps them: their description and columns, how one is created, its options.
+"""Tables of the service: their description and columns, creation and options.
 
 The service keeps the types of the key columns and of up to 32 predefined columns. Every other cell of a row may have
 any name and type.
@@ -38,9 +38,9 @@ _DEFINED_TYPES: dict[int, pa.DataType] = {
 
 
 def described(connection: Connection, name: str) -> pb.DescribeTableResponse:
-    """Return what the service tells of a table, or raise `NotFoundError`."""
+    """Return the service's description of a table, or raise `NotFoundError`."""
     if not is_name(name):
-        # The service would answer that the name is wrong, and so there is no such table.
+        # For the service the name is invalid, so no table has it.
         raise NotFoundError("no such table", received=repr(name), valid=f"a name of {VALID_NAME}")
     try:
         return connection.call("DescribeTable", pb.DescribeTableRequest(table_name=name), pb.DescribeTableResponse)
@@ -49,18 +49,18 @@ def described(connection: Connection, name: str) -> pb.DescribeTableResponse:
 
 
 def schema_of(meta: pb.TableMeta) -> TableSchema:
-    """Return the columns that the service keeps the types of."""
+    """Return the key columns and the predefined columns."""
     keys = [Column(column.name, _KEY_TYPES[column.type], nullable=False) for column in meta.primary_key]
     attributes = [Column(column.name, _DEFINED_TYPES[column.type]) for column in meta.defined_column]
     return TableSchema((*keys, *attributes), tuple(column.name for column in keys))
 
 
 def declared(kept: TableSchema, columns: Sequence[Column]) -> TableSchema:
-    """Return a table's columns, with those that the caller knows of and the types that it has for them.
+    """Return the columns of the service and of the caller; the caller's types take precedence.
 
     Raises:
-        SchemaError: the service keeps a type for a column that values of the caller's cannot have.
-        UnsupportedError: rows of Tablestore cannot have values of the caller's type.
+        SchemaError: the caller's type of a column does not match the service's type.
+        UnsupportedError: Tablestore does not have values of the caller's type.
     """
     by_name = {column.name: Column(column.name, column.type) for column in columns}
     for column in kept.columns:
@@ -80,7 +80,7 @@ def declared(kept: TableSchema, columns: Sequence[Column]) -> TableSchema:
 
 
 def wire_type(data_type: pa.DataType) -> pa.DataType | None:
-    """Return the type that the service has for values of a type; None if it has none."""
+    """Return the service's type for an Arrow type; None if the service has none."""
     if pa.types.is_integer(data_type):
         return pa.int64()
     if pa.types.is_floating(data_type):
@@ -129,15 +129,15 @@ def create(connection: Connection, name: str, schema: TableSchema, options: Mapp
 
 
 FIXED_OPTIONS = TableOptions(pre_images=False, retention_bytes=None, retention_ignores_tunnels=True)
-"""How every table keeps its change log, but for how long."""
+"""The options of all tables, except for the retention."""
 
 
 def stream_hours(options: Mapping[str, Any]) -> int | None:
-    """Return how many hours a table is to keep its changes by given options of `TableOptions`; None if none says it.
+    """Return the retention of changes in hours from options of `TableOptions`; None if no option sets it.
 
     Raises:
-        OptionError: an unknown option, or a time that the service does not have.
-        UnsupportedError: an option that the service cannot do.
+        OptionError: an option is unknown, or the service does not have this retention.
+        UnsupportedError: the service does not support an option.
     """
     check_names("a table", options, sorted(field.name for field in dataclasses.fields(TableOptions)))
     for name, value in options.items():

@@ -1,6 +1,6 @@
 """`TablestoreTable`: a table of a Tablestore instance.
 
-A table's schema has the columns that the service keeps, and behind them the columns that the caller declares.
+The schema of a table has the columns of the service, and after them the columns that the caller declares.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _COLUMNS_OF: dict[RowChange, Any] = {RowChange.PUT: "all", RowChange.UPDATE: "gi
 
 
 class TablestoreTable(Table):
-    """A table of an instance, with the columns that it had when the handle was made.
+    """A table of an instance, with its columns at the creation of the handle.
 
     Args:
-        connection: the way to the service.
+        connection: the connection to the service.
         writer: writes the rows.
         name: the table.
-        columns: columns that the caller knows of.
+        columns: columns that the caller declares.
 
     Raises:
-        NotFoundError: there is no such table.
-        SchemaError: a column of the caller's has another type than the service keeps for it.
+        NotFoundError: the table does not exist.
+        SchemaError: the caller's type of a column does not match the service's type.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class TablestoreTable(Table):
     # -- writing ----------------------------------------------------------------------------------------
 
     def put(self, rows: Rows) -> int:
-        """Write whole rows; see `headrace.ports.Table.put`. Not all of them become visible at once.
+        """Write whole rows; see `headrace.ports.Table.put`. They do not become visible at one time.
 
-        The service numbers no commits: returned is this machine's time, in microseconds since 1970.
+        The service has no commit versions: the result is this machine's time in µs since 1970.
         """
         return self._write(RowChange.PUT, rows)
 
@@ -115,7 +115,7 @@ class TablestoreTable(Table):
         keys: KeyRange | None = None,
         batch_rows: int = 65536,
     ) -> pa.RecordBatchReader:
-        """Read rows in key order; see `headrace.ports.Table.scan`. Each page of rows is as it is when it is read."""
+        """Read rows in key order; see `headrace.ports.Table.scan`. Each page shows the state at its read."""
         names = self._schema.names if columns is None else columns
         reader = Reader(self._connection, self.name, self._schema, names, parse_where(where))
         return reader.scan(typed_range(self._schema, keys or KeyRange()), batch_rows)
@@ -127,7 +127,7 @@ class TablestoreTable(Table):
 
     def add_columns(self, columns: Mapping[str, str | pa.DataType]) -> None:
         raise UnsupportedError(
-            "rows of Tablestore have any columns, so none are added to a table",
+            "rows of Tablestore can have any columns, so columns cannot be added to a table",
             remedy="name them where the table is opened: store.table(name, columns={…}), or option catalog",
         )
 
@@ -135,20 +135,20 @@ class TablestoreTable(Table):
         hours = stream_hours(changes)
         if hours is not None:
             stream = pb.StreamSpecification(enable_stream=True, expiration_time=hours)
-            # A list that is left out is one without columns.
+            # A missing list would remove the columns.
             stream.columns_to_get.extend(described(self._connection, self.name).stream_details.column_to_get)
             request = pb.UpdateTableRequest(table_name=self.name, stream_spec=stream)
             self._connection.call("UpdateTable", request, pb.UpdateTableResponse, repeatable=True)
         return self.describe().options
 
     def describe(self) -> TableDescription:
-        """Return the table as it stands; the service tells neither its number of rows nor its partitions."""
+        """Describe the table. The service reports neither rows nor partitions."""
         answer = described(self._connection, self.name)
         stream = answer.stream_details
         return TableDescription(
             name=self.name,
             schema=self._schema,
-            # Without a stream no changes are kept; the first tunnel enables it.
+            # Without a stream no changes are kept. The first tunnel enables it.
             options=dataclasses.replace(
                 FIXED_OPTIONS,
                 retention_seconds=float(stream.expiration_time * HOUR_SECONDS if stream.enable_stream else 0),
@@ -159,6 +159,6 @@ class TablestoreTable(Table):
 
     def trim(self, *, before: Mapping[int, int] | None = None, cut_tunnels: bool = False) -> TrimReport:
         raise UnsupportedError(
-            "Tablestore removes changes itself, when they are older than the table's retention",
+            "Tablestore removes changes itself after the retention time of the table",
             remedy="set_options(retention_seconds=…)",
         )

@@ -1,4 +1,4 @@
-"""How rows are written: the options of the one writer."""
+"""Options of writes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LONGEST_SECONDS = 1e9
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """How rows are written.
+    """Options of `Writer`.
 
     Attributes:
         rows_per_request: most rows in one request.
         bytes_per_request: most bytes of rows in one request.
-        requests_in_flight: most requests at a time, from one write.
-        retry_seconds: for how long rows are tried again that the service could not take; 0 is not at all.
-        retry_count: how often they are tried again at most; None is no limit.
+        requests_in_flight: most concurrent requests of one write.
+        retry_seconds: how long rows with a temporary error are repeated; 0 is never.
+        retry_count: most repetitions; None is no limit.
         retry_pause: longest pause before a retry, in seconds.
         max_key_bytes: most bytes of one value of a key.
         max_cell_bytes: most bytes of one attribute's value.

@@ -1,7 +1,7 @@
-"""Writing rows of a table: BatchWriteRow requests, several at a time, each row's changes in their order.
+"""Writes of a table: concurrent BatchWriteRow requests that keep the order of changes of each row.
 
-Rows of one call that have the same key are written one after the other; everything else is written in any order. What
-the service could not take for the moment is tried again, alone, and what it refuses is reported with its key.
+Rows of one call with the same key are written one after the other; other rows are written in any order. Rows with a
+temporary error are repeated alone. Rejected rows are reported with their keys.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.limits import MAX_BATCH_WRITE_BYTES
 
 ROWS_AT_ONCE = 20_000
-"""So many rows are encoded and sent before the next are looked at."""
+"""Rows that are encoded and sent at once."""
 _CONDITION_FAILED = "OTSConditionCheckFail"
-# A row in a request has its type, its condition and two lengths besides its own bytes.
+# In a request each row also has its type, its condition and two lengths.
 _ROW_OVERHEAD = 20
 _MOST_ROW_BYTES = MAX_BATCH_WRITE_BYTES - _ROW_OVERHEAD
 _TOO_LARGE = "too large"
@@ -43,7 +43,7 @@ _log = logging.getLogger("headrace")
 
 @dataclass(frozen=True)
 class Failure:
-    """A row that was not written: its place among the rows given, and why."""
+    """A row that was not written: its index among the given rows, and the reason."""
 
     row: int
     code: str
@@ -51,13 +51,13 @@ class Failure:
 
     @property
     def may_pass(self) -> bool:
-        """Tell whether a retry may help; everything that is written here can be written twice."""
+        """Return whether a retry may help. All writes are idempotent."""
         return ServiceError(self.code, self.message).may_pass(repeatable=True)
 
 
 @dataclass(frozen=True)
 class _Encoded:
-    """Rows as the service takes them, of one kind and under one condition."""
+    """Encoded rows of one kind of change, with one condition."""
 
     kind: pb.OperationType
     condition: pb.RowExistenceExpectation
@@ -77,8 +77,8 @@ class Writer:
     """Writes rows into tables of an instance.
 
     Args:
-        connection: the way to the service.
-        options: how.
+        connection: the connection to the service.
+        options: options of writes.
     """
 
     def __init__(self, connection: Connection, options: WriteOptions) -> None:
@@ -91,11 +91,11 @@ class Writer:
         """Write rows in the table's types.
 
         Args:
-            change: PUT, UPDATE or DELETE; of one key twice, the last row counts, or for UPDATE the cells of all.
-            keep_nulls: for UPDATE, whether a null removes the cell; otherwise it leaves the cell as it is.
+            change: PUT, UPDATE or DELETE. Of several rows with one key the last counts; for UPDATE, the cells of all.
+            keep_nulls: for UPDATE, whether a null removes the cell; otherwise the cell is not changed.
 
         Raises:
-            RowsNotWrittenError: rows are too large, or the service refused them. Others may have been written.
+            RowsNotWrittenError: rows are too large, or the service rejected them. Others may have been written.
         """
         failures: list[Failure] = []
         for start in range(0, rows.num_rows, ROWS_AT_ONCE):
@@ -136,7 +136,7 @@ class Writer:
             encoded = encoded.take(again)
 
     def _send_once(self, table: str, encoded: _Encoded) -> list[tuple[int, Failure]]:
-        """Send rows in as many requests as they need; return the places among them, and why, of those that failed."""
+        """Send rows in several requests; return the indexes of the failed rows, with the reasons."""
         parts = requests(encoded.sizes, self._options.rows_per_request, self._options.bytes_per_request)
         if not parts:
             return []
@@ -168,7 +168,7 @@ class Writer:
         shown = sorted(failures, key=lambda failure: failure.row)[:_SHOWN]
         first = failure_of(ServiceError(shown[0].code, shown[0].message), "/BatchWriteRow")
         if isinstance(first, NotFoundError | OptionError):
-            # Not these rows' fault: the table, or the access key.
+            # The cause is the table or the access key, not the rows.
             raise first
         keys = rows.select(schema.primary_key).take([failure.row for failure in shown]).to_pylist()
         reasons = [
@@ -187,7 +187,7 @@ class Writer:
 
 
 def _fitting(encoded: _Encoded) -> tuple[list[Failure], _Encoded]:
-    """Return failures of the rows that no request can hold, and the other rows."""
+    """Return failures for the rows that are too large for a request, and the other rows."""
     sizes = encoded.sizes
     failures = [
         Failure(int(encoded.rows[place]), _TOO_LARGE, f"{sizes[place]} bytes; at most {_MOST_ROW_BYTES}")
@@ -205,10 +205,10 @@ def _shown(key: Key) -> str:
 
 
 def turns(rows: pa.RecordBatch, schema: TableSchema, change: RowChange, places: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the places of the rows to write, in turns within which no key repeats, one to be done after the other.
+    """Yield the indexes of rows in groups that are written one after the other; no group has a key twice.
 
     Args:
-        places: the rows to look at, by their places in rising order.
+        places: the indexes of the rows to write, in increasing order.
     """
     if not len(places):
         return
@@ -218,7 +218,7 @@ def turns(rows: pa.RecordBatch, schema: TableSchema, change: RowChange, places: 
         yield places
         return
     if change is not RowChange.UPDATE:
-        # The last row of a key is what remains of all.
+        # The last row of a key is the result of all.
         yield places[last]
         return
     order = sort_indices(keys, schema.primary_key).to_numpy()
@@ -235,7 +235,7 @@ def turns(rows: pa.RecordBatch, schema: TableSchema, change: RowChange, places: 
 
 
 def requests(sizes: np.ndarray, most_rows: int, most_bytes: int) -> list[slice]:
-    """Cut rows of these sizes in bytes into requests; one that is too large alone has a request of its own."""
+    """Cut rows with these sizes in bytes into requests. A row that is too large has its own request."""
     ends = np.cumsum(sizes + _ROW_OVERHEAD)
     parts: list[slice] = []
     start, before = 0, 0
@@ -248,7 +248,7 @@ def requests(sizes: np.ndarray, most_rows: int, most_bytes: int) -> list[slice]:
 
 
 def too_large(rows: pa.RecordBatch, schema: TableSchema, options: WriteOptions) -> Iterator[Failure]:
-    """Yield the rows that the service would refuse together with every other row of their request."""
+    """Yield failures for the rows for which the service would reject the whole request."""
     cells = np.zeros(rows.num_rows, np.int64)
     for name in rows.schema.names:
         values = rows.column(name)
@@ -268,7 +268,7 @@ def too_large(rows: pa.RecordBatch, schema: TableSchema, options: WriteOptions) 
 def _encoded(
     rows: pa.RecordBatch, places: np.ndarray, schema: TableSchema, change: RowChange, keep_nulls: bool
 ) -> Iterator[_Encoded]:
-    """Yield rows as the service takes them."""
+    """Yield encoded rows, one value for each kind of change."""
     if change is RowChange.DELETE:
         keys = rows.select(list(schema.primary_key))
         yield _Encoded(pb.DELETE, pb.IGNORE, encode_deletes(keys, schema), places)
