@@ -68,7 +68,7 @@ def run_elsewhere(directory: Path, place: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.spark.checkpoint_jobs", str(directory)],
         cwd=place,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
         capture_output=True,
         text=True,
         timeout=300,
