@@ -1,7 +1,7 @@
 """A cached property without a lock.
 
-Before Python 3.12, `functools.cached_property` computes under one lock for all instances of a class. A process that
-forks while another thread holds it leaves a child that waits for the lock for ever.
+Before Python 3.12, `functools.cached_property` has one lock for all instances of a class. If a process forks while
+another thread holds the lock, the child waits for it forever.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _Value = TypeVar("_Value")
 
 
 class cached_property(Generic[_Value]):
-    """A property that is computed when first read; threads that read it at the same time may each compute it."""
+    """A property that is computed on the first read. Several threads may compute it at the same time."""
 
     def __init__(self, compute: Callable[[Any], _Value]) -> None:
         self._compute = compute
@@ -27,6 +27,6 @@ class cached_property(Generic[_Value]):
     def __get__(self, instance: object | None, owner: type | None = None) -> Self | _Value:
         if instance is None:
             return self
-        # Found before this descriptor from now on, because the descriptor has no __set__.
+        # Later reads find this value before the descriptor, which has no __set__.
         value = instance.__dict__[self._name] = self._compute(instance)
         return value

@@ -1,29 +1,29 @@
-"""Every error that headrace raises on purpose.
+"""All errors of headrace.
 
 ::
 
     HeadraceError
-     +-- OptionError            an option, argument or address is missing or wrong
+     +-- OptionError            an option, argument or address is missing or invalid
      +-- SchemaError            columns, keys or rows do not fit the table
      +-- SqlError               a statement cannot be parsed or run; carries line and column
-     +-- NotFoundError          no such store, table, tunnel, scan or stream
-     +-- AlreadyExistsError     the name is taken
+     +-- NotFoundError          a store, table, tunnel, scan or stream does not exist
+     +-- AlreadyExistsError     the name is in use
      +-- UnsupportedError       the store, or this version, cannot do it
      +-- MissingDependencyError an optional package is not installed
-     +-- DataLossError          rows that were asked for are gone
+     +-- DataLossError          requested rows no longer exist
      +-- StoreError             the store failed
-     |    +-- StoreBusyError    (retry) another process held it for too long
-     |    +-- RowsNotWrittenError  some rows of a write were refused
-     |    +-- StoreDamagedError the files are not what they should be
-     +-- LostRaceError          (retry) another reader fixed the end of a batch first
+     |    +-- StoreBusyError    (retry) another process holds the store
+     |    +-- RowsNotWrittenError  the store rejected some rows of a write
+     |    +-- StoreDamagedError files or records are invalid
+     +-- LostRaceError          (retry) another reader recorded the end of a batch first
      +-- PublicationError       staged rows cannot be published
-     +-- TunnelTakenError       another query, or clients, have begun to read the tunnel
-     +-- ClientGoneError        a client of a tunnel was silent for too long
-     +-- OffsetConflictError    a consumer is not where its reader left it
-     +-- SessionEpochError      a producer's session belongs to somebody else
-     +-- SequenceNumberError    rows of a producer, or saves of a client, are not numbered as they must be
+     +-- TunnelTakenError       another query, or clients, have started to read the tunnel
+     +-- ClientGoneError        a client of a tunnel has timed out or is closed
+     +-- OffsetConflictError    another reader has moved a consumer
+     +-- SessionEpochError      a producer's session was opened again
+     +-- SequenceNumberError    invalid numbers of a producer's rows, or of a client's saves
 
-Whether trying again can help is a property of the type: ``retryable``.
+The attribute ``retryable`` of a type says whether a retry can succeed.
 """
 
 from __future__ import annotations
@@ -34,15 +34,13 @@ from typing import Any, ClassVar
 
 
 class HeadraceError(Exception):
-    """The root of headrace's errors.
-
-    The text is built from four parts, so that no message leaves one out by accident:
+    """The base of all errors. A message has up to four parts.
 
     Args:
-        problem: what went wrong, in one sentence without a full stop.
-        received: the offending value; pass nothing here that may hold a secret.
-        valid: what would have been accepted, a text or a list of values.
-        remedy: what to do now, naming the option or command.
+        problem: the problem, in one sentence without a full stop.
+        received: the invalid value; never a value that may contain a secret.
+        valid: the valid values, as a text or a list.
+        remedy: an action that solves the problem, with the option or command.
     """
 
     retryable: ClassVar[bool] = False
@@ -61,7 +59,7 @@ class HeadraceError(Exception):
         if valid is None or isinstance(valid, str):
             self.valid = None if valid is None else printable(valid)
         else:
-            self.valid = ", ".join(printable(value) for value in valid) or "nothing here yet"
+            self.valid = ", ".join(printable(value) for value in valid) or "nothing exists yet"
         self.remedy = remedy = None if remedy is None else printable(remedy)
         parts = [problem]
         if self.received is not None:
@@ -73,7 +71,7 @@ class HeadraceError(Exception):
         super().__init__("; ".join(parts))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Errors cross process borders (Spark workers, multiprocessing): rebuild from the state.
+        # Errors are sent between processes (Spark workers, multiprocessing).
         return (_rebuild, (type(self), self.args, self.__dict__.copy()))
 
 
@@ -117,20 +115,20 @@ _OWN_ERROR = re.compile(r"^headrace\.[\w.]+Error: (.+)$", re.MULTILINE)
 
 
 def own_message(text: str) -> str | None:
-    """Return the message of the headrace error that a text tells of with a traceback, as Spark's errors do.
+    """Return the message of the last headrace error in a traceback; None if there is none.
 
-    What fails in one of Spark's Python workers reaches the driver as text only. None if there is no such error.
+    Spark sends an error of a Python worker to the driver as the text of its traceback.
     """
     found = _OWN_ERROR.findall(text)
     return found[-1] if found else None
 
 
 class OptionError(HeadraceError, ValueError):
-    """An option, argument or address is missing or wrong."""
+    """An option, argument or address is missing or invalid."""
 
 
 class SchemaError(HeadraceError, ValueError):
-    """Columns, keys or rows do not fit the table."""
+    """Columns, keys or rows do not fit the table or queue."""
 
 
 _LONGEST_LINE = 500
@@ -139,7 +137,7 @@ _LONGEST_LINE = 500
 class SqlError(HeadraceError):
     """A statement cannot be parsed or run.
 
-    ``line`` and ``column`` count from 1; the text ends with the line and a caret under the place.
+    ``line`` and ``column`` start at 1. The message ends with the line, and a caret under the column.
     """
 
     def __init__(
@@ -160,31 +158,31 @@ class SqlError(HeadraceError):
             before = text[:offset]
             self.line = before.count("\n") + 1
             self.column = offset - (before.rfind("\n") + 1) + 1
-            shown, place = _excerpt(text.split("\n")[self.line - 1], self.column - 1)
-            caret = "".join("\t" if char == "\t" else " " for char in shown[:place]) + "^"
+            excerpt, index = _excerpt(text.split("\n")[self.line - 1], self.column - 1)
+            caret = "".join("\t" if char == "\t" else " " for char in excerpt[:index]) + "^"
             where = f"line {self.line}, column {self.column}"
-            self.args = (f"{where}: {self.args[0]}\n  {printable(shown)}\n  {caret}",)
+            self.args = (f"{where}: {self.args[0]}\n  {printable(excerpt)}\n  {caret}",)
 
 
-def _excerpt(line: str, place: int) -> tuple[str, int]:
-    """Return a line, or the part of a long one around a place, and where the place is in it."""
+def _excerpt(line: str, index: int) -> tuple[str, int]:
+    """Return a line, or the part of a long line around an index, and the index in that part."""
     if len(line) <= _LONGEST_LINE:
-        return line, place
-    first = max(0, min(place - _LONGEST_LINE // 2, len(line) - _LONGEST_LINE))
+        return line, index
+    first = max(0, min(index - _LONGEST_LINE // 2, len(line) - _LONGEST_LINE))
     before, after = "…" if first else "", "…" if first + _LONGEST_LINE < len(line) else ""
-    return f"{before}{line[first : first + _LONGEST_LINE]}{after}", place - first + len(before)
+    return f"{before}{line[first : first + _LONGEST_LINE]}{after}", index - first + len(before)
 
 
 class NotFoundError(HeadraceError, LookupError):
-    """No such store, table, tunnel, scan or stream."""
+    """A store, table, tunnel, scan or stream does not exist."""
 
 
 class AlreadyExistsError(HeadraceError):
-    """The name is taken."""
+    """The name is in use."""
 
 
 class UnsupportedError(HeadraceError):
-    """The store, or this version of headrace, cannot do what was asked."""
+    """The store, or this version of headrace, does not support the operation."""
 
 
 class MissingDependencyError(HeadraceError, ImportError):
@@ -192,49 +190,51 @@ class MissingDependencyError(HeadraceError, ImportError):
 
 
 class DataLossError(HeadraceError):
-    """Rows that were asked for are gone: trimmed, expired or dropped."""
+    """Requested rows no longer exist: they were trimmed, have expired or were dropped."""
 
 
 class StoreError(HeadraceError):
-    """The store failed for a reason of its own: disk, permissions, server."""
+    """The store failed: disk, permissions, server."""
 
 
 class StoreBusyError(StoreError):
-    """Another process held the store for longer than the waiting time."""
+    """Another process holds the store for longer than the timeout."""
 
     retryable = True
 
 
 class RowsNotWrittenError(StoreError):
-    """The store did not take some rows of a write; the message has their keys. Other rows may have been written."""
+    """The store rejected some rows of a write; the message has their keys. Other rows may have been written."""
 
 
 class StoreDamagedError(StoreError):
-    """The files of a store are not what they should be."""
+    """Files or records of a store are invalid."""
 
 
 class LostRaceError(HeadraceError):
-    """Another reader of the same batch recorded a different end first; a retry reads up to that end."""
+    """Another reader of the batch recorded a different end first. A retry reads up to that end."""
 
     retryable = True
 
 
 class PublicationError(HeadraceError):
-    """Staged rows cannot be published: they are not there, do not fit, or the checkpoint went back."""
+    """Staged rows cannot be published: they do not exist, do not fit, or the checkpoint is outdated."""
 
 
 class TunnelTakenError(HeadraceError):
-    """Another query, or a client, has begun to read the tunnel since; a tunnel serves one query, or clients."""
+    """Another query, or a client, has started to read the tunnel. A tunnel serves either one query or clients."""
 
 
 class ClientGoneError(HeadraceError):
-    """A client of a tunnel let its time-out pass without a heartbeat, or was closed; connect again."""
+    """A client of a tunnel has sent no heartbeat for its timeout, or is closed. Connect again."""
 
 
 class OffsetConflictError(HeadraceError):
-    """A consumer's offset is not the expected one: somebody else moved it.
+    """A consumer's offset is not the expected offset, because another reader has moved it.
 
-    ``consumer``, ``queue``, ``partition``, ``expected`` and ``found`` tell which.
+    Attributes:
+        expected: the expected offset.
+        found: the current offset.
     """
 
     consumer: str
@@ -247,10 +247,10 @@ class OffsetConflictError(HeadraceError):
     def of(cls, consumer: str, queue: str, partition: int, expected: int, found: int) -> OffsetConflictError:
         """Return the error for one partition."""
         error = cls(
-            f"consumer {consumer!r} stands at row {found} in partition {partition} of queue {queue!r}",
+            f"consumer {consumer!r} is at row {found} in partition {partition} of queue {queue!r}",
             received=f"expected row {expected}",
-            remedy="somebody else moved it: read its offsets again before the next advance, and give each streaming "
-            "query a consumer of its own",
+            remedy="another reader has moved it: read its offsets again before the next advance, and create a consumer "
+            "for each streaming query",
         )
         error.consumer, error.queue = consumer, queue
         error.partition, error.expected, error.found = partition, expected, found
@@ -258,8 +258,8 @@ class OffsetConflictError(HeadraceError):
 
 
 class SessionEpochError(HeadraceError):
-    """A push with an epoch that is not the session's: a newer one was given out, or this one never was."""
+    """A push has another epoch than its session: the session was opened again, or the epoch was never assigned."""
 
 
 class SequenceNumberError(HeadraceError, ValueError):
-    """The rows of a push are not numbered, numbered twice over, or not in strictly rising order; or a save is not."""
+    """Sequence numbers of a push are missing, set in two ways or not increasing; or the number of a save is invalid."""

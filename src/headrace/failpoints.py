@@ -1,8 +1,8 @@
-"""Named points at which a test kills the process: each step of a batch is shown to survive a kill exactly there.
+"""Failpoints: named steps of a batch at which a test kills the process.
 
-Nothing happens unless the environment's HEADRACE_FAILPOINT names a point. ``plan-saved:3`` kills the process when it
-comes by for the third time. ``plan-saved@1234`` kills the process group 1234 too: so a process of Spark kills
-the driver that it works for.
+The environment variable HEADRACE_FAILPOINT activates one failpoint. ``plan-saved:3`` kills the process when it reaches
+``plan-saved`` for the third time. ``plan-saved@1234`` also kills the process group 1234, so that a process of Spark can
+kill its driver.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import signal
 
 VARIABLE = "HEADRACE_FAILPOINT"
 POINTS = {
-    "uncommitted": "a transaction or request that writes, before it is sent or committed",
-    "committed": "the same, when it is on disk or answered",
-    "plan-unsaved": "the feed has planned a batch, and the store does not know of it",
-    "plan-saved": "the store has the plan, and Spark does not know of the batch",
-    "rows-read": "a task has read its rows, and has recorded no end",
-    "end-recorded": "the store has the end of a channel, and nothing is staged",
-    "rows-staged": "a task has staged its rows, and the driver has no receipt",
-    "rows-written": "publication has written rows, and no marker",
-    "marker-written": "publication has written the marker; in a transaction, it is not committed",
-    "intent-written": "a batch that no transaction can hold has an intent, and none of its rows is visible",
-    "parts-written": "all parts of such a batch are written, and its marker says that it has only begun",
-    "published": "the batch is published, and Spark does not know it",
-    "progress-unsaved": "Spark has committed the batch, and the tunnel or consumer is behind",
-    "progress-saved": "the tunnel or consumer has moved, and what the batch needed is still kept",
+    "uncommitted": "before a writing transaction is committed, or a writing request is sent",
+    "committed": "after the commit, or after the response",
+    "plan-unsaved": "the feed has planned a batch, and the plan is not saved",
+    "plan-saved": "the plan is saved, and Spark does not have the batch id",
+    "rows-read": "a task has read its rows, and no end is recorded",
+    "end-recorded": "the end of a channel is recorded, and no rows are staged",
+    "rows-staged": "a task has staged its rows, and the driver has no receipts",
+    "rows-written": "publication has written the rows, and no marker",
+    "marker-written": "publication has written the marker; a transaction is not committed",
+    "intent-written": "a batch that is too large for a transaction has an intent, and no row is visible",
+    "parts-written": "all parts of such a batch are written, and its marker is incomplete",
+    "published": "the batch is published, and Spark has not committed it",
+    "progress-unsaved": "Spark has committed the batch, and the tunnel or consumer has not",
+    "progress-saved": "the tunnel or consumer has committed the batch, and its records are not deleted",
 }
-"""The points, in the order in which a batch passes them, and what is done there and what is not."""
+"""The failpoints in the order of a batch, with the completed and the next step."""
 
 _wanted: str | None = None
 _times = 0
@@ -35,7 +35,7 @@ _group: int | None = None
 
 
 def arm(value: str | None) -> None:
-    """Choose the point at which this process is killed, in the form of the environment variable; None is nowhere."""
+    """Activate a failpoint, in the form of the environment variable; None deactivates it."""
     global _wanted, _times, _group
     text, _, group = (value or "").partition("@")
     name, _, times = text.partition(":")
@@ -45,12 +45,12 @@ def arm(value: str | None) -> None:
 
 
 def reach(point: str) -> None:
-    """Kill this process if the point is the chosen one."""
+    """Kill this process if the failpoint is active."""
     if point == _wanted:
-        _come_by()
+        _count()
 
 
-def _come_by() -> None:
+def _count() -> None:
     global _times
     _times -= 1
     if _times == 0:

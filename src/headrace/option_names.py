@@ -1,7 +1,4 @@
-"""Names of options: the one place that decides which names are known, and that says which known name is near.
-
-Every place that takes named options asks here: SQL statements, Spark formats, stores, tables and queues.
-"""
+"""Checks of option names, with suggestions, for SQL statements, Spark formats, stores, tables and queues."""
 
 from __future__ import annotations
 
@@ -23,17 +20,17 @@ def check_names(
     any_case: bool = False,
     elsewhere: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the documented spelling of each given name.
+    """Return the documented spelling of each name.
 
     Args:
-        place: where the options were given, for messages: ``format headrace``, ``a tunnel``.
-        given: the names.
-        valid: the documented names of this place.
-        any_case: compare names without regard to case, as Spark and SQL do.
-        elsewhere: names that another place knows, with a text that says which place; for messages.
+        place: the owner of the options, for messages: ``format headrace``, ``a tunnel``.
+        given: the names to check.
+        valid: the documented names.
+        any_case: ignore case, as Spark and SQL do.
+        elsewhere: the names of other owners, with a text for the owner; for messages.
 
     Raises:
-        OptionError: a name is no text, is unknown here, or is given twice.
+        OptionError: a name is not a text, is unknown, or is set twice.
     """
     spelled = {_key(name, any_case): name for name in valid}
     others = {_key(name, any_case): (name, text) for name, text in (elsewhere or {}).items()}
@@ -62,9 +59,9 @@ def check_names(
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = _LIKENESS) -> str | None:
-    """Return the known name that a name is probably meant to be; None if none is near.
+    """Return the most similar known name; None if no name is similar.
 
-    Case, dots, dashes and underscores count for nothing: ``max_rows_per_trigger`` is near ``maxRowsPerTrigger``.
+    Case, dots, dashes and underscores are ignored: ``max_rows_per_trigger`` is similar to ``maxRowsPerTrigger``.
     """
     plain = {_plain(other): other for other in known}
     close = difflib.get_close_matches(_plain(name), plain, n=1, cutoff=likeness)

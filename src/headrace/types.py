@@ -1,12 +1,12 @@
-"""Column types: their names, and the Arrow and Spark types they stand for.
+"""Column types: their names and their Arrow types.
 
-A type is written as Spark SQL writes it (``long`` or ``bigint``, ``decimal(10,2)``, ``array<string>``,
-``map<string,long>``, ``struct<id:long not null,note:string>``, nested up to `MAX_NESTING` levels deep) and held as the
-Arrow type that Spark itself has for it, down to names and nullability of inner fields. Elements of arrays and values of
-maps may be declared ``not null`` too, which Spark can have but not write; keys of maps never are null.
+The name of a type is its name in Spark SQL (``long`` or ``bigint``, ``decimal(10,2)``, ``array<string>``,
+``map<string,long>``, ``struct<id:long not null,note:string>``), with up to `MAX_NESTING` nested levels. Its Arrow type
+is the one that Spark uses, including names and nullability of inner fields. Elements of arrays and values of maps may
+also be ``not null``, which Spark supports but has no syntax for. Keys of maps are never null.
 
-A ``timestamp`` is an instant: microseconds since 1970 in UTC. A ``timestamp_ntz`` is a date and time without a place.
-An ``interval day to second``, or a part of one, is a number of microseconds.
+A ``timestamp`` is a point in time: microseconds since 1970 in UTC. A ``timestamp_ntz`` is a date and time without a
+time zone. An ``interval day to second``, or a part of it, is a number of microseconds.
 """
 
 from __future__ import annotations
@@ -55,23 +55,23 @@ VALID_TYPE_NAMES = (
     "struct<name:type,…>",
 )
 MAX_NESTING = 30
-"""How many arrays, maps and structs may be inside each other.
+"""The maximum number of nested arrays, maps and structs.
 
-Arrow writes and reads 64 levels. A map is two of them, and Spark puts a struct around all columns.
+Arrow supports 64 levels. A map has two levels, and Spark adds a struct around all columns.
 """
 KEY_TYPES: tuple[pa.DataType, ...] = (pa.string(), pa.int64(), pa.binary())
 
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|[<>(),:]|\S)")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# What Spark hides in structs: their fields alone would be another type.
+# Metadata of types that Spark represents as structs.
 _SPARK_OWN = (b"variant", b"geometry", b"geography")
 
 
 def parse_type(text: str | pa.DataType) -> pa.DataType:
-    """Return the Arrow type for a type name such as ``"long"``, in any case, or check an Arrow type.
+    """Return the Arrow type for a type name such as ``"long"``, ignoring case, or check an Arrow type.
 
     Raises:
-        SchemaError: the name is unknown, the Arrow type has no place in a table, or the type is nested too deep.
+        SchemaError: the name is unknown, a column cannot have the Arrow type, or the type has too many levels.
     """
     if isinstance(text, pa.DataType):
         check_nesting(text)
@@ -82,8 +82,8 @@ def parse_type(text: str | pa.DataType) -> pa.DataType:
 
 
 def check_nesting(data_type: pa.DataType, column: str = "") -> None:
-    """Raise `SchemaError` if more than `MAX_NESTING` arrays, maps and structs are inside each other in a type."""
-    # Level by level, not by recursion: the type may be deeper than Python's calls can be.
+    """Raise `SchemaError` if a type has more than `MAX_NESTING` nested arrays, maps and structs."""
+    # Without recursion: a type can have more levels than Python's stack.
     level = [data_type]
     for _ in range(MAX_NESTING + 1):
         level = [inner for outer in level for inner in _inner_types(outer)]
@@ -100,14 +100,14 @@ def _inner_types(data_type: pa.DataType) -> list[pa.DataType]:
 
 def _too_deep(column: str = "", at: str = "") -> SchemaError:
     return SchemaError(
-        f"the type{f' of column {column!r}' if column else ''} is nested too deep{at}",
-        valid=f"at most {MAX_NESTING} arrays, maps and structs inside each other",
-        remedy="keep the inner values as a string, such as JSON, or as binary",
+        f"the type{f' of column {column!r}' if column else ''} is nested too deeply{at}",
+        valid=f"at most {MAX_NESTING} nested arrays, maps and structs",
+        remedy="use a string (JSON, for example) or a binary for the inner values",
     )
 
 
 class _Parser:
-    """Reads one type name."""
+    """Parses one type name."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -152,7 +152,7 @@ class _Parser:
         return pa.list_(element)
 
     def _field(self, name: str) -> pa.Field:
-        """Return a field of the type that follows, with or without ``not null``."""
+        """Parse a type, and ``not null`` if it follows; return a field."""
         data_type = self._type()
         if not self._take("not"):
             return pa.field(name, data_type)
@@ -184,7 +184,7 @@ class _Parser:
         self._expect("<")
         key = self._type()
         if _has_map(key):
-            raise SchemaError("the key of a map cannot have a map in it", received=shown(self._text))
+            raise SchemaError("the key of a map cannot contain a map", received=shown(self._text))
         if self._take("not"):
             self._expect("null")
         self._expect(",")
@@ -210,12 +210,12 @@ class _Parser:
         self._expect(">")
         names = [field.name for field in fields]
         if len(set(names)) < len(names):
-            raise SchemaError("a struct has two fields of one name", received=shown(self._text))
+            raise SchemaError("two fields of a struct have the same name", received=shown(self._text))
         return pa.struct(fields)
 
     def _number(self) -> int:
         word = self._next()
-        # No more digits than a decimal can have anywhere: Python refuses to read very long numbers.
+        # Python rejects very long numbers.
         if not re.fullmatch("[0-9]{1,9}", word):
             raise self._error(word)
         return int(word)
@@ -243,8 +243,8 @@ class _Parser:
 def type_name(data_type: pa.DataType) -> str:
     """Return the name of an Arrow type; the inverse of `parse_type`.
 
-    Arrow's other forms of the same thing (large strings, string and list views, other time units, other names of the
-    fields inside lists and maps) take the name of the type that they are stored as.
+    Equivalent Arrow types (large strings, string and list views, other time units, other names of the fields inside
+    lists and maps) have the name of the type that stores them.
 
     Raises:
         SchemaError: a column cannot have the type.
@@ -279,13 +279,13 @@ def type_name(data_type: pa.DataType) -> str:
 
 
 def is_text(data_type: pa.DataType) -> bool:
-    """Tell whether an Arrow type is one of the forms of ``string``."""
+    """Return whether an Arrow type is one of the forms of ``string``."""
     types = pa.types
     return bool(types.is_string(data_type) or types.is_large_string(data_type) or types.is_string_view(data_type))
 
 
 def is_bytes(data_type: pa.DataType) -> bool:
-    """Tell whether an Arrow type is one of the forms of ``binary``."""
+    """Return whether an Arrow type is one of the forms of ``binary``."""
     types = pa.types
     return bool(
         types.is_binary(data_type)
@@ -296,7 +296,7 @@ def is_bytes(data_type: pa.DataType) -> bool:
 
 
 def is_array(data_type: pa.DataType) -> bool:
-    """Tell whether an Arrow type is one of the forms of ``array<…>``."""
+    """Return whether an Arrow type is one of the forms of ``array<…>``."""
     types = pa.types
     return bool(
         types.is_list(data_type)
@@ -308,13 +308,13 @@ def is_array(data_type: pa.DataType) -> bool:
 
 
 def can_hold(wanted: pa.DataType, given: pa.DataType) -> bool:
-    """Tell whether a column may be written with values of another type, as far as the types can tell.
+    """Return whether a column of type ``wanted`` accepts values of type ``given``.
 
-    True where every value is converted without loss or checked one by one: another width of the same kind of
-    number, a struct that leaves out fields, elements that may be null where the column has none.
+    True if the conversion is lossless or checks each value: another width of a number, a struct without some fields,
+    elements that may be null in a type without nulls.
 
     Raises:
-        SchemaError: no column can have the type given.
+        SchemaError: no column can have type ``given``.
     """
     types = pa.types
     if types.is_null(given):
@@ -339,7 +339,7 @@ def can_hold(wanted: pa.DataType, given: pa.DataType) -> bool:
     if exact(given):
         return bool(exact(wanted))
     if types.is_timestamp(given):
-        # A time without a time zone counts as UTC, but an instant is no time without a place.
+        # A time without a zone is in UTC. A time with a zone cannot become a time without one.
         return bool(types.is_timestamp(wanted) and (wanted.tz is not None or given.tz is None))
     return bool(parse_type(given) == wanted)
 
@@ -379,7 +379,7 @@ def _has_map(data_type: pa.DataType) -> bool:
 
 def _year_month(received: str) -> SchemaError:
     return SchemaError(
-        "a column cannot have a type that counts months: Arrow carries none between Spark and Python",
+        "a column cannot have a type of months: Arrow cannot transfer it between Spark and Python",
         received=shown(received),
         valid=_INTERVAL_NAME,
         remedy="write the number of months as an int",

@@ -24,7 +24,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_programs_in_go_get_the_answers_that_they_expect(
+def test_go_programs_get_the_expected_answers(
     name: str, program: Path, yt_server: YtServer, client: YtClient, home: str
 ) -> None:
     host, port = yt_server.address
@@ -38,5 +38,5 @@ def test_programs_in_go_get_the_answers_that_they_expect(
     assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
 
 
-def test_every_program_in_go_is_run() -> None:
+def test_every_go_program_is_run() -> None:
     assert len(PROGRAMS) == 14

@@ -14,13 +14,13 @@ from tests.interop.ytsaurus_tables import DATA, queue
 @pytest.mark.parametrize(
     "attributes", [{"type": "table"}, {"id": "1-2-3-4"}, {"revision": 1}, {"locks": []}, {"count": 5}], ids=repr
 )
-def test_what_a_node_itself_tells_is_not_given_to_it(client: YtClient, home: str, attributes: dict[str, Any]) -> None:
+def test_computed_attributes_cannot_be_given_to_create(client: YtClient, home: str, attributes: dict[str, Any]) -> None:
     with pytest.raises(YtResponseError, match="Builtin attribute"):
         client.create("map_node", f"{home}/m", attributes=attributes)
     assert not client.exists(f"{home}/m")
 
 
-def test_attributes_of_tables_that_users_set_are_not_their_own(client: YtClient, home: str) -> None:
+def test_settable_table_attributes_are_not_user_attributes(client: YtClient, home: str) -> None:
     given: dict[str, Any] = {
         "optimize_for": "scan",
         "in_memory_mode": "uncompressed",
@@ -48,13 +48,13 @@ def test_names_of_attributes_are_texts_and_those_of_nodes_any_bytes(client: YtCl
     assert client.get(f"{home}/@inside") == {b"\xee": b"\xff"}
 
 
-def test_a_time_may_come_without_a_zone(client: YtClient, home: str) -> None:
+def test_times_without_a_zone_are_utc(client: YtClient, home: str) -> None:
     moment = datetime.datetime(2130, 1, 31)
     client.create("map_node", f"{home}/m", attributes={"expiration_time": str(moment)})
     assert client.get(f"{home}/m/@expiration_time") == "2130-01-31T00:00:00.000000Z"
 
 
-def test_a_copy_may_keep_when_it_was_made(client: YtClient, home: str) -> None:
+def test_a_copy_can_preserve_its_creation_time(client: YtClient, home: str) -> None:
     client.create("table", f"{home}/dir/t", recursive=True)
     for keep in (True, False):
         client.copy(f"{home}/dir", f"{home}/copy", force=True, preserve_creation_time=keep)
@@ -65,21 +65,21 @@ def test_a_copy_may_keep_when_it_was_made(client: YtClient, home: str) -> None:
         client.copy(f"{home}/dir", f"{home}/copy", force=True, ignore_existing=True)
 
 
-def test_values_are_written_for_people_too(client: YtClient, home: str) -> None:
+def test_pretty_yson_is_supported(client: YtClient, home: str) -> None:
     client.set(f"{home}/@a", {"b": [1, "x"]})
     written = {each: client.get(f"{home}/@a", format=f"<format={each}>yson") for each in ("text", "pretty")}
     assert written["text"] == b'{"b"=[1;"x";];}'
     assert [line.strip() for line in written["pretty"].splitlines()] == [b"{", b'"b" = [', b"1;", b'"x";', b"];", b"}"]
 
 
-def test_nodes_say_what_they_cost(client: YtClient, home: str) -> None:
+def test_nodes_have_a_resource_usage(client: YtClient, home: str) -> None:
     client.write_file(f"{home}/f", b"12345")
     (found,) = client.list(home, attributes=["resource_usage"])
     assert found.attributes["resource_usage"]["disk_space"] == 5
     assert client.get(f"{home}/@resource_usage/node_count") == 1
 
 
-def test_master_transactions_stand_in_cypress(client: YtClient, home: str) -> None:
+def test_master_transactions_are_listed_in_cypress(client: YtClient, home: str) -> None:
     everything = "//sys/transactions"
     with client.Transaction(attributes={"title": "mine"}) as transaction:
         path = f"{everything}/{transaction.transaction_id}"
@@ -95,7 +95,7 @@ def test_master_transactions_stand_in_cypress(client: YtClient, home: str) -> No
         client.remove(everything, recursive=True)
 
 
-def test_a_table_that_only_looks_like_a_consumer_is_none(client: YtClient, home: str) -> None:
+def test_a_table_with_other_columns_is_not_a_consumer(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q", DATA | {"name": "more"})
     with pytest.raises(YtResponseError, match="schema of a queue consumer"):
         client.set(f"{path}/@treat_as_queue_consumer", True)

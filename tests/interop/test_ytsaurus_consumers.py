@@ -32,7 +32,7 @@ def code_of(error: pytest.ExceptionInfo[YtResponseError]) -> int:
 # -- consumers ------------------------------------------------------------------------------------------------
 
 
-def test_a_consumer_has_the_schema_of_one_and_is_mounted(client: YtClient, home: str) -> None:
+def test_a_created_consumer_has_a_schema_and_is_mounted(client: YtClient, home: str) -> None:
     client.create("queue_consumer", f"{home}/c")
     schema = client.get(f"{home}/c/@schema")
     assert schema.attributes == {"strict": True, "unique_keys": True}
@@ -48,7 +48,7 @@ def test_a_consumer_has_the_schema_of_one_and_is_mounted(client: YtClient, home:
     assert client.get(f"{home}/c/@tablet_state") == "mounted"
 
 
-def test_a_table_can_be_made_a_consumer_with_or_without_meta(client: YtClient, home: str) -> None:
+def test_a_table_can_become_a_consumer_with_or_without_meta(client: YtClient, home: str) -> None:
     key = {"required": True, "sort_order": "ascending"}
     schema = [
         {"name": "queue_cluster", "type": "string", **key},
@@ -87,7 +87,7 @@ def test_a_table_with_the_columns_of_a_consumer_can_be_used_as_one(client: YtCli
     assert not client.exists(f"{home}/c/@treat_as_queue_consumer")
 
 
-def test_one_of_several_consumers_in_a_table_is_refused(client: YtClient, home: str) -> None:
+def test_named_consumers_are_refused(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q")
     reader = f"<queue_consumer_name=one>{consumer(client, f'{home}/c', path)}"
     for call in (
@@ -99,7 +99,7 @@ def test_one_of_several_consumers_in_a_table_is_refused(client: YtClient, home: 
             call()
 
 
-def test_an_update_of_a_consumer_keeps_what_it_does_not_name(client: YtClient, home: str) -> None:
+def test_an_update_of_a_consumer_keeps_other_columns(client: YtClient, home: str) -> None:
     reader = consumer(client, f"{home}/c")
     key = {"queue_cluster": "primary", "queue_path": queue(client, f"{home}/q"), "partition_index": 0}
     with pytest.raises(YtResponseError, match="'offset' cannot have a null value"):
@@ -114,7 +114,7 @@ def test_an_update_of_a_consumer_keeps_what_it_does_not_name(client: YtClient, h
     assert [(row["offset"], row["meta"]) for row in client.lookup_rows(reader, [key])] == [(4, "yours")]
 
 
-def test_a_consumer_without_meta_gets_it_later(client: YtClient, home: str) -> None:
+def test_the_column_meta_can_be_added_to_a_consumer(client: YtClient, home: str) -> None:
     reader, like = f"{home}/c", consumer(client, f"{home}/like")
     *schema, meta = client.get(f"{like}/@schema")
     client.create("queue_consumer", reader, attributes={"schema": schema})
@@ -156,7 +156,7 @@ def test_registrations_are_listed_by_queue_and_by_consumer(client: YtClient, hom
     assert listed(consumer_path=reader) == everything[1:]
 
 
-def test_both_ends_of_a_registration_must_be_there(client: YtClient, home: str) -> None:
+def test_queue_and_consumer_of_a_registration_must_exist(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q")
     for ends in ((path, f"{home}/none"), (f"{home}/none", path)):
         with pytest.raises(YtResponseError, match="has no child with key"):
@@ -181,7 +181,7 @@ def test_a_registration_stays_with_the_paths_it_names(client: YtClient, home: st
     assert client.get(f"{path}/@queue_status/registrations/0/vital")
 
 
-def test_a_consumer_reads_only_what_it_is_registered_for(client: YtClient, home: str) -> None:
+def test_a_consumer_reads_only_registered_queues(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q")
     reader = consumer(client, f"{home}/c")
     with pytest.raises(YtResponseError, match="is not registered for queue") as error:
@@ -193,7 +193,7 @@ def test_a_consumer_reads_only_what_it_is_registered_for(client: YtClient, home:
         list(client.pull_queue_consumer(reader, path, 0, 5))
 
 
-def test_a_consumer_reads_from_where_it_stands_unless_it_says_otherwise(client: YtClient, home: str) -> None:
+def test_a_consumer_reads_from_its_offset_by_default(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q")
     reader = consumer(client, f"{home}/c", path)
     fill(client, path, 4)
@@ -207,7 +207,7 @@ def test_a_consumer_reads_from_where_it_stands_unless_it_says_otherwise(client: 
     assert indexes(1) == [1, 2, 3]
 
 
-def test_advancing_from_another_offset_than_the_old_one_is_a_conflict(client: YtClient, home: str) -> None:
+def test_advancing_with_a_wrong_old_offset_is_a_conflict(client: YtClient, home: str) -> None:
     reader, path = consumer(client, f"{home}/c"), f"{home}/nothing"
     client.advance_queue_consumer(reader, path, 2, 0, 3)
     with pytest.raises(YtResponseError, match="Offset conflict at partition 2 of consumer") as error:
@@ -218,7 +218,7 @@ def test_advancing_from_another_offset_than_the_old_one_is_a_conflict(client: Yt
     assert "expected offset 1, found offset 3" in error.value.error["message"]
 
 
-def test_advancing_without_an_old_offset_goes_anywhere(client: YtClient, home: str) -> None:
+def test_advancing_without_an_old_offset_sets_any_offset(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q")
     reader = consumer(client, f"{home}/c")
     for offset in (100, 3, 2**64 - 1, 0):
@@ -228,7 +228,7 @@ def test_advancing_without_an_old_offset_goes_anywhere(client: YtClient, home: s
 
 
 @pytest.mark.parametrize(("offset", "weight"), [(3, 60), (5, 100), (6, 120), (7, None), (0, None)])
-def test_advancing_on_the_server_tells_the_weight_of_what_was_read(
+def test_server_side_advancing_saves_the_data_weight(
     client: YtClient, home: str, offset: int, weight: int | None
 ) -> None:
     path = queue(client, f"{home}/q", TIMESTAMP, WEIGHT)
@@ -245,13 +245,13 @@ def test_advancing_on_the_server_tells_the_weight_of_what_was_read(
     assert row["meta"].get("offset_timestamp") == (rows[0]["$timestamp"] if rows else None)
 
 
-def test_advancing_on_the_server_needs_the_queue(client: YtClient, home: str) -> None:
+def test_server_side_advancing_needs_the_queue(client: YtClient, home: str) -> None:
     reader = consumer(client, f"{home}/c")
     with pytest.raises(YtResponseError, match="Failed to resolve queue path"):
         client.advance_queue_consumer(reader, f"{home}/nothing", 0, 0, 3, client_side=False)
 
 
-def test_advances_in_a_transaction_are_seen_when_it_is_committed(client: YtClient, home: str) -> None:
+def test_advances_in_a_transaction_are_visible_after_the_commit(client: YtClient, home: str) -> None:
     reader = consumer(client, f"{home}/c")
     queues = [queue(client, f"{home}/q1"), f"{home}/q2"]
     with client.Transaction(type="tablet"):
@@ -273,9 +273,7 @@ def test_the_first_to_commit_an_advance_wins(client: YtClient, yt_server: YtServ
     assert [row["offset"] for row in client.select_rows(f"[offset] from [{reader}]")] == [3]
 
 
-def test_an_advance_by_somebody_with_the_directory_is_a_conflict_too(
-    client: YtClient, yt_server: YtServer, home: str
-) -> None:
+def test_an_advance_by_another_process_is_a_conflict(client: YtClient, yt_server: YtServer, home: str) -> None:
     path = queue(client, f"{home}/q")
     reader = consumer(client, f"{home}/c", path)
     with losing_transaction(client):
@@ -284,7 +282,7 @@ def test_an_advance_by_somebody_with_the_directory_is_a_conflict_too(
             store.consumer(reader).advance(path, {0: 1})
 
 
-def test_rows_of_a_consumer_may_be_about_anything(client: YtClient, home: str) -> None:
+def test_rows_of_a_consumer_can_name_any_queue(client: YtClient, home: str) -> None:
     reader = consumer(client, f"{home}/c")
     path = f"{home}/q"
     rows = [
@@ -310,7 +308,7 @@ def test_rows_of_a_consumer_may_be_about_anything(client: YtClient, home: str) -
 # -- what the queue agent says --------------------------------------------------------------------------------
 
 
-def test_a_queue_tells_its_status(client: YtClient, home: str) -> None:
+def test_a_queue_has_a_status(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q", TIMESTAMP, tablets=2)
     reader = consumer(client, f"{home}/c", path, vital=True)
     status = client.get(f"{path}/@queue_status")
@@ -330,7 +328,7 @@ def test_a_queue_tells_its_status(client: YtClient, home: str) -> None:
     assert client.get(f"{path}/@queue_status/error/message") == "Queue is banned"
 
 
-def test_a_consumer_stands_where_its_offset_and_the_rows_say(client: YtClient, home: str) -> None:
+def test_the_disposition_of_a_consumer_follows_from_its_offset(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q", TIMESTAMP, WEIGHT)
     reader = consumer(client, f"{home}/c", path)
     fill(client, path, 3)
@@ -352,7 +350,7 @@ def test_a_consumer_stands_where_its_offset_and_the_rows_say(client: YtClient, h
     assert status["queues"][f"primary:{path}"]["partition_count"] == 1
 
 
-def test_a_consumer_says_which_queues_it_cannot_read(client: YtClient, home: str) -> None:
+def test_the_status_of_a_consumer_shows_unreadable_queues(client: YtClient, home: str) -> None:
     here, gone = queue(client, f"{home}/here"), queue(client, f"{home}/gone")
     reader = consumer(client, f"{home}/c", here, gone, f"other:{here}")
     client.remove(gone)

@@ -40,7 +40,7 @@ VALUES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_values_come_back_from_nodes_documents_and_attributes(client: YtClient, home: str, name: str) -> None:
+def test_values_round_trip_in_nodes_documents_and_attributes(client: YtClient, home: str, name: str) -> None:
     value = VALUES[name]
     client.create("document", f"{home}/document", attributes={"value": value})
     client.set(f"{home}/@kept", value)
@@ -60,7 +60,7 @@ SIMPLE: dict[str, Any] = {
 }
 
 
-def test_a_client_without_yson_does_the_same_in_json(yt_server: YtServer, client: YtClient, home: str) -> None:
+def test_json_clients_have_the_same_results(yt_server: YtServer, client: YtClient, home: str) -> None:
     simple = yt_server.client(**SIMPLE)
     for name, value in VALUES.items():
         simple.set(f"{home}/@{name}", value)
@@ -76,7 +76,7 @@ def test_a_client_without_yson_does_the_same_in_json(yt_server: YtServer, client
         simple.get(f"{home}/ничего")
 
 
-def test_a_map_becomes_nodes_that_are_found_by_their_paths(client: YtClient, home: str) -> None:
+def test_setting_a_map_creates_nodes(client: YtClient, home: str) -> None:
     client.set(f"{home}/tree", {"a": {"b": [10, 20]}, "c": "x"})
     assert client.get(f"{home}/tree/a/b/1") == 20
     assert client.get(f"{home}/tree/a/@type") == "map_node"
@@ -115,19 +115,19 @@ def test_attributes_are_set_inside_read_together_and_removed(client: YtClient, h
     assert not client.has_attribute(f"{home}/f", "deep")
 
 
-def test_what_a_node_itself_tells_cannot_be_set(client: YtClient, home: str) -> None:
+def test_computed_attributes_cannot_be_set(client: YtClient, home: str) -> None:
     for name in ("id", "type", "count", "modification_time"):
         with pytest.raises(YtResponseError, match="Builtin attribute"):
             client.set(f"{home}/@{name}", 1)
 
 
-def test_changes_show_in_the_time_of_modification(client: YtClient, home: str) -> None:
+def test_changes_update_the_modification_time(client: YtClient, home: str) -> None:
     before = client.get(f"{home}/@modification_time"), client.get(f"{home}/@revision")
     client.set(f"{home}/@x", 1)
     assert before < (client.get(f"{home}/@modification_time"), client.get(f"{home}/@revision"))
 
 
-def test_creating_says_what_is_there(client: YtClient, home: str) -> None:
+def test_create_reports_existing_nodes(client: YtClient, home: str) -> None:
     made = client.create("map_node", f"{home}/a/b", recursive=True)
     assert client.create("map_node", f"{home}/a/b", ignore_existing=True) == made
     with pytest.raises(YtResponseError) as taken:
@@ -143,7 +143,7 @@ def test_creating_says_what_is_there(client: YtClient, home: str) -> None:
         client.create("nonsense", f"{home}/x")
 
 
-def test_set_does_not_forget_a_tree_by_mistake(client: YtClient, home: str) -> None:
+def test_set_replaces_a_tree_only_with_force(client: YtClient, home: str) -> None:
     client.set(f"{home}/m", {"a": 1})
     with pytest.raises(YtResponseError, match="force"):
         client.set(f"{home}/m", {"b": 2})
@@ -153,7 +153,7 @@ def test_set_does_not_forget_a_tree_by_mistake(client: YtClient, home: str) -> N
         client.set(f"{home}/m/b", "text")
 
 
-def test_removing(client: YtClient, home: str) -> None:
+def test_nodes_and_values_are_removed(client: YtClient, home: str) -> None:
     client.set(f"{home}/m", {"a": {"b": 1}})
     with pytest.raises(YtResponseError, match="non-empty"):
         client.remove(f"{home}/m")
@@ -165,7 +165,7 @@ def test_removing(client: YtClient, home: str) -> None:
         client.remove("/", recursive=True, force=True)
 
 
-def test_copies_have_everything_and_stand_for_themselves(client: YtClient, home: str) -> None:
+def test_copies_are_complete_and_independent(client: YtClient, home: str) -> None:
     client.set(f"{home}/a", {"v": 1, "m": {}})
     client.set(f"{home}/a/@mark", "x")
     client.write_file(f"{home}/a/m/f", b"content")
@@ -182,7 +182,7 @@ def test_copies_have_everything_and_stand_for_themselves(client: YtClient, home:
         client.copy(f"{home}/a", f"{home}/a/inside")
 
 
-def test_a_move_takes_the_place_of_another_node_only_by_force(client: YtClient, home: str) -> None:
+def test_a_move_replaces_another_node_only_with_force(client: YtClient, home: str) -> None:
     client.write_file(f"{home}/.f.tmp", b"new")
     client.write_file(f"{home}/f", b"old")
     with pytest.raises(YtResponseError) as taken:
@@ -197,7 +197,7 @@ def test_a_move_takes_the_place_of_another_node_only_by_force(client: YtClient, 
         client.move(home, f"{home}/f/below")
 
 
-def test_links_are_followed_unless_they_are_meant_themselves(client: YtClient, home: str) -> None:
+def test_links_are_followed_unless_the_path_ends_in_an_ampersand(client: YtClient, home: str) -> None:
     client.set(f"{home}/m", {"a": 1})
     client.link(f"{home}/m", f"{home}/l")
     client.link(f"{home}/l", f"{home}/ll")
@@ -215,7 +215,7 @@ def test_links_are_followed_unless_they_are_meant_themselves(client: YtClient, h
     assert client.list(home) == ["ll"]
 
 
-def test_links_in_a_circle_lead_nowhere(client: YtClient, home: str) -> None:
+def test_circular_links_do_not_resolve(client: YtClient, home: str) -> None:
     client.create("map_node", f"{home}/m")
     client.link(f"{home}/m", f"{home}/a")
     client.link(f"{home}/a", f"{home}/b")
@@ -225,7 +225,7 @@ def test_links_in_a_circle_lead_nowhere(client: YtClient, home: str) -> None:
     client.remove(f"{home}/a")
 
 
-def test_a_cluster_has_what_clients_look_for(client: YtClient) -> None:
+def test_a_cluster_has_the_nodes_that_clients_need(client: YtClient) -> None:
     assert client.get("//sys/@cluster_name") == "primary"
     cells = client.list("//sys/tablet_cells", attributes=["health"])
     assert cells
@@ -241,7 +241,7 @@ def test_a_cluster_has_what_clients_look_for(client: YtClient) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 5_000_000], ids=["empty", "small", "in pieces"])
-def test_files_come_back_whole_and_in_parts(client: YtClient, home: str, size: int) -> None:
+def test_files_are_read_whole_and_in_parts(client: YtClient, home: str, size: int) -> None:
     content = (bytes(range(256)) * (size // 256 + 1))[:size]
     client.write_file(f"{home}/f", content)
     assert client.read_file(f"{home}/f").read() == content
@@ -250,7 +250,7 @@ def test_files_come_back_whole_and_in_parts(client: YtClient, home: str, size: i
     assert client.read_file(f"{home}/f", offset=half, length=3).read() == content[half : half + 3]
 
 
-def test_a_stream_is_written_in_blocks_that_are_one_file(yt_server: YtServer, home: str) -> None:
+def test_a_stream_in_blocks_becomes_one_file(yt_server: YtServer, home: str) -> None:
     client = yt_server.client(write_retries={"chunk_size": 1000})
     client.write_file(f"{home}/f", iter([b"a" * 1500, b"b" * 2500]))
     assert client.read_file(f"{home}/f").read() == b"a" * 1500 + b"b" * 2500
@@ -258,21 +258,21 @@ def test_a_stream_is_written_in_blocks_that_are_one_file(yt_server: YtServer, ho
     assert client.read_file(f"{home}/f", offset=3999).read() == b"bend"
 
 
-def test_files_are_put_together(client: YtClient, home: str) -> None:
+def test_files_are_concatenated(client: YtClient, home: str) -> None:
     for name in ("a", "b"):
         client.write_file(f"{home}/{name}", name.encode() * 3)
     client.concatenate([f"{home}/a", f"{home}/b", f"{home}/a"], f"{home}/c")
     assert client.read_file(f"{home}/c").read() == b"aaabbbaaa"
 
 
-def test_the_md5_of_a_file_is_that_of_its_content(client: YtClient, home: str) -> None:
+def test_files_have_an_md5(client: YtClient, home: str) -> None:
     client.write_file(f"{home}/f", b"hello", compute_md5=True)
     assert client.get(f"{home}/f/@md5") == "5d41402abc4b2a76b9719d911017c592"
     client.write_file(f"{home}/f", b"other")
     assert not client.exists(f"{home}/f/@md5")
 
 
-def test_a_reader_keeps_what_it_began_to_read(yt_server: YtServer, client: YtClient, home: str) -> None:
+def test_a_reader_is_unaffected_by_later_writes(yt_server: YtServer, client: YtClient, home: str) -> None:
     client.write_file(f"{home}/f", b"old")
     with client.Transaction():
         locked = client.lock(f"{home}/f", mode="snapshot")
@@ -282,7 +282,7 @@ def test_a_reader_keeps_what_it_began_to_read(yt_server: YtServer, client: YtCli
     assert not client.exists(f"{home}/f")
 
 
-def test_what_is_no_file_is_not_read_as_one(client: YtClient, home: str) -> None:
+def test_reading_another_node_as_a_file_is_an_error(client: YtClient, home: str) -> None:
     with pytest.raises(YtResponseError, match="is no file"):
         client.read_file(home)
     with pytest.raises(YtResolveError):
@@ -314,7 +314,7 @@ def test_a_batch_answers_each_of_its_requests(client: YtClient, home: str) -> No
     assert results["default"].get_result() == 5
 
 
-def test_a_request_that_comes_again_is_answered_and_not_done_again(yt_server: YtServer, home: str) -> None:
+def test_a_repeated_mutation_gets_the_saved_answer(yt_server: YtServer, home: str) -> None:
     request = {"type": "map_node", "path": f"{home}/a", "mutation_id": uuid.uuid4().hex}
     first = yt_server.call("POST", "create", request)
     again = yt_server.call("POST", "create", {**request, "retry": True})
@@ -326,7 +326,7 @@ def test_a_request_that_comes_again_is_answered_and_not_done_again(yt_server: Yt
     assert [reply.value for reply in replies] == [{"results": [{"output": {}}]}] * 2
 
 
-def test_what_was_refused_may_be_asked_for_again(yt_server: YtServer, client: YtClient, home: str) -> None:
+def test_a_failed_mutation_can_be_repeated(yt_server: YtServer, client: YtClient, home: str) -> None:
     request = {"type": "map_node", "path": f"{home}/a/b", "mutation_id": uuid.uuid4().hex}
     assert yt_server.call("POST", "create", request).code == 500
     client.create("map_node", f"{home}/a")
@@ -334,7 +334,7 @@ def test_what_was_refused_may_be_asked_for_again(yt_server: YtServer, client: Yt
 
 
 @pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x"])
-def test_without_the_right_token_nothing_is_told(yt_server: YtServer, token: str) -> None:
+def test_commands_need_a_valid_token(yt_server: YtServer, token: str) -> None:
     client = yt_server.client(token=token)
     with pytest.raises(YtTokenError):
         client.list("/")
@@ -342,7 +342,7 @@ def test_without_the_right_token_nothing_is_told(yt_server: YtServer, token: str
         client.write_file("//tmp/f", b"x")
 
 
-def test_the_cluster_outlives_its_process(tmp_path: Path) -> None:
+def test_the_cluster_survives_a_restart(tmp_path: Path) -> None:
     """Killed in the middle of transactions, it goes on with them; numbers of mutations are known, too."""
     create = {"type": "map_node", "path": "//tmp/once", "mutation_id": uuid.uuid4().hex}
     with serving(tmp_path) as server:

@@ -37,19 +37,19 @@ def numbers(client: YtClient, home: str) -> str:
 # -- queries ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_query_may_name_more_keys_than_the_store_looks_up_at_once(client: YtClient, numbers: str) -> None:
+def test_a_query_can_have_thousands_of_keys(client: YtClient, numbers: str) -> None:
     keys = ", ".join(str(key) for key in range(90, 12_000))
     assert len(list(client.select_rows(f"k from [{numbers}] where k in ({keys})"))) == 10
 
 
-def test_headers_that_are_too_long_are_an_error_that_clients_do_not_repeat(client: YtClient, numbers: str) -> None:
+def test_too_long_headers_are_an_error_without_retries(client: YtClient, numbers: str) -> None:
     started = time.monotonic()
     with pytest.raises(YtResponseError, match="headers of the request are too long"):
         list(client.select_rows(f"k from [{numbers}] where v = '{'x' * (300 << 10)}'"))
     assert time.monotonic() - started < PATIENCE
 
 
-def test_what_is_no_http_is_answered_as_an_error(yt_server: YtServer) -> None:
+def test_invalid_http_gets_an_error_response(yt_server: YtServer) -> None:
     with yt_server.connect() as connection:
         connection.sendall(b"GET /api/v4 HTTP/1.1\r\nno header\r\n\r\n")
         answer = connection.recv(4096)
@@ -58,7 +58,7 @@ def test_what_is_no_http_is_answered_as_an_error(yt_server: YtServer) -> None:
 
 
 @pytest.mark.parametrize("clause", ["limit 18446744073709551615", "offset 1 limit 9223372036854775808"])
-def test_a_limit_may_be_any_number(client: YtClient, numbers: str, clause: str) -> None:
+def test_a_limit_can_be_any_number(client: YtClient, numbers: str, clause: str) -> None:
     assert len(list(client.select_rows(f"k from [{numbers}] {clause}"))) >= 99
 
 
@@ -68,7 +68,7 @@ def test_in_needs_values(client: YtClient, numbers: str, condition: str) -> None
         list(client.select_rows(f"k from [{numbers}] where {condition}"))
 
 
-def test_a_table_may_have_as_many_columns_as_the_documents_say(client: YtClient, home: str) -> None:
+def test_the_documented_number_of_columns_is_accepted(client: YtClient, home: str) -> None:
     columns = [{"name": f"c{number}", "type": "int64"} for number in range(1900)]
     started = time.monotonic()
     client.create("table", f"{home}/wide", attributes={"dynamic": True, "schema": columns})
@@ -82,7 +82,7 @@ def test_a_table_may_have_as_many_columns_as_the_documents_say(client: YtClient,
 # -- memory ----------------------------------------------------------------------------------------------------------
 
 
-def test_many_slow_readers_do_not_fill_the_memory(client: YtClient, yt_server: YtServer, home: str) -> None:
+def test_slow_readers_do_not_fill_the_memory(client: YtClient, yt_server: YtServer, home: str) -> None:
     """Together they wait for 800 MB, of which a third stays in memory."""
     fill(client, queue(client, f"{home}/q"), 1000)
     query = f"'{'x' * (40 << 10)}' as x from [{home}/q]"
@@ -111,7 +111,7 @@ def test_many_slow_readers_do_not_fill_the_memory(client: YtClient, yt_server: Y
 # -- formats ---------------------------------------------------------------------------------------------------------
 
 
-def test_response_parameters_are_written_as_the_headers_of_the_request_are(yt_server: YtServer, home: str) -> None:
+def test_response_parameters_have_the_header_format(yt_server: YtServer, home: str) -> None:
     client = yt_server.client()
     path = {"queue_path": queue(client, f"{home}/q"), "offset": 0, "partition_index": 0}
     for format_of_headers, told in ((None, '{"start_row_index":0}'), ("json", '{"start_row_index":0}')):
@@ -125,7 +125,7 @@ def test_response_parameters_are_written_as_the_headers_of_the_request_are(yt_se
     assert yson.loads(reply.headers["x-yt-response-parameters"].encode()) == {"start_row_index": 0}
 
 
-def test_json_has_two_dollars_where_a_name_has_one(yt_server: YtServer, client: YtClient, home: str) -> None:
+def test_json_escapes_dollars_in_names(yt_server: YtServer, client: YtClient, home: str) -> None:
     in_json = yt_server.client(**AT_ONCE, **JSON_ONLY)
     path = queue(client, f"{home}/q", tablets=2)
     in_json.insert_rows(path, [{"data": "a", "$$tablet_index": 1}])
@@ -137,9 +137,7 @@ def test_json_has_two_dollars_where_a_name_has_one(yt_server: YtServer, client: 
     assert [row["data"] for row in pulled(client, path, 0, partition=1)] == ["a"]
 
 
-def test_numbers_that_json_has_not_are_refused_and_yson_has_them(
-    yt_server: YtServer, client: YtClient, home: str
-) -> None:
+def test_nan_and_infinity_need_yson(yt_server: YtServer, client: YtClient, home: str) -> None:
     client.set(f"{home}/@infinite", float("inf"))
     assert client.get(f"{home}/@infinite") == float("inf")
     with pytest.raises(YtResponseError, match="Unexpected NaN or infinity"):
@@ -149,7 +147,7 @@ def test_numbers_that_json_has_not_are_refused_and_yson_has_them(
 # -- attributes ------------------------------------------------------------------------------------------------------
 
 
-def test_all_attributes_at_once_have_the_values_of_what_is_cheap(client: YtClient, home: str) -> None:
+def test_all_attributes_include_only_cheap_values(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q", tablets=3)
     fill(client, path, 5)
     found = client.get(f"{path}/@")
@@ -181,7 +179,7 @@ def test_unsigned_numbers_weigh_eight_bytes(client: YtClient, home: str) -> None
     assert [row["$cumulative_data_weight"] for row in pulled(client, path, 0)] == [17, 26]
 
 
-def test_a_queue_that_is_to_be_exported_is_refused(client: YtClient, home: str) -> None:
+def test_static_exports_of_queues_are_refused(client: YtClient, home: str) -> None:
     config: dict[str, Any] = {"default": {"export_period": 60_000, "export_directory": home}}
     path = queue(client, f"{home}/q")
     with pytest.raises(YtResponseError, match="does not export queues"):
@@ -191,13 +189,13 @@ def test_a_queue_that_is_to_be_exported_is_refused(client: YtClient, home: str) 
     assert not client.exists(f"{home}/other")
 
 
-def test_a_search_goes_through_lists_too(client: YtClient, home: str) -> None:
+def test_the_clients_search_descends_into_lists(client: YtClient, home: str) -> None:
     client.set(f"{home}/list", [1, {"a": [True]}])
     found = {str(path)[len(home) :] for path in client.search(home, node_type=["list_node", "boolean_node"])}
     assert found == {"/list", "/list/1/a", "/list/1/a/0"}
 
 
-def test_a_temporary_table_ends_by_itself(client: YtClient, home: str) -> None:
+def test_a_temporary_table_expires(client: YtClient, home: str) -> None:
     path = client.create_temp_table(path=home, expiration_timeout=1)
     deadline = time.monotonic() + PATIENCE
     # Who asks for the directory does not use the table.

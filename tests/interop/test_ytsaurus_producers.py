@@ -44,7 +44,7 @@ def ends(client: YtClient, home: str) -> Ends:
     return Ends(client, home)
 
 
-def test_a_producer_has_the_schema_of_one_and_is_mounted(client: YtClient, ends: Ends) -> None:
+def test_a_created_producer_has_a_schema_and_is_mounted(client: YtClient, ends: Ends) -> None:
     assert client.get(f"{ends.producer}/@tablet_state") == "mounted"
     assert client.get(f"{ends.producer}/@treat_as_queue_producer")
     names = [(column["name"], column["type"]) for column in client.get(f"{ends.producer}/@schema")]
@@ -59,7 +59,7 @@ def test_a_producer_has_the_schema_of_one_and_is_mounted(client: YtClient, ends:
     ]
 
 
-def test_a_session_begins_with_nothing_and_gets_a_new_epoch_whenever_it_is_opened(ends: Ends) -> None:
+def test_opening_a_session_increases_its_epoch(ends: Ends) -> None:
     assert ends.open() == {"epoch": 0, "sequence_number": -1, "user_meta": None}
     assert ends.push([3, 5]) == (5, 0)
     assert ends.open(user_meta={"who": ["a", 1]}) == {
@@ -70,7 +70,7 @@ def test_a_session_begins_with_nothing_and_gets_a_new_epoch_whenever_it_is_opene
     assert ends.open() == {"epoch": 2, "sequence_number": 5, "user_meta": {"who": ["a", 1]}}
 
 
-def test_opening_twice_with_one_mutation_id_is_opening_once(yt_server: YtServer, ends: Ends) -> None:
+def test_a_repeated_opening_with_one_mutation_id_is_done_once(yt_server: YtServer, ends: Ends) -> None:
     parameters = {
         "producer_path": ends.producer,
         "queue_path": ends.queue,
@@ -85,7 +85,7 @@ def test_opening_twice_with_one_mutation_id_is_opening_once(yt_server: YtServer,
     assert answers == [{"epoch": 0, "sequence_number": -1, "user_meta": None}] * 2
 
 
-def test_rows_that_were_pushed_before_are_skipped_and_counted(ends: Ends) -> None:
+def test_rows_pushed_before_are_skipped_and_counted(ends: Ends) -> None:
     ends.open()
     assert ends.push([1, 2, 7]) == (7, 0)
     assert ends.push([2, 7, 8, 20]) == (20, 2)
@@ -94,7 +94,7 @@ def test_rows_that_were_pushed_before_are_skipped_and_counted(ends: Ends) -> Non
     assert ends.rows() == ["1", "2", "7", "8", "20", "21"]
 
 
-def test_only_the_newest_epoch_may_push(ends: Ends) -> None:
+def test_only_the_newest_epoch_can_push(ends: Ends) -> None:
     ends.open()
     ends.open()
     for epoch, code in ((0, 3102), (2, 3101)):
@@ -105,7 +105,7 @@ def test_only_the_newest_epoch_may_push(ends: Ends) -> None:
 
 
 @pytest.mark.parametrize("numbers", [[-1], [2, 2], [3, 1]])
-def test_numbers_must_rise_from_zero_on(ends: Ends, numbers: list[int]) -> None:
+def test_sequence_numbers_must_increase_from_zero(ends: Ends, numbers: list[int]) -> None:
     ends.open()
     with pytest.raises(YtResponseError) as error:
         ends.push(numbers)
@@ -113,7 +113,7 @@ def test_numbers_must_rise_from_zero_on(ends: Ends, numbers: list[int]) -> None:
     assert ends.rows() == []
 
 
-def test_every_row_has_a_number_that_is_one(client: YtClient, ends: Ends) -> None:
+def test_every_row_needs_a_valid_sequence_number(client: YtClient, ends: Ends) -> None:
     ends.open()
     with pytest.raises(YtResponseError) as error:
         client.push_queue_producer(ends.producer, ends.queue, "s", 0, [{"data": "x"}])
@@ -143,14 +143,14 @@ def test_one_number_can_be_given_for_all_rows(yt_server: YtServer, ends: Ends) -
     assert ends.rows() == ["a", "b", "c"]
 
 
-def test_rows_go_where_they_say(client: YtClient, ends: Ends) -> None:
+def test_rows_go_to_their_tablet_index(client: YtClient, ends: Ends) -> None:
     ends.open()
     rows = [{"data": str(number), "$sequence_number": number, "$tablet_index": 1} for number in range(3)]
     client.push_queue_producer(ends.producer, ends.queue, "s", 0, rows)
     assert len(list(client.pull_queue(ends.queue, offset=0, partition_index=1))) == 3
 
 
-def test_a_removed_session_begins_anew(client: YtClient, ends: Ends) -> None:
+def test_a_removed_session_starts_again(client: YtClient, ends: Ends) -> None:
     ends.open()
     ends.open()
     ends.push([4], 1)
@@ -178,7 +178,7 @@ def test_sessions_are_rows_of_the_producer(client: YtClient, yt_server: YtServer
         assert (session.session, session.epoch, session.sequence_number) == ("s", 0, 4)
 
 
-def test_an_update_of_a_session_keeps_what_it_does_not_name(client: YtClient, ends: Ends) -> None:
+def test_an_update_of_a_session_keeps_other_columns(client: YtClient, ends: Ends) -> None:
     ends.open(user_meta={"mine": 1})
     key = {"queue_cluster": "primary", "queue_path": ends.queue, "session_id": "s"}
     client.insert_rows(ends.producer, [{**key, "epoch": 200}], update=True)
@@ -188,7 +188,7 @@ def test_an_update_of_a_session_keeps_what_it_does_not_name(client: YtClient, en
             client.insert_rows(ends.producer, [{**key, **wrong}], update=update)
 
 
-def test_pushes_in_a_transaction_are_seen_when_it_is_committed(client: YtClient, ends: Ends) -> None:
+def test_pushes_in_a_transaction_are_visible_after_the_commit(client: YtClient, ends: Ends) -> None:
     ends.open("one")
     ends.open("two")
     with client.Transaction(type="tablet"):
@@ -200,9 +200,7 @@ def test_pushes_in_a_transaction_are_seen_when_it_is_committed(client: YtClient,
     assert ends.push([3, 4], session="one") == (4, 1)
 
 
-def test_sessions_in_parallel_transactions_do_not_meet_but_one_session_does(
-    client: YtClient, yt_server: YtServer, ends: Ends
-) -> None:
+def test_only_pushes_of_the_same_session_conflict(client: YtClient, yt_server: YtServer, ends: Ends) -> None:
     other = yt_server.client(**AT_ONCE)
     ends.open("one")
     ends.open("two")

@@ -31,7 +31,7 @@ from tests.interop.ytsaurus_tables import (
         ((TIMESTAMP, WEIGHT), "foobar", [23, 46]),
     ],
 )
-def test_rows_weigh_what_they_weigh_on_a_cluster(
+def test_data_weights_equal_those_of_a_cluster(
     client: YtClient, home: str, columns: tuple[dict[str, str], ...], data: str, weights: list[int]
 ) -> None:
     fill(client, queue(client, f"{home}/q", *columns), 2, data)
@@ -45,7 +45,7 @@ def test_weights_add_up_over_the_rows_of_a_tablet(client: YtClient, home: str) -
     assert [row["$cumulative_data_weight"] for row in client.select_rows(f"* from [{path}]")] == [20, 40, 63]
 
 
-def test_rows_of_one_transaction_have_one_timestamp_and_later_ones_a_later(client: YtClient, home: str) -> None:
+def test_rows_of_a_transaction_have_one_timestamp(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q", TIMESTAMP)
     fill(client, path, 2)
     fill(client, path, 1)
@@ -54,7 +54,7 @@ def test_rows_of_one_transaction_have_one_timestamp_and_later_ones_a_later(clien
     assert abs((first >> 30) - (client.generate_timestamp() >> 30)) < 60
 
 
-def test_rows_go_where_they_say_and_are_numbered_there_in_their_order(client: YtClient, home: str) -> None:
+def test_rows_are_numbered_in_order_in_their_tablets(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q", tablets=3)
     client.insert_rows(path, [{"data": str(number), "$tablet_index": number % 2} for number in range(6)])
     client.insert_rows(path, [{"data": "last", "$tablet_index": 1}])
@@ -74,7 +74,7 @@ def test_system_columns_and_unknown_ones_cannot_be_written(client: YtClient, hom
     assert pulled(client, path, 0) == []
 
 
-def test_trimming_keeps_numbers_and_never_brings_rows_back(client: YtClient, home: str) -> None:
+def test_trimming_keeps_row_numbers_and_cannot_be_undone(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q", TIMESTAMP, WEIGHT)
     fill(client, path, 5)
     client.trim_rows(path, 0, 3)
@@ -93,7 +93,7 @@ def test_trimming_keeps_numbers_and_never_brings_rows_back(client: YtClient, hom
     assert client.get(f"{path}/@tablets/0/trimmed_row_count") == 3
 
 
-def test_resharding_adds_empty_tablets_and_new_ones_begin_where_they_are_told_to(client: YtClient, home: str) -> None:
+def test_resharding_adds_empty_tablets_with_given_starts(client: YtClient, home: str) -> None:
     path = f"{home}/q"
     client.create("table", path, attributes={"dynamic": True, "schema": [DATA]})
     client.reshard_table(path, tablet_count=2, trimmed_row_counts=[10, 20], sync=True)
@@ -107,7 +107,7 @@ def test_resharding_adds_empty_tablets_and_new_ones_begin_where_they_are_told_to
     assert [row["$row_index"] for row in pulled(client, path, 0, 2)] == [30]
 
 
-def test_tablets_of_a_new_queue_begin_where_they_are_told_to(client: YtClient, home: str) -> None:
+def test_tablets_of_a_new_queue_have_given_starts(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q", WEIGHT, tablets=2, trimmed_row_counts=[10, 20], cumulative_data_weights=[5, 0])
     assert [tablet["trimmed_row_count"] for tablet in client.get(f"{path}/@tablets")] == [10, 20]
     fill(client, path, 1, tablet=0)
@@ -119,7 +119,7 @@ def test_tablets_of_a_new_queue_begin_where_they_are_told_to(client: YtClient, h
             queue(client, f"{home}/wrong", tablets=2, trimmed_row_counts=wrong)
 
 
-def test_a_queue_that_is_not_mounted_gets_more_columns(client: YtClient, home: str) -> None:
+def test_columns_are_added_to_an_unmounted_queue(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q", TIMESTAMP, tablets=2)
     reader = consumer(client, f"{home}/c", path)
     # So many that small chunks have been merged, and a part of one has been trimmed.
@@ -148,7 +148,7 @@ def test_a_queue_that_is_not_mounted_gets_more_columns(client: YtClient, home: s
     assert len(pulled(client, path, 0, 1)) == 1
 
 
-def test_rows_are_written_as_text_for_who_wants_to_read_them(client: YtClient, home: str) -> None:
+def test_rows_can_be_written_as_text_yson(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q")
     client.insert_rows(path, [{"data": "a"}, {"data": None}])
     text = client.pull_queue(path, offset=0, partition_index=0, format="<format=text>yson", raw=True).read()
@@ -158,7 +158,7 @@ def test_rows_are_written_as_text_for_who_wants_to_read_them(client: YtClient, h
     ]
 
 
-def test_a_mounted_table_is_not_resharded_and_a_tablet_with_rows_not_removed(client: YtClient, home: str) -> None:
+def test_mounted_tables_and_tablets_with_rows_are_not_resharded(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q", tablets=2)
     client.insert_rows(path, [{"data": "x", "$tablet_index": 1}])
     with pytest.raises(YtResponseError, match="is in state 'mounted'"):
@@ -195,7 +195,7 @@ def test_a_table_is_unmounted_until_it_is_mounted(client: YtClient, home: str) -
     assert client.get(f"{path}/@queue_partitions/0/error/message").endswith("is not mounted or frozen")
 
 
-def test_a_queue_that_is_not_mounted_is_copied_with_the_addresses_of_its_rows(client: YtClient, home: str) -> None:
+def test_a_copied_queue_keeps_the_addresses_of_rows(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q", TIMESTAMP, WEIGHT, tablets=2)
     for partition in (0, 1, 1):
         fill(client, path, 2, tablet=partition)
@@ -213,7 +213,7 @@ def test_a_queue_that_is_not_mounted_is_copied_with_the_addresses_of_its_rows(cl
 # -- pulling --------------------------------------------------------------------------------------------------
 
 
-def test_pulling_gives_consecutive_rows_up_to_a_number_or_a_weight(client: YtClient, home: str) -> None:
+def test_pulling_returns_rows_up_to_a_number_or_a_weight(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q", TIMESTAMP, WEIGHT)
     for _ in range(3):
         fill(client, path, 2)
@@ -224,7 +224,7 @@ def test_pulling_gives_consecutive_rows_up_to_a_number_or_a_weight(client: YtCli
     assert list(pulled(client, path, 5)[0])[:2] == ["$tablet_index", "$row_index"]
 
 
-def test_rows_come_and_go_as_json_too(yt_server: YtServer, client: YtClient, home: str) -> None:
+def test_rows_are_pushed_and_pulled_in_json(yt_server: YtServer, client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q", TIMESTAMP, tablets=2)
     plain = yt_server.client(**AT_ONCE, tabular_data_format="json", structured_data_format="json")
     # JSON writes a name with a dollar with two of them, and the client leaves it so.
@@ -244,13 +244,13 @@ def test_rows_come_and_go_as_json_too(yt_server: YtServer, client: YtClient, hom
         ({"offset": -1}, "offset"),
     ],
 )
-def test_a_wrong_pull_says_what_is_wrong(client: YtClient, home: str, arguments: dict[str, int], message: str) -> None:
+def test_a_wrong_pull_is_an_error(client: YtClient, home: str, arguments: dict[str, int], message: str) -> None:
     path = queue(client, f"{home}/q")
     with pytest.raises(YtResponseError, match=message):
         list(client.pull_queue(path, **{"offset": 0, "partition_index": 0, **arguments}))
 
 
-def test_only_ordered_dynamic_tables_are_pulled(client: YtClient, home: str) -> None:
+def test_only_ordered_dynamic_tables_can_be_pulled(client: YtClient, home: str) -> None:
     client.create("table", f"{home}/static")
     keyed = [{"name": "k", "type": "int64", "sort_order": "ascending"}, DATA]
     client.create("table", f"{home}/sorted", attributes={"dynamic": True, "schema": keyed})
@@ -259,7 +259,7 @@ def test_only_ordered_dynamic_tables_are_pulled(client: YtClient, home: str) -> 
             pulled(client, f"{home}/{name}", 0)
 
 
-def test_whoever_opens_the_directory_sees_queues_and_consumers_under_their_paths(
+def test_queues_and_consumers_are_objects_of_the_embedded_store(
     client: YtClient, yt_server: YtServer, home: str
 ) -> None:
     path = queue(client, f"{home}/q", TIMESTAMP)

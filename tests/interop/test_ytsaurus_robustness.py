@@ -24,14 +24,17 @@ CLIENTS = 200
 # A command that writes half of something, and then takes ten minutes.
 _STUCK = """
 import time
+from headrace.endpoints.ytsaurus.commands import COMMANDS
+from headrace.endpoints.ytsaurus.context import Command
 from headrace.endpoints.ytsaurus.cypress.basic_types import MAP_NODE
-from headrace.endpoints.ytsaurus.commands import command
-@command("get_stuck", output=None, heavy=True)
+from headrace.endpoints.ytsaurus.cypress.operations import make_node
+
 def get_stuck(context, parameters, body):
-    with context.cluster.database.write():
-        context.cypress.make(context, context.cypress.find("//tmp"), "half", MAP_NODE, {})
+    with context.database.write():
+        make_node(context, context.cypress.find("//tmp"), "half", MAP_NODE, {})
         print("stuck", flush=True)
         time.sleep(600)
+COMMANDS["get_stuck"] = Command("get_stuck", get_stuck, output=None, heavy=True)
 """
 AUTHORIZED = f"Authorization: OAuth {TOKEN}\r\n"
 GET = f'GET /api/v4/exists HTTP/1.1\r\nHost: x\r\n{AUTHORIZED}X-YT-Parameters: {{"path": "//tmp"}}\r\n'
@@ -52,7 +55,7 @@ def is_well(server: YtServer) -> bool:
 # -- pages, methods, tokens ----------------------------------------------------------------------------------------
 
 
-def test_what_clients_ask_for_first_needs_no_token(yt_server: YtServer) -> None:
+def test_discovery_pages_need_no_token(yt_server: YtServer) -> None:
     assert yt_server.ask("GET", "/api").value == ["v4"]
     described = {command["name"]: command for command in yt_server.ask("GET", "/api/v4").value}
     assert described["get"] == {
@@ -70,18 +73,18 @@ def test_what_clients_ask_for_first_needs_no_token(yt_server: YtServer) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/nothing", "/api/v3/get", "/api/v4/nothing", "/api/v4/../get", "/api/v4/%00"])
-def test_other_pages_are_not_there(yt_server: YtServer, path: str) -> None:
+def test_unknown_pages_are_not_found(yt_server: YtServer, path: str) -> None:
     reply = yt_server.ask("GET", path, headers={"Authorization": f"OAuth {TOKEN}"})
     assert (reply.status, reply.code) == (404, 1)
 
 
-def test_what_changes_something_is_not_done_by_a_get(yt_server: YtServer) -> None:
+def test_volatile_commands_cannot_use_get(yt_server: YtServer) -> None:
     assert yt_server.call("GET", "remove", {"path": "//tmp/x", "force": True}).status == 405
     assert yt_server.call("POST", "set", {"path": "//tmp/x"}).status == 405
 
 
 @pytest.mark.parametrize("header", [None, "OAuth wrong", "Basic cm9vdDo=", "OAuth", "\xff", "OAuth " + "x" * 5000])
-def test_who_has_no_token_is_told_nothing(yt_server: YtServer, header: str | None) -> None:
+def test_requests_without_a_token_learn_nothing(yt_server: YtServer, header: str | None) -> None:
     headers = {} if header is None else {"Authorization": header}
     for method, path in (
         ("GET", "/api/v4/get"),
@@ -107,7 +110,7 @@ def is_refused_well(server: YtServer, method: str, command: str, **request: Any)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_garbled_parameters_are_answered(yt_server: YtServer, seed: int) -> None:
+def test_garbled_parameters_get_an_error(yt_server: YtServer, seed: int) -> None:
     """In YSON, text and binary, and in JSON; in headers and bodies, with what is often special in there."""
     chance = random.Random(seed)
     seeds = [
@@ -177,7 +180,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize("command", ["get", "exists", "list", "create", "remove", "lock", "copy"])
-def test_paths_of_all_kinds_are_answered(yt_server: YtServer, command: str) -> None:
+def test_unusual_paths_get_an_answer(yt_server: YtServer, command: str) -> None:
     for path in PATHS:
         parameters = {"path": path, "source_path": "//tmp", "destination_path": path, "type": "file", "force": True}
         # As the body of a batch, so that long ones are not refused for the length of a header.
@@ -194,7 +197,7 @@ def test_paths_of_all_kinds_are_answered(yt_server: YtServer, command: str) -> N
     [b"", b"\x00", b"{", b"[" * 50_000, b'{"a":' * 5000, b"\xff" * 100, b"1e999999", b'"' + b"x" * 1_000_000],
     ids=["nothing", "zero", "half", "deep list", "deep map", "no text", "huge number", "no end"],
 )
-def test_values_that_are_none_are_refused(yt_server: YtServer, body: bytes) -> None:
+def test_invalid_values_in_bodies_are_refused(yt_server: YtServer, body: bytes) -> None:
     for form in ("json", "yson"):
         parameters = {"path": "//tmp/@v", "input_format": form}
         reply = yt_server.call("PUT", "set", parameters, body=body)
@@ -203,7 +206,7 @@ def test_values_that_are_none_are_refused(yt_server: YtServer, body: bytes) -> N
     assert is_well(yt_server)
 
 
-def test_what_json_cannot_say_is_the_error_of_one_part_of_a_batch(yt_server: YtServer) -> None:
+def test_a_value_without_json_is_an_error_of_one_part_of_a_batch(yt_server: YtServer) -> None:
     set_infinite = {"command": "set", "parameters": {"path": "//tmp/@infinite"}, "input": float("inf")}
     read = [{"command": "get", "parameters": {"path": path}} for path in ("//tmp/@infinite", "//tmp/@type")]
     remove = {"command": "remove", "parameters": {"path": "//tmp/@infinite"}}
@@ -214,7 +217,7 @@ def test_what_json_cannot_say_is_the_error_of_one_part_of_a_batch(yt_server: YtS
     assert "NaN or infinity" in unsaid["error"]["message"]
 
 
-def test_bodies_that_are_not_packed_as_they_say_are_refused(yt_server: YtServer) -> None:
+def test_bodies_in_a_wrong_encoding_are_refused(yt_server: YtServer) -> None:
     yt_server.call("POST", "create", {"type": "file", "path": "//tmp/packed"})
     parameters = {"path": "//tmp/packed"}
     for encoding, body in (("gzip", b"plain"), ("gzip", zlib.compress(b"x" * 1000)[:-5]), ("lzma", b""), ("\xff", b"")):
@@ -235,7 +238,7 @@ def test_bodies_that_are_not_packed_as_they_say_are_refused(yt_server: YtServer)
         b"GET /api/v4 HTTP/1.1\r\n" + b"X: " + b"y" * 300_000 + b"\r\n\r\n",
     ],
 )
-def test_what_is_no_http_is_answered_or_closed(impatient: YtServer, data: bytes) -> None:
+def test_invalid_http_is_answered_or_closed(impatient: YtServer, data: bytes) -> None:
     with impatient.connect() as connection:
         try:
             connection.sendall(data)
@@ -270,14 +273,14 @@ def is_closed(connection: socket.socket) -> bool:
     ],
     ids=["nothing", "half of the headers", "half of the body", "half of the chunks"],
 )
-def test_who_stops_in_the_middle_is_not_waited_for(impatient: YtServer, begun: bytes) -> None:
+def test_incomplete_requests_time_out(impatient: YtServer, begun: bytes) -> None:
     with impatient.connect() as connection:
         connection.sendall(begun)
         assert is_closed(connection)
     assert is_well(impatient)
 
 
-def test_slow_clients_do_not_keep_others_from_their_answers(impatient: YtServer) -> None:
+def test_slow_clients_do_not_delay_others(impatient: YtServer) -> None:
     """With two workers, and twenty clients that each send a byte from time to time."""
     head = f"PUT /api/v4/write_file HTTP/1.1\r\nAuthorization: OAuth {TOKEN}\r\nContent-Length: 1000\r\n\r\n".encode()
     slow = [impatient.connect() for _ in range(3)]
@@ -294,7 +297,7 @@ def test_slow_clients_do_not_keep_others_from_their_answers(impatient: YtServer)
             connection.close()
 
 
-def test_a_client_that_closes_its_side_after_its_request_gets_the_answer(yt_server: YtServer) -> None:
+def test_a_half_closed_connection_gets_the_response(yt_server: YtServer) -> None:
     with yt_server.connect() as connection:
         connection.sendall(GET.encode() + b"\r\n")
         connection.shutdown(socket.SHUT_WR)
@@ -305,7 +308,7 @@ def test_a_client_that_closes_its_side_after_its_request_gets_the_answer(yt_serv
     assert b'{"value":true}' in answer
 
 
-def test_a_client_that_does_not_read_is_let_go(impatient: YtServer) -> None:
+def test_a_client_that_does_not_read_is_disconnected(impatient: YtServer) -> None:
     client = impatient.client()
     client.write_file("//tmp/large", bytes(20_000_000))
     with impatient.connect() as connection:
@@ -321,7 +324,7 @@ def test_a_client_that_does_not_read_is_let_go(impatient: YtServer) -> None:
     assert is_well(impatient)
 
 
-def test_connections_that_break_leave_nothing_behind(yt_server: YtServer) -> None:
+def test_broken_connections_leave_nothing(yt_server: YtServer) -> None:
     process = psutil.Process(yt_server.process.pid)
     assert is_well(yt_server)
     before = process.num_fds()
@@ -338,7 +341,7 @@ def test_connections_that_break_leave_nothing_behind(yt_server: YtServer) -> Non
     assert is_well(yt_server)
 
 
-def test_beyond_its_bounds_a_cluster_says_that_it_is_busy(impatient: YtServer) -> None:
+def test_beyond_its_limits_a_cluster_reports_overload(impatient: YtServer) -> None:
     """Clients are told to come again, and do."""
     statuses: list[int] = []
 
@@ -358,7 +361,7 @@ def test_beyond_its_bounds_a_cluster_says_that_it_is_busy(impatient: YtServer) -
 # -- the end ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_request_that_does_not_end_is_cut_off_when_the_server_stops(tmp_path: Path) -> None:
+def test_a_running_request_is_cancelled_when_the_server_stops(tmp_path: Path) -> None:
     with serving(tmp_path, impatient=True, first=_STUCK) as server, server.connect() as connection:
         connection.sendall(GET.replace("exists", "get_stuck").encode() + b"\r\n")
         assert server.process.stdout is not None
@@ -392,7 +395,7 @@ def test_many_clients_at_once_are_all_served(yt_server: YtServer) -> None:
     client.remove("//tmp/many", recursive=True)
 
 
-def test_one_of_many_gets_a_lock_and_one_of_many_moves_wins(yt_server: YtServer) -> None:
+def test_one_of_many_clients_gets_a_lock_or_moves_a_node(yt_server: YtServer) -> None:
     yt_server.client().create("map_node", "//tmp/race")
     for number in range(10):
         yt_server.client().set(f"//tmp/race/source{number}", number)

@@ -49,9 +49,7 @@ def test_each_side_sees_the_rows_and_offsets_of_the_other(client: YtClient, stor
     assert store.consumer(reader).offsets(path) == {0: 5}
 
 
-def test_a_transaction_loses_against_who_advances_its_consumer_without_the_endpoint(
-    client: YtClient, store: EmbeddedStore
-) -> None:
+def test_a_transaction_conflicts_with_a_direct_advance_of_its_consumer(client: YtClient, store: EmbeddedStore) -> None:
     path = queue(client, "//tmp/contended")
     reader = consumer(client, "//tmp/contended-reader", path)
     fill(client, path, 5)
@@ -75,7 +73,7 @@ def test_a_directory_is_served_by_one_process(yt_server: YtServer) -> None:
     assert "another process serves this directory" in second.stderr
 
 
-def test_the_page_on_the_endpoint_runs_as_it_stands(yt_server: YtServer) -> None:
+def test_the_page_on_the_endpoint_runs_unchanged(yt_server: YtServer) -> None:
     script = "\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL))
     script = script.replace("http://127.0.0.1:8585", yt_server.url).replace('"cluster"', repr(str(yt_server.root)))
     done = subprocess.run(

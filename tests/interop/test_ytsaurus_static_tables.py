@@ -22,7 +22,7 @@ def row(number: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("schema", [SCHEMA, None], ids=["schema", "no schema"])
 @pytest.mark.parametrize("form", ["yson", "json"])
-def test_rows_come_back_from_whatever_pieces_they_are_in(client: YtClient, home: str, schema: Any, form: str) -> None:
+def test_rows_are_read_from_any_pieces(client: YtClient, home: str, schema: Any, form: str) -> None:
     path = f"{home}/t"
     client.create("table", path, attributes={} if schema is None else {"schema": schema})
     client.write_table(path, map(row, range(ROWS)), format=form)
@@ -39,7 +39,7 @@ def test_rows_come_back_from_whatever_pieces_they_are_in(client: YtClient, home:
     assert list(client.read_table(f"{path}{{nothing}}[#1:#3]", format=form)) == [{}, {}]
 
 
-def test_a_table_whose_rows_are_none_stays_as_it_was(client: YtClient, home: str) -> None:
+def test_writing_invalid_rows_leaves_the_table_unchanged(client: YtClient, home: str) -> None:
     client.write_table(f"{home}/t", [{"a": 1}])
     for body in (b'{"a":1}{"a":', b'{"a":2}[]', MANY + b"{", MANY + b"5"):
         with pytest.raises(YtResponseError):
@@ -47,7 +47,7 @@ def test_a_table_whose_rows_are_none_stays_as_it_was(client: YtClient, home: str
     assert list(client.read_table(f"{home}/t")) == [{"a": 1}]
 
 
-def test_a_large_table_is_not_held_in_memory(yt_server: YtServer, client: YtClient, home: str) -> None:
+def test_a_large_table_is_not_kept_in_memory(yt_server: YtServer, client: YtClient, home: str) -> None:
     """Of 100 MB, asked for twice, only pages are."""
     path = f"{home}/t"
     client.create("table", path, attributes={"schema": SCHEMA[:2]})

@@ -24,7 +24,7 @@ def numbers(client: YtClient, path: str) -> list[int]:
 
 
 @pytest.mark.parametrize("schema", [SCHEMA, None], ids=["schema", "no schema"])
-def test_rows_are_seen_by_others_after_the_commit(yt_server: YtServer, home: str, schema: Any) -> None:
+def test_rows_are_visible_to_others_after_the_commit(yt_server: YtServer, home: str, schema: Any) -> None:
     client, other = yt_server.client(), yt_server.client()
     table = f"{home}/t"
     client.create("table", table, attributes={} if schema is None else {"schema": schema})
@@ -49,7 +49,7 @@ def test_rows_are_seen_by_others_after_the_commit(yt_server: YtServer, home: str
     assert (other.get(f"{table}/@mark"), numbers(other, f"{home}/made")) == (1, [7])
 
 
-def test_rows_of_a_transaction_that_is_aborted_are_gone(yt_server: YtServer, home: str) -> None:
+def test_rows_of_an_aborted_transaction_are_discarded(yt_server: YtServer, home: str) -> None:
     client, other = yt_server.client(), yt_server.client()
     table = f"{home}/t"
     client.write_table(table, rows(1))
@@ -99,7 +99,7 @@ def test_sorted_rows_are_appended_in_order(yt_server: YtServer, home: str) -> No
     assert numbers(client, f"{home}/t") == [1, 2, 2, 3]
 
 
-def test_writers_at_once_lose_nothing_and_double_nothing(yt_server: YtServer, home: str) -> None:
+def test_concurrent_writers_neither_lose_nor_duplicate_rows(yt_server: YtServer, home: str) -> None:
     """Four clients append by transactions to one table; every third one fails."""
     table, file = f"{home}/t", f"{home}/f"
     yt_server.client().create("table", table)
@@ -135,7 +135,7 @@ def test_writers_at_once_lose_nothing_and_double_nothing(yt_server: YtServer, ho
     assert sorted(lines[place : place + 2] for place in range(0, len(lines), 2)) == wanted
 
 
-def test_rows_of_a_transaction_that_is_not_pinged_are_gone(yt_server: YtServer, home: str) -> None:
+def test_rows_of_an_expired_transaction_are_discarded(yt_server: YtServer, home: str) -> None:
     client = yt_server.client()
     table = f"{home}/t"
     client.write_table(table, rows(1))

@@ -80,9 +80,7 @@ def seen(store: Store) -> tuple[list[Any], list[Any], dict[int, int]]:
     ],
     ids=["lost answer", "lost request", "conflict", "unmounted", "expired", "unavailable"],
 )
-def test_a_commit_that_went_wrong_is_a_publication_once(
-    store: Store, proxy: FaultyProxy, publisher: Publisher, fate: Any
-) -> None:
+def test_a_failed_commit_is_published_once(store: Store, proxy: FaultyProxy, publisher: Publisher, fate: Any) -> None:
     writes = staged(publisher, 1, "a", "b")
     proxy.times("commit_transaction", fate)
     assert publisher.publish(1, writes, advances=[Advance("reader", "in", {0: 4}, {0: 0})])
@@ -90,9 +88,7 @@ def test_a_commit_that_went_wrong_is_a_publication_once(
     assert seen(store) == (["a", "b"], ["a", "b"], {0: 4})
 
 
-def test_a_commit_whose_answer_is_never_told_is_looked_for(
-    store: Store, proxy: FaultyProxy, publisher: Publisher
-) -> None:
+def test_a_commit_without_an_answer_is_looked_up(store: Store, proxy: FaultyProxy, publisher: Publisher) -> None:
     writes = staged(publisher, 1, "a")
     # The commit happens; whoever asks for it again hears that there is no such transaction.
     answers = iter([LOSE_ANSWER])
@@ -118,7 +114,7 @@ def test_a_publication_that_fails_for_good_changes_nothing_and_can_be_repeated(
     assert seen(store) == (["a"], ["a"], {0: 4})
 
 
-def test_staging_survives_a_proxy_that_comes_and_goes(store: Store, proxy: FaultyProxy, publisher: Publisher) -> None:
+def test_staging_survives_proxy_restarts(store: Store, proxy: FaultyProxy, publisher: Publisher) -> None:
     proxy.times("write_file", (503, {"code": 105, "message": "Proxy is not available"}))
     writes = staged(publisher, 1, "a")
     assert publisher.publish(1, writes)
@@ -142,7 +138,7 @@ MOVED = [Advance("reader", "in", {0: 4}, {0: 0})]
 
 @pytest.mark.usefixtures("in_parts")
 @pytest.mark.parametrize("calls", [0, 3, 8])
-def test_a_batch_in_parts_that_was_cut_short_is_finished_from_its_own_files(
+def test_an_interrupted_batch_in_parts_is_completed_from_its_files(
     store: Store, proxy: FaultyProxy, publisher: Publisher, calls: int
 ) -> None:
     writes = staged(publisher, 1, *MANY)
@@ -185,7 +181,7 @@ def test_lost_answers_do_not_repeat_a_part(store: Store, proxy: FaultyProxy, pub
 
 @pytest.mark.usefixtures("in_parts")
 @pytest.mark.parametrize("call", [1, 5, 8, 9, 10])
-def test_a_driver_that_was_overtaken_writes_no_older_rows(
+def test_an_overtaken_driver_writes_no_old_rows(
     store: Store, proxy: FaultyProxy, publisher: Publisher, yt_server: YtServer, home: str, call: int
 ) -> None:
     def rows(number: int) -> pa.RecordBatch:
@@ -247,7 +243,7 @@ def test_a_stale_batch_is_refused_before_anything_is_written(store: Store, publi
         ("lookup_rows", LOSE_REQUEST),
     ],
 )
-def test_calls_on_tables_are_repeated(store: Store, proxy: FaultyProxy, command: str, fate: Any) -> None:
+def test_calls_on_tables_are_retried(store: Store, proxy: FaultyProxy, command: str, fate: Any) -> None:
     table = store.table("table")
     proxy.times(command, fate)
     table.put([{"id": "a"}, {"id": "b"}])
@@ -262,7 +258,7 @@ def test_a_table_that_stays_unmounted_is_an_error_that_names_the_remedy(store: S
         store.table("table").put({"id": "a"})
 
 
-def test_an_append_whose_commit_is_not_answered_is_not_repeated(store: Store, proxy: FaultyProxy) -> None:
+def test_an_append_with_an_unanswered_commit_is_not_retried(store: Store, proxy: FaultyProxy) -> None:
     queue = store.queue("out")
     proxy.times("commit_transaction", LOSE_ANSWER, 1000)
     with pytest.raises(StoreBusyError):
@@ -275,13 +271,13 @@ def test_an_append_whose_commit_is_not_answered_is_not_repeated(store: Store, pr
 @pytest.mark.parametrize(
     "fate", [LOSE_ANSWER, CUT_ANSWER, error(1702, "Tablet is not mounted")], ids=lambda fate: fate[0]
 )
-def test_pages_of_a_queue_are_asked_for_again(store: Store, proxy: FaultyProxy, fate: Any) -> None:
+def test_reads_of_queue_pages_are_retried(store: Store, proxy: FaultyProxy, fate: Any) -> None:
     queue: Queue = store.queue("in")
     proxy.times("pull_queue", fate, 2)
     assert data_in(queue, page_rows=3) == [str(number) for number in range(10)]
 
 
-def test_tablets_that_are_being_moved_are_waited_for(store: Store, proxy: FaultyProxy) -> None:
+def test_calls_wait_for_moving_tablets(store: Store, proxy: FaultyProxy) -> None:
     queue = store.queue("in")
     proxy.times("get_tablet_infos", error(1702, "Tablet is not mounted"))
     assert queue.bounds()[0].upper == 10
@@ -290,7 +286,7 @@ def test_tablets_that_are_being_moved_are_waited_for(store: Store, proxy: Faulty
     assert data_in(queue)[10:] == ["once"]
 
 
-def test_a_transaction_is_begun_at_another_proxy_when_its_own_is_gone(yt_server: YtServer, home: str) -> None:
+def test_a_transaction_is_restarted_at_another_proxy(yt_server: YtServer, home: str) -> None:
     with faulty_proxy(yt_server.url) as proxy, faulty_proxy(yt_server.url) as going:
         proxy.hosts = [going.address]
         store = headrace.open(f"yt+http://{proxy.address}{home}", token=TOKEN, retry_seconds=4)
@@ -314,7 +310,7 @@ def test_a_transaction_is_begun_at_another_proxy_when_its_own_is_gone(yt_server:
     ],
     ids=["conflict", "unmounted", "blocked", "lost answer"],
 )
-def test_an_advance_that_did_not_get_through_is_tried_again(store: Store, proxy: FaultyProxy, fates: list[Any]) -> None:
+def test_an_advance_without_an_answer_is_retried(store: Store, proxy: FaultyProxy, fates: list[Any]) -> None:
     consumer = store.consumer("reader")
     left = iter(fates)
     proxy.fault = lambda command: next(left, "forward") if command == "commit_transaction" else "forward"
@@ -323,7 +319,7 @@ def test_an_advance_that_did_not_get_through_is_tried_again(store: Store, proxy:
     assert next(left, None) is None
 
 
-def test_a_proxy_that_is_not_there_is_an_error_with_its_address_and_without_the_token() -> None:
+def test_an_unreachable_proxy_is_an_error_without_the_token() -> None:
     store = headrace.open("yt+http://127.0.0.1:9//x", token=TOKEN, retry_seconds=0)
     with pytest.raises(StoreBusyError) as caught:
         store.tables()

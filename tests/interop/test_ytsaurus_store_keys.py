@@ -27,14 +27,14 @@ def scanned(table: Table, keys: KeyRange | None = None) -> list[bytes]:
     return [key for batch in table.scan(["k"], keys=keys, batch_rows=100) for key in batch.column("k").to_pylist()]
 
 
-def test_a_scan_goes_on_behind_any_key(table: Table) -> None:
+def test_a_scan_continues_after_any_key(table: Table) -> None:
     assert scanned(table) == KEYS
 
 
 @pytest.mark.parametrize(
     ("low", "high"), [(b"\xfe\xff", None), (None, b"\x80\x22"), (b"\x7f", b"\xff"), (b"\x5b\x5b", b"\x5b\x5c")]
 )
-def test_a_scan_keeps_to_any_bounds(table: Table, low: bytes | None, high: bytes | None) -> None:
+def test_a_scan_respects_any_bounds(table: Table, low: bytes | None, high: bytes | None) -> None:
     keys = KeyRange(None if low is None else (low,), None if high is None else (high,))
     assert scanned(table, keys) == [key for key in KEYS if (low or b"") <= key and (high is None or key < high)]
 

@@ -55,9 +55,7 @@ def test_rows_keep_their_order_over_several_pulls(queue: Queue, monkeypatch: pyt
     assert numbers(queue, QueueRange("q", 0, 10, 990)) == list(range(10, 990))
 
 
-def test_rows_trimmed_after_the_batch_was_planned_are_missed_and_others_not_read_instead(
-    queue: Queue, client: YtClient, home: str
-) -> None:
+def test_rows_trimmed_after_planning_are_not_replaced_by_others(queue: Queue, client: YtClient, home: str) -> None:
     planned = QueueRange("q", 0, 0, 500)
     client.trim_rows(f"{home}/q", 0, 100)
     with pytest.raises(DataLossError, match=r"rows 0 to 99 of partition 0.*failOnDataLoss"):
@@ -68,7 +66,7 @@ def test_rows_trimmed_after_the_batch_was_planned_are_missed_and_others_not_read
     assert found == list(range(100, 500))
 
 
-def test_partitions_that_are_added_while_a_query_runs_are_read(store: Store, queue: Queue) -> None:
+def test_partitions_added_during_a_query_are_read(store: Store, queue: Queue) -> None:
     feed = QueueFeed(store, [queue], start=EARLIEST)
     start = feed.latest(feed.initial())
     end = feed.latest(start)
@@ -79,9 +77,7 @@ def test_partitions_that_are_added_while_a_query_runs_are_read(store: Store, que
     assert edges(queue) == [(0, 1000), (0, 0), (0, 1)]
 
 
-def test_fewer_partitions_are_an_error_and_not_passed_over(
-    store: Store, queue: Queue, client: YtClient, home: str
-) -> None:
+def test_removed_partitions_are_an_error(store: Store, queue: Queue, client: YtClient, home: str) -> None:
     feed = QueueFeed(store, [queue], start=EARLIEST)
     end = feed.latest(feed.latest(feed.initial()))
     path = f"{home}/q"
@@ -95,7 +91,7 @@ def test_fewer_partitions_are_an_error_and_not_passed_over(
     assert set(left.queues["q"]) == {0}
 
 
-def test_a_second_reader_of_a_consumer_is_found_out(store: Store, queue: Queue) -> None:
+def test_a_second_reader_of_a_consumer_is_detected(store: Store, queue: Queue) -> None:
     consumer_of(store, "reader", "q")
     feeds = [QueueFeed(store, [queue], store.consumer("reader"), start=EARLIEST) for _ in range(2)]
     starts = [feed.latest(feed.initial()) for feed in feeds]
@@ -106,9 +102,7 @@ def test_a_second_reader_of_a_consumer_is_found_out(store: Store, queue: Queue) 
         store.consumer("reader").advance("q", {0: 5}, {0: 0})
 
 
-def test_rows_of_other_writers_are_read_and_ours_by_other_readers(
-    store: Store, queue: Queue, client: YtClient, home: str
-) -> None:
+def test_rows_are_exchanged_with_other_clients(store: Store, queue: Queue, client: YtClient, home: str) -> None:
     client.insert_rows(f"{home}/q", [{"n": 5, "$tablet_index": 1}, {"$tablet_index": 1}])
     assert queue.read(1, 0).rows.to_pylist() == [{"n": 5}, {"n": None}]
     queue.append({"n": 6}, partition=1)
@@ -116,7 +110,7 @@ def test_rows_of_other_writers_are_read_and_ours_by_other_readers(
     assert [(row["$row_index"], row["n"]) for row in found] == [(2, 6)]
 
 
-def test_where_rows_went_is_told_though_others_append_at_the_same_time(
+def test_appends_return_addresses_despite_concurrent_writers(
     store: Store, client: YtClient, home: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = store.create_queue("busy", {"data": "string", "x": "double"})
@@ -134,15 +128,13 @@ def test_where_rows_went_is_told_though_others_append_at_the_same_time(
     assert values("other")[0]["data"] in queue.read(0, 0, 1).rows.column("data").to_pylist()
 
 
-def test_sizes_are_known_from_what_a_cluster_counts_of_a_queue(queue: Queue) -> None:
+def test_sizes_come_from_the_clusters_queue_counters(queue: Queue) -> None:
     sizes = [bounds.bytes for bounds in queue.bounds().values()]
     assert sizes[0] > 1000
     assert sizes[1] == 0
 
 
-def test_the_first_row_of_a_time_is_looked_for_near_it_in_a_long_queue(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_row_of_a_time_is_found_with_few_reads(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = store.create_queue("times", {"n": "long", "$timestamp": "timestamp"})
     for number in range(8):
         queue.append(pa.table({"n": [number] * 10}))

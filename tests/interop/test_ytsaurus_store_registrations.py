@@ -26,7 +26,7 @@ def store(yt_server: YtServer, home: str) -> Store:
     return store
 
 
-def test_a_consumer_can_be_used_when_registering_it_returns(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_consumer_is_usable_after_registration(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     listing, asked = getattr(YtClient, LIST), []
 
     def late(client: YtClient, **filters: Any) -> Any:
@@ -39,9 +39,7 @@ def test_a_consumer_can_be_used_when_registering_it_returns(store: Store, monkey
     assert consumer.offsets("q") == {0: 2}
 
 
-def test_registrations_are_found_where_a_cluster_does_not_list_all(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_registrations_are_found_on_clusters_with_partial_lists(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     listing = getattr(YtClient, LIST)
 
     def refusing(client: YtClient, **filters: Any) -> Any:
@@ -57,7 +55,7 @@ def test_registrations_are_found_where_a_cluster_does_not_list_all(
     assert [(one.queue, one.consumer) for one in store.registrations()] == [(other, "reader"), ("q", "reader")]
 
 
-def test_a_consumer_has_a_status_before_the_queue_agent_knows_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_consumer_has_a_status_before_the_queue_agents_pass(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     asking = Connection.attribute
 
     def attribute(self: Connection, path: str, name: str, default: Any = None) -> Any:

@@ -77,7 +77,7 @@ def test_tables_of_any_bytes_are_scanned_and_changed(yt_server: YtServer, client
     assert list(client.select_rows(f"* from [{path}]", format=RAW)) == [{b"id": b"\xfe", b"data": b"\xfd"}]
 
 
-def test_what_is_not_text_names_the_remedy(yt_server: YtServer, client: YtClient, home: str) -> None:
+def test_strings_that_are_not_text_name_the_remedy(yt_server: YtServer, client: YtClient, home: str) -> None:
     path = f"{home}/q"
     create(client, path, {"name": "data", "type": "string"})
     client.insert_rows(path, [{b"data": b"fine"}, {b"data": b"\xff"}], format=RAW)
@@ -86,7 +86,7 @@ def test_what_is_not_text_names_the_remedy(yt_server: YtServer, client: YtClient
     assert "binary_strings" in str(found.value)
 
 
-def test_a_store_that_takes_strings_as_bytes_makes_texts_utf8(yt_server: YtServer, client: YtClient, home: str) -> None:
+def test_a_store_with_binary_strings_creates_utf8_columns(yt_server: YtServer, client: YtClient, home: str) -> None:
     store = opened(yt_server, home, binary_strings=True)
     queue = store.create_queue("q", {"text": "string", "raw": "binary"})
     assert columns(queue.schema.arrow) == {"text": "string", "raw": "binary"}

@@ -68,7 +68,7 @@ def test_keys_and_values_of_sorted_tables(
     assert [each[b"k"] for each in selected(client, f"k from [{path}]")] == [VALUES[0], VALUES[5]]
 
 
-def test_texts_are_looked_at(client: YtClient, home: str) -> None:
+def test_texts_are_validated(client: YtClient, home: str) -> None:
     path = dynamic(client, f"{home}/t", [*PLAIN, *REST, {"name": "j", "type": "json"}])
     for name, value in ((b"u", b"\xff"), (b"j", b'"\xff"'), (b"d", [[b"\xff", b"\xff"]])):
         with pytest.raises(YtResponseError, match=f"does not fit column '{name.decode()}'.*not UTF-8"):
@@ -76,7 +76,7 @@ def test_texts_are_looked_at(client: YtClient, home: str) -> None:
     assert selected(client, f"* from [{path}]") == []
 
 
-def test_queries(client: YtClient, home: str) -> None:
+def test_queries_of_bytes(client: YtClient, home: str) -> None:
     path = dynamic(client, f"{home}/t", [*PLAIN, *REST])
     client.insert_rows(path, [row(value) for value in VALUES], format=RAW)
 
@@ -174,7 +174,7 @@ def bytes_of(value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value._bytes)
 
 
-def test_json_has_a_character_for_each_byte(client: YtClient, yt_server: YtServer, home: str) -> None:
+def test_json_has_one_character_for_each_byte(client: YtClient, yt_server: YtServer, home: str) -> None:
     path = dynamic(client, f"{home}/t", [*PLAIN, *REST])
 
     def asked(method: str, command: str, body: bytes | None = None, **parameters: Any) -> Any:
@@ -198,7 +198,7 @@ def test_json_has_a_character_for_each_byte(client: YtClient, yt_server: YtServe
     assert [each[b"k"] for each in selected(client, f"k from [{path}]")] == ["é".encode(), b"\xff\x00\xfe"]
 
 
-def test_whoever_opens_the_directory_sees_bytes(client: YtClient, yt_server: YtServer, home: str) -> None:
+def test_the_embedded_store_contains_bytes(client: YtClient, yt_server: YtServer, home: str) -> None:
     path = dynamic(client, f"{home}/t", [*PLAIN, *REST])
     client.insert_rows(path, [row(b"\xff")], format=RAW)
     with headrace.open(str(yt_server.root)) as store:

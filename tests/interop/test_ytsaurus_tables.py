@@ -46,7 +46,7 @@ def values_of(client: YtClient, path: str) -> dict[Any, Any]:
 # -- rows -----------------------------------------------------------------------------------------------------
 
 
-def test_a_row_replaces_one_of_its_key_unless_it_is_an_update(client: YtClient, path: str) -> None:
+def test_an_inserted_row_replaces_one_with_the_same_key(client: YtClient, path: str) -> None:
     client.insert_rows(path, [{"k": 1, "v": "a", "n": 1}, {"k": 2, "v": "b", "n": 2}])
     client.insert_rows(path, [{"k": 1, "n": 5}])
     client.insert_rows(path, [{"k": 2, "n": 6}, {"k": 3, "v": "c"}, {"k": 4}], update=True)
@@ -60,12 +60,12 @@ def test_a_row_replaces_one_of_its_key_unless_it_is_an_update(client: YtClient, 
     assert rows_of(client, path)[1] == {"k": 2, "v": None, "n": 7}
 
 
-def test_the_last_row_of_a_key_in_a_request_counts(client: YtClient, path: str) -> None:
+def test_the_last_row_with_a_key_in_a_request_counts(client: YtClient, path: str) -> None:
     client.insert_rows(path, [{"k": 1, "v": str(number)} for number in range(5)])
     assert values_of(client, path) == {1: "4"}
 
 
-def test_rows_are_looked_up_in_the_order_of_their_keys_with_gaps_if_wanted(client: YtClient, path: str) -> None:
+def test_rows_are_looked_up_in_the_order_of_the_given_keys(client: YtClient, path: str) -> None:
     client.insert_rows(path, [{"k": number, "v": str(number)} for number in range(5)])
     keys = [{"k": 3}, {"k": 99}, {"k": 0}, {"k": 3}]
     assert [row["v"] for row in client.lookup_rows(path, keys)] == ["3", "0", "3"]
@@ -82,7 +82,7 @@ def test_rows_are_deleted_by_their_keys(client: YtClient, path: str) -> None:
     assert sorted(values_of(client, path)) == [0, 2]
 
 
-def test_columns_that_aggregate_join_what_is_written_with_what_is_there(client: YtClient, home: str) -> None:
+def test_aggregating_columns_combine_old_and_new_values(client: YtClient, home: str) -> None:
     functions = ("sum", "min", "max", "first")
     schema = [KEY, *({"name": name, "type": "int64", "aggregate": name} for name in functions)]
     path = table(client, f"{home}/a", schema)
@@ -113,7 +113,7 @@ def test_a_required_column_is_never_null(client: YtClient, home: str) -> None:
     assert rows_of(client, path) == []
 
 
-def test_values_of_every_type_come_back_as_they_were(client: YtClient, home: str) -> None:
+def test_values_of_every_type_round_trip(client: YtClient, home: str) -> None:
     columns: dict[str, tuple[Any, list[Any]]] = {
         "int8": ("int8", [-128, 127]),
         "uint8": ("uint8", [0, 255]),
@@ -155,7 +155,7 @@ def test_values_of_every_type_come_back_as_they_were(client: YtClient, home: str
         (["uint64", "string"], [(None, None), (None, "x"), (1, None), (1, "x")]),
     ],
 )
-def test_keys_of_any_type_and_number_are_kept_in_their_order(
+def test_keys_of_any_type_and_number_are_ordered(
     client: YtClient, home: str, kinds: list[str], keys: list[tuple[Any, ...]]
 ) -> None:
     names = [f"k{place}" for place in range(len(kinds))]
@@ -176,9 +176,7 @@ def test_keys_of_any_type_and_number_are_kept_in_their_order(
     assert [row["v"] for row in rows_of(client, path)] == [0, *range(2, len(keys))]
 
 
-def test_whoever_opens_the_directory_sees_the_table_under_its_path(
-    client: YtClient, yt_server: YtServer, path: str
-) -> None:
+def test_a_sorted_table_is_a_table_of_the_embedded_store(client: YtClient, yt_server: YtServer, path: str) -> None:
     client.insert_rows(path, [{"k": 1, "v": "a"}])
     with headrace.open(str(yt_server.root)) as store:
         stored = store.table(path)
@@ -238,7 +236,7 @@ def test_tablets_of_a_sorted_table_begin_at_pivot_keys(client: YtClient, home: s
         ("int8", [[], [-64], [0], [64]]),
     ],
 )
-def test_a_table_whose_keys_are_numbers_is_cut_into_equal_ranges(
+def test_integer_keys_can_be_resharded_uniformly(
     client: YtClient, home: str, kind: str, pivots: list[list[int]]
 ) -> None:
     path = f"{home}/t"
@@ -250,7 +248,7 @@ def test_a_table_whose_keys_are_numbers_is_cut_into_equal_ranges(
     assert client.get(f"{path}/@pivot_keys") == [[]]
 
 
-def test_a_table_whose_keys_are_no_numbers_is_not_cut_into_equal_ranges(client: YtClient, home: str) -> None:
+def test_other_keys_cannot_be_resharded_uniformly(client: YtClient, home: str) -> None:
     schema = [{**KEY, "type": "string"}, *SIMPLE[1:]]
     client.create("table", f"{home}/t", attributes={"dynamic": True, "schema": schema})
     with pytest.raises(YtResponseError, match="whole number"):
@@ -271,7 +269,7 @@ def test_a_static_table_becomes_a_dynamic_one_with_its_rows(client: YtClient, ho
     assert client.get(f"{home}/s/@dynamic")
 
 
-def test_a_table_that_is_not_mounted_can_be_copied(client: YtClient, path: str) -> None:
+def test_an_unmounted_table_can_be_copied(client: YtClient, path: str) -> None:
     client.insert_rows(path, [{"k": number, "v": "x"} for number in range(3)])
     client.unmount_table(path, sync=True)
     client.copy(path, f"{path}-copy")
@@ -281,7 +279,7 @@ def test_a_table_that_is_not_mounted_can_be_copied(client: YtClient, path: str) 
     assert sorted(values_of(client, f"{path}-copy")) == [0, 1, 2]
 
 
-def test_the_past_is_not_read_as_if_it_were_now(client: YtClient, path: str) -> None:
+def test_reads_at_unknown_past_timestamps_are_errors(client: YtClient, path: str) -> None:
     client.insert_rows(path, [{"k": 1, "v": "a"}])
     now = client.generate_timestamp()
     assert [row["v"] for row in client.lookup_rows(path, [{"k": 1}], timestamp=now)] == ["a"]
@@ -298,7 +296,7 @@ def test_the_past_is_not_read_as_if_it_were_now(client: YtClient, path: str) -> 
 # -- transactions ---------------------------------------------------------------------------------------------
 
 
-def test_a_transaction_reads_the_state_of_its_beginning(client: YtClient, other: YtClient, path: str) -> None:
+def test_a_transaction_reads_the_state_at_its_start(client: YtClient, other: YtClient, path: str) -> None:
     client.insert_rows(path, [{"k": 1, "v": "before"}])
     with client.Transaction(type="tablet"):
         other.insert_rows(path, [{"k": 1, "v": "after"}, {"k": 2, "v": "new"}])
@@ -325,7 +323,7 @@ def test_writing_the_same_value_is_a_conflict_too(client: YtClient, other: YtCli
     assert values_of(client, path) == {1: "a"}
 
 
-def test_transactions_on_different_rows_do_not_meet(client: YtClient, other: YtClient, path: str) -> None:
+def test_transactions_on_different_rows_do_not_conflict(client: YtClient, other: YtClient, path: str) -> None:
     with client.Transaction(type="tablet"), other.Transaction(type="tablet"):
         client.insert_rows(path, [{"k": 1, "v": "a"}])
         other.insert_rows(path, [{"k": 2, "v": "b"}])
@@ -348,7 +346,7 @@ def test_locked_rows_cannot_be_changed_by_others(client: YtClient, other: YtClie
             other.lock_rows(path, [{"k": 1}], lock_type="exclusive")
 
 
-def test_an_aborted_transaction_leaves_nothing(client: YtClient, path: str) -> None:
+def test_an_aborted_transaction_has_no_effect(client: YtClient, path: str) -> None:
     with losing_transaction(client, ZeroDivisionError):
         client.insert_rows(path, [{"k": 1, "v": "a"}])
         raise ZeroDivisionError
@@ -371,7 +369,7 @@ def test_rows_of_several_tables_and_an_advance_are_committed_together(client: Yt
     assert [row["offset"] for row in client.select_rows(f"[offset] from [{home}/c]")] == [1]
 
 
-def test_a_transaction_that_fails_writes_nothing_at_all(client: YtClient, other: YtClient, home: str) -> None:
+def test_a_failed_transaction_writes_nothing(client: YtClient, other: YtClient, home: str) -> None:
     sorted_table = table(client, f"{home}/t")
     queue = table(client, f"{home}/q", [{"name": "data", "type": "string"}])
     with losing_transaction(client):
@@ -381,7 +379,7 @@ def test_a_transaction_that_fails_writes_nothing_at_all(client: YtClient, other:
     assert rows_of(client, queue) == []
 
 
-def test_a_transaction_that_is_not_pinged_is_gone(client: YtClient, path: str) -> None:
+def test_a_transaction_without_pings_expires(client: YtClient, path: str) -> None:
     transaction = client.start_transaction(type="tablet", timeout=100)
     gone = threading.Event()
     for _ in range(200):
@@ -394,7 +392,7 @@ def test_a_transaction_that_is_not_pinged_is_gone(client: YtClient, path: str) -
         client.insert_rows(path, [{"k": 1}])
 
 
-def test_a_transaction_has_a_largest_number_of_rows_for_each_tablet(client: YtClient, home: str) -> None:
+def test_a_transaction_has_a_maximum_of_rows_for_each_tablet(client: YtClient, home: str) -> None:
     queue = table(client, f"{home}/q", [{"name": "data", "type": "int64"}])
     rows = [{"data": number} for number in range(60_000)]
     with losing_transaction(client, YtResponseError, "too many rows in tablet") as error:

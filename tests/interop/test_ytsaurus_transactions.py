@@ -23,7 +23,7 @@ def client(yt_server: YtServer) -> YtClient:
 # -- transactions -----------------------------------------------------------------------------------------------
 
 
-def test_changes_are_seen_by_others_after_the_commit_of_all_transactions(yt_server: YtServer, home: str) -> None:
+def test_changes_are_visible_after_the_commit_of_all_outer_transactions(yt_server: YtServer, home: str) -> None:
     client, other = yt_server.client(), yt_server.client()
     with client.Transaction():
         client.set(f"{home}/a", 1)
@@ -36,7 +36,7 @@ def test_changes_are_seen_by_others_after_the_commit_of_all_transactions(yt_serv
     assert other.get(home) == {"a": 3, "b": 2}
 
 
-def test_an_abort_leaves_nothing(yt_server: YtServer, home: str) -> None:
+def test_an_abort_discards_all_changes(yt_server: YtServer, home: str) -> None:
     client = yt_server.client()
     client.set(f"{home}/m", {"a": 1})
     transaction = client.start_transaction()
@@ -51,7 +51,7 @@ def test_an_abort_leaves_nothing(yt_server: YtServer, home: str) -> None:
     assert not client.exists(f"{home}/@mark")
 
 
-def test_moves_in_a_transaction_are_one_change(yt_server: YtServer, home: str) -> None:
+def test_moves_in_a_transaction_are_atomic(yt_server: YtServer, home: str) -> None:
     client, other = yt_server.client(), yt_server.client()
     client.set(f"{home}/a", {"x": 1})
     with client.Transaction():
@@ -62,7 +62,7 @@ def test_moves_in_a_transaction_are_one_change(yt_server: YtServer, home: str) -
     assert other.get(home) == {"b": {"x": 1, "y": 2}}
 
 
-def test_a_transaction_that_is_not_pinged_ends(yt_server: YtServer, home: str) -> None:
+def test_a_master_transaction_without_pings_expires(yt_server: YtServer, home: str) -> None:
     client = yt_server.client()
     started = client.start_transaction(timeout=300)
     with client.Transaction(transaction_id=started):
@@ -79,7 +79,7 @@ def test_a_transaction_that_is_not_pinged_ends(yt_server: YtServer, home: str) -
     client.commit_transaction(pinged)
 
 
-def test_a_commit_aborts_what_is_nested_and_still_open(yt_server: YtServer, home: str) -> None:
+def test_a_commit_aborts_open_nested_transactions(yt_server: YtServer, home: str) -> None:
     client = yt_server.client()
     outer = client.start_transaction()
     with client.Transaction(transaction_id=outer):
@@ -93,7 +93,7 @@ def test_a_commit_aborts_what_is_nested_and_still_open(yt_server: YtServer, home
         client.commit_transaction(inner)
 
 
-def test_an_unknown_transaction_is_an_error_of_its_own(client: YtClient, home: str) -> None:
+def test_an_unknown_transaction_has_its_own_error(client: YtClient, home: str) -> None:
     with pytest.raises(YtNoSuchTransaction), client.Transaction(transaction_id="1-2-10001-4"):
         client.get(home)
     with pytest.raises(YtNoSuchTransaction):
@@ -103,7 +103,7 @@ def test_an_unknown_transaction_is_an_error_of_its_own(client: YtClient, home: s
 # -- locks ------------------------------------------------------------------------------------------------------
 
 
-def test_locks_of_others_stand_against_changes(yt_server: YtServer, home: str) -> None:
+def test_locks_of_others_prevent_changes(yt_server: YtServer, home: str) -> None:
     holder, other = yt_server.client(), yt_server.client()
     holder.set(f"{home}/m", {"a": {}, "b": {}})
     with holder.Transaction() as transaction:
@@ -127,7 +127,7 @@ def test_locks_of_others_stand_against_changes(yt_server: YtServer, home: str) -
     other.remove(f"{home}/m", recursive=True)
 
 
-def test_shared_locks_are_shared_but_for_one_child(yt_server: YtServer, home: str) -> None:
+def test_shared_locks_conflict_only_on_the_same_child(yt_server: YtServer, home: str) -> None:
     first, second = yt_server.client(), yt_server.client()
     with first.Transaction(), second.Transaction():
         first.set(f"{home}/a", 1)
@@ -143,7 +143,7 @@ def test_shared_locks_are_shared_but_for_one_child(yt_server: YtServer, home: st
     assert first.get(home) == {"a": 1, "b": 1}
 
 
-def test_a_lock_that_may_wait_is_given_when_its_turn_comes(yt_server: YtServer, home: str) -> None:
+def test_a_waitable_lock_is_acquired_in_its_turn(yt_server: YtServer, home: str) -> None:
     first, second = yt_server.client(), yt_server.client()
     with first.Transaction():
         first.lock(home)
@@ -158,7 +158,7 @@ def test_a_lock_that_may_wait_is_given_when_its_turn_comes(yt_server: YtServer, 
     first.set(f"{home}/@x", 1)
 
 
-def test_locks_are_given_back(yt_server: YtServer, home: str) -> None:
+def test_locks_are_released(yt_server: YtServer, home: str) -> None:
     holder, other = yt_server.client(), yt_server.client()
     with holder.Transaction():
         holder.lock(home)

@@ -12,7 +12,7 @@ def rows_kept(client: YtClient, path: str, partition: int) -> int:
     return int(client.get(f"{path}/@queue_partitions")[partition]["available_row_count"])
 
 
-def test_a_queue_keeps_what_a_vital_consumer_has_not_read(client: YtClient, home: str) -> None:
+def test_a_queue_keeps_unread_rows_of_vital_consumers(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q", tablets=2, auto_trim_config={"enable": True})
     first, third = (consumer(client, f"{home}/c{number}", path, vital=True) for number in (1, 3))
     second = consumer(client, f"{home}/c2", path)
@@ -35,7 +35,7 @@ def test_a_queue_keeps_what_a_vital_consumer_has_not_read(client: YtClient, home
     assert rows_kept(client, path, 1) == 1
 
 
-def test_a_queue_keeps_the_rows_it_is_told_to_retain(client: YtClient, home: str) -> None:
+def test_a_queue_keeps_the_configured_number_of_rows(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q", tablets=2, auto_trim_config={"enable": True, "retained_rows": 3})
     reader = consumer(client, f"{home}/c", path, vital=True)
     fill(client, path, 5, tablet=0)
@@ -54,7 +54,7 @@ def test_a_queue_keeps_the_rows_it_is_told_to_retain(client: YtClient, home: str
     assert client.get(f"{path}/@auto_trim_config") == {"enable": True}
 
 
-def test_a_queue_keeps_rows_for_as_long_as_it_is_told_to(client: YtClient, home: str) -> None:
+def test_a_queue_keeps_rows_for_the_configured_time(client: YtClient, home: str) -> None:
     hours = {"enable": True, "retained_lifetime_duration": 5 * 3600 * 1000}
     path = queue(client, f"{home}/q", auto_trim_config=hours)
     reader = consumer(client, f"{home}/c", path, vital=True)
@@ -67,7 +67,7 @@ def test_a_queue_keeps_rows_for_as_long_as_it_is_told_to(client: YtClient, home:
     assert rows_kept(client, path, 0) == 0
 
 
-def test_a_queue_without_vital_consumers_keeps_everything(client: YtClient, home: str) -> None:
+def test_a_queue_without_vital_consumers_is_not_trimmed(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q", auto_trim_config={"enable": True})
     reader = consumer(client, f"{home}/c", path)
     fill(client, path, 5)
@@ -78,7 +78,7 @@ def test_a_queue_without_vital_consumers_keeps_everything(client: YtClient, home
     assert not client.exists(f"{path}/@auto_trim_config")
 
 
-def test_nothing_is_trimmed_while_a_vital_consumer_does_not_tell_what_it_has_read(client: YtClient, home: str) -> None:
+def test_nothing_is_trimmed_while_offsets_of_a_vital_consumer_are_unknown(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q", auto_trim_config={"enable": True})
     first, second = (consumer(client, f"{home}/c{number}", path, vital=True) for number in (1, 2))
     fill(client, path, 10)
@@ -108,7 +108,7 @@ def test_nothing_is_trimmed_while_a_vital_consumer_does_not_tell_what_it_has_rea
     assert rows_kept(client, path, 0) == 0
 
 
-def test_a_tablet_that_is_not_mounted_is_not_trimmed(client: YtClient, home: str) -> None:
+def test_unmounted_tablets_are_not_trimmed(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q", tablets=2, auto_trim_config={"enable": True})
     reader = consumer(client, f"{home}/c", path, vital=True)
     for tablet in (0, 1):
@@ -121,7 +121,7 @@ def test_a_tablet_that_is_not_mounted_is_not_trimmed(client: YtClient, home: str
     assert [rows_kept(client, path, tablet) for tablet in (0, 1)] == [3, 3]
 
 
-def test_a_copy_of_a_queue_trims_itself_too(client: YtClient, home: str) -> None:
+def test_a_copied_queue_is_trimmed_automatically(client: YtClient, home: str) -> None:
     path = queue(client, f"{home}/q", auto_trim_config={"enable": True})
     fill(client, path, 3)
     client.freeze_table(path, sync=True)

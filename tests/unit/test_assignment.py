@@ -39,7 +39,7 @@ class Simulator(RuleBasedStateMachine):
         self.overdue: set[tuple[str, str]] = set()
 
     def live(self) -> list[str]:
-        return [client for client, life in self.clients.items() if not life.gone(self.now)]
+        return [client for client, life in self.clients.items() if not life.timed_out(self.now)]
 
     def beat(self, client: str, *, answers: bool = True, heard: bool = True) -> None:
         """Send a heartbeat. A client that hangs answers nothing; an answer can get lost on its way."""

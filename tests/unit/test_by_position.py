@@ -67,7 +67,7 @@ def test_rows_are_sorted_grouped_and_compared_by_columns_of_any_name(name: str) 
     rows = pa.table([[2, 1, 2, 3], *[[0, 0, 0, 0] for _ in decoys]], names=[name, *decoys])
     for given in (rows, rows.to_batches()[0]):
         assert by_position.sort_indices(given, [name]).to_pylist() == [1, 0, 2, 3]
-        assert by_position.last_places(given, [name]).tolist() == [1, 2, 3]
+        assert by_position.last_rows(given, [name]).tolist() == [1, 2, 3]
         assert by_position.repeats(given, [name])
         assert not by_position.repeats(given.slice(1), [name])
     found = by_position.compared(rows.slice(1), pa.table([[2, 4]], names=[name]), [name])
@@ -88,5 +88,5 @@ def test_keys_of_several_columns_are_compared_in_their_order() -> None:
 def test_no_rows_are_no_groups() -> None:
     none = pa.table({".a": pa.array([], pa.int64())})
     assert by_position.sort_indices(none, [".a"]).to_pylist() == []
-    assert by_position.last_places(none, [".a"]).tolist() == []
+    assert by_position.last_rows(none, [".a"]).tolist() == []
     assert not by_position.repeats(none, [".a"])

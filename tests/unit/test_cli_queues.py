@@ -123,7 +123,7 @@ def test_consumers_are_registered_and_advanced(run: Run, clicks: Queue) -> None:
     run("consumer", "advance", "//c", "clicks", "0=1", "--expect", "0=0")
     conflict = run("consumer", "advance", "//c", "clicks", "0=2", "1=0", "--expect", "0=0", code=1)
     assert conflict["error"]["type"] == "OffsetConflictError"
-    assert conflict["error"]["problem"] == "consumer '//c' stands at row 1 in partition 0 of queue 'clicks'"
+    assert conflict["error"]["problem"] == "consumer '//c' is at row 1 in partition 0 of queue 'clicks'"
     assert conflict["error"]["received"] == "expected row 0"
     status = run("consumer", "status", "//c")
     assert (status["consumer"], status["unread_rows"]) == ("//c", 1)

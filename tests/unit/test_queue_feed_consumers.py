@@ -123,7 +123,7 @@ def test_two_readers_of_one_consumer_are_found_out(queue: MemoryQueue, consumer:
     offset = first.latest(begun(first))
     second = feed_of(queue, consumer=consumer, limits=Limits(rows_per_batch=3))
     second.latest(second.latest(begun(second)))
-    with pytest.raises(OffsetConflictError, match="consumer of its own"):
+    with pytest.raises(OffsetConflictError, match="create a consumer for each streaming query"):
         first.latest(offset)
     assert consumer.at["q"] == {0: 3}
 

@@ -211,16 +211,16 @@ def test_columns_left_out_are_null_in_all_and_absent_in_given() -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ({"id": 1, "nope": 1}, "column that the table has not"),
+        ({"id": 1, "nope": 1}, "the table does not have a column of the rows"),
         ({"int": 1}, "no key column 'id'"),
         ([{"id": 1}, {"int": 1}], "row 1 has no key column 'id'"),
         ([{"id": 1}, {"id": None}], "key column 'id' is null in row 1"),
         (pa.table({"int": [1]}), "no key column 'id'"),
-        (pa.table([[1], [2]], names=["id", "id"]), "twice"),
-        (pd.DataFrame([[1, 2]], columns=["id", "id"]), "twice"),
+        (pa.table([[1], [2]], names=["id", "id"]), "same name"),
+        (pd.DataFrame([[1, 2]], columns=["id", "id"]), "same name"),
         ([1], "row 0 is not a dict"),
-        ("rows", "not rows"),
-        (7, "not rows"),
+        ("rows", "unsupported type"),
+        (7, "unsupported type"),
     ],
 )
 def test_rows_of_another_shape_are_an_error(rows: Any, message: str) -> None:

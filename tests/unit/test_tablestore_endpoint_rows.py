@@ -227,7 +227,7 @@ def test_writes_of_a_batch_see_each_other_and_have_one_version(instance: Instanc
     tunnel = instance.store.create_tunnel("t", "all", "Stream")
     assert batch(instance, *rows) == ["", "", "OTSConditionCheckFail", "", "", ""]
     (channel,) = tunnel.channels()
-    changes = tunnel.read(channel.id, channel.checkpoint, 100).changes
+    changes = tunnel.read(channel.id, channel.committed, 100).changes
     assert len(set(changes.versions.to_pylist())) == 1
     ops = [(key, ChangeOp(op)) for key, op in zip(changes.rows["k"].to_pylist(), changes.ops.to_pylist(), strict=True)]
     assert [op for key, op in ops if key == 1] == [
@@ -248,7 +248,7 @@ def test_a_write_without_effect_is_no_change(instance: Instance) -> None:
     request = pb.PutRowRequest(table_name="t", row=change(1), condition=NOT_THERE)
     assert code_of(put_row, instance, request) == "OTSConditionCheckFail"
     (channel,) = tunnel.channels()
-    assert tunnel.backlog(channel.id, channel.checkpoint).empty
+    assert tunnel.backlog(channel.id, channel.committed).empty
 
 
 def test_bulk_import_takes_rows_of_all_kinds(instance: Instance) -> None:

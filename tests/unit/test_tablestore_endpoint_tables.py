@@ -12,6 +12,7 @@ import pytest
 
 from headrace.endpoints.tablestore.errors import service_error
 from headrace.endpoints.tablestore.instances import Instance
+from headrace.endpoints.tablestore.rows import transactions
 from headrace.endpoints.tablestore.rows.batches import batch_write_row
 from headrace.endpoints.tablestore.rows.ranges import get_range
 from headrace.endpoints.tablestore.rows.single_rows import get_row, put_row
@@ -208,7 +209,8 @@ def test_a_request_during_the_recreation_of_its_table_can_be_retried(
     create(instance)
     if has_columns:
         put(instance)
-    method_itself = getattr(EmbeddedTable, method)
+    owner: Any = transactions if hasattr(transactions, method) else EmbeddedTable
+    method_itself = getattr(owner, method)
     replaced: list[str] = []
 
     def replaces_first(table: EmbeddedTable, *arguments: Any, **named: Any) -> Any:
@@ -218,7 +220,7 @@ def test_a_request_during_the_recreation_of_its_table_can_be_retried(
             create(instance, kind=kind)
         return method_itself(table, *arguments, **named)
 
-    monkeypatch.setattr(EmbeddedTable, method, replaces_first)
+    monkeypatch.setattr(owner, method, replaces_first)
     has_what_it_needs = kind == pb.INTEGER and method in ("add_columns", "find")
     if call is scan and not has_columns:
         has_what_it_needs = True

@@ -64,15 +64,15 @@ def test_names_are_read_as_spark_writes_them(text: str, name: str) -> None:
         ("map<map<int,int>,int>", "key of a map"),
         ("map<struct<a:array<map<int,int>>>,int>", "key of a map"),
         ("struct<>", "unknown column type"),
-        ("struct<a:int,a:int>", "two fields of one name"),
+        ("struct<a:int,a:int>", "have the same name"),
         ("struct<``:int>", "unknown column type"),
         ("decimal(39,0)", "unknown column type"),
         ("decimal(5,6)", "unknown column type"),
         ("decimal(x)", "at 'x'"),
         ("interval", "unknown column type"),
         ("interval second to day", "unknown column type"),
-        ("interval year to month", "counts months"),
-        ("array<interval month>", "counts months"),
+        ("interval year to month", "type of months"),
+        ("array<interval month>", "type of months"),
     ],
 )
 def test_what_is_no_type_is_an_error_that_shows_the_place(text: str, message: str) -> None:

@@ -53,7 +53,7 @@ def fast(data: bytes, columns: list[YtColumn]) -> rows_decoding.Decoded:
     return rows_decoding._read_fast(message, rows_decoding._rows_like_the_first(message), columns)
 
 
-def test_rows_of_the_common_shape_are_read_by_numpy_and_are_what_was_written() -> None:
+def test_common_rows_round_trip_through_the_fast_decoder() -> None:
     rows = orders(1000)
     found = fast(written(rows), ORDERS)
     assert found.rows.to_pylist() == rows
@@ -62,7 +62,7 @@ def test_rows_of_the_common_shape_are_read_by_numpy_and_are_what_was_written() -
 
 @given(tables())
 @settings(max_examples=thorough(40), deadline=None)
-def test_every_type_is_read_and_written_back_to_the_same_bytes(table: tuple[list[YtColumn], list[Any]]) -> None:
+def test_every_type_round_trips_to_the_same_bytes(table: tuple[list[YtColumn], list[Any]]) -> None:
     columns, rows = table
     data = written(rows)
     found = decode_rows(data, columns)
@@ -73,7 +73,7 @@ def test_every_type_is_read_and_written_back_to_the_same_bytes(table: tuple[list
 
 @given(tables(LEAF_TYPES), st.randoms())
 @settings(max_examples=thorough(40), deadline=None)
-def test_keys_in_any_order_left_out_or_unknown_give_the_same_rows(
+def test_keys_can_be_in_any_order_missing_or_unknown(
     table: tuple[list[YtColumn], list[dict[str, Any]]], rng: random.Random
 ) -> None:
     columns, rows = table
@@ -94,7 +94,7 @@ def test_keys_in_any_order_left_out_or_unknown_give_the_same_rows(
 
 @given(tables())
 @settings(max_examples=thorough(40), deadline=None)
-def test_both_ways_of_reading_agree(table: tuple[list[YtColumn], list[Any]]) -> None:
+def test_both_decoders_agree(table: tuple[list[YtColumn], list[Any]]) -> None:
     columns, rows = table
     for data in (written(rows), written(rows, text=True)):
         one_by_one = decoded_rows(load_fragment(data), columns)
@@ -102,7 +102,7 @@ def test_both_ways_of_reading_agree(table: tuple[list[YtColumn], list[Any]]) -> 
 
 
 @pytest.mark.parametrize("bindings", [True, False])
-def test_many_shapes_and_more_rows_than_a_block(bindings: bool) -> None:
+def test_many_shapes_of_rows_in_several_blocks(bindings: bool) -> None:
     rows = orders(20_000 if bindings else 300)
     rng = random.Random(5)
     for row in rows[::7]:
@@ -119,7 +119,7 @@ def test_rows_whose_strings_look_like_rows() -> None:
     assert decode_rows(written(rows), ORDERS).to_pylist() == rows
 
 
-def test_rows_that_are_null_are_told() -> None:
+def test_null_rows_are_reported() -> None:
     found = read_rows(written([{"id": 1}, None, {"id": 3}]), ORDERS[:1])
     assert found.rows.to_pylist() == [{"id": 1}, {"id": None}, {"id": 3}]
     assert found.absent is not None
@@ -127,7 +127,7 @@ def test_rows_that_are_null_are_told() -> None:
 
 
 @pytest.mark.parametrize("first", [b"#", b"\x01\x02x", b"\x05"])
-def test_of_a_key_that_stands_twice_the_last_counts(first: bytes) -> None:
+def test_the_last_value_of_a_repeated_key_counts(first: bytes) -> None:
     row = b"{\x01\x08user=%b;\x01\x08user=\x01\x08last;};" % first
     once = b"{\x01\x08user=\x01\x08once;};"
     assert decode_rows(row * 300, ORDERS[2:3]).to_pylist() == [{"user": "last"}] * 300
@@ -143,7 +143,7 @@ def test_no_rows_and_no_columns() -> None:
 
 @pytest.mark.parametrize("separator", [b";", b";\n"])
 @pytest.mark.parametrize("end", [b"", b";", b";\n"])
-def test_rows_are_separated_as_any_writer_does(separator: bytes, end: bytes) -> None:
+def test_all_row_separators_are_accepted(separator: bytes, end: bytes) -> None:
     rows = orders(50)
     data = separator.join(dumps(row, text=False) for row in rows) + end
     assert fast(data, ORDERS).rows.to_pylist() == rows
@@ -151,7 +151,7 @@ def test_rows_are_separated_as_any_writer_does(separator: bytes, end: bytes) -> 
     assert decode_rows(bare, ORDERS).to_pylist() == rows
 
 
-def test_numbers_of_one_kind_are_taken_for_the_other_in_range() -> None:
+def test_signed_and_unsigned_numbers_convert_in_range() -> None:
     columns = [YtColumn.of("i", "int16"), YtColumn.of("u", "uint64")]
     rows = [{"i": yt.yson.YsonUint64(5), "u": 7}, {"i": -5, "u": yt.yson.YsonUint64(2**64 - 1)}] * 100
     found = decode_rows(written(rows), columns)
@@ -159,7 +159,7 @@ def test_numbers_of_one_kind_are_taken_for_the_other_in_range() -> None:
     assert found.column(1).to_pylist()[:2] == [decimal.Decimal(7), decimal.Decimal(2**64 - 1)]
 
 
-def test_special_doubles_pass_and_doubles_are_rounded_to_floats() -> None:
+def test_special_doubles_are_kept_and_floats_are_rounded() -> None:
     columns = [YtColumn.of("d", "double"), YtColumn.of("f", "float")]
     rows = [{"d": d, "f": 0.1} for d in (float("nan"), float("inf"), float("-inf"), -0.0)] * 50
     found = decode_rows(written(rows), columns)
@@ -167,14 +167,14 @@ def test_special_doubles_pass_and_doubles_are_rounded_to_floats() -> None:
     assert set(found.column(1).to_pylist()) == {float(np.float32(0.1))}
 
 
-def test_text_that_is_not_utf8_is_read_as_bytes_when_asked_for() -> None:
+def test_strings_that_are_not_utf8_are_read_as_bytes() -> None:
     rows = [{"user": b"\xff\xfe"}, {"user": b"ok"}] * 100
     assert decode_rows(written(rows), [ORDERS[2].of_bytes]).to_pylist() == rows
     with pytest.raises(SchemaError, match=r"row 0 .*'user'.*not UTF-8"):
         decode_rows(written(rows), [ORDERS[2]])
 
 
-def test_yson_is_carried_as_it_is() -> None:
+def test_yson_columns_are_unchanged() -> None:
     values = [1, b"x", None, [1, {"a": [yt.yson.YsonUint64(3)]}], {}, True, 1.5, "y" * 100]
     rows = [{"a": value} for value in values] * 50
     found = decode_rows(written(rows), [YtColumn.of("a", "any")]).column(0).to_pylist()
@@ -218,7 +218,7 @@ def test_a_value_that_does_not_fit_is_named(yt_type: Any, value: Any, told: str,
         decoded_rows(load_fragment(written(rows)), [column])
 
 
-def test_a_column_asked_for_twice_is_an_error() -> None:
+def test_a_repeated_column_is_an_error() -> None:
     with pytest.raises(SchemaError, match="twice"):
         decode_rows(b"{}", [ORDERS[0], ORDERS[0]])
 
@@ -244,7 +244,7 @@ def broken(data: bytes, rng: random.Random, count: int) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("bindings", [True, False])
-def test_broken_rows_are_an_error_of_one_kind_and_take_little_memory(bindings: bool) -> None:
+def test_broken_rows_raise_one_type_of_error_with_little_memory(bindings: bool) -> None:
     rng = random.Random(11)
     composite = {"type_name": "list", "item": {"type_name": "tuple", "elements": [{"type": "int8"}]}}
     columns = [*ORDERS, YtColumn.of("any", "any"), YtColumn.of("list", composite)]
@@ -289,7 +289,7 @@ def test_broken_rows_are_an_error_of_one_kind_and_take_little_memory(bindings: b
         b"\x00",
     ],
 )
-def test_what_is_no_rows_is_an_error(data: bytes) -> None:
+def test_values_other_than_rows_are_an_error(data: bytes) -> None:
     with pytest.raises(YsonError):
         decode_rows(data, [YtColumn.of("a", "any")])
 
@@ -307,7 +307,7 @@ VALUES = st.recursive(
 
 @given(st.lists(VALUES, min_size=1, max_size=20))
 @settings(max_examples=thorough(40), deadline=None)
-def test_nested_values_end_where_they_end(values: list[Any]) -> None:
+def test_ends_of_nested_values_are_found(values: list[Any]) -> None:
     parts = [dumps(value, text=False) for value in values]
     lengths = np.array([len(part) for part in parts])
     ends = np.cumsum(lengths)
@@ -318,7 +318,7 @@ def test_nested_values_end_where_they_end(values: list[Any]) -> None:
         value_ends(message, ends - lengths, ends - 1, effort)
 
 
-def test_rows_made_to_be_slow_are_not() -> None:
+def test_adversarial_rows_are_not_slow() -> None:
     # Each has other keys than any other, or a value of more parts.
     unlike = [{f"k{row}-{item}": item for item in range(50)} for row in range(400)]
     deep = [{"id": row, "any": [list(range(row % 7))] * row} for row in range(400)]

@@ -30,7 +30,7 @@ def library(request: pytest.FixtureRequest) -> Any:
 
 @given(VALUES, st.booleans())
 @settings(max_examples=thorough(60), deadline=None)
-def test_values_go_there_and_back(value: Any, text: bool) -> None:
+def test_values_round_trip(value: Any, text: bool) -> None:
     assert loads(dumps(value, text)) == value
 
 
@@ -53,17 +53,17 @@ def test_attributes_and_kinds_of_numbers_are_kept() -> None:
         b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1),
     ],
 )
-def test_what_is_no_value_is_an_error(data: bytes) -> None:
+def test_invalid_yson_is_an_error(data: bytes) -> None:
     with pytest.raises(YsonError):
         loads(data)
 
 
-def test_values_as_deep_as_allowed_pass() -> None:
+def test_values_of_the_maximum_depth_are_accepted() -> None:
     data = b"[" * MAX_DEPTH + b"]" * MAX_DEPTH
     assert dumps(loads(data)).count(b"[") == MAX_DEPTH
 
 
-def test_values_that_yson_cannot_hold_are_errors() -> None:
+def test_values_that_yson_cannot_represent_are_errors() -> None:
     deep: Any = []
     for _ in range(100_000):
         deep = [deep]
@@ -79,7 +79,7 @@ def test_values_of_too_many_bytes_are_errors() -> None:
         loads(b"[1;2;3]", max_size=5)
 
 
-def test_broken_values_are_an_error_of_one_kind() -> None:
+def test_broken_values_raise_one_type_of_error() -> None:
     rng = random.Random(1)
     data = dumps({"a": [1, 2.5, {"b": yt.yson.to_yson_type("x\xff", attributes={"c": [None]})}]}, text=False)
     text = dumps(loads(data))

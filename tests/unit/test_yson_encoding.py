@@ -32,7 +32,7 @@ def batch(column: YtColumn, values: list[Any]) -> pa.RecordBatch:
 
 @given(tables())
 @settings(max_examples=thorough(40), deadline=None)
-def test_text_and_binary_say_the_same(table: tuple[list[YtColumn], list[Any]]) -> None:
+def test_text_and_binary_are_equal(table: tuple[list[YtColumn], list[Any]]) -> None:
     columns, rows = table
     data = written(rows)
     batch = decode_rows(data, columns)
@@ -42,7 +42,7 @@ def test_text_and_binary_say_the_same(table: tuple[list[YtColumn], list[Any]]) -
     assert encode_rows(decode_rows(text, columns), columns) == data
 
 
-def test_more_rows_than_a_block_with_numbers_of_every_length() -> None:
+def test_several_blocks_with_numbers_of_every_length() -> None:
     numbers = np.concatenate([[2**63 - 1, -(2**63)], *(np.arange(-3, 4) + (1 << bits) for bits in range(3, 63))])
     columns = [YtColumn.of("n", "int64", required=False), YtColumn.of("s", "string", required=False)]
     values = np.resize(numbers, 40_000).tolist()
@@ -57,7 +57,7 @@ def test_more_rows_than_a_block_with_numbers_of_every_length() -> None:
 
 @given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 63).map(lambda bits: 1 << bits), min_size=1, max_size=50))
 @settings(max_examples=thorough(50), deadline=None)
-def test_varints_are_those_of_the_client(numbers: list[int]) -> None:
+def test_varints_equal_those_of_the_client(numbers: list[int]) -> None:
     data, lengths = varints(np.array(numbers, dtype=np.uint64))
     pieces = Pieces(len(numbers))
     pieces.varints(np.array(numbers, dtype=np.uint64))
@@ -68,7 +68,7 @@ def test_varints_are_those_of_the_client(numbers: list[int]) -> None:
     assert (signed(zigzag(ints)) == ints).all()
 
 
-def test_rows_that_are_absent_are_written_as_null() -> None:
+def test_absent_rows_are_written_as_null() -> None:
     column = YtColumn.of("a", "int64", required=False)
     rows = batch(column, [1, None, 3])
     absent = pa.array([False, True, False])
@@ -94,7 +94,7 @@ def test_unsigned_types_are_written_as_unsigned() -> None:
     )
 
 
-def test_text_yson_keeps_doubles_doubles_and_escapes_strings() -> None:
+def test_text_yson_marks_doubles_and_escapes_strings() -> None:
     columns = [YtColumn.of("d", "double"), YtColumn.of("s", "string").of_bytes]
     doubles = [1.0, -0.0, 1e300, 0.1, float("nan"), float("inf"), float("-inf")]
     texts = [b'"', b"\\", b"\n\r\t", b"\0\x001", b"\xff\xc3\xa9", b"", b"plain"]
@@ -107,7 +107,7 @@ def test_text_yson_keeps_doubles_doubles_and_escapes_strings() -> None:
         assert row[b"s"] == string
 
 
-def test_yson_is_written_as_it_is_and_checked() -> None:
+def test_yson_columns_are_written_unchanged_after_a_check() -> None:
     column = YtColumn.of("a", "any")
     values = [b"5", dumps([1, {"a": None}], text=False), None, b'"text"', b"[1; 2]"]
     data = encode_rows(batch(column, values), [column])
@@ -151,7 +151,7 @@ def test_a_value_that_does_not_fit_is_named(yt_type: Any, value: Any, told: str 
         encode_rows(rows, [column], text=text)
 
 
-def test_columns_must_be_there_and_of_their_type() -> None:
+def test_columns_must_exist_and_have_their_type() -> None:
     column = YtColumn.of("a", "int64")
     with pytest.raises(SchemaError, match="lack column 'a'"):
         encode_rows(batch(YtColumn.of("b", "int64"), [1]), [column])
@@ -159,7 +159,7 @@ def test_columns_must_be_there_and_of_their_type() -> None:
         encode_rows(batch(YtColumn.of("a", "int32"), [1]), [column])
 
 
-def test_times_far_away_pass_where_they_are_in_range() -> None:
+def test_distant_times_in_range_are_accepted() -> None:
     columns = [YtColumn.of(name, name) for name in ("date32", "datetime64", "timestamp64", "interval64")]
     rows = [
         {"date32": -53375809, "datetime64": -4611669897600, "timestamp64": 4611669811199999999, "interval64": -1},
@@ -168,7 +168,7 @@ def test_times_far_away_pass_where_they_are_in_range() -> None:
     assert encode_rows(decode_rows(written(rows), columns), columns) == written(rows)
 
 
-def test_a_struct_is_written_by_names_and_a_variant_by_what_is_chosen() -> None:
+def test_structs_are_maps_and_variants_are_pairs() -> None:
     members = [{"name": "a", "type": "int64"}, {"name": "b", "type": {"type_name": "optional", "item": "utf8"}}]
     columns = [
         YtColumn.of("s", {"type_name": "struct", "members": members}),

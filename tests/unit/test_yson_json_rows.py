@@ -31,7 +31,7 @@ PLAIN = [
 
 @given(tables(TYPES))
 @settings(max_examples=thorough(40), deadline=None)
-def test_every_type_goes_through_json_and_back(table: tuple[list[YtColumn], list[Any]]) -> None:
+def test_every_type_round_trips_in_json(table: tuple[list[YtColumn], list[Any]]) -> None:
     columns, rows = table
     # JSON has no infinity, and does not tell unsigned numbers in YSON.
     assume("inf" not in repr(rows) and not any(carried_as_yson(column.yt, column.type) for column in columns))
@@ -44,7 +44,7 @@ def test_every_type_goes_through_json_and_back(table: tuple[list[YtColumn], list
 
 @given(tables(LEAF_TYPES))
 @settings(max_examples=thorough(30), deadline=None)
-def test_text_may_be_written_as_text(table: tuple[list[YtColumn], list[Any]]) -> None:
+def test_strings_can_be_written_in_utf8(table: tuple[list[YtColumn], list[Any]]) -> None:
     columns, rows = table
     columns = [column for column in columns if column.type == pa.string()]
     batch = decode_rows(written(rows), columns)
@@ -64,7 +64,7 @@ def test_each_byte_of_a_string_is_a_code_point() -> None:
     assert decode_json_rows(data, [column]).equals(batch)
     assert decode_json_rows(escaped, [column]).equals(batch)
     for wrong in ('{"s":"\u20ac"}', '{"s":"\\u0100"}'):
-        with pytest.raises(YsonError, match=r"code point|no string of bytes"):
+        with pytest.raises(YsonError, match="not a byte"):
             decode_json_rows(wrong.encode(), [column])
 
 
@@ -77,7 +77,7 @@ def test_numbers_are_exact() -> None:
     assert read_json_rows(data, PLAIN).rows.to_pylist() == found
 
 
-def test_what_rows_do_not_say_is_told() -> None:
+def test_missing_values_and_unknown_columns_are_reported() -> None:
     data = b'{"i":1,"x":[{}]}{"i":null} null\n{"s":"a"}'
     found = read_json_rows(data, PLAIN[:1])
     assert found.rows.to_pylist() == [{"i": 1}, {"i": None}, {"i": None}, {"i": None}]
@@ -107,7 +107,7 @@ def test_a_value_that_does_not_fit_is_named(row: dict[str, Any], told: str) -> N
         decode_json_rows(data, PLAIN)
 
 
-def test_values_that_json_cannot_hold_are_errors() -> None:
+def test_values_that_json_cannot_represent_are_errors() -> None:
     for value in (float("nan"), float("inf")):
         batch = pa.RecordBatch.from_arrays([pa.array([1.0, value])], names=["d"])
         with pytest.raises(SchemaError, match=r"row 1 .*column 'd'.*JSON"):
@@ -118,12 +118,12 @@ def test_values_that_json_cannot_hold_are_errors() -> None:
 
 
 @pytest.mark.parametrize("data", [b"{", b"5", b"[]", b'{"i":}', b"\xff", b"{}x", b'{"i":' + b"[" * 100_000, b"{}\0"])
-def test_what_is_no_rows_is_an_error(data: bytes) -> None:
+def test_values_other_than_rows_are_an_error(data: bytes) -> None:
     with pytest.raises(YsonError):
         decode_json_rows(data, PLAIN)
 
 
-def test_broken_json_is_an_error_of_one_kind() -> None:
+def test_broken_json_raises_one_type_of_error() -> None:
     rng = random.Random(7)
     row = {"i": 1, "u": 2, "d": 1.5, "b": False, "s": "\u00d0\u00b0"}
     data = (json.dumps(row, ensure_ascii=False) + "\n").encode() * 3
@@ -142,7 +142,7 @@ def test_broken_json_is_an_error_of_one_kind() -> None:
     assert failed > 300
 
 
-def test_values_with_attributes_are_written_beside_them() -> None:
+def test_attributes_are_written_next_to_their_values() -> None:
     value = yt.yson.to_yson_type({"$x": b"\xff", "y": [yt.yson.YsonUint64(5), None, True]}, attributes={"a": "é"})
     found = plain(value)
     assert found == {"$value": {"$$x": "\u00ff", "y": [5, None, True]}, "$attributes": {"a": "\u00c3\u00a9"}}

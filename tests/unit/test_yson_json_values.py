@@ -25,7 +25,7 @@ from headrace.wire.ytsaurus.errors import YtError
         ("5", "string", b"5"),
     ],
 )
-def test_a_value_may_say_its_type(value: Any, kind: str, found: Any) -> None:
+def test_type_converts_a_value(value: Any, kind: str, found: Any) -> None:
     back = restored([{"$value": value, "$type": kind}])[0]
     assert (back, type(back)) == (found, type(found))
 
@@ -50,7 +50,7 @@ def test_a_value_may_say_its_type(value: Any, kind: str, found: Any) -> None:
         {"$value": [1], "$type": "double"},
     ],
 )
-def test_what_stands_for_nothing_is_refused(value: Any) -> None:
+def test_invalid_dollar_keys_are_refused(value: Any) -> None:
     with pytest.raises(YsonError):
         restored({"inside": [value]})
 

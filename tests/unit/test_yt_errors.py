@@ -11,7 +11,7 @@ from headrace.errors import StoreError
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 
-def test_an_error_goes_there_and_back() -> None:
+def test_errors_round_trip() -> None:
     inner = YtError(Code.TABLET_NOT_MOUNTED, "Tablet 1-2-3-4 is not mounted", attributes={"tablet_id": "1-2-3-4"})
     error = YtError(Code.GENERIC, "Error committing transaction", inner=[inner])
     value = error.to_json()
@@ -23,12 +23,12 @@ def test_an_error_goes_there_and_back() -> None:
     assert isinstance(error, StoreError)
 
 
-def test_what_was_received_and_is_valid_is_part_of_the_message() -> None:
+def test_messages_contain_received_and_valid_values() -> None:
     error = YtError(1, "no such mode", received="w", valid=["r", "x"], remedy="choose one")
     assert error.to_json()["message"] == "no such mode; received: w; valid: r, x; choose one"
 
 
-def test_what_happened_is_told_by_the_whole_tree() -> None:
+def test_codes_are_found_in_the_whole_tree() -> None:
     error = YtError(1, "outer", inner=[YtError(2, "other"), YtError(1, "middle", inner=[YtError(1702, "cause")])])
     found = error.find(1702)
     assert found is not None
@@ -40,13 +40,13 @@ def test_what_happened_is_told_by_the_whole_tree() -> None:
 @pytest.mark.parametrize(
     "value", [None, 5, "x", {}, {"code": "x", "message": 5}, {"inner_errors": 5}, {"inner_errors": [None], "code": 7}]
 )
-def test_whatever_is_not_as_it_should_be_is_passed_over(value: Any) -> None:
+def test_invalid_parts_of_an_error_are_ignored(value: Any) -> None:
     error = YtError.from_json(value)
     assert error.message
     assert YtError.from_json(error.to_json()).to_json() == error.to_json()
 
 
-def test_errors_nested_deep_are_cut_off() -> None:
+def test_deeply_nested_errors_are_truncated() -> None:
     value: Any = {"code": 1, "message": "bottom"}
     for _ in range(10_000):
         value = {"code": 1, "message": "m" * 10_000, "inner_errors": [value]}

@@ -33,7 +33,7 @@ from headrace.wire.ytsaurus.paths import PathError, YPath, index_in_list, parse_
         (r"//\xd0\xb0", YPath(nodes=("а",))),
     ],
 )
-def test_paths_are_taken_apart(text: str, path: YPath) -> None:
+def test_paths_are_parsed(text: str, path: YPath) -> None:
     assert parse_path(text) == path
     assert parse_path(parse_path(text).text) == path
     assert parse_path(text.encode()) == path
@@ -51,20 +51,20 @@ def test_paths_are_taken_apart(text: str, path: YPath) -> None:
         ("<a=1>//t{x}[#2]", "//t", {"a": 1, "columns": ["x"], "ranges": [{"exact": {"row_index": 2}}]}),
     ],
 )
-def test_paths_may_carry_attributes(text: str, plain: str, attributes: dict[str, object]) -> None:
+def test_paths_can_have_attributes(text: str, plain: str, attributes: dict[str, object]) -> None:
     path = parse_path(text)
     assert (path.text, path.attributes) == (plain, attributes)
     assert path.cluster == attributes.get("cluster")
 
 
-def test_attributes_come_beside_the_text_too() -> None:
+def test_attributes_can_be_given_separately() -> None:
     given_ = yt.yson.to_yson_type("//tmp/q", attributes={"cluster": "c", "x": 1})
     assert parse_path(given_).attributes == {"cluster": "c", "x": 1}
     assert parse_path("p://tmp/q", {"cluster": "c", "x": 1}).attributes == {"cluster": "p", "x": 1}
     assert parse_path("//a").with_attributes({"y": 2}).attributes == {"y": 2}
 
 
-def test_the_way_through_the_tree() -> None:
+def test_parents_and_children_of_paths() -> None:
     path = parse_path("//home/link&/@x")
     assert str(path.node) == "//home/link&"
     assert (path.name, str(path.node.parent)) == ("link", "//home")
@@ -74,7 +74,7 @@ def test_the_way_through_the_tree() -> None:
             _ = parse_path(root).parent
 
 
-def test_places_in_lists_count_from_either_end() -> None:
+def test_list_indexes_count_from_either_end() -> None:
     assert [index_in_list(name, 3) for name in ("0", "2", "3", "-1", "-3", "-4", "x", "1" * 30, "+1", "")] == [
         *(0, 2, None, 2, 0, None),
         *([None] * 4),
@@ -115,12 +115,12 @@ def test_places_in_lists_count_from_either_end() -> None:
         ),
     ],
 )
-def test_what_is_no_path_is_an_error(text: str) -> None:
+def test_invalid_paths_are_errors(text: str) -> None:
     with pytest.raises(PathError):
         parse_path(text)
 
 
-def test_bytes_and_other_things_that_are_no_path() -> None:
+def test_bytes_are_paths_and_other_types_are_errors() -> None:
     for wrong in (b"\xff//", 5, None, ["//a"]):
         with pytest.raises(PathError):
             parse_path(wrong)  # type: ignore[arg-type]
@@ -133,7 +133,7 @@ def test_any_names_can_be_escaped(nodes: list[str], attribute: list[str] | None)
         assert parse_path(path.text) == path
 
 
-def test_broken_paths_are_an_error_of_one_kind() -> None:
+def test_broken_paths_raise_one_type_of_error() -> None:
     rng = random.Random(3)
     for _ in range(2000):
         text = list("<append=%true>primary://tmp/a\\/b/@x/0{c}[#1:(a,2)]")
@@ -146,7 +146,7 @@ def test_broken_paths_are_an_error_of_one_kind() -> None:
         assert parse_path(found.text) == YPath(found.root, found.nodes, found.attribute, found.link, found.children)
 
 
-def test_names_may_have_bytes_that_are_no_utf8() -> None:
+def test_names_can_contain_bytes_that_are_not_utf8() -> None:
     path = parse_path(r"//a/\xff\xd0\xb0\/b")
     assert path.name == "\udcffа/b"
     assert path.text == r"//a/\xffа\/b"

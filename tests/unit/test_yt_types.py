@@ -52,13 +52,13 @@ from tests.unit.yson_samples import TYPES, optional
         ({"type_name": "dict", "key": optional("int8"), "value": "int8"}, "binary"),
     ],
 )
-def test_types_are_carried_as_documented(yt: Any, carried: str) -> None:
+def test_types_convert_as_documented(yt: Any, carried: str) -> None:
     assert type_name(arrow_type(yt)) == carried
 
 
 @given(st.lists(TYPES | TYPES.map(optional), min_size=1, max_size=4))
 @settings(max_examples=thorough(60), deadline=None)
-def test_a_schema_goes_there_and_back(types: list[Any]) -> None:
+def test_schemas_round_trip(types: list[Any]) -> None:
     schema = [{"name": f"c{place}", "type_v3": yt, "group": "g"} for place, yt in enumerate(types)]
     schema[0]["sort_order"] = "ascending"
     columns = columns_of(schema)
@@ -72,7 +72,7 @@ def test_a_schema_goes_there_and_back(types: list[Any]) -> None:
         assert column.column == Column(column.name, column.type, not column.required)
 
 
-def test_older_schemas_are_read() -> None:
+def test_older_schemas_are_parsed() -> None:
     schema: list[dict[str, Any]] = [
         {"name": "k", "type": "string", "required": True, "sort_order": "ascending", "expression": None},
         {"name": "a", "type": "any"},
@@ -96,7 +96,7 @@ def test_older_schemas_are_read() -> None:
 
 @given(st.lists(TYPE_NAMES, min_size=1, max_size=4))
 @settings(max_examples=thorough(60), deadline=None)
-def test_types_of_headrace_come_back_as_themselves(names: list[str]) -> None:
+def test_types_of_headrace_round_trip(names: list[str]) -> None:
     columns = [Column(f"c{place}", parse_type(name), place % 2 == 0) for place, name in enumerate(names)]
     if "decimal(38,10)" in str(names):
         with pytest.raises(UnsupportedError, match="'c"):
@@ -116,7 +116,7 @@ def test_key_columns_come_first_in_the_order_of_the_key() -> None:
     ]
 
 
-def test_text_may_be_read_as_bytes() -> None:
+def test_strings_can_be_read_as_bytes() -> None:
     assert YtColumn.of("a", "string").of_bytes.type == pa.binary()
     assert YtColumn.of("a", "int64").of_bytes == YtColumn.of("a", "int64")
 
@@ -145,12 +145,12 @@ def test_text_may_be_read_as_bytes() -> None:
         ([{"name": "a", "type": "int8", "sort_order": "up"}], "sort order"),
     ],
 )
-def test_what_is_no_schema_is_an_error(schema: Any, told: str) -> None:
+def test_invalid_schemas_are_errors(schema: Any, told: str) -> None:
     with pytest.raises(SchemaError, match=f"(?s){told}"):
         columns_of(schema)
 
 
-def test_types_nested_too_deep_are_an_error() -> None:
+def test_types_nested_too_deep_are_errors() -> None:
     deep: Any = "int8"
     for _ in range(50_000):
         deep = {"type_name": "list", "item": deep}
@@ -158,6 +158,6 @@ def test_types_nested_too_deep_are_an_error() -> None:
         columns_of([{"name": "a", "type_v3": deep}])
 
 
-def test_a_type_that_yt_has_not_names_the_column() -> None:
+def test_an_unsupported_type_names_the_column() -> None:
     with pytest.raises(UnsupportedError, match=r"'money'.*decimal\(38,2\).*35"):
         yt_type(pa.decimal128(38, 2), "money")

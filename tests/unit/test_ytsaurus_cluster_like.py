@@ -11,8 +11,8 @@ import pytest
 from yt import yson
 
 from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.commands import Parameters
 from headrace.endpoints.ytsaurus.contents.row_weights import DEFAULT_ROW_BYTES, check_row_weights
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.tables import past_states
 from headrace.endpoints.ytsaurus.tables.past_states import MAX_STATES, PastStates
 from headrace.wire.yson import documents
@@ -51,7 +51,7 @@ def table(cluster: Cluster, *values: dict[str, Any]) -> None:
         insert(cluster, *values)
 
 
-def test_a_node_that_is_not_opaque_is_shown(cluster: Cluster) -> None:
+def test_get_returns_descendants_except_opaque_nodes(cluster: Cluster) -> None:
     call(cluster, "create", type="map_node", path="//tmp/a/b/c", recursive=True)
     for opaque, shown in ((False, {"b": {"c": {}}}), (True, {"b": None}), (False, {"b": {"c": {}}})):
         call(cluster, "set", opaque, path="//tmp/a/b/@opaque")
@@ -85,7 +85,7 @@ def test_items_of_lists_and_documents_have_attributes(cluster: Cluster) -> None:
             call(cluster, "set", "x", path=f"{path}/0/@type")
 
 
-def test_new_items_are_created_at_the_places_of_a_list(cluster: Cluster) -> None:
+def test_create_inserts_items_into_a_list(cluster: Cluster) -> None:
     call(cluster, "create", type="list_node", path="//tmp/l")
     for kind, place in (("map_node", "end"), ("string_node", "begin"), ("list_node", "after:0")):
         call(cluster, "create", type=kind, path=f"//tmp/l/{place}")
@@ -99,7 +99,7 @@ def test_new_items_are_created_at_the_places_of_a_list(cluster: Cluster) -> None
     assert value_of(cluster, "//tmp/l") == []
 
 
-def test_tables_tell_how_they_are_balanced(cluster: Cluster) -> None:
+def test_tables_have_a_tablet_balancer_config(cluster: Cluster) -> None:
     table(cluster)
     path = "//tmp/t/@tablet_balancer_config"
     assert value_of(cluster, path) == {"enable_auto_reshard": True, "enable_auto_tablet_move": True}
@@ -107,7 +107,7 @@ def test_tables_tell_how_they_are_balanced(cluster: Cluster) -> None:
     assert value_of(cluster, path) == {"enable_auto_reshard": False, "enable_auto_tablet_move": True}
 
 
-def test_sorted_tables_are_cut_into_a_number_of_tablets_where_their_rows_are(cluster: Cluster) -> None:
+def test_resharding_by_count_divides_the_rows(cluster: Cluster) -> None:
     table(cluster, *({"k": f"{number:02}", "v": number} for number in range(40)))
     call(cluster, "unmount_table", path="//tmp/t")
 
@@ -123,7 +123,7 @@ def test_sorted_tables_are_cut_into_a_number_of_tablets_where_their_rows_are(clu
     assert reshard(1, first_tablet_index=20) == [[], *([f"{number:02}"] for number in range(1, 21))]
 
 
-def test_an_empty_sorted_table_keeps_its_tablets_when_it_is_to_have_more(cluster: Cluster) -> None:
+def test_resharding_an_empty_table_by_count_adds_no_tablets(cluster: Cluster) -> None:
     table(cluster)
     call(cluster, "unmount_table", path="//tmp/t")
     call(cluster, "reshard_table", path="//tmp/t", pivot_keys=[[], ["a"], ["b"]])
@@ -133,7 +133,7 @@ def test_an_empty_sorted_table_keeps_its_tablets_when_it_is_to_have_more(cluster
     assert value_of(cluster, "//tmp/t/@tablet_count") == 2
 
 
-def test_rows_are_read_at_the_timestamps_that_were_generated(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_read_at_generated_timestamps(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     table(cluster)
 
     def generated() -> int:
@@ -155,12 +155,12 @@ def test_rows_are_read_at_the_timestamps_that_were_generated(cluster: Cluster, m
     monkeypatch.setattr(past_states, "KEPT_SECONDS", -1.0)
     assert last < generated()
     insert(cluster, {"k": "b", "v": 4})
-    cluster.part(PastStates).expire()
+    cluster.service(PastStates).expire()
     with pytest.raises(YtError, match="newest rows only"):
         rows(cluster, "v from [//tmp/t]", timestamp=last)
 
 
-def test_objects_are_made_by_their_names(cluster: Cluster) -> None:
+def test_accounts_users_and_groups_are_created_by_name(cluster: Cluster) -> None:
     for kind in ("account", "user", "group"):
         made = call(cluster, "create", type=kind, attributes={"name": "alice"}).value["object_id"]
         assert value_of(cluster, f"//sys/{kind}s/alice/@id") == made
@@ -174,7 +174,7 @@ def test_objects_are_made_by_their_names(cluster: Cluster) -> None:
             call(cluster, "create", type=kind)
 
 
-def test_a_lock_that_is_given_back_goes_to_the_transaction_that_waits_for_it(cluster: Cluster) -> None:
+def test_an_unlocked_node_is_locked_by_the_waiting_transaction(cluster: Cluster) -> None:
     one, other = (call(cluster, "start_transaction").value["transaction_id"] for _ in range(2))
     call(cluster, "lock", path="//tmp", mode="exclusive", transaction_id=one)
     waits = call(cluster, "lock", path="//tmp", mode="exclusive", waitable=True, transaction_id=other).value["lock_id"]
@@ -184,7 +184,7 @@ def test_a_lock_that_is_given_back_goes_to_the_transaction_that_waits_for_it(clu
 
 
 @pytest.mark.parametrize("most", [None, 100, DEFAULT_ROW_BYTES + 1])
-def test_rows_have_at_most_the_bytes_that_their_writer_allows(most: int | None) -> None:
+def test_rows_longer_than_max_row_weight_are_refused(most: int | None) -> None:
     parameters = Parameters({} if most is None else {"table_writer": {"max_row_weight": most}}, "write_table")
     size = most or DEFAULT_ROW_BYTES
     fits, longer = (b'{"a"="' + b"x" * length + b'"};' for length in (size, size + 1))
@@ -195,7 +195,7 @@ def test_rows_have_at_most_the_bytes_that_their_writer_allows(most: int | None) 
 
 
 @pytest.mark.parametrize("query", ["v = {}", "v = -{}", "v = {}u", "v > {}.5", "v < 1e{}"])
-def test_numbers_of_thousands_of_digits_are_no_failure_of_the_server(cluster: Cluster, query: str) -> None:
+def test_numbers_with_thousands_of_digits_are_client_errors(cluster: Cluster, query: str) -> None:
     table(cluster)
     for digits in ("1" * 4500, "9" * 100_000):
         # Only errors of YTsaurus may come out.

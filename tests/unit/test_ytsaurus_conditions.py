@@ -47,7 +47,7 @@ LAYOUT = TableLayout.of(
         (("order", "in", []), ""),
     ],
 )
-def test_a_condition_goes_to_the_service_where_it_means_the_same(predicate: tuple[str, str, Any], text: str) -> None:
+def test_conditions_are_pushed_down_only_with_the_same_meaning(predicate: tuple[str, str, Any], text: str) -> None:
     assert where(LAYOUT, KeyRange(), [Predicate(*predicate)], None) == text
 
 
@@ -57,7 +57,7 @@ def test_bounds_of_a_key_range_compare_as_many_columns_as_they_have() -> None:
     assert where(LAYOUT, KeyRange(), [], None) == ""
 
 
-def test_names_are_quoted_whatever_is_in_them() -> None:
+def test_all_names_are_quoted() -> None:
     assert quoted("a.b c") == "[a.b c]"
     assert quoted("a]`b\\") == "`a]\\`b\\\\`"
     assert literal(LAYOUT.columns["count"], 0) == "0u"
@@ -78,7 +78,7 @@ def test_names_are_quoted_whatever_is_in_them() -> None:
         ("is not null", None, [1, 2, 3, 4]),
     ],
 )
-def test_nulls_and_not_a_number_compare_as_in_spark(operator: str, value: Any, rows: list[int]) -> None:
+def test_nulls_and_nan_compare_as_in_spark(operator: str, value: Any, rows: list[int]) -> None:
     batch = pa.RecordBatch.from_pydict({"n": range(5), "value": [None, 0.0, -0.0, 1.5, NAN]})
     column = Column("value", pa.float64())
     found = satisfied(batch, [column], [Predicate("value", operator, value)])

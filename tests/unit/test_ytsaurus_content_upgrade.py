@@ -68,7 +68,7 @@ class OldStore:
         self.database.execute("INSERT OR REPLACE INTO yt_entry VALUES (?, ?, ?, ?, ?)", values)
 
 
-def test_what_an_earlier_version_kept_is_read_and_written(tmp_path: Path) -> None:
+def test_stores_of_earlier_versions_are_upgraded(tmp_path: Path) -> None:
     old = OldStore(tmp_path)
     tx, reader = start(old.cluster), start(old.cluster)
     empty, table = old.node("table", "//tmp/empty"), old.node("table", "//tmp/t")

@@ -39,7 +39,7 @@ def unpack(data: bytes, encoding: str, piece: int = 1000) -> bytes:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_content_comes_back_as_it_was_packed(encoding: str) -> None:
+def test_compressed_content_round_trips(encoding: str) -> None:
     assert is_known(encoding)
     data = pack(CONTENT, encoding)
     assert unpack(data, encoding) == CONTENT
@@ -48,7 +48,7 @@ def test_content_comes_back_as_it_was_packed(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", [each for each in ENCODINGS if each not in ("identity", "z-null")])
-def test_content_that_is_cut_off_or_damaged_is_refused(encoding: str) -> None:
+def test_incomplete_or_damaged_content_is_refused(encoding: str) -> None:
     data = pack(CONTENT, encoding)
     with pytest.raises(CutOffError):
         unpack(data[:-5], encoding)
@@ -58,7 +58,7 @@ def test_content_that_is_cut_off_or_damaged_is_refused(encoding: str) -> None:
         unpack(data + b"more", encoding)
 
 
-def test_ids_of_codecs_are_those_of_the_official_client() -> None:
+def test_codec_ids_equal_those_of_the_official_client() -> None:
     ids = dict.fromkeys(("null",), 54476) | {"snappy": 50986, "zstd_1": 55019, "zstd_3": 23308, "zstd_7": 33533}
     ids |= {"brotli_1": 48947, "brotli_6": 63219, "brotli_11": 7241, "lz4": 6051, "lz4hc": 62852}
     written = {name: struct.unpack_from("<H", pack(b"x", f"z-{name}"))[0] for name in ids}
@@ -67,14 +67,14 @@ def test_ids_of_codecs_are_those_of_the_official_client() -> None:
 
 @pytest.mark.parametrize("name", ["zstd_3", "brotli_6", "lz4", "zlib", "bzip2"])
 @pytest.mark.parametrize("size", [0, 999, 1001, MAX_BLOCK_BYTES + 1, 1 << 62])
-def test_blocks_that_lie_about_their_size_are_refused(name: str, size: int) -> None:
+def test_blocks_with_a_wrong_size_are_refused(name: str, size: int) -> None:
     data = bytearray(pack(bytes(1000), f"z-{name}"))
     struct.pack_into("<Q", data, 10, size)
     with pytest.raises(PackedError):
         unpack(bytes(data), f"z-{name}")
 
 
-def test_blocks_that_say_they_are_huge_are_refused_before_they_are_read() -> None:
+def test_blocks_with_a_huge_size_are_refused_before_they_are_read() -> None:
     with pytest.raises(PackedError, match="more than"):
         unpack(struct.pack("<HQ", 54476, 1 << 63), "z-null")
     with pytest.raises(PackedError, match="unknown codec"):
@@ -83,7 +83,7 @@ def test_blocks_that_say_they_are_huge_are_refused_before_they_are_read() -> Non
         unpack(struct.pack("<HQ", 50986, 5) + b"\xff\xff\xff\xff\x0f", "z-snappy")
 
 
-def test_streams_may_be_of_several_parts() -> None:
+def test_concatenated_streams_are_decompressed() -> None:
     assert unpack(gzip.compress(CONTENT) + zlib.compress(CONTENT), "gzip") == 2 * CONTENT
 
 
@@ -104,5 +104,5 @@ def test_streams_may_be_of_several_parts() -> None:
         ("z-lzo", None),
     ],
 )
-def test_the_encoding_of_an_answer_is_one_that_the_client_accepts(header: str | None, chosen: str | None) -> None:
+def test_responses_have_an_accepted_encoding(header: str | None, chosen: str | None) -> None:
     assert accepted(header) == chosen

@@ -61,7 +61,7 @@ def left(cluster: Cluster, home: str) -> list[str]:
     return list(call(cluster, "list", path=home, return_only_value=True).value)
 
 
-def test_a_node_ends_at_its_time(cluster: Cluster, home: str, clock: Clock) -> None:
+def test_a_node_is_removed_at_its_expiration_time(cluster: Cluster, home: str, clock: Clock) -> None:
     make(cluster, f"{home}/number", expiration_time=int(time.time() + HOUR) * 1000)
     make(cluster, f"{home}/text", expiration_time="2030-01-31T12:00:00Z")
     assert value_of(cluster, f"{home}/text/@expiration_time") == "2030-01-31T12:00:00.000000Z"
@@ -74,9 +74,7 @@ def test_a_node_ends_at_its_time(cluster: Cluster, home: str, clock: Clock) -> N
     assert left(cluster, home) == ["text"]
 
 
-def test_a_node_that_nobody_uses_ends_with_all_below_it_and_one_in_use_stays(
-    cluster: Cluster, home: str, clock: Clock
-) -> None:
+def test_an_unused_node_is_removed_after_its_expiration_timeout(cluster: Cluster, home: str, clock: Clock) -> None:
     for name in ("used", "not"):
         call(
             cluster,
@@ -98,7 +96,7 @@ def test_a_node_that_nobody_uses_ends_with_all_below_it_and_one_in_use_stays(
     assert left(cluster, home) == []
 
 
-def test_a_locked_node_stays_until_it_is_free(cluster: Cluster, home: str) -> None:
+def test_a_locked_expired_node_is_removed_after_the_lock(cluster: Cluster, home: str) -> None:
     path = make(cluster, f"{home}/locked")
     transaction = call(cluster, "start_transaction", timeout=60000).value["transaction_id"]
     call(cluster, "set", 1, path=f"{path}/@expiration_time", transaction_id=transaction)
@@ -113,7 +111,7 @@ def test_a_locked_node_stays_until_it_is_free(cluster: Cluster, home: str) -> No
     assert "locked" not in left(cluster, home)
 
 
-def test_copies_and_moved_nodes_stay_unless_their_end_is_preserved(cluster: Cluster, home: str, clock: Clock) -> None:
+def test_copies_and_moved_nodes_lose_expiration_unless_preserved(cluster: Cluster, home: str, clock: Clock) -> None:
     ends = {"expiration_time": int(time.time() + HOUR) * 1000, "expiration_timeout": HOUR * 1000}
     for name in ("a", "b"):
         make(cluster, f"{home}/{name}", **ends)
@@ -138,7 +136,7 @@ def test_copies_and_moved_nodes_stay_unless_their_end_is_preserved(cluster: Clus
         ("expiration_timeout", 1.5),
     ],
 )
-def test_what_is_no_time_is_refused(cluster: Cluster, home: str, name: str, value: Any) -> None:
+def test_invalid_expiration_times_are_refused(cluster: Cluster, home: str, name: str, value: Any) -> None:
     with pytest.raises(YtError, match=f'Error setting attribute "{name}"'):
         make(cluster, f"{home}/new", **{name: value})
     with pytest.raises(YtError, match=f'Error setting attribute "{name}"'):
@@ -146,7 +144,7 @@ def test_what_is_no_time_is_refused(cluster: Cluster, home: str, name: str, valu
     assert left(cluster, home) == []
 
 
-def test_the_nodes_of_the_cluster_stay(cluster: Cluster) -> None:
+def test_system_nodes_do_not_expire(cluster: Cluster) -> None:
     call(cluster, "set", 1, path="//home/@expiration_time")
     assert "home" in left(cluster, "/")
     call(cluster, "remove", path="//home/@expiration_time")

@@ -60,7 +60,7 @@ def answered(code: int, message: str = "it went wrong", **attributes: Any) -> Ex
         (424242, StoreError, ""),
     ],
 )
-def test_each_code_has_its_error_and_names_what_to_do(code: int, kind: type[HeadraceError], remedy: str) -> None:
+def test_each_code_becomes_an_error_with_a_remedy(code: int, kind: type[HeadraceError], remedy: str) -> None:
     error = failure_of(answered(code), "write to //tmp/t")
     assert isinstance(error, kind)
     assert isinstance(error, YtError)
@@ -71,7 +71,7 @@ def test_each_code_has_its_error_and_names_what_to_do(code: int, kind: type[Head
     assert (type(again), str(again), again.code) == (type(error), str(error), error.code)
 
 
-def test_a_consumer_that_is_not_registered_is_told_from_a_missing_permission() -> None:
+def test_an_unregistered_consumer_differs_from_a_missing_permission() -> None:
     error = failure_of(answered(901, 'Consumer "//tmp/c" is not registered for queue "//tmp/q"'))
     assert isinstance(error, NotFoundError)
     assert "register_consumer" in str(error)
@@ -90,7 +90,7 @@ def test_a_refused_token_is_an_option_to_set() -> None:
 
 
 @pytest.mark.parametrize("broken", [RequestsConnectionError("refused"), ConnectionResetError("reset")])
-def test_a_broken_connection_may_pass(broken: Exception) -> None:
+def test_a_broken_connection_is_a_temporary_error(broken: Exception) -> None:
     with (
         pytest.raises(StoreBusyError, match=r"read queue //tmp/q: .*check the address of the proxy"),
         translated("read queue //tmp/q"),
@@ -98,6 +98,6 @@ def test_a_broken_connection_may_pass(broken: Exception) -> None:
         raise broken
 
 
-def test_errors_of_headrace_stay_what_they_are() -> None:
+def test_errors_of_headrace_are_unchanged() -> None:
     with pytest.raises(OptionError, match="mine"), translated("do something"):
         raise OptionError("mine")

@@ -35,7 +35,7 @@ def numbers(given: dict[str, Any]) -> tuple[int, int]:
         ({"lower_limit": {"row_index": 2}, "upper_limit": {"key": ["c"]}}, (2, 5)),
     ],
 )
-def test_keys_become_row_numbers(given: dict[str, Any], wanted: tuple[int, int]) -> None:
+def test_key_ranges_become_row_ranges(given: dict[str, Any], wanted: tuple[int, int]) -> None:
     assert numbers(given) == wanted
 
 
@@ -48,7 +48,7 @@ def test_keys_become_row_numbers(given: dict[str, Any], wanted: tuple[int, int])
         {"upper_limit": {"key_bound": ["a"]}},
     ],
 )
-def test_limits_that_are_no_keys_are_refused(given: dict[str, Any]) -> None:
+def test_invalid_key_limits_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(YtError):
         numbers(given)
 

@@ -53,7 +53,7 @@ def test_a_wrong_address_or_option_is_refused_without_its_secrets(url: str, opti
     assert not any(part in str(caught.value) for part in ("pa@ss", "secret", "a\nb"))
 
 
-def test_a_token_travels_and_never_shows() -> None:
+def test_a_token_is_sent_and_never_shown() -> None:
     store = open_store("yt://hume", {"token": TOKEN})
     again = pickle.loads(pickle.dumps(store))
     assert again._connection.address == Address("hume", TOKEN)
@@ -86,6 +86,6 @@ def test_a_client_is_set_up_for_rows_and_patience() -> None:
         ("//tmp//q", "no path of Cypress"),
     ],
 )
-def test_a_path_that_is_not_that_of_a_whole_table_is_refused(name: str, problem: str) -> None:
+def test_paths_of_parts_of_a_table_are_refused(name: str, problem: str) -> None:
     with pytest.raises(OptionError, match=problem):
         Names("//home/headrace").path(name)

@@ -45,9 +45,7 @@ def test_a_row_that_does_not_fit_a_static_table_is_a_violation_of_its_schema(
 
 
 @pytest.mark.parametrize("width", [1, 5], ids=["columns", "packed"])
-def test_keys_of_dynamic_tables_have_a_limit_as_every_insert_behind_one_reads_it(
-    cluster: Cluster, home: str, width: int
-) -> None:
+def test_keys_of_dynamic_tables_have_a_maximum_length(cluster: Cluster, home: str, width: int) -> None:
     names = [f"k{number}" for number in range(width)]
     schema = [{"name": name, "type": "string", "sort_order": "ascending"} for name in names]
     schema.append({"name": "v", "type": "int64"})
@@ -61,9 +59,7 @@ def test_keys_of_dynamic_tables_have_a_limit_as_every_insert_behind_one_reads_it
 
 
 @pytest.mark.parametrize("attribute", ["rename_columns={a=b}", 'transaction_id="1-2-10001-4"'])
-def test_attributes_of_a_path_that_reading_does_not_know_are_refused(
-    cluster: Cluster, home: str, attribute: str
-) -> None:
+def test_unsupported_path_attributes_are_refused_by_reads(cluster: Cluster, home: str, attribute: str) -> None:
     call(cluster, "write_table", [{"a": 1}], path=f"{home}/t")
     with pytest.raises(YtError, match=attribute.partition("=")[0]):
         rows_of(cluster, f"<{attribute}>{home}/t")
@@ -86,7 +82,7 @@ def test_rows_sorted_by_a_path_are_read_by_their_keys(
     assert [row["v"] for row in rows_of(cluster, f"<ranges=[{ranges}]>{home}/t")] == wanted
 
 
-def test_a_client_can_ask_for_the_number_of_the_first_row_alone(cluster: Cluster, home: str) -> None:
+def test_start_row_index_only_returns_no_rows(cluster: Cluster, home: str) -> None:
     call(cluster, "write_table", [{"a": 1}, {"a": 2}], path=f"{home}/t")
     answer = call(cluster, "read_table", path=f"{home}/t[#1:]", start_row_index_only=True)
     assert answer.stream is not None
@@ -94,7 +90,7 @@ def test_a_client_can_ask_for_the_number_of_the_first_row_alone(cluster: Cluster
     assert answer.parameters["start_row_index"] == 1
 
 
-def test_prerequisites_that_are_not_met_stop_a_request(cluster: Cluster, home: str) -> None:
+def test_unmet_prerequisites_are_errors(cluster: Cluster, home: str) -> None:
     over = start(cluster)
     abort(cluster, over)
     with pytest.raises(YtError) as found:
@@ -110,7 +106,7 @@ def test_prerequisites_that_are_not_met_stop_a_request(cluster: Cluster, home: s
     assert value_of(cluster, home) == {"n": 1}
 
 
-def test_thousands_of_streams_of_gzip_in_one_body_take_no_quadratic_time() -> None:
+def test_thousands_of_gzip_streams_decompress_in_linear_time() -> None:
     begun = time.process_time()
     assert b"".join(inflate(Parts([gzip.compress(b"") * 50_000]))) == b""
     assert time.process_time() - begun < 3.0

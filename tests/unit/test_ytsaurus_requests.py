@@ -16,8 +16,8 @@ from yt import yson
 from headrace.cli.main import main
 from headrace.endpoints.unpacking import Budget
 from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.commands import Answer, Command
 from headrace.endpoints.ytsaurus.configuration import Configuration
+from headrace.endpoints.ytsaurus.context import Answer, Command
 from headrace.endpoints.ytsaurus.formats import JSON, YSON, YSON_TEXT, Format, parse_format, read_value, write_value
 from headrace.endpoints.ytsaurus.http.request_bodies import SPOOL_BYTES, RequestBody
 from headrace.endpoints.ytsaurus.http.requests import read_call, takes_parameters_in_body, user_of
@@ -47,7 +47,7 @@ def unpacked(encoding: str, packed: bytes, *, most: int = 1 << 20, piece: int = 
 
 
 @pytest.mark.parametrize("how", PACKED)
-def test_bodies_are_unpacked_whatever_pieces_they_come_in(how: str) -> None:
+def test_bodies_decompress_from_any_pieces(how: str) -> None:
     encoding = how.partition(",")[0].partition(" ")[0]
     assert unpacked(encoding, PACKED[how]) == unpacked(encoding, PACKED[how], piece=1 << 20) == CONTENT
     assert unpacked(encoding, b"") == b""
@@ -64,19 +64,19 @@ def test_bodies_are_unpacked_whatever_pieces_they_come_in(how: str) -> None:
     # gzip writes the time, and every process has to call a test the same.
     ids=["cut off", "not packed", "more behind it", "unknown"],
 )
-def test_bodies_that_are_not_what_they_say_are_refused(encoding: str, packed: bytes, problem: str) -> None:
+def test_bodies_that_do_not_match_their_encoding_are_refused(encoding: str, packed: bytes, problem: str) -> None:
     with pytest.raises(YtError, match=problem):
         unpacked(encoding, packed)
 
 
-def test_little_that_unpacks_to_very_much_is_stopped_before_it_is_unpacked() -> None:
+def test_decompression_bombs_are_stopped() -> None:
     body = RequestBody("gzip", 1000, spooled=False, budget=Budget(1 << 30))
     body.feed(zlib.compress(bytes(50 << 20)))
     with pytest.raises(YtError, match="too long"):
         body.bytes()
 
 
-def test_long_files_go_to_disk_and_come_back() -> None:
+def test_long_files_are_spooled_to_disk() -> None:
     body = RequestBody("gzip", 1 << 30, spooled=True, budget=Budget(1 << 30))
     body.feed(zlib.compress(b"x" * (SPOOL_BYTES + 1)))
     assert body.file().read() == b"x" * (SPOOL_BYTES + 1)
@@ -101,17 +101,17 @@ DOCUMENTS = st.recursive(
 
 @pytest.mark.parametrize("form", [JSON, Format("json", {"encode_utf8": False}), YSON, YSON_TEXT])
 @given(value=DOCUMENTS)
-def test_values_come_back_as_they_were_written(form: Format, value: Any) -> None:
+def test_values_round_trip_in_all_formats(form: Format, value: Any) -> None:
     assert read_value(write_value(value, form), form) == value
 
 
-def test_strings_of_json_have_a_character_for_each_byte() -> None:
+def test_json_strings_have_one_character_for_each_byte() -> None:
     assert write_value("ü", JSON) == b'"\\u00c3\\u00bc"'
     assert read_value(b'"\\u00c3\\u00bc"', JSON) == "ü"
     raw = read_value(b'"\\u00ff"', JSON)
     assert yson.get_bytes(raw) == b"\xff"
     assert write_value(raw, JSON) == b'"\\u00ff"'
-    with pytest.raises(YtError, match="no byte"):
+    with pytest.raises(YtError, match="not a byte"):
         read_value('"ж"'.encode(), JSON)
 
 
@@ -140,13 +140,13 @@ def test_attributes_on_values_are_kept_in_both_formats() -> None:
         (b"", JSON),
     ],
 )
-def test_what_is_no_value_is_refused(data: bytes, form: Format) -> None:
+def test_invalid_values_are_refused(data: bytes, form: Format) -> None:
     with pytest.raises(YtError) as wrong:
         read_value(data, form)
     assert wrong.value.code == Code.GENERIC
 
 
-def test_formats_that_are_not_there_are_refused() -> None:
+def test_unknown_formats_are_refused() -> None:
     for name in ("skiff", "dsv", 5, None):
         with pytest.raises(YtError, match="valid: json, yson"):
             parse_format(name, "parameter /input_format")
@@ -156,10 +156,10 @@ def test_formats_that_are_not_there_are_refused() -> None:
 
 
 def of_kind(input: Any = None, volatile: bool = False) -> Command:
-    return Command("test", input, "structured", volatile, False, False, lambda *_: Answer())
+    return Command("test", lambda *_: Answer(), input=input, volatile=volatile)
 
 
-def test_what_comes_later_counts_more() -> None:
+def test_later_sources_of_parameters_have_precedence() -> None:
     headers = {
         "x-yt-header-format": "<format=text>yson",
         "x-yt-parameters": "{b=2;c=2}",
@@ -169,7 +169,7 @@ def test_what_comes_later_counts_more() -> None:
     assert dict(call.parameters) == {"a": "1", "b": 2, "c": 3}
 
 
-def test_parameters_may_be_spread_over_headers() -> None:
+def test_parameters_can_be_split_over_headers() -> None:
     text = json.dumps({"path": "//tmp/" + "x" * 100})
     for pattern in ("x-yt-parameters{}", "x-yt-parameters-{}"):
         headers = {
@@ -178,7 +178,7 @@ def test_parameters_may_be_spread_over_headers() -> None:
         assert read_call(of_kind(), headers, b"", b"").parameters.path().name == "x" * 100
 
 
-def test_a_header_whose_name_has_thousands_of_digits_is_none_of_the_parameters() -> None:
+def test_headers_with_thousands_of_digits_are_ignored() -> None:
     assert dict(read_call(of_kind(), {"x-yt-parameters-" + "1" * 4500: "{"}, b"", b"").parameters) == {}
 
 
@@ -199,14 +199,14 @@ def test_parameters_in_a_body_are_in_the_input_format_of_the_request() -> None:
         assert read_call(of_kind(volatile=True), headers, b"", body).parameters.number("a") == 1
 
 
-def test_formats_in_headers_may_be_spread_and_do_not_matter_where_an_answer_has_none() -> None:
+def test_format_headers_can_be_split_and_are_ignored_without_output() -> None:
     spread = {"x-yt-output-format0": '"ys', "x-yt-output-format1": 'on"'}
     assert read_call(of_kind("structured"), spread, b"", b"").output_format == YSON
-    silent = Command("test", None, None, True, False, False, lambda *_: Answer())
+    silent = Command("test", lambda *_: Answer(), output=None, volatile=True)
     assert read_call(silent, {"x-yt-output-format": '"skiff"'}, b"", b"").output_format == YSON
 
 
-def test_the_body_of_a_post_is_parameters_even_of_a_command_that_only_reads() -> None:
+def test_the_body_of_a_post_is_parameters_for_reading_commands_too() -> None:
     assert takes_parameters_in_body(of_kind(), "POST")
     assert not takes_parameters_in_body(of_kind(), "GET")
     assert not takes_parameters_in_body(of_kind("structured"), "POST")
@@ -258,14 +258,14 @@ def test_wrong_headers_are_refused(headers: dict[str, str]) -> None:
         (lambda p: p.path("x"), {"x": 1}, "valid: a path"),
     ],
 )
-def test_parameters_say_what_they_got_and_what_is_valid(getter: Any, values: dict[str, Any], problem: str) -> None:
+def test_errors_show_received_and_valid_parameters(getter: Any, values: dict[str, Any], problem: str) -> None:
     with pytest.raises(YtError) as wrong:
         getter(Parameters(values, "test"))
     assert problem in wrong.value.message
     assert wrong.value.code == Code.GENERIC
 
 
-def test_an_entity_counts_as_not_given() -> None:
+def test_an_entity_is_a_missing_parameter() -> None:
     parameters = Parameters(documents.loads(b'{a=#;b=1;c=%true;d="5"}'))
     assert parameters.text("a", "default") == "default"
     assert (parameters.number("b"), parameters.flag("c"), parameters.number("d")) == (1, True, 5)
@@ -274,7 +274,7 @@ def test_an_entity_counts_as_not_given() -> None:
 # -- errors and tokens -----------------------------------------------------------------------------------------------
 
 
-def test_errors_keep_their_codes_in_headers_that_clients_can_read() -> None:
+def test_error_headers_are_short_and_keep_all_codes() -> None:
     deep = YtError(Code.GENERIC, "outer " + "ж" * 3000, inner=[YtError(Code.TABLET_NOT_MOUNTED, "x" * 9000)])
     response = failed(deep)
     header = response.headers["x-yt-error"]
@@ -284,7 +284,7 @@ def test_errors_keep_their_codes_in_headers_that_clients_can_read() -> None:
     assert response.status == 400
 
 
-def test_statuses_of_errors_are_those_that_clients_act_on() -> None:
+def test_errors_have_the_http_statuses_that_clients_expect() -> None:
     codes = [Code.AUTHENTICATION, Code.REQUEST_QUEUE_FULL, Code.RESOLVE, Code.NO_SUCH_TRANSACTION]
     assert [failed(YtError(code, "x")).status for code in codes] == [401, 503, 400, 400]
 
@@ -327,7 +327,7 @@ def test_wrong_configurations_are_refused_without_showing_a_token(tmp_path: Path
     assert "se cret" not in str(wrong.value)
 
 
-def test_without_a_token_nothing_is_served(tmp_path: Path) -> None:
+def test_a_configuration_needs_a_token(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="HEADRACE_YT_TOKEN"):
         Configuration.load(tmp_path, cluster_name="c", environ={})
 

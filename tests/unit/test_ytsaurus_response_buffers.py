@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from headrace.endpoints.ytsaurus.app import Bounds, YtsaurusApp
-from headrace.endpoints.ytsaurus.commands import COMMANDS, Answer
+from headrace.endpoints.ytsaurus.commands import COMMANDS
 from headrace.endpoints.ytsaurus.configuration import Configuration
+from headrace.endpoints.ytsaurus.context import Answer
 from headrace.endpoints.ytsaurus.http.response_buffers import PIECE_BYTES, ResponseBuffers, kept_on_disk, on_disk
 from headrace.endpoints.ytsaurus.http.responses import Response
 from headrace.wire.ytsaurus.errors import Code, YtError
@@ -76,7 +77,7 @@ def register(monkeypatch: pytest.MonkeyPatch, name: str, run: Any) -> None:
     monkeypatch.setitem(COMMANDS, name, known)
 
 
-def test_light_requests_are_done_while_all_heavy_ones_wait(
+def test_light_requests_run_while_heavy_ones_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: threading.Event
 ) -> None:
     async def drive() -> None:
@@ -103,9 +104,7 @@ def test_light_requests_are_done_while_all_heavy_ones_wait(
     app.close()
 
 
-def test_answers_that_nobody_takes_wait_on_disk_and_beyond_that_are_not_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unread_responses_are_moved_to_disk_and_then_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for one answer in memory and one on disk: the third client is told to come again."""
 
     async def drive() -> None:
@@ -133,7 +132,7 @@ def test_answers_that_nobody_takes_wait_on_disk_and_beyond_that_are_not_given(
     app.close()
 
 
-def test_small_answers_always_find_a_place() -> None:
+def test_small_responses_are_always_accepted() -> None:
     buffers = ResponseBuffers(0, 0)
     place = buffers.place(PIECE_BYTES)
     with pytest.raises(YtError) as found:
@@ -142,7 +141,7 @@ def test_small_answers_always_find_a_place() -> None:
     buffers.free(place, PIECE_BYTES)
 
 
-def test_what_is_on_disk_takes_no_place_in_memory() -> None:
+def test_responses_on_disk_need_no_memory() -> None:
     buffers = ResponseBuffers(len(CONTENT), len(CONTENT))
     assert buffers.place(len(CONTENT), on_disk=True) == "disk"
     with pytest.raises(YtError):
@@ -150,7 +149,7 @@ def test_what_is_on_disk_takes_no_place_in_memory() -> None:
     assert buffers.place(len(CONTENT)) == "memory"
 
 
-def test_pieces_are_kept_on_disk_until_they_are_taken() -> None:
+def test_pieces_are_stored_on_disk_until_they_are_read() -> None:
     pieces, length = kept_on_disk([CONTENT, b"", CONTENT[:5]])
     assert length == len(CONTENT) + 5
     assert b"".join(pieces) == CONTENT + CONTENT[:5]
@@ -163,7 +162,7 @@ def test_pieces_are_kept_on_disk_until_they_are_taken() -> None:
         kept_on_disk(failing())
 
 
-def test_an_answer_on_disk_is_the_same_answer() -> None:
+def test_a_response_on_disk_is_unchanged() -> None:
     moved = on_disk(Response(200, {"a": "b"}, CONTENT))
     assert moved.stream is not None
     assert (moved.status, moved.headers, moved.body, moved.length) == (200, {"a": "b"}, b"", len(CONTENT))

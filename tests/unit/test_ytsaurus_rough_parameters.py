@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from yt import yson
 
 from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.commands import COMMANDS, Parameters
+from headrace.endpoints.ytsaurus.commands import COMMANDS
 from headrace.endpoints.ytsaurus.dispatcher import execute
 from headrace.endpoints.ytsaurus.errors import yt_error
 from headrace.endpoints.ytsaurus.formats import JSON, YSON
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from tests.effort import thorough
 
 
@@ -92,7 +93,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     st.sampled_from(BODIES),
     st.sampled_from([JSON, YSON]),
 )
-def test_no_parameters_lead_to_an_internal_error(
+def test_random_parameters_cause_no_internal_error(
     cluster: Cluster, name: str, paths: dict[str, Any], others: dict[str, Any], body: bytes, form: Any
 ) -> None:
     context = cluster.context()
@@ -109,7 +110,7 @@ def test_no_parameters_lead_to_an_internal_error(
     st.sampled_from(NAMES["type"]),
     st.dictionaries(st.sampled_from(OF_TABLES), st.sampled_from([*ODD, *SCHEMAS])),
 )
-def test_no_attributes_of_a_new_table_lead_to_an_internal_error(
+def test_random_table_attributes_cause_no_internal_error(
     cluster: Cluster, kind: str, attributes: dict[str, Any]
 ) -> None:
     for command, parameters in (

@@ -40,13 +40,13 @@ def numbers(rows: pa.Table) -> list[int]:
 # -- partitions -----------------------------------------------------------------------------------------------
 
 
-def test_rows_go_where_they_say_and_otherwise_where_the_fewest_have_been() -> None:
+def test_rows_without_a_partition_go_to_the_emptiest_one() -> None:
     assert numbers(routed(addressed(2, None, 0), Route(), [5, 3, 9])) == [2, 1, 0]
     assert numbers(routed(addressed(None, None), Route(), [5, 3, 3])) == [1, 1]
     assert numbers(routed(addressed(None, None), Route.of(2, None), [0, 0, 0])) == [2, 2]
 
 
-def test_rows_of_one_key_go_to_one_partition() -> None:
+def test_rows_with_the_same_key_go_to_one_partition() -> None:
     rows = addressed(*[None] * 50)
     found = routed(rows, Route.of(None, "data"), [0] * 4)
     assert numbers(found) == partition_of_keys(rows, ["data"], 4).tolist()
@@ -59,13 +59,13 @@ def test_rows_of_one_key_go_to_one_partition() -> None:
     ("indexes", "route"),
     [((3,), Route()), ((-1,), Route()), ((None,), Route(3)), ((0,), Route(1)), ((0,), Route(None, ("data",)))],
 )
-def test_a_partition_that_is_not_there_or_chosen_twice_is_refused(indexes: tuple[Any, ...], route: Route) -> None:
+def test_a_missing_or_doubly_chosen_partition_is_refused(indexes: tuple[Any, ...], route: Route) -> None:
     with pytest.raises(OptionError):
         routed(addressed(*indexes), route, [0, 0, 0])
 
 
 @pytest.mark.parametrize(("partition", "key"), [(0, "data"), (None, ())])
-def test_a_route_is_one_thing(partition: int | None, key: Any) -> None:
+def test_only_one_kind_of_routing_is_accepted(partition: int | None, key: Any) -> None:
     with pytest.raises(OptionError):
         Route.of(partition, key)
 
@@ -74,7 +74,7 @@ def test_a_route_is_one_thing(partition: int | None, key: Any) -> None:
 
 
 @given(rows=st.lists(st.tuples(st.integers(0, 4), CELL, CELL), max_size=30))
-def test_an_update_in_pieces_has_the_result_of_one_row_after_the_other(rows: list[tuple[int, Any, Any]]) -> None:
+def test_grouped_updates_equal_row_by_row_updates(rows: list[tuple[int, Any, Any]]) -> None:
     schema = pa.schema([("id", pa.int64()), ("a", pa.int64()), ("b", pa.int64())])
     table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)
     expected: dict[int, dict[str, Any]] = {}
@@ -89,7 +89,7 @@ def test_an_update_in_pieces_has_the_result_of_one_row_after_the_other(rows: lis
     assert found == expected
 
 
-def test_an_update_that_sets_nulls_and_a_put_are_written_as_they_are() -> None:
+def test_puts_and_updates_with_nulls_are_written_unchanged() -> None:
     rows = pa.table({"id": [1], "a": pa.array([None], pa.int64())})
     for change, keep_nulls in ((RowChange.UPDATE, True), (RowChange.PUT, False)):
         assert [piece.to_pylist() for piece in _pieces(rows, change, LAYOUT, keep_nulls=keep_nulls)] == [
@@ -97,7 +97,7 @@ def test_an_update_that_sets_nulls_and_a_put_are_written_as_they_are() -> None:
         ]
 
 
-def test_what_replaces_a_table_is_its_last_rows_and_the_keys_without_one() -> None:
+def test_replacing_a_table_writes_last_rows_and_deletes_other_keys() -> None:
     rows = pa.table({"id": [2, 1, 2], "a": [1, 2, 3]})
     wanted = last_of_each_key(rows, ["id"])
     assert wanted.to_pylist() == [{"id": 1, "a": 2}, {"id": 2, "a": 3}]
@@ -109,7 +109,7 @@ def test_what_replaces_a_table_is_its_last_rows_and_the_keys_without_one() -> No
 # -- options of queues ----------------------------------------------------------------------------------------
 
 
-def test_options_go_to_the_queue_agent_and_come_back() -> None:
+def test_queue_options_round_trip() -> None:
     changes = {"auto_trim": True, "retained_rows": 7, "retained_seconds": 3600.0}
     options, config = config_of(QueueOptions(), changes)
     assert config == {"enable": True, "retained_rows": 7, "retained_lifetime_duration": 3_600_000}
@@ -122,6 +122,6 @@ def test_options_go_to_the_queue_agent_and_come_back() -> None:
     "changes",
     [{"colour": 1}, {"auto_trim": 1}, {"retained_rows": 1.5}, {"retained_seconds": -1}, {"retained_rows": True}],
 )
-def test_options_that_cannot_be_are_refused(changes: dict[str, Any]) -> None:
+def test_invalid_queue_options_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         config_of(QueueOptions(), changes)

@@ -26,7 +26,7 @@ def key(name: str, yt: str, expression: str | None = None) -> YtColumn:
     return column if expression is None else YtColumn(**{**vars(column), "expression": expression})
 
 
-def test_whole_numbers_in_keys_are_long_and_checked_when_they_are_written() -> None:
+def test_integer_keys_are_long_and_checked_on_write() -> None:
     layout = TableLayout.of([key("id", "uint8"), YtColumn.of("n", "int64")], "t")
     assert layout.schema.column("id").type == pa.int64()
     rows, columns = layout.written(pa.table({"id": pa.array([0, 255], pa.int64()), "n": [1, 2]}))
@@ -35,13 +35,13 @@ def test_whole_numbers_in_keys_are_long_and_checked_when_they_are_written() -> N
         layout.written(pa.table({"id": pa.array([1 << 40], pa.int64())}))
 
 
-def test_columns_that_follow_from_others_are_left_out_but_order_the_rows() -> None:
+def test_computed_key_columns_are_hidden_but_order_the_rows() -> None:
     layout = TableLayout.of([key("hash", "uint64", "farm_hash(id)"), key("id", "string")], "t")
     assert (layout.schema.names, layout.schema.primary_key, layout.computed) == (("id",), ("id",), True)
     assert [column.name for column in layout.key] == ["hash", "id"]
 
 
-def test_rows_with_null_in_their_key_are_refused_and_not_passed_over() -> None:
+def test_rows_with_a_null_key_are_an_error() -> None:
     layout = TableLayout.of([key("a", "int64"), key("b", "string"), YtColumn.of("n", "int64")], "t")
     layout.check_keys(pa.record_batch({"a": [1], "b": ["x"], "n": pa.array([None], pa.int64())}))
     with pytest.raises(UnsupportedError, match="null in column 'b'"):
@@ -51,7 +51,7 @@ def test_rows_with_null_in_their_key_are_refused_and_not_passed_over() -> None:
 @pytest.mark.parametrize(
     "columns", [[key("id", "uint64")], [key("id", "double")], [key(f"k{n}", "int64") for n in range(5)]]
 )
-def test_a_key_that_headrace_has_not_is_named(columns: list[YtColumn]) -> None:
+def test_an_unsupported_key_is_named(columns: list[YtColumn]) -> None:
     with pytest.raises(UnsupportedError, match=f"'t' has a key.*{columns[-1].name} {columns[-1].yt}"):
         TableLayout.of(columns, "t")
 
@@ -68,7 +68,7 @@ def test_new_tables_hold_every_value_of_their_types() -> None:
     assert table_schema(schema).attributes == {"strict": True, "unique_keys": True}
 
 
-def test_a_queue_comes_back_as_it_was_made() -> None:
+def test_a_queue_schema_round_trips() -> None:
     schema = QueueSchema.of({"data": "string", "$timestamp": "timestamp", "$cumulative_data_weight": "long"})
     layout = QueueLayout.of(columns_of([dict(column) for column in queue_schema(schema)]))
     assert layout.schema == schema
@@ -76,7 +76,7 @@ def test_a_queue_comes_back_as_it_was_made() -> None:
 
 
 @pytest.mark.parametrize("seconds", [1.0, 1_700_000_000.0, 1_700_000_000.123456, 1_700_000_000.999999])
-def test_times_are_found_again_to_the_microsecond(seconds: float) -> None:
+def test_times_round_trip_with_microseconds(seconds: float) -> None:
     timestamp = timestamp_of(seconds)
     assert seconds_of(timestamp) == pytest.approx(seconds, abs=1e-7)
     layout = QueueLayout.of(
@@ -91,5 +91,5 @@ def test_times_are_found_again_to_the_microsecond(seconds: float) -> None:
     assert layout.read(rows).column("$timestamp").to_pylist() == [moment]
 
 
-def test_the_beginning_of_time_is_no_time() -> None:
+def test_time_zero_means_no_time() -> None:
     assert seconds_of(0) is None

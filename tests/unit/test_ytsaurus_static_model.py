@@ -208,7 +208,7 @@ STEPS = st.one_of(
     steps=st.lists(st.tuples(st.integers(0, 7), STEPS), min_size=10, max_size=30),
     restarts=st.sets(st.integers(0, 90), max_size=1),
 )
-def test_transactions_see_what_the_model_says(
+def test_contents_in_transactions_equal_the_model(
     served: Served, steps: list[tuple[int, tuple[str, ...]]], restarts: set[int]
 ) -> None:
     clear(served.cluster)

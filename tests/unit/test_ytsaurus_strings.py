@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.commands import COMMANDS, Answer
+from headrace.endpoints.ytsaurus.commands import COMMANDS
+from headrace.endpoints.ytsaurus.context import Answer
 from headrace.endpoints.ytsaurus.dispatcher import execute
 from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.storage.tree import TRUNK, Facet

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.commands import COMMANDS, Answer, Parameters
+from headrace.endpoints.ytsaurus.commands import COMMANDS
+from headrace.endpoints.ytsaurus.context import Answer
 from headrace.endpoints.ytsaurus.dispatcher import execute
 from headrace.endpoints.ytsaurus.formats import JSON
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.storage.snapshot import SnapshotDatabase
 from headrace.endpoints.ytsaurus.tables.layout import SortedLayout
 from headrace.endpoints.ytsaurus.tables.row_locks import NO_HASHES, Locked, RowLocks
@@ -137,7 +139,7 @@ def written(*hashes: int) -> Locked:
     return Locked(np.array(hashes, dtype=np.int64), NO_HASHES)
 
 
-def test_what_no_open_transaction_can_meet_is_forgotten() -> None:
+def test_commits_before_all_open_transactions_are_dropped() -> None:
     locks = RowLocks()
     locks.committed(1, {7: written(1)})
     locks.begin("early")
@@ -152,7 +154,7 @@ def test_what_no_open_transaction_can_meet_is_forgotten() -> None:
     assert locks.conflict(0, {7: written(1, 2, 3)}) is None
 
 
-def test_rows_that_are_only_read_may_be_read_by_others() -> None:
+def test_shared_row_locks_do_not_conflict() -> None:
     locks = RowLocks()
     locks.begin("one")
     read = Locked(NO_HASHES, np.array([1], dtype=np.int64))
@@ -185,7 +187,7 @@ def sortable(key: tuple[Any, ...]) -> list[tuple[bool, Any]]:
         max_size=10,
     )
 )
-def test_packed_keys_sort_and_differ_as_their_values_do(keys: list[tuple[Any, ...]]) -> None:
+def test_packed_keys_keep_order_and_equality(keys: list[tuple[Any, ...]]) -> None:
     kinds = ["string", "uint64", "bool", "double", "int8"]
     columns = [
         YtColumn.of(f"k{place}", {"type_name": "optional", "item": kind}, sort_order="ascending")
@@ -227,7 +229,7 @@ def test_a_snapshot_database_shows_one_state_and_takes_no_writes(cluster: Cluste
             snapshot.put({"k": 2, "v": 2})
 
 
-def test_tables_outlive_the_process(tmp_path: Path) -> None:
+def test_tables_survive_a_restart(tmp_path: Path) -> None:
     for place in range(2):
         cluster = Cluster(tmp_path)
         if not place:

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.commands import Context
+from headrace.endpoints.ytsaurus.context import Context
 from headrace.endpoints.ytsaurus.cypress import basic_types
-from headrace.endpoints.ytsaurus.cypress.node_types import Node
+from headrace.endpoints.ytsaurus.cypress.node import Node
 from headrace.wire.ytsaurus.errors import Code, YtError
 from tests.effort import thorough
 from tests.unit.ytsaurus_cluster import call, value_of
@@ -115,7 +115,7 @@ STEPS = st.one_of(CHANGES, CHANGES, CHANGES, st.tuples(st.sampled_from(["start",
 
 @settings(max_examples=thorough(25), deadline=None)
 @given(steps=st.lists(st.tuples(st.integers(0, 5), STEPS), min_size=10, max_size=25))
-def test_transactions_are_lists_of_changes(cluster: Cluster, steps: list[tuple[int, tuple[Any, ...]]]) -> None:
+def test_nested_transactions_equal_the_model(cluster: Cluster, steps: list[tuple[int, tuple[Any, ...]]]) -> None:
     home = f"//home/{next(_homes)}"
     call(cluster, "create", type="map_node", path=home)
     open_ones = [Model(None, None)]
@@ -174,7 +174,7 @@ def apply(cluster: Cluster, home: str, model: Model, what: str, arguments: list[
 # -- what is kept and what is not ------------------------------------------------------------------------------------
 
 
-def test_nothing_is_left_of_what_was_aborted(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_abort_leaves_no_entries(cluster: Cluster, tmp_path: Path) -> None:
     before = entries(cluster)
     outer = call(cluster, "start_transaction").value["transaction_id"]
     inner = call(cluster, "start_transaction", transaction_id=outer).value["transaction_id"]
@@ -201,7 +201,7 @@ def test_a_failed_command_changes_nothing(cluster: Cluster) -> None:
     assert entries(cluster) == before
 
 
-def test_a_type_is_told_once_that_a_node_is_gone_for_good(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_types_release_a_deleted_node_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     gone: list[str] = []
 
     def remove(context: Context, node: Node) -> None:
@@ -248,7 +248,7 @@ def test_a_type_is_told_once_that_a_node_is_gone_for_good(cluster: Cluster, monk
     assert gone[5:] == ["//tmp/aborted", "//tmp/never committed"]
 
 
-def test_parts_of_files_are_kept_as_long_as_somebody_has_them(cluster: Cluster) -> None:
+def test_parts_of_files_are_kept_while_they_are_used(cluster: Cluster) -> None:
     files = cluster.store.files()
 
     def parts() -> int:
@@ -278,7 +278,7 @@ def test_parts_of_files_are_kept_as_long_as_somebody_has_them(cluster: Cluster) 
     assert parts() == 0
 
 
-def test_nothing_is_changed_of_which_there_is_a_snapshot(cluster: Cluster) -> None:
+def test_a_transaction_cannot_change_a_node_in_its_snapshot(cluster: Cluster) -> None:
     call(cluster, "set", 1, path="//tmp/value")
     outer = call(cluster, "start_transaction").value["transaction_id"]
     inner = call(cluster, "start_transaction", transaction_id=outer).value["transaction_id"]

@@ -12,7 +12,7 @@ from headrace.endpoints.ytsaurus.queues.trimming import trim_old_rows
 from tests.unit.ytsaurus_cluster import call, value_of
 
 
-def test_rows_that_grow_old_are_trimmed_though_nobody_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_rows_are_trimmed_without_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(tmp_path)
     config = {"enable": True, "retained_lifetime_duration": 3_600_000}
     schema = [{"name": "data", "type": "string"}]

@@ -6,7 +6,8 @@ import io
 from typing import Any
 
 from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.commands import COMMANDS, Answer
+from headrace.endpoints.ytsaurus.commands import COMMANDS
+from headrace.endpoints.ytsaurus.context import Answer
 from headrace.endpoints.ytsaurus.dispatcher import execute
 from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.wire.yson import documents

@@ -1,4 +1,4 @@
-"""The file with the secrets of those who may use an endpoint: TOML, one table for each of them."""
+"""The file with the secrets of an endpoint's users: TOML, with one table for each user."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _Entry = TypeVar("_Entry")
 def read_entries(
     file: Path, name: str, fields: Collection[str], parse: Callable[[dict[str, Any], str], _Entry]
 ) -> list[_Entry]:
-    """Read the entries of an array of tables, which has to be all that the file has.
+    """Read the entries of an array of tables. The file must contain nothing else.
 
     Args:
         file: the TOML file.
-        name: of the array: ``tokens`` for ``[[tokens]]``.
-        fields: what an entry may have.
-        parse: makes something of an entry, given its place in words to begin messages with.
+        name: the name of the array: ``tokens`` for ``[[tokens]]``.
+        fields: the valid fields of an entry.
+        parse: converts an entry, given a description of its place, with which messages begin.
 
     Raises:
-        OptionError: the file cannot be read or is not as it must be. Never shows what an entry has.
+        OptionError: the file cannot be read or is invalid. The message never shows a value of an entry.
     """
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise OptionError(f"cannot read the configuration: {error.strerror}", received=str(file)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        # The parser's own message may quote a line with a secret; only the place is taken from it.
+        # The parser's message may quote a line with a secret, so only the position is used.
         place = _PLACE.search(str(error))
         raise OptionError(
             "the configuration is not a TOML file", received=f"{file}{f', {place[0]}' if place else ''}"

@@ -1,6 +1,6 @@
-"""Compressed bodies of requests: unpacked step by step, so that a small body never becomes more than it may.
+"""Decompression of request bodies in steps, with limits.
 
-One request has a limit, and all requests together have a `Budget`. Both are checked before the next step is unpacked.
+Each request has a limit, and all requests together have a `Budget`. Both are checked before each step.
 """
 
 from __future__ import annotations
@@ -14,45 +14,45 @@ from typing import BinaryIO, Protocol, TypeAlias, cast
 import pyarrow as pa
 
 STEP_BYTES = 1 << 20
-"""At most this much is unpacked before the limits are checked again."""
+"""The maximum of bytes that are decompressed between two checks of the limits."""
 _INFLATE_BYTES = 16 << 10
-"""What is inflated at once: zlib copies all that is left of it at the end of each stream, and streams may be tiny."""
-# zlib finds out by itself whether a stream is one of gzip or of zlib: clients send the one and call it the other.
+"""Bytes of input for one step. zlib copies the rest of the input after each stream, and streams may be tiny."""
+# zlib detects whether a stream is gzip or zlib. Clients confuse their names.
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 
 Take: TypeAlias = Callable[[int], None]
-"""Called with a number of bytes before they are kept; raises if they are too many."""
+"""Called with a number of bytes before they are stored; raises an error if there are too many."""
 Unpack: TypeAlias = Callable[["Source"], Iterator[bytes]]
-"""Yields the content of a packed source, in pieces of at most `STEP_BYTES`."""
+"""Yields the content of a compressed source, in pieces of at most `STEP_BYTES`."""
 
 
 class Source(Protocol):
-    """Where packed bytes come from."""
+    """A source of compressed bytes."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
 class PackedError(Exception):
-    """Packed bytes are damaged, or are not what their header says."""
+    """Compressed bytes are damaged, or do not match their header."""
 
 
 class CutOffError(PackedError):
-    """Packed bytes end too early."""
+    """Compressed bytes are incomplete."""
 
 
 class TooLongError(Exception):
-    """There are more bytes than one request may have."""
+    """The bytes of a request exceed its limit."""
 
 
 class ExhaustedError(Exception):
-    """All requests together have as many bytes as they may."""
+    """The bytes of all requests exceed the limit."""
 
 
 class Budget:
-    """How many bytes all requests may hold together; safe to use from several threads.
+    """A limit for the bytes of all requests. It can be used by several threads.
 
     Args:
-        total: the most there may be.
+        total: the maximum.
     """
 
     def __init__(self, total: int) -> None:
@@ -71,17 +71,17 @@ class Budget:
             self._left -= size
 
     def give(self, size: int) -> None:
-        """Give reserved bytes back."""
+        """Release reserved bytes."""
         with self._lock:
             self._left += size
 
 
 class Share:
-    """What one request holds of a budget.
+    """The bytes of one request in a budget.
 
     Args:
-        budget: that of all requests.
-        most: how many bytes this request may hold.
+        budget: the budget of all requests.
+        most: the maximum for this request.
     """
 
     def __init__(self, budget: Budget, most: int) -> None:
@@ -93,8 +93,8 @@ class Share:
         """Reserve bytes for this request.
 
         Raises:
-            TooLongError: the request may not have that many.
-            ExhaustedError: all requests together have too many.
+            TooLongError: the limit of the request is exceeded.
+            ExhaustedError: the budget of all requests is exhausted.
         """
         if self._held + size > self._most:
             raise TooLongError
@@ -102,20 +102,20 @@ class Share:
         self._held += size
 
     def free(self) -> None:
-        """Give everything back."""
+        """Release all bytes."""
         held, self._held = self._held, 0
         self._budget.give(held)
 
 
 class Parts:
-    """Bytes in memory as a source, each part of which is released as soon as it is read."""
+    """Bytes in memory as a source. Each part is released when it has been read."""
 
     def __init__(self, parts: Iterable[bytes]) -> None:
         self._parts = list(parts)[::-1]
         self._at = 0
 
     def read(self, size: int, /) -> bytes:
-        """Return the next bytes, at most ``size`` of them; none at the end."""
+        """Return the next bytes, at most ``size``; empty at the end."""
         while self._parts:
             part = self._parts[-1]
             found = part[self._at : self._at + size]
@@ -129,8 +129,8 @@ class Parts:
 
 
 def read_all(pieces: Iterable[bytes], take: Take) -> bytes:
-    """Return pieces as one, with each reserved before the next is made."""
-    # A buffer that grows would leave holes in the memory of its thread, several times as large as it is.
+    """Join pieces; each is reserved before the next one is computed."""
+    # A growing buffer would fragment the memory of its thread, by several times its size.
     parts = []
     for piece in pieces:
         take(len(piece))
@@ -139,20 +139,20 @@ def read_all(pieces: Iterable[bytes], take: Take) -> bytes:
 
 
 def copy_all(pieces: Iterable[bytes], target: BinaryIO, take: Take) -> None:
-    """Write pieces to a file, with each reserved before the next is made."""
+    """Write pieces to a file; each is reserved before the next one is computed."""
     for piece in pieces:
         take(len(piece))
         target.write(piece)
 
 
 def plain(source: Source) -> Iterator[bytes]:
-    """Yield bytes that are not packed."""
+    """Yield bytes that are not compressed."""
     while piece := source.read(STEP_BYTES):
         yield piece
 
 
 def inflate(source: Source) -> Iterator[bytes]:
-    """Yield the content of streams of gzip or zlib, several of which after each other are one."""
+    """Yield the content of one or several concatenated streams of gzip or zlib."""
     stream = zlib.decompressobj(_GZIP_OR_ZLIB)
     begun = False
     try:
@@ -173,7 +173,7 @@ def inflate(source: Source) -> Iterator[bytes]:
 
 
 def unpack_brotli(source: Source) -> Iterator[bytes]:
-    """Yield the content of a stream of brotli."""
+    """Yield the content of a brotli stream."""
     first = source.read(STEP_BYTES)
     if not first:
         return
@@ -190,7 +190,7 @@ def unpack_brotli(source: Source) -> Iterator[bytes]:
 
 
 class _Reader(io.RawIOBase):
-    """A source as the file that Arrow wants, some bytes of which were read before."""
+    """A source as a file for Arrow, after some bytes that have already been read."""
 
     def __init__(self, first: bytes, source: Source) -> None:
         self._first = first

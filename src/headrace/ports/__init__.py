@@ -1,7 +1,7 @@
-"""What a store can do, as abstract classes that every store implements and everything else is written against.
+"""The interfaces of a store: abstract classes that all stores implement and all other code uses.
 
-A store differs from another by its `Capabilities`, never by its name. All methods may be called from any
-thread and any process; objects are cheap to make and hold no state that others need to see.
+Stores differ by their `Capabilities`. All methods may be called from any thread and any process. Objects are cheap to
+create and have no state that other objects need.
 """
 
 from headrace.ports.files import Content, Files, FileStatus, Upload

@@ -1,12 +1,11 @@
-"""The boundary for arguments: what a caller passes to a port's method is checked before any store sees it.
+"""Checks of the arguments of all methods of the ports, before a store gets them.
 
-The annotation of a parameter in a port says what is valid, and the check follows from it: `str` is a text that UTF-8
-can encode, `int` a whole number of 64 bits, `float` a finite number, `bool` True or False. A store then knows the types
-of what it gets, and checks what only it knows: which names, partitions and rows there are. The values of rows, keys and
-conditions are checked against the columns, in `headrace.rows`.
+The annotation of a parameter in a port defines the check: `str` is a text that UTF-8 can encode, `int` an integer of 64
+bits, `float` a finite number, `bool` True or False. So a store gets arguments of the right types, and only checks
+whether names, partitions and rows exist. `headrace.rows` checks the values of rows, keys and conditions against the
+columns.
 
-A value that is not valid raises `OptionError`. Calls of another shape (an argument missing, or one that the method does
-not have) raise Python's own `TypeError`.
+An invalid value raises `OptionError`. A missing or unknown argument raises Python's own `TypeError`.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from headrace.errors import OptionError, SchemaError, shown
 from headrace.tables.schema import KeyValue, parse_columns
 
 Check: TypeAlias = Callable[[Any, str], Any]
-"""Takes a value and what messages call it; returns the value, in a plain type where it had a similar one."""
+"""Takes a value and its name for messages; returns the value, converted from similar types."""
 
 _LARGEST = 2**63 - 1
-# In seconds since 1970; stores count in microseconds of 64 bits.
-_LAST_MOMENT = 9.2e12
-# Python can wait no longer.
+# In seconds since 1970: stores use microseconds in 64 bits.
+_LAST_TIME = 9.2e12
+# The longest time that Python can wait.
 _LONGEST = threading.TIMEOUT_MAX
 
 
-class Port(ABC):  # noqa: B024 (what is abstract is the ports' own)
-    """The base of the ports: in subclasses, methods of a port check their arguments first."""
+class Port(ABC):  # noqa: B024 (subclasses declare abstract methods)
+    """The base of the ports: methods that a subclass implements check their arguments first."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -53,12 +52,12 @@ class Port(ABC):  # noqa: B024 (what is abstract is the ports' own)
 
 
 def checks_of(cls: type, name: str) -> dict[str, Check]:
-    """Return the checks of a method's parameters in their order, as the port that declares it annotates them."""
+    """Return the checks of a method's parameters in order, from the annotations of the port that declares it."""
     declared = next(
         (vars(port)[name] for port in reversed(cls.__mro__) if issubclass(port, Port) and name in vars(port)), None
     )
     if declared is None or declared.__module__.rpartition(".")[0] != __package__:
-        # A method of the store's own, for code that knows the store.
+        # A method that is not part of a port.
         return {}
     declared = inspect.unwrap(declared)
     parameters = list(inspect.signature(declared).parameters.values())[1:]
@@ -94,7 +93,7 @@ def text(value: Any, name: str) -> str:
             value.encode()
         except UnicodeEncodeError:
             raise OptionError(
-                f"{name} has half of a surrogate pair in it",
+                f"{name} contains a lone surrogate",
                 received=shown(value),
                 valid="a text that UTF-8 can encode",
             ) from None
@@ -102,9 +101,9 @@ def text(value: Any, name: str) -> str:
 
 
 def whole(value: Any, name: str) -> int:
-    """Check a whole number: partitions, row indexes, counts."""
+    """Check an integer: partitions, row indexes, counts."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise OptionError(f"{name} is a whole number", received=shown(value), valid="an int")
+        raise OptionError(f"{name} is an integer", received=shown(value), valid="an int")
     number = int(value)
     if not -_LARGEST - 1 <= number <= _LARGEST:
         raise OptionError(f"{name} is out of range", received=shown(value), valid=f"{-_LARGEST - 1} to {_LARGEST}")
@@ -113,7 +112,7 @@ def whole(value: Any, name: str) -> int:
 
 def moment(value: Any, name: str) -> float:
     """Check a time in seconds since 1970."""
-    return _number(value, name, -_LAST_MOMENT, _LAST_MOMENT)
+    return _number(value, name, -_LAST_TIME, _LAST_TIME)
 
 
 def duration(value: Any, name: str) -> float:
@@ -134,7 +133,7 @@ def _number(value: Any, name: str, least: float, most: float) -> float:
 
 
 def flag(value: Any, name: str) -> bool:
-    """Check a switch. A text such as "false" is no switch: it would count as true."""
+    """Check a boolean. Texts such as "false" are invalid, because they would count as true."""
     if isinstance(value, bool):
         return value
     if type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"):
@@ -150,12 +149,12 @@ def octets(value: Any, name: str) -> bytes | bytearray | memoryview:
 
 
 def any_value(value: Any, name: str) -> Any:
-    """Check nothing: it is checked where more is known of it."""
+    """Accept any value: later code checks it."""
     return value
 
 
 def setting(value: Any, name: str) -> Any:
-    """Check the value of an option, whose store knows its type; no option takes a number of more than 64 bits."""
+    """Check that an option is not an integer of more than 64 bits. The store checks the type."""
     return whole(value, f"option {name}") if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -163,7 +162,7 @@ def setting(value: Any, name: str) -> Any:
 
 
 def each(check: Check) -> Check:
-    """Check a list, or anything that can be iterated over but a text or a mapping."""
+    """Check a list or another iterable, but not a text or a mapping."""
 
     def elements(value: Any, name: str) -> list[Any]:
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
@@ -186,7 +185,7 @@ def mapping(key: Check, item: Check) -> Check:
 
 @functools.cache
 def instance(kind: type) -> Check:
-    """Check a value of a class, with its fields where it is a dataclass."""
+    """Check an instance of a class, and its fields if it is a dataclass."""
     hints = typing.get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
     fields = {name: check_of(name, hint) for name, hint in hints.items()}
 
@@ -225,10 +224,10 @@ _PLAIN: dict[Any, Check] = {str: text, int: whole, bool: flag, bytes: octets, An
 
 
 def check_of(name: str, kind: Any) -> Check:
-    """Return the check of a parameter of some type.
+    """Return the check for a type.
 
     Raises:
-        LookupError: no check is known for the type.
+        LookupError: there is no check for the type.
     """
     if kind is float:
         return moment if name == "timestamp" else duration
@@ -251,19 +250,19 @@ def check_of(name: str, kind: Any) -> Check:
 
 
 def columns(value: Any, name: str) -> Any:
-    """Check that columns are given as a mapping or schema; their names and types are checked where they are parsed."""
+    """Check that columns are a mapping or a schema. `parse_columns` checks their names and types."""
     if not isinstance(value, Mapping | pa.Schema):
         parse_columns(value)
     if isinstance(value, pa.Schema):
         try:
-            value.names  # noqa: B018 (names are decoded when they are asked for)
+            value.names  # noqa: B018 (reading the names decodes them)
         except UnicodeDecodeError as error:
             raise SchemaError("the name of a column is not UTF-8", received=repr(error.object)) from None
     return value
 
 
 def batches(value: Any, name: str) -> Iterator[pa.RecordBatch]:
-    """Check record batches as they come."""
+    """Check an iterable of record batches while it is read."""
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise OptionError(f"{name} are record batches", received=shown(value))
     return _batches(value, name)
@@ -276,7 +275,7 @@ def _batches(value: Iterable[Any], name: str) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
-# Rows and conditions are checked against the columns, see `headrace.rows`.
+# `headrace.rows` checks rows and conditions against the columns.
 _BY_ANNOTATION: dict[str, Check] = {
     "Rows": any_value,
     "Where | None": any_value,

@@ -1,8 +1,8 @@
-"""What a store can do with files: small ones, many of them, each there as a whole or not at all.
+"""The interface of a store's files: many small files, each written atomically.
 
-Names are paths from the store's root, ``/checkpoints/orders/offsets/7``, in normal form. A file is written by an
-`Upload`, and is there from its commit on; nobody ever sees a part of one. `Files.move` is what exactly-once rests on
-where several processes write to one place.
+The name of a file is its path from the store's root, such as ``/checkpoints/orders/offsets/7``, in normal form. An
+`Upload` writes a file, which exists from the commit on; readers never see a part of a file. If several processes write
+one path, exactly one `Files.move` without ``overwrite`` succeeds; Spark's checkpoints rely on this.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class FileStatus:
     Attributes:
         path: in normal form.
         directory: whether it is a directory.
-        size: bytes of a file, 0 for a directory.
-        modified: when the content was committed, or the directory made, in seconds since 1970.
+        size: the size of a file in bytes; 0 for a directory.
+        modified: when the file was committed or the directory created, in seconds since 1970.
     """
 
     path: str
@@ -41,16 +41,16 @@ class FileStatus:
 
 @dataclass(frozen=True)
 class Content:
-    """Bytes of a file: how many there will be, and the parts that they come in, to be taken once."""
+    """The content of a file: its size in bytes, and an iterator over its parts."""
 
     size: int
     parts: Iterator[bytes]
 
 
 class Upload(Port):
-    """A file on its way into the store, invisible until `commit`. Used as a context, it is given up if not committed.
+    """A file that is being written, invisible until `commit`. As a context manager it aborts an uncommitted file.
 
-    What a process that died had written is removed by the store in time.
+    The store removes the uncommitted files of ended processes after some time.
     """
 
     path: str
@@ -61,16 +61,16 @@ class Upload(Port):
 
     @abstractmethod
     def commit(self) -> FileStatus:
-        """Make the file visible, in one step; directories above it are made where they are not there.
+        """Make the file visible, atomically; missing parent directories are created.
 
         Raises:
-            AlreadyExistsError: something has that path by now, and is not to be replaced; or it is a directory.
+            AlreadyExistsError: the path exists and ``overwrite`` was not set, or it is a directory.
             OptionError: a part of the path is a file.
         """
 
     @abstractmethod
     def abort(self) -> None:
-        """Give the file up; nothing happens once it is committed or given up."""
+        """Discard the file; a committed or discarded file is not changed."""
 
     def __enter__(self) -> Self:
         return self
@@ -82,98 +82,97 @@ class Upload(Port):
 
 
 class Files(Port):
-    """The files of a store. Each call is one step: it happens as a whole, and once, whoever else calls."""
+    """The files of a store. Each call is atomic."""
 
     @abstractmethod
     def status(self, path: str) -> FileStatus | None:
-        """Return what has a path; None if nothing has. The root is always there."""
+        """Return the file or directory with a path; None if there is none. The root always exists."""
 
     @abstractmethod
     def list(self, path: str) -> list[FileStatus]:
-        """Return what a directory holds, by name; for the path of a file, that file.
+        """Return the content of a directory, sorted by name; for the path of a file, that file.
 
         Raises:
-            NotFoundError: nothing has the path.
+            NotFoundError: the path does not exist.
         """
 
     @abstractmethod
     def open_read(self, path: str, offset: int = 0, length: int | None = None) -> Content:
-        """Return bytes of a file from an offset on, up to its end or at most ``length``.
+        """Return the bytes of a file from an offset on, up to its end or at most ``length``.
 
-        All of them are of one file: where it is replaced or removed meanwhile, the parts go on to the end or raise
+        If the file is replaced or removed in the meantime, the parts remain those of the old file, or raise
         `StoreError`.
 
         Raises:
-            NotFoundError: nothing has the path.
-            OptionError: it is a directory, or the offset lies behind the file's end.
+            NotFoundError: the path does not exist.
+            OptionError: the path is a directory, or the offset is after the end of the file.
         """
 
     @abstractmethod
     def create(self, path: str, *, overwrite: bool = False) -> Upload:
-        """Begin to write a file.
+        """Start to write a file.
 
         Args:
-            overwrite: replace the file that has the path when this one is committed.
+            overwrite: replace an existing file when the new one is committed.
 
         Raises:
-            AlreadyExistsError: something has the path, and is not to be replaced; or it is a directory.
+            AlreadyExistsError: the path exists and ``overwrite`` is not set, or it is a directory.
         """
 
     @abstractmethod
     def make_directory(self, path: str) -> None:
-        """Make a directory, and those above it, where they are not there.
+        """Create a directory and its missing parents.
 
         Raises:
-            OptionError: the path, or a part of it, is that of a file.
+            OptionError: the path, or a parent, is a file.
         """
 
     @abstractmethod
     def remove(self, path: str, *, recursive: bool = False) -> bool:
-        """Remove a file or directory; tell whether there was one.
+        """Remove a file or directory; return whether it existed.
 
         Raises:
-            OptionError: a directory that is not empty, without ``recursive``; or the root.
+            OptionError: the directory is not empty and ``recursive`` is not set; or the path is the root.
         """
 
     @abstractmethod
     def move(self, source: str, destination: str, *, overwrite: bool = False) -> None:
-        """Give a file or directory another path, in one step.
+        """Move a file or directory to another path, atomically.
 
-        Of all who move something to one destination at the same time without ``overwrite``, one succeeds. A move that
-        has been done and is asked for once more, because the answer was lost, succeeds and changes nothing: the store
-        remembers of a file which path it was moved from.
+        Of several concurrent moves to one destination without ``overwrite``, one succeeds. A move that is repeated,
+        because its response was lost, succeeds and changes nothing: the store saves the previous path of a file.
 
         Args:
-            overwrite: replace the file that has the destination. There is no moment at which neither is there.
+            overwrite: replace an existing file. At every moment the destination is either the old or the new file.
 
         Raises:
-            NotFoundError: nothing has the source, or the directory of the destination is not there.
-            AlreadyExistsError: something has the destination, and is not to be replaced; or it is a directory.
-            OptionError: something is to be moved to its own path or below it, or the root.
+            NotFoundError: the source, or the directory of the destination, does not exist.
+            AlreadyExistsError: the destination exists and ``overwrite`` is not set, or it is a directory.
+            OptionError: the destination is the source or below it; or one of the paths is the root.
         """
 
     def read(self, path: str) -> bytes | None:
-        """Return a file's content; None if nothing has the path."""
+        """Return the content of a file; None if the path does not exist."""
         if self.status(path) is None:
             return None
         return b"".join(self.open_read(path).parts)
 
     def write(self, path: str, data: bytes, *, overwrite: bool = False) -> FileStatus:
-        """Write a file at once; raise what `create` and `Upload.commit` raise."""
+        """Write a file; raise the errors of `create` and `Upload.commit`."""
         with self.create(path, overwrite=overwrite) as upload:
             upload.write(data)
             return upload.commit()
 
 
 def normal_path(path: str) -> str:
-    """Return a path in normal form: ``/`` in front of each part and nowhere else.
+    """Return a path in normal form: one ``/`` before each part, and none at the end.
 
     Raises:
-        OptionError: it does not begin with ``/``, or a part of it is ``.`` or ``..`` or has a zero character.
+        OptionError: the path does not start with ``/``, or a part is ``.`` or ``..`` or contains a NUL character.
     """
     parts = [part for part in path.split("/") if part]
     if not path.startswith("/") or any(part in (".", "..") or "\0" in part for part in parts):
-        raise OptionError("not the path of a file", received=repr(path), valid="a path such as /checkpoints/orders")
+        raise OptionError("invalid path of a file", received=repr(path), valid="a path such as /checkpoints/orders")
     return "/" + "/".join(parts)
 
 
@@ -181,16 +180,16 @@ def paths_to_move(source: str, destination: str) -> tuple[str, str]:
     """Return the two paths of a move in normal form.
 
     Raises:
-        OptionError: one of them is no path; or the root is to be moved, or something to its own path or below it.
+        OptionError: a path is invalid or the root, or the destination is the source or below it.
     """
     source, destination = normal_path(source), normal_path(destination)
     if "/" in (source, destination):
         raise OptionError("the root cannot be moved or replaced", received=f"{source} to {destination}")
     if f"{destination}/".startswith(f"{source}/"):
-        raise OptionError("nothing can be moved to its own path or below it", received=f"{source} to {destination}")
+        raise OptionError("a path cannot be moved to itself or below itself", received=f"{source} to {destination}")
     return source, destination
 
 
 def parent_path(path: str) -> str:
-    """Return the directory of a path in normal form; the root's is itself."""
+    """Return the parent directory of a path in normal form; the parent of the root is the root."""
     return path.rpartition("/")[0] or "/"

@@ -1,4 +1,7 @@
-"""What a store offers to make the batches of a job visible, each at once and once."""
+"""The interface for publication: batches of a job become visible atomically and once.
+
+To *stage* rows is to keep them in the store, for a batch, where readers do not see them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from headrace.tables.changes import RowChange
 
 @dataclass(frozen=True)
 class Staged:
-    """A receipt for rows that are in the store but not visible. Small, and can be pickled."""
+    """A receipt for staged rows. Small and picklable."""
 
     id: int
     rows: int
@@ -23,7 +26,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class Write:
-    """What to do with rows staged with `Publisher.stage` at publication."""
+    """Rows that `Publisher.stage` has staged, and their row change, which publication applies to a table."""
 
     table: str
     change: RowChange
@@ -32,9 +35,9 @@ class Write:
 
 @dataclass(frozen=True)
 class Append:
-    """Rows staged with `Publisher.stage_append`, to be appended to a queue at publication.
+    """Rows that `Publisher.stage_append` has staged, which publication appends to a queue.
 
-    With ``replace``, all rows that the queue has are trimmed first.
+    With ``replace``, publication first trims all existing rows of the queue.
     """
 
     queue: str
@@ -44,10 +47,10 @@ class Append:
 
 @dataclass(frozen=True)
 class Advance:
-    """A consumer's progress over a queue, by partition number, made together with a publication.
+    """The progress of a consumer in a queue, by partition number, which is part of a publication.
 
-    The query may read the batch once more, so an offset that its job has brought to its target already is no conflict,
-    and automatic trimming keeps the batch's rows, which begin at ``expected``, until the next advance.
+    The query may read the batch again. Therefore an offset that a publication of the job has already set is not a
+    conflict, and automatic trimming keeps the rows of the batch, which start at ``expected``, until the next advance.
     """
 
     consumer: str
@@ -57,9 +60,11 @@ class Advance:
 
 
 class Publisher(Port):
-    """Makes a job's batches visible in a store, each at once and once.
+    """Publishes the batches of a job in a store, each atomically and once.
 
-    ``job`` is the identity of the job (Spark's query id), ``sink`` tells several sinks of one job apart.
+    Attributes:
+        job: the identity of the job: Spark's query id.
+        sink: distinguishes the sinks of one job.
     """
 
     job: str
@@ -67,7 +72,7 @@ class Publisher(Port):
 
     @abstractmethod
     def published(self, batch: int) -> bool:
-        """Tell whether this batch, or a later one, is published."""
+        """Return whether this batch, or a later one, is published."""
 
     @abstractmethod
     def stage(
@@ -78,22 +83,24 @@ class Publisher(Port):
         table: str | None = None,
         change: RowChange | None = None,
     ) -> list[Staged]:
-        """Put rows aside, invisible to readers, from any process. Nothing is staged when the input fails.
+        """Stage rows for a table, in any process. If the input fails, nothing is staged.
 
-        A store without transactions writes rows into their table there and then, if it is told where they will go;
-        the batch's next attempt writes the same rows again.
+        A store without transactions writes the rows into their table immediately, if ``table`` and ``change`` are set.
+        The next attempt of the batch writes the same rows again.
 
         Args:
-            table: the table of the `Write` that the receipts will be in.
+            table: the table of the `Write` with the receipts.
             change: the row change of that `Write`.
         """
 
     def stage_append(
         self, batch: int, queue: str, rows: Iterable[pa.RecordBatch], *, key: Sequence[str] | None = None
     ) -> list[Staged]:
-        """Put rows aside that are to be appended to a queue, in this order. Nothing is staged when the input fails.
+        """Stage rows for a queue, in this order. If the input fails, nothing is staged.
 
-        The rows fit the queue's columns already, or have `$tablet_index` besides. ``key``: as in `Queue.append`.
+        Args:
+            rows: rows in the queue's columns and types, optionally with a column `$tablet_index`.
+            key: the columns that choose the partition of a row, as in `Queue.append`.
 
         Raises:
             UnsupportedError: the store has no queues.
@@ -110,21 +117,24 @@ class Publisher(Port):
         content: str = "",
         last: bool = False,
     ) -> bool:
-        """Make staged rows visible in one transaction with the marker; remove what else was staged up to it.
+        """Make staged rows visible and save the marker, in one transaction.
 
-        Returns False, having changed nothing, if the batch is published already.
+        Other rows that this sink staged for batches up to this one are removed.
 
         Args:
-            advances: progress of consumers, part of the same transaction.
-            content: tells the batch's content from any other under the same number; unknown if empty.
-            last: keep no marker, because the job has this one batch.
+            advances: the progress of consumers, part of the same transaction.
+            content: a hash of the batch's content, to detect another batch with the same number; empty if unknown.
+            last: save no marker, because the job has no further batch.
+
+        Returns:
+            False if the batch is already published; then nothing is changed.
 
         Raises:
-            OffsetConflictError: a consumer is not where an advance expects it; nothing is changed.
-            PublicationError: staged rows are not there; or the batch, or a later one, is published with
-                another content: the job's checkpoint went back.
+            OffsetConflictError: a consumer does not have the expected offset; nothing is changed.
+            PublicationError: staged rows do not exist; or the batch, or a later one, is published with other content,
+                because the job's checkpoint is older than the marker.
         """
 
     @abstractmethod
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
-        """Remove what was staged for a batch: these receipts, or everything."""
+        """Remove the staged rows of a batch: those of these receipts; all if None."""

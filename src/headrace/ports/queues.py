@@ -1,4 +1,4 @@
-"""What queues, consumers and producers of a store can do."""
+"""The interfaces of queues, consumers and producers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from headrace.queues.values import Bounds, ConsumerPartition, ProducerSession, P
 
 @dataclass(frozen=True)
 class QueuePartition:
-    """A partition of a queue as it stands. ``weight`` is cumulative, None without `$cumulative_data_weight`.
+    """The state of a partition of a queue.
 
-    ``last_commit`` is when a row was last committed, in seconds since 1970; None before the first.
+    Attributes:
+        weight: the cumulative data weight; None without `$cumulative_data_weight`.
+        last_commit: the time of the last commit, in seconds since 1970; None before the first.
     """
 
     number: int
@@ -28,7 +30,7 @@ class QueuePartition:
 
 @dataclass(frozen=True)
 class Registration:
-    """A consumer that may read a queue; a ``vital`` one keeps unread rows from automatic trimming."""
+    """The registration of a consumer for a queue. Automatic trimming keeps the unread rows of a ``vital`` consumer."""
 
     queue: str
     consumer: str
@@ -37,7 +39,7 @@ class Registration:
 
 @dataclass(frozen=True)
 class QueueDescription:
-    """A queue as it stands."""
+    """The state of a queue."""
 
     name: str
     schema: QueueSchema
@@ -47,14 +49,14 @@ class QueueDescription:
 
 
 class Queue(Port):
-    """An append-only table; a row's address is (partition number, row index), given at commit and never reused."""
+    """An append-only table. A row's address is (partition number, row index), assigned at commit and never reused."""
 
     name: str
 
     @property
     @abstractmethod
     def id(self) -> str:
-        """Tells this queue from any other, one of the same name included that is made when this one is dropped."""
+        """The identity of the queue. A queue that is dropped and created again gets another id."""
 
     @property
     @abstractmethod
@@ -64,31 +66,36 @@ class Queue(Port):
     def append(
         self, rows: Rows, *, partition: int | None = None, key: str | Sequence[str] | None = None
     ) -> list[RowRange]:
-        """Append rows in one commit; all become visible at once, in their order within each partition.
+        """Append rows atomically, in their order within each partition.
 
-        Rows go to a given ``partition``; or, by the hash of their ``key`` columns, all rows of one key to one
-        partition; or where the rows' own column `$tablet_index` says (null: balanced); or else, all of them, to
-        the partition that has had the fewest rows. Columns left out become null; system columns are filled by the
-        store and are not accepted.
+        Missing columns become null. The store fills system columns, and does not accept them. Without ``partition`` and
+        ``key``, a column `$tablet_index` of the rows is the partition of each row; rows where it is null are balanced.
+        Without that column too, all rows are appended to the partition with the fewest appended rows.
+
+        Args:
+            partition: the partition of all rows.
+            key: the columns whose hash chooses the partition of a row.
 
         Returns:
-            Where the rows are now: one range for each partition that got some, by partition number.
+            The addresses of the rows: one range for each partition with new rows, by partition number.
 
         Raises:
-            SchemaError: a column that the queue has not, or a value that its column cannot hold; nothing is written.
-            OptionError: no such partition, or both a partition and a key.
+            SchemaError: the queue does not have a column, or a column cannot hold a value; nothing is written.
+            OptionError: the partition does not exist, or both a partition and a key are set.
         """
 
     @abstractmethod
     def bounds(self) -> dict[int, Bounds]:
-        """Return, for every partition number from 0, which rows are there, as of one moment."""
+        """Return the bounds of all partitions, by partition number, as one snapshot."""
 
     @abstractmethod
     def read(self, partition: int, first_row: int, max_rows: int = 1000, *, until: int | None = None) -> QueuePage:
-        """Read rows from a row index on, in order. The same row index always gives the same row.
+        """Read rows from a row index on, in order. The same row index always returns the same row.
 
-        The page may be shorter than ``max_rows`` (at least one row where there is one), never longer, holds no row
-        from index ``until`` on, and is empty only where there is nothing.
+        The page has at most ``max_rows`` rows. It may have fewer, but is empty only if there are no rows.
+
+        Args:
+            until: the row index after the last row to return.
 
         Raises:
             DataLossError: the row is trimmed.
@@ -100,21 +107,21 @@ class Queue(Port):
 
     @abstractmethod
     def commit_time(self, partition: int, row: int) -> float | None:
-        """Return when a row was committed (seconds since 1970); None if it is not there."""
+        """Return the commit time of a row in seconds since 1970; None if the row does not exist."""
 
     @abstractmethod
     def trim(self, partition: int | None = None, before: int | None = None) -> int:
-        """Remove the rows of a partition below a row index; return how many went. Never brings rows back.
+        """Remove the rows of a partition below a row index; return their number.
 
-        Without arguments, trims all partitions as automatic trimming would do now, whether it is on or not.
+        Without arguments, trim all partitions in the way of automatic trimming, even if it is disabled.
 
         Raises:
-            OptionError: ``before`` lies behind the partition's end.
+            OptionError: ``before`` is after the partition's end.
         """
 
     @abstractmethod
     def add_partitions(self, count: int) -> int:
-        """Add empty partitions at the end; return how many there are now."""
+        """Add empty partitions at the end; return the new number of partitions."""
 
     @abstractmethod
     def set_options(self, **changes: Any) -> QueueOptions:
@@ -125,13 +132,13 @@ class Queue(Port):
 
 
 class Consumer(Port):
-    """Named read offsets over the partitions of queues: the index of the first unread row of each."""
+    """Named read offsets: for each partition of a queue, the index of the first unread row."""
 
     name: str
 
     @abstractmethod
     def offsets(self, queue: str) -> dict[int, int]:
-        """Return the offset in every partition of a queue; 0 where nothing was ever consumed."""
+        """Return the offset in each partition of a queue; 0 if the consumer has never been advanced."""
 
     @abstractmethod
     def advance(
@@ -142,16 +149,16 @@ class Consumer(Port):
         *,
         or_published: bool = False,
     ) -> None:
-        """Set offsets of a queue's partitions, all or none.
+        """Set offsets in partitions of a queue, atomically.
 
         Args:
-            offsets: the new offset by partition; may lie anywhere, also behind the queue's end or further back.
-            expected: what the offsets must be now, for some or all of these partitions; unchecked where absent.
-            or_published: an offset that a publication has brought to its new place already is no conflict.
+            offsets: the new offset by partition; any row index, also after the end or before the current offset.
+            expected: the expected current offsets, for some or all of these partitions.
+            or_published: a new offset that a publication has already set is not a conflict.
 
         Raises:
             OffsetConflictError: an offset is not the expected one; nothing is changed.
-            OptionError: no such partition, or an offset below 0.
+            OptionError: a partition does not exist, or an offset is negative.
             NotFoundError: the consumer is not registered for the queue.
         """
 
@@ -160,20 +167,22 @@ class Consumer(Port):
 
     @abstractmethod
     def status(self, queue: str) -> list[ConsumerPartition]:
-        """Return how far the consumer is in each partition of a queue."""
+        """Return the progress of the consumer in each partition of a queue."""
 
 
 class Producer(Port):
-    """Sessions of writers outside Spark: each row is taken once, however often it is pushed."""
+    """Sessions of writers outside Spark: a row that is pushed several times is appended once."""
 
     name: str
 
     @abstractmethod
     def open_session(self, queue: str, session: str, *, user_meta: Any = None) -> ProducerSession:
-        """Begin or take over a session: a new one has epoch 0 and sequence number -1, an old one its next epoch.
+        """Open a session, and end its previous use: pushes with earlier epochs fail from now on.
 
-        Whoever held the session before cannot push any more. ``user_meta`` (anything JSON can hold) replaces what is
-        kept with the session, unless it is None.
+        A new session has epoch 0 and sequence number -1; an existing session gets the next epoch.
+
+        Args:
+            user_meta: a JSON value that replaces the one saved with the session, unless it is None.
         """
 
     @abstractmethod
@@ -187,19 +196,22 @@ class Producer(Port):
         key: str | Sequence[str] | None = None,
         user_meta: Any = None,
     ) -> Pushed:
-        """Append the rows whose sequence number is above the session's last one, and record the new last one.
+        """Append the rows whose sequence number is larger than the session's last one, and save the new last one.
 
-        Numbers are ``sequence_number`` for the first row and one more for each next, or stand in the rows' own int64
-        column `$sequence_number`, strictly rising; gaps are allowed. Partitions are chosen as in `Queue.append`.
+        Partitions are chosen as in `Queue.append`.
+
+        Args:
+            sequence_number: the number of the first row; each following row has the next number. Without it, the rows
+                have an int64 column `$sequence_number` with strictly increasing numbers; gaps are allowed.
 
         Raises:
-            SessionEpochError: somebody has opened the session since (or the epoch was never given out).
-            SequenceNumberError: no numbers, two sources of numbers, or numbers that do not rise; nothing is written.
+            SessionEpochError: the session was opened again, or the epoch was never assigned.
+            SequenceNumberError: numbers are missing, set in both ways, or not increasing; nothing is written.
         """
 
     @abstractmethod
     def remove_session(self, queue: str, session: str) -> None:
-        """Forget a session; opening it again begins at epoch 0."""
+        """Delete a session. If it is opened again, it starts at epoch 0."""
 
     @abstractmethod
     def sessions(self, queue: str | None = None) -> list[ProducerSession]: ...

@@ -1,4 +1,4 @@
-"""What a store can do as a whole."""
+"""The interface of a store, and its capabilities."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from headrace.tunnels.values import Start, TunnelKind
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a store promises.
+    """The features of a store.
 
     Attributes:
-        transactions: rows of any number of tables and a job's marker are published in one transaction:
-            publication is exactly once. Otherwise publication repeats an identical batch after a crash. Also, each
-            write of many rows becomes visible at once or not at all, and a scan sees one state of its table.
-        whole_rows: a change holds the whole row as it became, not only the cells that were set.
-        pre_images: tables can keep the row before each change.
-        add_columns: columns can be added to a table that has rows.
+        transactions: publication writes the rows of any number of tables and the job's marker in one transaction, so
+            it is exactly once. Otherwise publication repeats an identical batch after a crash. Also, each write of
+            several rows is atomic, and a scan reads a snapshot of its table.
+        whole_rows: a change contains the whole new row, not only the cells that were set.
+        pre_images: tables can log the row before each change.
+        add_columns: columns can be added to a table with rows.
         split_partitions: a user can split and merge partitions.
         queues: the store has queues, consumers and producers.
-        predicates: the operators that the store itself evaluates in `Table.scan`.
-        column_types: the names of the types that columns can have; None is every type that headrace has.
+        predicates: the operators that the store evaluates in `Table.scan`.
+        column_types: the names of the types that columns can have; None is all types of headrace.
         any_names: tables and columns may have any name that is not empty.
-        not_null: columns besides the key can be NOT NULL.
-        tells_changes: `Store.wait_for_change` can tell that nothing was committed.
-        tells_rows: a change tells whether its row was there before. Otherwise every put is an INSERT, and whatever sets
-            cells is an UPDATE.
-        rewinds: a new reader can begin before the checkpoints of a tunnel.
-        trims: changes can be removed from the log of a table, and partitions tell what it has.
-        files: the store has files, and so can keep the checkpoints of queries.
-        tunnels: tables keep their changes, and tunnels read them.
-        row_times: queues tell when each row was committed, also without a column `$timestamp`.
-        partition_sizes: queues tell the bytes of each partition; otherwise they are estimated from those of the queue.
-        max_columns: the most columns that a new table or queue can have.
-        rows_at_once: of how many rows for one partition of its targets a publication may make sure that all become
-            visible at one moment; larger ones are exactly once too, but become visible in parts. None is any number.
+        not_null: columns outside the key can be NOT NULL.
+        tells_changes: `Store.wait_for_change` can detect that there was no commit.
+        tells_rows: a change contains whether its row existed before. Otherwise each put is an INSERT, and each other
+            write of cells is an UPDATE.
+        rewinds: a new reader can start before the committed positions of a tunnel.
+        trims: changes can be removed from the log of a table, and partitions report the retained changes.
+        files: the store has files, so it can keep the checkpoints of queries.
+        tunnels: tables log their changes, and tunnels read them.
+        row_times: queues know the commit time of each row, also without a column `$timestamp`.
+        partition_sizes: queues know the size of each partition; otherwise it is estimated from the size of the queue.
+        max_columns: the maximum number of columns of a new table or queue.
+        rows_at_once: the maximum number of rows for one partition that a publication makes visible atomically. Larger
+            publications are also exactly once, but their rows become visible in parts. None is no limit.
     """
 
     transactions: bool
@@ -75,7 +75,7 @@ class Capabilities:
 
     @property
     def guarantee(self) -> str:
-        """What a sink in this store can promise a job, in a few words."""
+        """The guarantee of a sink in this store, in a few words."""
         if not self.transactions:
             return "at least once, identical batches (idempotent puts)"
         if self.rows_at_once is None:
@@ -84,15 +84,14 @@ class Capabilities:
 
 
 class Store(Port):
-    """Where tables live.
+    """A store of tables, and optionally of tunnels, queues and files, see `capabilities`.
 
-    The methods for tunnels, queues and files raise `UnsupportedError` unless a store overrides them; `capabilities`
-    says which of them the store has.
+    The methods for tunnels, queues and files raise `UnsupportedError` unless a store overrides them.
     """
 
     url: str
     id: str
-    """Tells this store from any other, wherever it is reached; holds no secret."""
+    """The identity of the store, the same for each URL that reaches it; contains no secret."""
     capabilities: Capabilities
 
     @abstractmethod
@@ -111,7 +110,7 @@ class Store(Port):
     ) -> Table:
         """Create a table; ``options`` are the fields of `TableOptions`.
 
-        With ``exist_ok``, a table of the same columns and key is returned as it is, with the options that it has.
+        With ``exist_ok``, an existing table with the same columns and key is returned unchanged.
         """
 
     @abstractmethod
@@ -119,8 +118,8 @@ class Store(Port):
         """Return a table, or raise `NotFoundError`.
 
         Args:
-            columns: columns that the caller knows of, for stores that do not keep a table's schema; others keep to
-                the schema that they have.
+            columns: columns that the caller declares, for stores that do not keep a table's schema; other stores
+                ignore them.
         """
 
     @abstractmethod
@@ -142,9 +141,8 @@ class Store(Port):
 
         Args:
             kind: BaseData, Stream or BaseAndStream.
-            start: for a Stream tunnel: ``latest`` (changes from now on), ``earliest`` (all that the log still
-                has) or a timestamp.
-            base_channels: into how many pieces the base data of the table is cut; by its size if None.
+            start: for a Stream tunnel: ``latest`` (new changes), ``earliest`` (all changes in the log) or a timestamp.
+            base_channels: the number of channels for the base data; by its size if None.
         """
         raise self._no_tunnels()
 
@@ -154,10 +152,10 @@ class Store(Port):
         table: str | None = None,
         columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None,
     ) -> Tunnel:
-        """Return a tunnel by id, or by name where the name is unique (name the table if it is not).
+        """Return a tunnel by id, or by name. A name that several tables use requires ``table``.
 
         Args:
-            columns: columns of the table that the caller knows of, see `table`.
+            columns: columns of the table that the caller declares, see `table`.
         """
         raise self._no_tunnels()
 
@@ -182,9 +180,9 @@ class Store(Port):
     ) -> Queue:
         """Create a queue; ``options`` are the fields of `QueueOptions`.
 
-        The system columns `$timestamp` (timestamp or long, µs) and `$cumulative_data_weight` (long) are filled
-        by the store where they are declared. With ``exist_ok``, a queue of the same columns is returned as it is: with
-        the partitions and options that it has, whatever is given here.
+        The store fills the system columns `$timestamp` (timestamp or long, µs) and `$cumulative_data_weight` (long) if
+        they are declared. With ``exist_ok``, an existing queue with the same columns is returned unchanged, even if its
+        partitions and options differ.
         """
         raise self._no_queues()
 
@@ -215,11 +213,11 @@ class Store(Port):
         raise self._no_queues()
 
     def register_consumer(self, queue: str, consumer: str, *, vital: bool = False) -> Registration:
-        """Let a consumer read a queue, or change whether it is vital."""
+        """Register a consumer for a queue, or change whether it is vital."""
         raise self._no_queues()
 
     def unregister_consumer(self, queue: str, consumer: str) -> None:
-        """Take a registration back; offsets stay. Nothing happens if there is none."""
+        """Remove a registration, if it exists. The offsets of the consumer remain."""
         raise self._no_queues()
 
     def registrations(self, queue: str | None = None, consumer: str | None = None) -> list[Registration]:
@@ -244,29 +242,30 @@ class Store(Port):
         """Return the files of the store.
 
         Raises:
-            UnsupportedError: the store has none, see `Capabilities.files`.
+            UnsupportedError: the store has no files, see `Capabilities.files`.
         """
         raise UnsupportedError(
             "this store has no files, so it cannot keep a checkpoint",
             received=self.url,
-            remedy="keep the checkpoint in a directory, or name a store that has files",
+            remedy="use a checkpoint in a directory, or in a store with files",
         )
 
     # -- publication, waiting ---------------------------------------------------------------------------
 
     @abstractmethod
-    def publisher(self, job: str, sink: str = "") -> Publisher: ...
+    def publisher(self, job: str, sink: str = "") -> Publisher:
+        """Return the publisher for one sink of a job."""
 
     @abstractmethod
     def wait_for_change(self, timeout: float) -> bool:
-        """Wait until some process commits to the store, at most ``timeout`` seconds; tell whether one may have.
+        """Wait for a commit of any process to the store, at most ``timeout`` seconds; return whether there may be one.
 
-        Cheap enough to be called all the time. A store that cannot tell waits a moment and returns True.
+        The call is cheap. A store that does not detect commits waits briefly and returns True.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Give files and connections of this process back; the store can be used again afterwards."""
+        """Close the files and connections of this process. The next call of the store opens them again."""
 
     def _no_tunnels(self) -> UnsupportedError:
         return UnsupportedError(

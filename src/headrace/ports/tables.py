@@ -1,4 +1,4 @@
-"""What a table of a store can do."""
+"""The interface of a table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Rows: TypeAlias = "pa.Table | pa.RecordBatch | pandas.DataFrame | Sequence[Mappi
 class Partition:
     """A key range of a table, with its change log.
 
-    ``first`` and ``next`` are log row indexes: the oldest change still kept, and the next to be given.
+    ``first`` and ``next`` are row indexes of the log: of the oldest retained change, and of the next new change.
     """
 
     id: int
@@ -41,9 +41,12 @@ class Partition:
 
 @dataclass(frozen=True)
 class TableDescription:
-    """A table as it stands; ``held_by`` names the tunnels that keep retention from removing changes.
+    """The state of a table.
 
-    ``rows`` is None, and there are no ``partitions``, where the store does not tell.
+    Attributes:
+        rows: the number of rows; None if the store does not report it.
+        partitions: the partitions; empty if the store does not report them.
+        held_by: the tunnels whose unread changes retention must not remove.
     """
 
     name: str
@@ -56,7 +59,12 @@ class TableDescription:
 
 @dataclass(frozen=True)
 class TrimReport:
-    """What a trim removed, and the tunnels that held back or lost changes."""
+    """The number and size of the changes that a trim removed.
+
+    Attributes:
+        held_by: the tunnels whose unread changes were kept.
+        cut_from: the tunnels that lost unread changes.
+    """
 
     changes: int
     bytes: int
@@ -72,27 +80,28 @@ class Table(Port):
     @property
     @abstractmethod
     def schema(self) -> TableSchema:
-        """The columns now; other processes may add some."""
+        """The current columns; other processes may add columns."""
 
     @abstractmethod
     def put(self, rows: Rows) -> int:
-        """Write whole rows: insert, or replace the row of that key. Columns left out become null.
+        """Insert rows, or replace the rows with the same keys, atomically. Missing columns become null.
 
-        All rows become visible at once, or none. Returns the commit version.
+        Returns:
+            The commit version.
         """
 
     @abstractmethod
     def update(self, rows: Rows, *, keep_nulls: bool = True) -> int:
-        """Set the given columns of rows, inserting rows that are not there; other columns keep their values.
+        """Set some columns of rows; other columns keep their values. Rows that do not exist are inserted.
 
         Args:
-            rows: the key columns and at least one other.
-            keep_nulls: whether a null is a value to set; otherwise a null leaves the cell as it is.
+            rows: the key columns and at least one other column.
+            keep_nulls: whether a null sets the cell to null; otherwise the cell keeps its value.
         """
 
     @abstractmethod
     def delete(self, keys: Rows) -> int:
-        """Remove the rows of these keys; keys that are not there are no change. Other columns are ignored."""
+        """Remove the rows with these keys. Keys that do not exist and other columns are ignored."""
 
     @abstractmethod
     def get(self, key: Mapping[str, KeyValue], columns: Sequence[str] | None = None) -> dict[str, Any] | None:
@@ -107,13 +116,14 @@ class Table(Port):
         keys: KeyRange | None = None,
         batch_rows: int = 65536,
     ) -> pa.RecordBatchReader:
-        """Read rows in key order. One call sees one state of the table, however long it is read.
+        """Read a snapshot of the rows in key order.
 
         Args:
-            columns: the columns to return, in this order; all by default. An empty list gives row counts.
+            columns: the columns to return, in this order; all by default. With an empty list, batches have
+                a number of rows and no columns.
             where: conditions on any columns, see `headrace.tables.conditions.parse_where`.
             keys: only keys in this range.
-            batch_rows: most rows in a batch.
+            batch_rows: the maximum number of rows in a batch.
         """
 
     @abstractmethod
@@ -121,7 +131,7 @@ class Table(Port):
         """Return at most ``count`` key ranges of about equal size that cover the table without overlap.
 
         Args:
-            size: about how many bytes a range should have, for stores that cut by size; others only look at ``count``.
+            size: the approximate size of a range in bytes, for stores that split by size; others ignore it.
         """
 
     def split(self, partition: int | None = None, at: Mapping[str, KeyValue] | None = None) -> tuple[int, int]:
@@ -133,7 +143,7 @@ class Table(Port):
         raise UnsupportedError("this store splits the partitions of its tables itself", received=repr(self.name))
 
     def merge(self, left: int, right: int) -> int:
-        """Merge two open partitions that are neighbours; return the new id.
+        """Merge two adjacent open partitions; return the new id.
 
         Raises:
             UnsupportedError: see `Capabilities.split_partitions`.
@@ -142,7 +152,7 @@ class Table(Port):
 
     @abstractmethod
     def add_columns(self, columns: Mapping[str, str | pa.DataType]) -> None:
-        """Add attribute columns, null in the rows that are there."""
+        """Add attribute columns, which are null in existing rows."""
 
     @abstractmethod
     def set_options(self, **changes: Any) -> TableOptions:
@@ -153,7 +163,9 @@ class Table(Port):
 
     @abstractmethod
     def trim(self, *, before: Mapping[int, int] | None = None, cut_tunnels: bool = False) -> TrimReport:
-        """Remove old changes now: by the table's retention, or below given log row indexes per partition.
+        """Remove old changes now.
 
-        What a live tunnel still needs stays, unless ``cut_tunnels`` (or the table's own option) says otherwise.
+        Args:
+            before: the first row index of the log to keep, by partition; by default the table's retention decides.
+            cut_tunnels: also remove changes that a live tunnel has not read.
         """

@@ -1,4 +1,4 @@
-"""What a tunnel of a store can do."""
+"""The interface of a tunnel and its clients."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ from headrace.workers import TunnelWorker
 
 @dataclass(frozen=True)
 class ChannelDescription:
-    """A channel, and what it has that is not yet committed.
+    """A channel and its uncommitted changes.
 
-    Where a live client has it: the client's id and tag, and whether it is to be given back (`LeaseStatus.CLOSING`).
+    Attributes:
+        client: the id of the client that reads the channel; None if no client does.
+        client_tag: the tag of that client.
+        lease: whether that client keeps the channel, or has to release it (`LeaseStatus.CLOSING`).
     """
 
     channel: Channel
@@ -31,7 +34,7 @@ class ChannelDescription:
 
 @dataclass(frozen=True)
 class TunnelDescription:
-    """A tunnel as it stands. ``stage`` is ``BaseData`` while base data is being read, then ``Stream``."""
+    """The state of a tunnel. ``stage`` is ``BaseData`` until all base data is read, then ``Stream``."""
 
     id: str
     name: str
@@ -48,9 +51,9 @@ class TunnelDescription:
 
 
 class TunnelClient(Port):
-    """One of several readers that share a tunnel's channels, each channel with one of them at a time.
+    """One of the readers that share a tunnel. One client at a time reads a channel.
 
-    A client that lets its time-out pass without a heartbeat loses its channels.
+    A client that sends no heartbeat for ``timeout`` seconds loses its channels.
     """
 
     id: str
@@ -58,36 +61,39 @@ class TunnelClient(Port):
 
     @abstractmethod
     def heartbeat(self, leases: Sequence[Lease]) -> list[Lease]:
-        """Tell how this client sees its channels; return the channels that it has now.
+        """Report the states of this client's channels, and return its current channels.
 
-        A client reports a channel as CLOSE that it was asked to give back, as TERMINATED once it has saved `FINISHED`,
-        each with a version one higher; a channel that is missing from the answer is no longer its own.
+        A client reports CLOSE for a channel that it has released on request, and TERMINATED for a channel for which it
+        has saved `FINISHED`, each with the version incremented. It no longer has channels that are not returned.
 
         Raises:
-            ClientGoneError: the client's time-out passed, or it was closed.
-            TunnelTakenError: a streaming query has begun to read the tunnel since, as far as the store knows.
+            ClientGoneError: the client has timed out or is closed.
+            TunnelTakenError: a streaming query has started to read the tunnel. Not all stores detect this.
         """
 
     @abstractmethod
     def saved(self, channel: str) -> Saved:
-        """Return where reading goes on in a channel."""
+        """Return the saved position of a channel."""
 
     @abstractmethod
     def save(self, channel: str, position: Position, sequence: int) -> None:
-        """Save how far a channel is read; ``sequence`` is one more than that of the save before.
+        """Save the position of a channel.
+
+        Args:
+            sequence: the number of the save, one more than that of the previous save.
 
         Raises:
-            SequenceNumberError: the number is not above the saved one: somebody else reads the channel too.
-            ClientGoneError: the client's time-out passed, or it was closed.
+            SequenceNumberError: the number is not larger than the saved one: another client also reads the channel.
+            ClientGoneError: the client has timed out or is closed.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Give all channels back and end; nothing happens if the client has ended."""
+        """Release all channels and end the client. Further calls do nothing."""
 
 
 class Tunnel(Port):
-    """A durable subscription to a table's changes, and the place where its readers' batches are recorded."""
+    """A durable subscription to the changes of a table. It also keeps the records of its reader's batches."""
 
     id: str
     name: str
@@ -101,47 +107,49 @@ class Tunnel(Port):
 
     @abstractmethod
     def channels(self, known: Mapping[str, Position] | None = None) -> list[Channel]:
-        """Return all channels in creation order, those finished long ago may be left out.
+        """Return the channels in creation order. Channels that finished long ago may be omitted.
+
+        A channel is WAITING until all its parents are FINISHED: until `commit` was called with `FINISHED` for each.
 
         Args:
-            known: positions for which the caller does not need the checkpoints of these channels; a store that has to
-                ask for each checkpoint may give them instead.
-
-        A channel leaves WAITING when all its parents are FINISHED, that is: when `commit` was called with
-        `FINISHED` for each of them.
+            known: positions of channels whose committed positions the caller does not need. A store that needs a
+                request for each committed position may return these positions instead.
         """
 
     @abstractmethod
     def start_positions(self, start: Start) -> dict[str, Position]:
-        """Return where a new reader begins in each channel, for a start other than `committed`.
+        """Return the start position of a new reader in each channel, for a start other than `committed`.
 
-        Channels that are to be passed over get `FINISHED`.
+        The position of channels that the reader skips is `FINISHED`.
 
         Raises:
-            DataLossError: the store no longer has everything from there on.
+            DataLossError: changes after the start have been removed.
         """
 
     @abstractmethod
     def latest_positions(self) -> dict[str, Position]:
-        """Return, for every channel that exists now, the position behind what is there now."""
+        """Return for each current channel the position after its last change."""
 
     @abstractmethod
     def backlog(self, channel: str, position: Position, until: Position | None = None) -> Backlog:
-        """Tell what can be read from a position on, up to ``until`` (from `latest_positions`) if given."""
+        """Return the backlog of a channel from a position, up to ``until`` (from `latest_positions`) if set."""
 
     def backlogs(
         self, positions: Mapping[str, Position], until: Mapping[str, Position] | None = None
     ) -> dict[str, Backlog]:
-        """Tell the same for several channels; a store that has to ask for each may ask for all at once."""
+        """Return the backlogs of several channels. A store that needs requests for this may combine them."""
         bounds = until or {}
         return {channel: self.backlog(channel, at, bounds.get(channel)) for channel, at in positions.items()}
 
     @abstractmethod
     def read(self, channel: str, position: Position, max_rows: int, until: Position | None = None) -> Page:
-        """Read the next changes of a channel. The same position always gives the same rows, in the same order.
+        """Read the next changes of a channel. The same position always returns the same rows in the same order.
 
-        A page may be longer than ``max_rows`` or shorter, and is empty only when there is nothing now. Its
-        ``next`` is `FINISHED` once the channel has ended; with ``until``, no change behind it is given.
+        A page may have more or fewer rows than ``max_rows``. It is empty only if there are no changes yet. Its ``next``
+        is `FINISHED` at the end of the channel.
+
+        Args:
+            until: the position after the last change to return.
 
         Raises:
             DataLossError: changes at the position have been removed.
@@ -149,40 +157,40 @@ class Tunnel(Port):
 
     @abstractmethod
     def skip_lost(self, channel: str, position: Position) -> tuple[Position, int | None]:
-        """Return the first position at or behind the given one that can be read, and how many rows are lost.
+        """Return the first readable position at or after a position, and the number of lost rows between the two.
 
-        None stands for a number that the store does not know.
+        The number is None if the store does not know it.
         """
 
     @abstractmethod
     def advance(self, channel: str, position: Position, rows: int) -> Position:
-        """Return the position ``rows`` behind one, in the store's own form (used to cut a page)."""
+        """Return the position that is ``rows`` rows after a position, to split a page."""
 
     @abstractmethod
     def commit(self, positions: Mapping[str, Position]) -> None:
-        """Record progress. Never moves a channel back; `FINISHED` lets the channel's children open."""
+        """Save committed positions, which never move back. `FINISHED` opens the children of a channel."""
 
     # -- clients that share the channels -------------------------------------------------------------
 
     @abstractmethod
     def connect(self, *, tag: str = "", timeout: float = 300.0) -> TunnelClient:
-        """Begin to share the tunnel's channels; the first heartbeat gives the client some.
+        """Connect a client. Its first heartbeat returns channels.
 
-        A tunnel is for clients or for a streaming query. Where both read it no change is lost, but each gets only a
-        part. A store that knows of both tells whoever came first by `TunnelTakenError`: the query when it calls
-        `check_reader`, the clients when they call anything.
+        A tunnel serves either clients or a streaming query. If both read it, no change is lost, but each gets only a
+        part of the changes. A store that detects this raises `TunnelTakenError` in the reader that was first: in
+        `check_reader` for a query, in every call for a client.
 
         Args:
-            tag: a name for people who look at the tunnel.
-            timeout: seconds without a heartbeat after which the client's channels go to others.
+            tag: a name for the description of the tunnel.
+            timeout: the number of seconds without a heartbeat after which other clients get the client's channels.
         """
 
     @abstractmethod
     def client(self, client_id: str) -> TunnelClient:
-        """Return a connected client by its id, also one that has connected from another process.
+        """Return a connected client by its id, in any process.
 
         Raises:
-            ClientGoneError: there is no such client any more.
+            ClientGoneError: the client does not exist or has timed out.
         """
 
     def consume(
@@ -195,20 +203,20 @@ class Tunnel(Port):
         timeout: float = 60.0,
         idle: str = "wait",
     ) -> TunnelWorker:
-        """Read the tunnel here, without Spark, together with all others who do the same; at least once.
+        """Read the tunnel without Spark, at least once. All workers of the tunnel share its channels.
 
-        Iterate over the result. A batch counts as processed when the next one is asked for, or with its `done()`; what
-        was processed is saved, and what was not comes again, here or elsewhere, when this process is gone.
+        Iterate over the result. A batch is processed when the next batch is requested, or when its `done()` is called.
+        The worker saves the positions of processed batches. After the end of the process, a worker reads the other
+        batches again.
 
         Args:
-            client: a name for people who look at the tunnel.
-            batch_rows: most changes in a batch.
-            checkpoint_interval: save at least so often what was processed, in seconds.
-            heartbeat_interval: seconds between heartbeats, by default 5 or a quarter of ``timeout``, the lesser.
-            timeout: seconds without a heartbeat after which others get this worker's channels. A channel that another
-                worker is to have waits as long for the batch in hand.
-            idle: at the end of what is there, ``wait`` for more, or ``stop`` once the whole tunnel is read and saved,
-                by this worker or by others.
+            client: a name for the description of the tunnel.
+            batch_rows: the maximum number of changes in a batch.
+            checkpoint_interval: the maximum number of seconds between saves.
+            heartbeat_interval: seconds between heartbeats; by default 5, or a quarter of ``timeout`` if that is less.
+            timeout: the number of seconds without a heartbeat after which other workers get this worker's channels.
+                It is also the maximum time that a channel waits for its current batch before it moves.
+            idle: ``wait`` for new changes, or ``stop`` after all workers have read and saved all changes.
         """
         return TunnelWorker(
             self,
@@ -221,41 +229,42 @@ class Tunnel(Port):
         )
 
     def wait_for_change(self, timeout: float) -> bool:
-        """Wait until there may be more to read, at most ``timeout`` seconds; tell whether something was committed.
+        """Wait for a commit, at most ``timeout`` seconds; return whether there was one.
 
-        A store that is not told of commits waits, and returns False.
+        A store that does not detect commits waits for the whole time and returns False.
         """
         time.sleep(timeout)
         return False
 
-    # -- batches (the meta table) ---------------------------------------------------------------------
+    # -- records of batches ---------------------------------------------------------------------------
 
     @abstractmethod
     def save_plan(self, plan: BatchPlan) -> None:
-        """Record a batch's plan under its batch id; a plan that is there stays.
+        """Save the plan of a batch, unless the batch has one.
 
-        A plan that follows `INITIAL_BATCH` begins a new reader, which takes the tunnel over.
+        A plan that follows `INITIAL_BATCH` starts a new reader, which replaces the previous one.
         """
 
     @abstractmethod
     def check_reader(self, batch: str) -> None:
-        """Make sure that the reader of a recorded batch still has the tunnel.
+        """Check that the reader of a recorded batch is still the tunnel's reader.
 
         Raises:
-            TunnelTakenError: another reader has begun since; its commits hide changes from this one.
+            TunnelTakenError: another reader has started. Its commits hide changes from the previous reader.
         """
 
     @abstractmethod
-    def load_plan(self, batch: str) -> BatchPlan | None: ...
+    def load_plan(self, batch: str) -> BatchPlan | None:
+        """Return the plan of a batch; None if it has none."""
 
     @abstractmethod
     def record_end(self, batch: str, channel: str, end: ChannelEnd) -> ChannelEnd:
-        """Record where a batch ends in a channel, unless it is recorded; return what is recorded."""
+        """Save the end of a batch in a channel, unless it has one; return the saved end."""
 
     @abstractmethod
     def ends(self, batch: str) -> dict[str, ChannelEnd]:
-        """Return the recorded ends of a batch, by channel."""
+        """Return the saved ends of a batch, by channel."""
 
     @abstractmethod
     def prune(self, batch: str, keep: int) -> None:
-        """Forget the batches that come more than ``keep`` before this one, and plans that were never used."""
+        """Delete the records of batches more than ``keep`` before this one, and of plans without use."""

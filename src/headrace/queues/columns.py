@@ -1,4 +1,4 @@
-"""The columns of queues: the schema, the system columns that the store fills, and the data weights of rows. Pure."""
+"""The columns of queues: schema, system columns that the store fills, and data weights of rows. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.types import type_name
 TABLET_INDEX, ROW_INDEX = "$tablet_index", "$row_index"
 TIMESTAMP, CUMULATIVE_DATA_WEIGHT = "$timestamp", "$cumulative_data_weight"
 SEQUENCE_NUMBER = "$sequence_number"
-# What the store gives or takes beside a queue's own columns.
+# Columns of pages and pushes that are not columns of the queue.
 _ADDRESS = (TABLET_INDEX, ROW_INDEX, SEQUENCE_NUMBER)
 _SYSTEM_TYPES: Mapping[str, tuple[pa.DataType, ...]] = {
     TIMESTAMP: (pa.timestamp("us", tz="UTC"), pa.int64()),
@@ -27,16 +27,16 @@ _SYSTEM_TYPES: Mapping[str, tuple[pa.DataType, ...]] = {
 
 @dataclass(frozen=True)
 class QueueSchema(RowSchema):
-    """The columns of a queue, in order; system columns among them are filled by the store."""
+    """The columns of a queue, in order. The store fills the system columns among them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.written.columns:
-            raise SchemaError("a queue needs a column of its own", received=list(self.names))
+            raise SchemaError("a queue needs a column besides system columns", received=list(self.names))
         for column in self.columns:
             if column.name in _ADDRESS:
                 raise SchemaError(
-                    f"a queue cannot have a column {column.name!r}: it is part of a row's address or push",
+                    f"a queue cannot have a column {column.name!r}: the name is reserved for addresses and pushes",
                     remedy="leave it out",
                 )
             if column.name in _SYSTEM_TYPES and column.type not in _SYSTEM_TYPES[column.name]:
@@ -53,20 +53,21 @@ class QueueSchema(RowSchema):
 
     @property
     def primary_key(self) -> tuple[str, ...]:
-        """Empty: a queue's rows have an address instead of a key."""
+        """Empty, because rows of a queue have an address instead of a key."""
         return ()
 
     @property
     def written(self) -> RowSchema:
-        """The columns that writers give: all but the system columns."""
+        """The columns without the system columns."""
         return RowSchema(tuple(column for column in self.columns if column.name not in _SYSTEM_TYPES))
 
 
 def data_weights(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Return each row's data weight: 1, plus 8 for a number, 1 for a boolean, the bytes of a text, 0 for null.
+    """Return the data weight of each row, by the rules of YTsaurus' queues.
 
-    A time counts as a number, a decimal 16, a composite value the sum of its parts. Source: YTsaurus' queues. A
-    decimal(20,0) counts as the number that it stands for: stores without unsigned numbers carry 64 bits so.
+    The weight is 1 plus the weights of the values: 8 for a number or a time, 16 for a decimal, 1 for a boolean, the
+    number of bytes of a text or binary, the sum of the parts of a composite value, 0 for null. A decimal(20,0) has the
+    weight 8, because stores without unsigned integers use it for 64-bit integers.
     """
     return sum((_weights(column) for column in rows.columns), start=np.ones(rows.num_rows, dtype=np.int64))
 

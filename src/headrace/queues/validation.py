@@ -1,4 +1,4 @@
-"""What every store checks alike when rows are given to a queue, and options: partitions, numbers, limits. Pure."""
+"""Checks of appended rows and of options of queues, the same for all stores. No I/O."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ _LARGEST_NUMBER = 2**63 - 1
 
 @dataclass(frozen=True)
 class Route:
-    """How an append chooses partitions: a given one, or by key columns, or by the rows' `$tablet_index`."""
+    """The choice of partitions in an append: one partition, key columns, or the column `$tablet_index` of the rows."""
 
     partition: int | None = None
     key: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, partition: int | None, key: str | Sequence[str] | None) -> Route:
-        """Check and return what a caller asks for.
+        """Return the route for arguments of `Queue.append`.
 
         Raises:
-            OptionError: both a partition and a key, or a key of no columns.
+            OptionError: both a partition and a key are set, or the key has no columns.
         """
         columns = (key,) if isinstance(key, str) else None if key is None else tuple(key)
         if columns is not None and partition is not None:
-            raise OptionError("rows go to a partition or are spread by a key, not both", received=f"{partition}, {key}")
+            raise OptionError("partition and key cannot be combined", received=f"{partition}, {key}")
         if columns == ():
-            raise OptionError("a key that chooses partitions needs a column", received=repr(key))
+            raise OptionError("the key has no columns", received=repr(key))
         return cls(partition, columns)
 
 
 def check_partition(number: int, partitions: int) -> None:
-    """Raise `OptionError` unless a queue of so many partitions has one of this number."""
+    """Raise `OptionError` unless a queue with ``partitions`` partitions has the partition ``number``."""
     if not 0 <= number < partitions:
         raise no_partition(number, partitions)
 
 
 def no_partition(number: int, partitions: int) -> OptionError:
-    """Return the error of naming a partition that a queue has not."""
+    """Return the error for a partition that does not exist."""
     return OptionError("the queue has no such partition", received=number, valid=f"0 to {partitions - 1}")
 
 
@@ -58,11 +58,11 @@ def sequence_numbers(given: pa.ChunkedArray, first: int | None) -> npt.NDArray[n
     """Return the sequence number of each row of a push.
 
     Args:
-        given: the rows' own column of them, null where there is none.
-        first: that of the first row, if the rows have none of their own.
+        given: the column `$sequence_number` of the rows; all null if the rows have no such column.
+        first: the number of the first row, if the rows have no such column.
 
     Raises:
-        SequenceNumberError: no numbers, two sources of numbers, or numbers that do not rise.
+        SequenceNumberError: numbers are missing, set in both ways, or not increasing.
     """
     if len(given) == 0:
         return np.empty(0, dtype=np.int64)
@@ -70,13 +70,13 @@ def sequence_numbers(given: pa.ChunkedArray, first: int | None) -> npt.NDArray[n
         return _rising(given)
     if given.null_count < len(given):
         raise SequenceNumberError(
-            "the rows are numbered twice over",
+            "the rows have sequence numbers from two sources",
             received=f"sequence_number={first} and a column {SEQUENCE_NUMBER}",
-            remedy="give one of them",
+            remedy="pass only one of them",
         )
     if not 0 <= first <= _LARGEST_NUMBER - len(given) + 1:
         raise SequenceNumberError(
-            "the sequence numbers leave their range",
+            "the sequence numbers are out of range",
             received=f"{first} for the first of {len(given)} rows",
             valid=f"0 to {_LARGEST_NUMBER}",
         )
@@ -84,12 +84,12 @@ def sequence_numbers(given: pa.ChunkedArray, first: int | None) -> npt.NDArray[n
 
 
 def _rising(given: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    """Return the numbers in a column, if every row has one, none is below 0 and they rise strictly."""
+    """Return the numbers of a column; raise an error unless they are complete, not negative, and increasing."""
     if given.null_count:
         row = pc.index(given.is_null(), True).as_py()
         raise SequenceNumberError(
             f"row {row} has no sequence number",
-            remedy=f"pass sequence_number for the first row, or give every row its own in column {SEQUENCE_NUMBER}",
+            remedy=f"pass sequence_number for the first row, or set column {SEQUENCE_NUMBER} in every row",
         )
     numbers: npt.NDArray[np.int64] = given.to_numpy()
     wrong = np.flatnonzero(numbers <= np.concatenate(([_BEFORE_THE_FIRST], numbers[:-1])))
@@ -97,18 +97,18 @@ def _rising(given: pa.ChunkedArray) -> npt.NDArray[np.int64]:
         row = int(wrong[0])
         before = f", after {numbers[row - 1]}" if row else ""
         raise SequenceNumberError(
-            f"the sequence number of row {row} does not rise",
+            f"the sequence number of row {row} is not larger than the previous one",
             received=f"{numbers[row]}{before}",
-            valid="numbers from 0 on, each above the one before; gaps are allowed",
+            valid="increasing numbers from 0 on; gaps are allowed",
         )
     return numbers
 
 
 def changed_options(options: QueueOptions, changes: Mapping[str, Any]) -> QueueOptions:
-    """Return options with some changed.
+    """Return options with changes.
 
     Raises:
-        OptionError: an unknown option, or a value that is not of its kind.
+        OptionError: an option is unknown, or a value has the wrong type.
     """
     check_names("a queue", changes, [field.name for field in dataclasses.fields(QueueOptions)])
     for name, value in changes.items():

@@ -1,4 +1,4 @@
-"""Queues and consumers as pure values, and the rules about them: partitions of keys, trimming, lag."""
+"""Values of queues and consumers, and their rules: partitions of keys, trimming, lag. No I/O."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from headrace.errors import SchemaError
 
 @dataclass(frozen=True)
 class QueueOptions:
-    """When a queue removes rows by itself.
+    """The options of a queue's automatic trimming.
 
     Attributes:
-        auto_trim: remove rows that all vital consumers have read. Without a vital consumer nothing is removed.
-        retained_rows: keep at least so many rows of each partition …
-        retained_seconds: … and every row that is younger than this.
+        auto_trim: remove rows that all vital consumers have read. Without a vital consumer no row is removed.
+        retained_rows: the minimum number of rows to keep in each partition.
+        retained_seconds: the minimum age of removed rows.
     """
 
     auto_trim: bool = False
@@ -31,7 +31,7 @@ class QueueOptions:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The rows of a partition: the index of the first that is kept, that behind the last, and their size in bytes."""
+    """The rows of a partition: the index of the first row, the index after the last row, and their size in bytes."""
 
     lower: int
     upper: int
@@ -44,7 +44,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class RowRange:
-    """Rows of one partition: the index of the first, and that behind the last."""
+    """Rows of one partition: the index of the first row, and the index after the last row."""
 
     partition: int
     first: int
@@ -53,7 +53,7 @@ class RowRange:
 
 @dataclass(frozen=True)
 class QueuePage:
-    """Consecutive rows of a partition: ``rows`` has the queue's columns, its first row has index ``first``."""
+    """Consecutive rows of a partition. ``rows`` has the queue's columns; ``first`` is the index of its first row."""
 
     partition: int
     first: int
@@ -61,18 +61,18 @@ class QueuePage:
 
     @property
     def next(self) -> int:
-        """The index behind the last row."""
+        """The index after the last row."""
         return self.first + int(self.rows.num_rows)
 
 
 class Disposition(enum.StrEnum):
-    """Where a consumer stands in a partition."""
+    """The state of a consumer in a partition."""
 
     AHEAD = "ahead"
     UP_TO_DATE = "up_to_date"
     PENDING_CONSUMPTION = "pending_consumption"
     EXPIRED = "expired"
-    """The next row is trimmed already."""
+    """The next row has been trimmed."""
 
     @classmethod
     def of(cls, bounds: Bounds, offset: int) -> Disposition:
@@ -86,13 +86,14 @@ class Disposition(enum.StrEnum):
 
 @dataclass(frozen=True)
 class ConsumerPartition:
-    """How far a consumer is in one partition.
+    """The progress of a consumer in one partition.
 
     Attributes:
         offset: the index of the first unread row.
-        unread_rows: rows from there to the end, trimmed ones included; below 0 if the offset lies behind the end.
+        unread_rows: the number of rows from the offset to the end, including trimmed rows; negative if the offset is
+            after the end.
         unread_weight: their data weight; None without `$cumulative_data_weight`, and before the first row is read.
-        lag_seconds: age of the first unread row that is there; 0.0 if there is none.
+        lag_seconds: the age of the first existing unread row; 0.0 if there is none.
         last_consumed: when the offset was last set, in seconds since 1970; None if never.
     """
 
@@ -108,7 +109,7 @@ class ConsumerPartition:
 
 @dataclass(frozen=True)
 class ProducerSession:
-    """A producer's session on a queue: whoever has the newest epoch may push above the sequence number."""
+    """A session of a producer on a queue. Only the latest epoch can push, with numbers after ``sequence_number``."""
 
     producer: str
     queue: str
@@ -120,7 +121,7 @@ class ProducerSession:
 
 @dataclass(frozen=True)
 class Pushed:
-    """What a push did: the session's last sequence number now, and how many rows were there already."""
+    """The result of a push: the session's new last sequence number, and the number of rows pushed before."""
 
     last_sequence_number: int
     skipped_rows: int
@@ -129,12 +130,13 @@ class Pushed:
 def trim_target(
     bounds: Bounds, vital_offsets: Iterable[int], retained_rows: int | None, oldest_kept: int | None
 ) -> int:
-    """Return below which row index automatic trimming removes rows; ``bounds.lower`` if it removes none.
+    """Return the row index up to which automatic trimming removes rows; ``bounds.lower`` if it removes none.
 
     Args:
-        vital_offsets: the offsets of the vital consumers, 0 for one that has none; without any nothing goes.
-        retained_rows: how many rows stay in any case.
-        oldest_kept: index of the first row that is too young to go.
+        vital_offsets: the offsets of the vital consumers, 0 for a consumer without an offset. If empty, no row is
+            removed.
+        retained_rows: the minimum number of rows to keep.
+        oldest_kept: the index of the first row that is too young to be removed.
     """
     target = min(vital_offsets, default=bounds.lower)
     if retained_rows is not None:
@@ -145,24 +147,24 @@ def trim_target(
 
 
 def partition_of_keys(rows: pa.RecordBatch | pa.Table, key: Sequence[str], partitions: int) -> npt.NDArray[np.int64]:
-    """Return the partition number of each row by its key columns: the same values give the same number everywhere.
+    """Return the partition number of each row by its key columns. Equal values have equal numbers in all processes.
 
-    Whole numbers count by value, whatever their width; -0.0 as 0.0; null as a value of its own.
+    Integers of all widths are equal by value, -0.0 equals 0.0, and null is a value.
 
     Raises:
-        SchemaError: a key column is not there, or its values are composite.
+        SchemaError: a key column does not exist, or its values are composite.
     """
     hashes = np.zeros(rows.num_rows, dtype=np.uint64)
     for name in key:
         if name not in rows.schema.names:
-            raise SchemaError("the rows have no key column of this name", received=repr(name), valid=rows.schema.names)
+            raise SchemaError("the rows do not have this key column", received=repr(name), valid=rows.schema.names)
         column = rows.column(name)
         array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         hashes = _mixed(hashes * _ODD + _hashes(array, name))
     return (hashes % np.uint64(partitions)).astype(np.int64)
 
 
-# Steps of the hash function splitmix64; partitions of rows that are stored depend on these numbers.
+# Constants of the hash function splitmix64. The partitions of stored rows depend on them.
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _OF_NULL = np.uint64(0x2545F4914F6CDD1D)
@@ -177,7 +179,7 @@ def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 def _hashes(array: pa.Array, name: str) -> npt.NDArray[np.uint64]:
     kind = array.type
     if pa.types.is_floating(kind):
-        # Adding 0.0 makes 0.0 of -0.0.
+        # Adding 0.0 converts -0.0 to 0.0.
         values = array.cast(pa.float64()).fill_null(0.0).to_numpy() + 0.0
         hashes = _mixed(np.where(np.isnan(values), np.nan, values).view(np.uint64))
     elif pa.types.is_string(kind) or pa.types.is_binary(kind):
@@ -187,7 +189,7 @@ def _hashes(array: pa.Array, name: str) -> npt.NDArray[np.uint64]:
         words = words[array.offset : array.offset + len(array)]
         hashes = _mixed(_mixed(words[:, 0]) + words[:, 1])
     elif pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_date32(kind):
-        # By way of 32 bits, because Arrow casts a date to no other width.
+        # Arrow casts a date only to 32 bits.
         narrow = array if pa.types.is_int64(kind) else array.cast(pa.int32())
         hashes = _mixed(narrow.cast(pa.int64()).fill_null(0).to_numpy().view(np.uint64))
     elif pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
@@ -202,7 +204,7 @@ def _hashes(array: pa.Array, name: str) -> npt.NDArray[np.uint64]:
 
 
 def _text_hashes(array: pa.Array) -> npt.NDArray[np.uint64]:
-    """Return a polynomial of the bytes of each text, by differences of one running sum over all of them."""
+    """Return a polynomial hash of the bytes of each text, by differences of one running sum over all texts."""
     wide = array.cast(pa.large_binary())
     _, offsets_buffer, data = wide.buffers()
     offsets = np.frombuffer(offsets_buffer, dtype=np.int64)[wide.offset : wide.offset + len(wide) + 1]

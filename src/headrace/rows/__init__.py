@@ -1,14 +1,14 @@
-"""Turning what callers hand in (Arrow, pandas, dicts) into rows of exactly a schema's types.
+"""Conversion of users' rows (Arrow, pandas, dicts) into the exact types of a schema, and of stored values for readers.
 
-A value is taken only if the column can hold it as it is. Wider integers, other units of time, large or
-dictionary-encoded Arrow types and the like are converted when every value fits; a double is rounded to
-a float column, as everywhere. Nothing else is rounded, cut or guessed: such a value is a `SchemaError` that
-names the column, the place inside of it (``tags[].n``) and the row, counted from 0. The same holds at every level of
-arrays, maps and structs; fields of structs are matched by name, and a field left out is null.
+A value is accepted only if the column can represent it. Wider integers, other units of time, and large or
+dictionary-encoded Arrow types are converted if every value fits. A double is rounded in a float column. No other value
+is rounded, truncated or guessed: it is a `SchemaError` with the column, the path inside the value (``tags[].n``) and
+the row, counted from 0. The same rules apply at all levels of arrays, maps and structs. Fields of structs are matched
+by name; a missing field is null.
 
-Timestamps without a time zone count as UTC; a date in a timestamp column is its midnight in UTC. In pandas, NaN
-means "no value" in columns of every type (pandas has no other way to say it), so it becomes null; in Arrow, in dicts
-and inside of composite values NaN is a number and stays NaN.
+Timestamps without a time zone are in UTC. A date in a timestamp column is midnight in UTC. In pandas, NaN is the
+missing value of columns of all types, so it becomes null. In Arrow, in dicts and inside composite values NaN is a
+number.
 """
 
 from headrace.rows.from_user import check_not_null, to_arrow, to_column

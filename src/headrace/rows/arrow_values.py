@@ -1,4 +1,4 @@
-"""Arrow values to exactly a column's type, without loss, on whole arrays."""
+"""Conversion of Arrow arrays into the exact type of a column, without loss."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from headrace.types import is_array, is_bytes, is_text
 
 
 def from_arrow(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Return an array of exactly the target type, at every level.
+    """Return an array with exactly the target type, at all levels.
 
     Raises:
-        ConversionError: a value cannot be held.
+        ConversionError: the type cannot represent a value.
     """
     if pa.types.is_dictionary(array.type):
         try:
             array = array.dictionary_decode()
         except pa.ArrowException:
-            raise ConversionError("not in its dictionary") from None
-    if not _goes_into(array.type, target):
+            raise ConversionError("an index outside the dictionary") from None
+    if not _can_convert(array.type, target):
         if array.null_count == len(array):
             return pa.nulls(len(array), target)
         raise ConversionError(f"{WRONG_TYPE} {array.type}")
@@ -44,13 +44,13 @@ def from_arrow(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def check_finite(before: pa.Array, after: pa.Array) -> None:
-    """Raise `ConversionError` where a finite number became infinite."""
+    """Raise `ConversionError` if a finite number became infinite."""
     overflown = pc.and_(pc.is_finite(before), pc.invert(pc.is_finite(after)))
     if pc.any(overflown, min_count=0).as_py():
         raise ConversionError(OUT_OF_RANGE)
 
 
-def _goes_into(source: pa.DataType, target: pa.DataType) -> bool:
+def _can_convert(source: pa.DataType, target: pa.DataType) -> bool:
     types = pa.types
     if types.is_integer(target) or types.is_floating(target):
         return bool(types.is_integer(source) or types.is_floating(source))
@@ -61,7 +61,7 @@ def _goes_into(source: pa.DataType, target: pa.DataType) -> bool:
     if types.is_binary(target):
         return is_bytes(source)
     if types.is_timestamp(target):
-        # An instant has no date and time before somebody names a place.
+        # A time with a zone has no local date and time without a choice of zone.
         return bool(types.is_date(source) or (types.is_timestamp(source) and (target.tz or not source.tz)))
     if types.is_date(target):
         return bool(types.is_date(source))
@@ -94,7 +94,7 @@ def _to_struct(array: pa.Array, target: pa.DataType) -> pa.Array:
     names = [field.name for field in target]
     for name in given:
         if name not in names or given.count(name) > 1:
-            raise ConversionError("a field that the type has not, or twice", f".{name}")
+            raise ConversionError("a field that the type does not have, or a duplicate", f".{name}")
     valid = is_valid(array) if array.null_count else None
     columns = dict(zip(given, array.flatten(), strict=True))
     inner = []
@@ -111,7 +111,7 @@ def _to_struct(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def check_not_null(values: pa.Array, valid: Mask | None, step: str) -> None:
-    """Raise `ConversionError` where a struct that is not null has null in a field."""
+    """Raise `ConversionError` if a struct that is not null has a null field."""
     if np.any(~is_valid(values) if valid is None else valid & ~is_valid(values)):
         raise ConversionError(NULL, step)
 
@@ -133,5 +133,5 @@ def _check_utf8(array: pa.Array) -> None:
 def _to_decimal(array: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_integer(array.type):
         array = array.cast(pa.decimal128(20, 0))
-    # By way of 256 bits: Arrow's 128-bit rescaling overflows silently.
+    # With 256 bits, because Arrow's 128-bit rescaling overflows silently.
     return array.cast(pa.decimal256(76, target.scale)).cast(target)

@@ -1,4 +1,4 @@
-"""Conditions and key ranges in the types of a table's columns: what every store needs to evaluate them."""
+"""Conditions and key ranges in the types of a table's columns, for their evaluation in stores."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from headrace.tables.schema import Column, Key, KeyValue, TableSchema
 from headrace.types import type_name
 
 MAX_VALUES = 10_000
-"""Most values in one condition with ``in``."""
+"""The maximum number of values in a condition with ``in``."""
 BOUNDING = ("=", "<", "<=", ">", ">=", "starts with")
-"""The operators that say about a key column where in the key order rows can lie."""
+"""The operators that restrict the key range if the column is a key column."""
 _LAST_CODE_POINT = "\U0010ffff"
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A place between keys: before the first key that begins with ``prefix``, or behind the last one."""
+    """A bound between keys: before the first key that starts with ``prefix``, or after the last one."""
 
     prefix: Key
     behind: bool = False
@@ -37,14 +37,14 @@ class Cut:
 
 
 def key_cuts(column: Column, predicate: Predicate, prefix: Key) -> tuple[list[Cut], list[Cut]]:
-    """Return between which places keys that begin with a prefix and satisfy a condition on the next column lie.
+    """Return the bounds of the keys that start with a prefix and satisfy a condition on the next key column.
 
     Args:
-        column: the key column behind those of the prefix.
-        predicate: a condition on it, with one of the operators of `BOUNDING` and a value.
+        column: the key column after the columns of the prefix.
+        predicate: a condition on ``column``, with an operator of `BOUNDING`.
 
     Returns:
-        The lower bounds and the upper bounds, each none or one.
+        The lower bounds and the upper bounds; each list has at most one bound.
     """
     value = operands(column, predicate)[0].as_py()
     key = (*prefix, value)
@@ -65,11 +65,11 @@ def key_cuts(column: Column, predicate: Predicate, prefix: Key) -> tuple[list[Cu
 
 
 def typed_key(schema: TableSchema, key: Sequence[Any]) -> Key:
-    """Return the values of a key, or of its beginning, in the types of the key columns; or raise `SchemaError`."""
+    """Return a key, or a prefix of a key, in the types of the key columns; or raise `SchemaError`."""
     if len(key) > len(schema.primary_key):
         raise SchemaError("a key has more values than the table has key columns", received=len(key))
     if None in key:
-        raise SchemaError("a key has a null in it", received=shown(tuple(key)))
+        raise SchemaError("a value of a key is null", received=shown(tuple(key)))
     columns = [schema.column(name) for name in schema.primary_key]
     return tuple(to_column([value], column)[0].as_py() for value, column in zip(key, columns, strict=False))
 
@@ -83,11 +83,11 @@ def typed_range(schema: TableSchema, keys: KeyRange) -> KeyRange:
 
 
 def operands(column: Column, predicate: Predicate) -> pa.Array:
-    """Return the values to compare with, in the column's type; nulls are left out, as nothing equals them.
+    """Return the values of a comparison in the column's type, without nulls, which no row equals.
 
     Raises:
-        SchemaError: the column cannot hold a value.
-        OptionError: the operator cannot be used with the column or the value.
+        SchemaError: the column cannot represent a value.
+        OptionError: the operator is invalid for the column or the value.
     """
     operator, value = predicate.operator, predicate.value
     if operator == "starts with" and not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
@@ -110,14 +110,14 @@ def operands(column: Column, predicate: Predicate) -> pa.Array:
         return to_column([item for item in values if item is not None], column).combine_chunks()
     except SchemaError as error:
         raise SchemaError(
-            f"a condition on column {column.name!r} has a value that the column cannot hold",
+            f"a condition on column {column.name!r} has a value that the column cannot represent",
             received=error.received,
             valid=error.valid,
         ) from None
 
 
 def after_prefix(prefix: KeyValue) -> KeyValue | None:
-    """Return the first text or binary behind all that begin with a prefix; None if there is none."""
+    """Return the smallest text or binary after all that start with a prefix; None if there is none."""
     if isinstance(prefix, bytes):
         shortened = prefix.rstrip(b"\xff")
         return shortened[:-1] + bytes([shortened[-1] + 1]) if shortened else None
@@ -125,5 +125,5 @@ def after_prefix(prefix: KeyValue) -> KeyValue | None:
     if not text:
         return None
     following = ord(text[-1]) + 1
-    # Surrogates are no characters of UTF-8.
+    # UTF-8 has no surrogates.
     return text[:-1] + chr(0xE000 if following == 0xD800 else following)

@@ -1,20 +1,20 @@
-"""Why a value does not fit its column: the message between what converts and what tells the caller."""
+"""The error of a conversion, before the column and the row are known."""
 
 from __future__ import annotations
 
 WRONG_TYPE = "wrong type"
 OUT_OF_RANGE = "out of range, or more digits than the column keeps"
 INVALID_UTF8 = "not valid UTF-8"
-NULL = "null where the type says not null"
+NULL = "null in a type that is not null"
 
 
 class ConversionError(Exception):
-    """Some value does not fit; in which row, is found out by the caller.
+    """A value cannot be converted. The caller finds the row.
 
     Args:
-        reason: what is wrong with it.
-        path: where it is inside of its column: ``[]`` in an array, ``.key`` or ``.value`` in a map, ``.name`` in a
-            struct, one behind the other; empty for the column's own value.
+        reason: the reason, for the message.
+        path: the path inside the value: ``[]`` in an array, ``.key`` or ``.value`` in a map, ``.name`` in a struct,
+            concatenated; empty for the value itself.
     """
 
     def __init__(self, reason: str, path: str = "") -> None:
@@ -23,5 +23,5 @@ class ConversionError(Exception):
         self.path = path
 
     def inside(self, step: str) -> ConversionError:
-        """Return the same for the column around the value, one step further out."""
+        """Return the error with a path from the enclosing value."""
         return ConversionError(self.reason, step + self.path)

@@ -1,4 +1,4 @@
-"""Rows in any form to a table of Arrow columns: which columns there are, and what to say where a value does not fit."""
+"""Users' rows as an Arrow table with the columns of a schema, and the errors for rows that do not fit."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def to_arrow(rows: Rows, schema: RowSchema, *, columns: ColumnSet) -> pa.Table:
     """Return rows with exactly the types of a table or queue.
 
     Args:
-        columns: ``all`` gives every column of the schema, null where the rows leave an attribute out; ``given``
-            gives the key and the attributes that the rows have; ``keys`` the key, ignoring all other columns.
+        columns: ``all`` returns all columns of the schema, missing attributes as null; ``given`` returns the key and
+            the attributes of the rows; ``keys`` returns the key and ignores other columns.
 
     Returns:
-        A table with the columns in the schema's order. With ``given``, attributes may be null where the schema has
-        NOT NULL, because in an update null may mean to leave the cell alone; see `check_not_null`.
+        A table with the columns in the schema's order. With ``given``, NOT NULL attributes may be null, because null
+        may mean an unchanged cell in an update; see `check_not_null`.
 
     Raises:
-        SchemaError: an unknown column, no or null key, a value that its column cannot hold, a column left out or
-            null that must not be.
+        SchemaError: a column is unknown, a key is missing or null, a column cannot represent a value, or a NOT NULL
+            column is missing or null.
     """
     primary_key = _primary_key(schema)
     given, length = _by_name(rows, schema, columns)
@@ -43,7 +43,7 @@ def to_arrow(rows: Rows, schema: RowSchema, *, columns: ColumnSet) -> pa.Table:
     unknown = [name for name in given if name not in known]
     if unknown and columns != "keys":
         raise SchemaError(
-            f"the rows have a column that the {'table' if primary_key else 'queue'} has not",
+            f"the {'table' if primary_key else 'queue'} does not have a column of the rows",
             received=repr(unknown[0]) if isinstance(unknown[0], str) else shown(unknown[0]),
             valid=schema.names,
         )
@@ -63,7 +63,7 @@ def to_arrow(rows: Rows, schema: RowSchema, *, columns: ColumnSet) -> pa.Table:
         if column.name in primary_key and array.null_count:
             row = pc.index(array.is_null(), True).as_py()
             raise SchemaError(
-                f"key column {column.name!r} is null in row {row}", remedy="every row needs its whole key"
+                f"key column {column.name!r} is null in row {row}", remedy="set all key columns in every row"
             )
     if columns == "all":
         for column, array in zip(wanted, arrays, strict=True):
@@ -80,13 +80,13 @@ def to_arrow(rows: Rows, schema: RowSchema, *, columns: ColumnSet) -> pa.Table:
 
 
 def check_not_null(rows: pa.Table, schema: RowSchema) -> None:
-    """Raise `SchemaError` where a column of typed rows is null and must not be."""
+    """Raise `SchemaError` if a NOT NULL column of converted rows has a null."""
     for name in rows.column_names:
         _check_column_not_null(schema.column(name), rows.column(name))
 
 
 def to_column(values: pa.Array | pa.ChunkedArray | Sequence[Any], column: Column) -> pa.ChunkedArray:
-    """Return values with exactly the type of a column, or raise `SchemaError` with the row that does not fit."""
+    """Return values with exactly the type of a column; raise `SchemaError` with the first row that does not fit."""
     chunks: list[_Values] = list(values.chunks) if isinstance(values, pa.ChunkedArray) else [values]
     converted = []
     row = 0
@@ -96,9 +96,9 @@ def to_column(values: pa.Array | pa.ChunkedArray | Sequence[Any], column: Column
             converted.append(convert(chunk, column.type))
         except ConversionError:
             bad, error = _first_error(chunk, column.type, convert)
-            place = f" at {column.name}{error.path}" if error.path else ""
+            path = f" at {column.name}{error.path}" if error.path else ""
             raise SchemaError(
-                f"column {column.name!r} cannot hold the value in row {row + bad}{place} ({error.reason})",
+                f"column {column.name!r} cannot hold the value in row {row + bad}{path} ({error.reason})",
                 received=_shown(chunk[bad]),
                 valid=type_name(column.type),
             ) from None
@@ -107,7 +107,7 @@ def to_column(values: pa.Array | pa.ChunkedArray | Sequence[Any], column: Column
 
 
 def _primary_key(schema: RowSchema) -> tuple[str, ...]:
-    """Return the key columns of a table's schema; rows of other kinds have none."""
+    """Return the key columns of a table's schema; empty for other schemas."""
     key: tuple[str, ...] = getattr(schema, "primary_key", ())
     return key
 
@@ -124,7 +124,7 @@ def _check_column_not_null(column: Column, values: pa.ChunkedArray, *, given: bo
 
 
 def _by_name(rows: Rows, schema: RowSchema, columns: ColumnSet) -> tuple[_UserColumns, int]:
-    """Return the rows as columns, and how many rows there are."""
+    """Return the columns of the rows, and the number of rows."""
     if isinstance(rows, pa.Table | pa.RecordBatch):
         try:
             names = rows.column_names
@@ -132,7 +132,7 @@ def _by_name(rows: Rows, schema: RowSchema, columns: ColumnSet) -> tuple[_UserCo
             raise SchemaError("the rows have a column whose name is not UTF-8", received=repr(error.object)) from None
         repeated = sorted(name for name, count in Counter(names).items() if count > 1)
         if repeated:
-            raise SchemaError("the rows have a column twice", received=", ".join(repeated))
+            raise SchemaError("two columns of the rows have the same name", received=", ".join(repeated))
         return dict(zip(names, rows.columns, strict=True)), rows.num_rows
     if isinstance(rows, Mapping):
         rows = [rows]
@@ -141,7 +141,9 @@ def _by_name(rows: Rows, schema: RowSchema, columns: ColumnSet) -> tuple[_UserCo
     if type(rows).__module__.partition(".")[0] == "pandas" and hasattr(rows, "columns"):
         return _from_pandas(rows, schema), len(rows)
     raise SchemaError(
-        "these are not rows", received=type(rows).__name__, valid="Arrow, pandas, a list of dicts, or one dict"
+        "rows have an unsupported type",
+        received=type(rows).__name__,
+        valid="Arrow, pandas, a list of dicts, or one dict",
     )
 
 
@@ -157,8 +159,8 @@ def _from_dicts(rows: Sequence[Any], primary_key: tuple[str, ...], columns: Colu
             if len(row) != len(names):
                 missing = next(name for name in names if name not in row)
                 raise SchemaError(
-                    f"row {index} has no column {missing!r} and other rows have it",
-                    remedy="write rows that set different columns with one call each",
+                    f"row {index} has no column {missing!r}, which other rows have",
+                    remedy="write rows with different columns in separate calls",
                 )
     for name in primary_key:
         for index, row in enumerate(rows):
@@ -171,17 +173,17 @@ def _from_pandas(frame: Any, schema: RowSchema) -> Mapping[str, pa.Array | Seque
     result: dict[str, pa.Array | Sequence[Any]] = {}
     for position, name in enumerate(frame.columns):
         if name in result:
-            raise SchemaError("the rows have a column twice", received=repr(name))
+            raise SchemaError("two columns of the rows have the same name", received=repr(name))
         series = frame.iloc[:, position]
         if name in schema.names and series.dtype == object:
-            # Python objects keep what an inferred Arrow type would have lost, such as the time of a datetime.
+            # Arrow's inferred type could lose information, such as the time of a datetime.
             result[name] = series.astype(object).where(series.notna(), None).tolist()
         elif name in schema.names:
             try:
                 array = pa.array(series, from_pandas=True)
             except (pa.ArrowException, TypeError, ValueError):
                 raise SchemaError(
-                    f"column {name!r} cannot hold values of this type of pandas",
+                    f"column {name!r} cannot hold values of this pandas type",
                     received=str(series.dtype),
                     valid=type_name(schema.column(name).type),
                 ) from None
@@ -194,7 +196,7 @@ def _from_pandas(frame: Any, schema: RowSchema) -> Mapping[str, pa.Array | Seque
 def _first_error(
     values: _Values, target: pa.DataType, convert: Callable[[Any, pa.DataType], pa.Array]
 ) -> tuple[int, ConversionError]:
-    """Return the index of the first value that does not fit, and why; bisects, as a prefix fits or does not."""
+    """Return the index of the first value that does not fit, and its error, by bisection over prefixes."""
     low, high = 0, len(values) - 1
     while low < high:
         middle = (low + high) // 2
@@ -208,7 +210,7 @@ def _first_error(
         convert(values[low : low + 1], target)
     except ConversionError as error:
         return low, error
-    return low, ConversionError("the values of this column have types that do not go together")
+    return low, ConversionError("the values of this column have incompatible types")
 
 
 def _shown(value: Any) -> str | None:
@@ -216,7 +218,7 @@ def _shown(value: Any) -> str | None:
         try:
             value = value.as_py()
         except (ValueError, OverflowError, LookupError):
-            # Python has no such value: a text that is not UTF-8, a date out of its calendar, an unknown time zone.
+            # Python cannot represent the value: invalid UTF-8, a date out of range, an unknown time zone.
             return None
     return shown(value)
 

@@ -1,4 +1,4 @@
-"""Taking apart and putting together arrays, maps and structs in Arrow's form, whole columns at a time."""
+"""Splitting and building columns of arrays, maps and structs in Arrow's form."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _MAX_ELEMENTS = 2**31 - 1
 
 
 def is_valid(array: pa.Array) -> Mask:
-    """Tell which values are not null."""
+    """Return a mask of the values that are not null."""
     mask: Mask = array.is_valid().to_numpy(zero_copy_only=False)
     return mask
 
 
 def elements(array: pa.Array) -> tuple[Numbers, list[pa.Array]]:
-    """Take an array column of any form, or a map column, apart.
+    """Split a column of arrays (of any Arrow form) or of maps.
 
     Returns:
-        How many elements each value has, 0 for null; and the elements of all values one after the other: one column
-        for arrays, keys and values for maps. What a null may have behind it is left out.
+        The number of elements of each value, 0 for null; and the concatenated elements of all values: one column for
+        arrays, keys and values for maps. Elements in the range of a null are omitted.
     """
     types = pa.types
     valid = is_valid(array)
@@ -44,13 +44,13 @@ def elements(array: pa.Array) -> tuple[Numbers, list[pa.Array]]:
 
 
 def build_lists(data_type: pa.DataType, sizes: Numbers, valid: Mask | None, columns: Sequence[pa.Array]) -> pa.Array:
-    """Put arrays or maps together; the inverse of `elements`.
+    """Build a column of arrays or maps; the inverse of `elements`.
 
     Args:
         data_type: ``list`` or ``map``.
-        sizes: how many elements each value has, 0 for null.
-        valid: which values are not null; None if none is.
-        columns: the elements, in the types of the fields inside.
+        sizes: the number of elements of each value, 0 for null.
+        valid: a mask of the values that are not null; None if no value is null.
+        columns: the elements, in the types of the inner fields.
     """
     if int(sizes.sum()) > _MAX_ELEMENTS:
         raise SchemaError(
@@ -66,12 +66,12 @@ def build_lists(data_type: pa.DataType, sizes: Numbers, valid: Mask | None, colu
 
 
 def build_structs(data_type: pa.DataType, count: int, valid: Mask | None, columns: Sequence[pa.Array]) -> pa.Array:
-    """Put structs together from their fields' columns, each with ``count`` values."""
+    """Build a column of ``count`` structs from the columns of their fields."""
     return pa.Array.from_buffers(data_type, count, [_bits(valid)], children=list(columns))
 
 
 def _ranges(values: pa.Array, starts: Numbers, sizes: Numbers) -> pa.Array:
-    """Return the elements of ranges, one range after the other."""
+    """Return the concatenated elements of ranges."""
     used = np.flatnonzero(sizes)
     if not len(used):
         return values.slice(0, 0)
@@ -84,7 +84,7 @@ def _ranges(values: pa.Array, starts: Numbers, sizes: Numbers) -> pa.Array:
 
 
 def _numbers(array: pa.Array) -> Numbers:
-    # The offsets of a view are arbitrary where it is null.
+    # A null in a view may have any offset.
     return np.asarray(array.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 

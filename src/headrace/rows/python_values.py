@@ -1,4 +1,4 @@
-"""Python values to exactly a column's type, without loss, a column at a time."""
+"""Conversion of Python values into the exact type of a column, without loss."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _SEQUENCES: tuple[type, ...] = (list, tuple, np.ndarray)
 
 
 def from_python(values: Sequence[Any], target: pa.DataType) -> pa.Array:
-    """Return an array of exactly the target type, at every level.
+    """Return an array with exactly the target type, at all levels.
 
-    An array is taken from a list, a tuple or a numpy array; a map from a mapping or from (key, value) pairs, as
-    Arrow gives maps; a struct from a mapping, where a field left out is null.
+    The value of an array is a list, a tuple or a numpy array; of a map, a mapping or (key, value) pairs, as in Arrow;
+    of a struct, a mapping, in which a missing field is null.
 
     Raises:
-        ConversionError: a value cannot be held.
+        ConversionError: the type cannot represent a value.
     """
     kinds = set(map(type, values))
-    # pandas' NaT and NA: as good as None, wherever the values come from.
+    # NaT and NA of pandas are nulls.
     if absent := {kind for kind in kinds if kind.__name__ in ("NaTType", "NAType")}:
         values = [None if type(value) in absent else value for value in values]
     kinds -= {type(None), *absent}
@@ -81,7 +81,7 @@ def _to_map(values: Sequence[Any], kinds: set[type], target: pa.DataType) -> pa.
 
 
 def _check_dimensions(values: Sequence[Any]) -> None:
-    """Raise `ConversionError` for an array of numpy that has no elements to iterate over."""
+    """Raise `ConversionError` for a numpy array without dimensions."""
     if any(isinstance(value, np.ndarray) and not value.ndim for value in values):
         raise ConversionError(WRONG_TYPE)
 
@@ -91,7 +91,7 @@ def _to_struct(values: Sequence[Any], kinds: set[type], target: pa.DataType) -> 
     names = {field.name for field in target}
     for name in chain.from_iterable(value for value in values if value is not None):
         if name not in names:
-            raise ConversionError("a field that the type has not", f".{name}")
+            raise ConversionError("a field that the type does not have", f".{name}")
     valid = _valid(values)
     inner = []
     for field in target:
@@ -126,7 +126,7 @@ def _valid(values: Sequence[Any]) -> Mask:
 
 
 def _prepared(values: Sequence[Any], kinds: set[type], target: pa.DataType) -> Sequence[Any]:
-    """Return the values as something that `pa.array` converts without loss, or an error."""
+    """Return the values in a form that `pa.array` converts without loss, or raise `ConversionError`."""
     types = pa.types
     if types.is_integer(target):
         _only(kinds, *_INTEGERS, *_FLOATS)
@@ -159,7 +159,7 @@ def _times(values: Sequence[Any], kinds: set[type], target: pa.DataType) -> Sequ
     _only(kinds, datetime.date)
     if any(getattr(value, "nanosecond", 0) for value in values):
         raise ConversionError(OUT_OF_RANGE)
-    # An instant has no date and time before somebody names a place.
+    # A time with a zone has no local date and time without a choice of zone.
     if target.tz is None and any(getattr(value, "tzinfo", None) is not None for value in values):
         raise ConversionError(WRONG_TYPE)
     if all(issubclass(kind, datetime.datetime) for kind in kinds):

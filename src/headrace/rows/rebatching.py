@@ -1,4 +1,4 @@
-"""Rows that come in batches of any size, joined into tables of about one size."""
+"""Joining record batches of any size into tables of about the same size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 def rebatched(rows: Iterable[pa.RecordBatch], most: int, *, by_bytes: bool = False) -> Iterator[pa.Table]:
-    """Yield rows in tables of about ``most`` rows or bytes, each with the same columns."""
+    """Yield rows in tables of about ``most`` rows or bytes. The batches of one table have the same schema."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in rows:

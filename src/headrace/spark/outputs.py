@@ -1,4 +1,4 @@
-"""`Output`: a table or queue that `write_stream` writes. Also the maximum number of rows in one write."""
+"""`Output`: a table or queue that `write_stream` writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arguments of `write_stream` that have a list of values: the format, the output mode and the trigger."""
+"""Checks of the arguments of `write_stream` with a fixed list of values: format, output mode and trigger."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 OUTPUT_MODES = ("append", "update", "complete")
 TRIGGERS = ("processingTime", "availableNow", "once", "continuous", "realTime")
-"""The triggers of Spark; it refuses the last two for Python sinks itself."""
+"""The triggers of Spark. Spark rejects the last two for Python sources."""
 
 
 def format_name(given: object) -> str:
@@ -37,7 +37,7 @@ def checked_trigger(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return a trigger: one name with its value.
 
     Raises:
-        OptionError: the name is unknown, or not exactly one is given.
+        OptionError: the name is unknown, or the number of entries is not one.
     """
     if not isinstance(given, Mapping):
         raise OptionError(
@@ -54,7 +54,7 @@ def triggered(stream: DataStreamWriter, trigger: Mapping[str, Any]) -> DataStrea
     """Return a stream with a trigger.
 
     Raises:
-        OptionError: Spark cannot read the trigger's value.
+        OptionError: Spark rejects the value of the trigger.
     """
     from pyspark.errors import PySparkException
 
@@ -62,7 +62,7 @@ def triggered(stream: DataStreamWriter, trigger: Mapping[str, Any]) -> DataStrea
         return stream.trigger(**trigger)
     except (PySparkException, ValueError, TypeError) as error:
         raise OptionError(
-            "Spark cannot read this trigger",
+            "invalid trigger",
             received=repr(dict(trigger))[:200],
             valid='processingTime="5 seconds", or availableNow=True',
         ) from error

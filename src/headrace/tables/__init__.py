@@ -1,1 +1,1 @@
-"""Values and rules of tables, the same for every store. Pure: no I/O, and no store."""
+"""Values and rules of tables, the same for all stores. No I/O."""

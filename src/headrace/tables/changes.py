@@ -1,4 +1,4 @@
-"""Changes of rows: what a table's log gives, and what a sink does to a table. Pure values, no I/O here."""
+"""Changes of rows: the entries of a table's log, and the row changes of a sink. No I/O."""
 
 from __future__ import annotations
 
@@ -13,36 +13,35 @@ from headrace.errors import OptionError
 
 
 class ChangeOp(enum.IntEnum):
-    """What one change did to its row."""
+    """The effect of one change on its row."""
 
     BASE = 0
-    """No change: the row was there when the tunnel was made, and is given as base data."""
+    """No change: base data, a row that existed when the tunnel was created."""
     INSERT = 1
-    """A put of a row that was not there."""
+    """A put of a new row."""
     REPLACE = 2
-    """A put over a row that was there."""
+    """A put that replaced an existing row."""
     UPDATE = 3
-    """Cells of a row that was there were set; `Changes.written` says which."""
+    """An update of an existing row; `Changes.written` has the set cells."""
     UPSERT = 4
-    """Cells were set and there was no row, which made one."""
+    """An update that inserted a new row."""
     DELETE = 5
     PREIMAGE = 6
-    """The row as it was before the change that follows it; only on tables that keep pre-images."""
+    """The row before the change that follows; only in tables with pre-images."""
 
 
 @dataclass(frozen=True)
 class Changes:
-    """A run of changes of one channel, in commit order; all arrays have ``rows.num_rows`` entries.
+    """Consecutive changes of one channel, in commit order; all arrays have ``rows.num_rows`` entries.
 
     Attributes:
-        rows: the table's columns. A delete has its key, and the old attributes only where pre-images are
-            kept; every other change has the whole row as it became, where the store can tell
-            (`Capabilities.whole_rows`).
+        rows: the table's columns. A delete has its key, and the old attributes only in tables with pre-images. Every
+            other change has the whole new row, if the store has it (`Capabilities.whole_rows`).
         ops: int8 `ChangeOp` codes, not null.
-        versions: int64 commit versions, rising and equal within one commit; not null.
+        versions: int64 commit versions, increasing, and equal within one commit; not null.
         timestamps: timestamp[us, UTC] of the commits; not null.
-        written: for UPDATE and UPSERT, which attribute cells were set: attribute name → boolean array.
-            An absent name, a null entry, or None for the whole mapping means written.
+        written: the attribute cells that an UPDATE or UPSERT has set: attribute name → boolean array. A missing name,
+            a null entry, or None for the whole mapping means that the cells were set.
     """
 
     rows: pa.RecordBatch
@@ -56,7 +55,7 @@ class Changes:
         return int(self.rows.num_rows)
 
     def slice(self, offset: int, length: int | None = None) -> Changes:
-        """Return a part of the run without copying."""
+        """Return a part of the changes without copying."""
         return Changes(
             self.rows.slice(offset, length),
             self.ops.slice(offset, length),
@@ -76,31 +75,32 @@ class Changes:
         )
 
     def whole_pairs(self, rows: int) -> int:
-        """Return where to cut the run near ``rows``: a pre-image stays with the change that follows it."""
+        """Return the number of rows nearest to ``rows`` that does not separate a pre-image from its change."""
         if self.ops[rows - 1].as_py() != ChangeOp.PREIMAGE:
             return rows
         return rows - 1 if rows > 1 else rows + 1
 
     def without_preimages(self) -> Changes:
-        """Return the run without its PREIMAGE entries."""
+        """Return the changes without PREIMAGE entries."""
         keep = pc.not_equal(self.ops, pa.scalar(int(ChangeOp.PREIMAGE), pa.int8()))
         return self if pc.all(keep, min_count=0).as_py() else self.filter(keep)
 
 
 class RowChange(enum.StrEnum):
-    """How a sink applies rows to a table."""
+    """The effect of a sink's rows on a table."""
 
     PUT = "put"
     """Replace the row."""
     UPDATE = "update"
-    """Set the cells that are not null, keep the others."""
+    """Set the cells that are not null; keep the other cells."""
     DELETE = "delete"
-    """Remove the row; only the key is looked at."""
+    """Remove the row with this key; other columns are ignored."""
     REPLACE_ALL = "replace_all"
-    """Make the table hold exactly these rows. Complete mode does that; users cannot name it."""
+    """Replace the content of the table with these rows. Only complete mode and overwrites use it."""
 
     @classmethod
     def parse(cls, text: object) -> RowChange:
+        """Return the row change with a name, ignoring case."""
         for kind in (cls.PUT, cls.UPDATE, cls.DELETE):
             if isinstance(text, str) and kind == text.lower():
                 return kind

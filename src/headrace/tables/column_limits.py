@@ -1,6 +1,6 @@
-"""How many columns a table or queue may have, and how deep their types: what every store checks when it is given them.
+"""The limits of columns: their number, and the nesting of their types. All stores check new columns.
 
-Tables and queues that are there already, from an earlier version or made by others, are not checked for their width.
+The number of columns of existing tables and queues is not checked.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from headrace.tables.schema import RowSchema
 from headrace.types import check_nesting
 
 MAX_COLUMNS = 1900
-"""Columns of a table or queue. SQLite has 2,000 in a table, of which headrace takes some for itself."""
+"""The maximum number of columns of a table or queue. SQLite allows 2,000; headrace needs some of them."""
 
 
 def check_columns(schema: RowSchema, most: int = MAX_COLUMNS) -> None:
-    """Raise `SchemaError` if a table or queue cannot be created with these columns, or be given them.
+    """Raise `SchemaError` if a table or queue cannot have these columns.
 
     Args:
-        most: how many columns the store allows, see `Capabilities.max_columns`.
+        most: the maximum number of columns in the store, see `Capabilities.max_columns`.
     """
     if len(schema.columns) > most:
         raise SchemaError(
             "too many columns",
             received=len(schema.columns),
             valid=f"at most {most} columns",
-            remedy="keep columns that belong together in one column of a struct or map, or in a table of their own",
+            remedy="combine related columns in a column of a struct or map, or move them to another table",
         )
     for column in schema.columns:
         check_nesting(column.type, column.name)

@@ -1,4 +1,4 @@
-"""Conditions on rows: ranges of keys, and comparisons of columns with values. Pure values, no I/O here."""
+"""Conditions on rows: key ranges, and comparisons of columns with values. No I/O."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from headrace.tables.schema import Key
 
 @dataclass(frozen=True)
 class KeyRange:
-    """The keys from ``low`` (included) to ``high`` (excluded); None is open.
+    """The keys from ``low`` (included) to ``high`` (excluded); None is no bound.
 
-    A bound shorter than the key compares only its own columns: ``low=("u1",)`` starts with the first
-    key of ``u1``, ``high=("u2",)`` ends before the first key of ``u2``.
+    A bound with fewer columns than the key compares only these columns: ``low=("u1",)`` starts at the first key of
+    ``u1``, ``high=("u2",)`` ends before the first key of ``u2``.
     """
 
     low: Key | None = None
@@ -42,17 +42,17 @@ Where: TypeAlias = Mapping[str, Any] | Sequence[Predicate | tuple[str, str, Any]
 
 
 def parse_where(where: Where | None) -> tuple[Predicate, ...]:
-    """Return the conditions, all of which must hold.
+    """Return the conditions, which are combined with AND.
 
-    Accepted are ``{"UserId": "u1"}`` for equality (a list or set of values means any of them, None
-    means null) and ``[("price", ">", 10), …]``.
+    Valid forms are ``{"UserId": "u1"}`` for equality (a list or set matches any of its values, None matches null) and
+    ``[("price", ">", 10), …]``.
     """
     if where is None:
         return ()
     if isinstance(where, Mapping):
         return tuple(_equality(column, value) for column, value in where.items())
     if isinstance(where, str | bytes) or not isinstance(where, Iterable):
-        raise OptionError("where takes a mapping or a list of conditions", received=shown(where))
+        raise OptionError("where is a mapping or a list of conditions", received=shown(where))
     conditions: list[Predicate] = []
     for item in where:
         if isinstance(item, Predicate):

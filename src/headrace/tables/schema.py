@@ -1,4 +1,4 @@
-"""The schema of rows: columns, keys, and the schema of a table. Pure values, no I/O here."""
+"""Schemas: columns, keys, and the schema of a table. No I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.types import KEY_TYPES, parse_type, type_name
 
 KeyValue: TypeAlias = str | int | bytes
 Key: TypeAlias = tuple[KeyValue, ...]
-"""The values of a row's key columns, in key order; a bound may be a prefix of a key."""
+"""The values of the key columns of a row, in key order; a bound may be a prefix of a key."""
 
 MAX_KEY_COLUMNS = 4
 _NOT_NULL = re.compile(r"(.*\S)\s+not\s+null\s*", re.IGNORECASE | re.DOTALL)
@@ -24,7 +24,7 @@ _NOT_NULL = re.compile(r"(.*\S)\s+not\s+null\s*", re.IGNORECASE | re.DOTALL)
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its name (any text), its Arrow type, and whether it may hold null; key columns never may."""
+    """A column: its name (any text), its Arrow type, and whether it may be null. Key columns are never null."""
 
     name: str
     type: pa.DataType
@@ -41,27 +41,27 @@ class Column:
 
 @dataclass(frozen=True)
 class RowSchema:
-    """The columns of rows, in order. What tables and queues share."""
+    """The columns of the rows of a table or queue, in order."""
 
     columns: tuple[Column, ...]
 
     def __post_init__(self) -> None:
         repeated = sorted(name for name, count in Counter(column.name for column in self.columns).items() if count > 1)
         if repeated:
-            raise SchemaError("a column name stands twice", received=", ".join(repeated))
+            raise SchemaError("two columns have the same name", received=", ".join(repeated))
 
     def column(self, name: str) -> Column:
-        """Return the column of that name, or raise `SchemaError`."""
+        """Return the column with a name, or raise `SchemaError`."""
         found = self._by_name.get(name)
         if found is None:
             raise SchemaError("no such column", received=repr(name), valid=self.names)
         return found
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether a column has that name."""
+        """Return whether a column has a name."""
         return name in self._by_name
 
-    # Computed once: code asks for them column by column, and a wide table would pay for the square of its width.
+    # Cached: code reads them once per column, which would cost quadratic time in wide tables.
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -81,18 +81,18 @@ def parse_columns(columns: Mapping[str, str | pa.DataType] | pa.Schema) -> tuple
     """Return the columns of ``{name: type name}`` or of an Arrow schema; a type name may end in ``not null``.
 
     Raises:
-        SchemaError: the columns are given in another form, or a type is not known.
+        SchemaError: the columns have another form, or a type is unknown.
     """
     if isinstance(columns, pa.Schema):
         return tuple(Column(field.name, parse_type(field.type), field.nullable) for field in columns)
     if not isinstance(columns, Mapping):
         valid = 'a mapping of names to types, {"user": "string", "ms": "long not null"}, or an Arrow schema'
-        raise SchemaError("columns are given in another form", received=f"a {type(columns).__name__}", valid=valid)
+        raise SchemaError("columns have another form", received=f"a {type(columns).__name__}", valid=valid)
     return tuple(_parse_column(name, kind) for name, kind in columns.items())
 
 
 def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
-    """Return the columns of an Arrow schema whose types are headrace's own already."""
+    """Return the columns of an Arrow schema that has only the types of headrace."""
     return tuple(Column(field.name, field.type, field.nullable) for field in schema)
 
 
@@ -104,7 +104,7 @@ def _parse_column(name: str, kind: str | pa.DataType) -> Column:
 
 @dataclass(frozen=True)
 class TableSchema(RowSchema):
-    """The columns of a table, in order, and which of them are the primary key, in key order."""
+    """The columns of a table, in order, and the names of the key columns, in key order."""
 
     primary_key: tuple[str, ...]
 
@@ -117,14 +117,14 @@ class TableSchema(RowSchema):
         types = {column.name: column.type for column in self.columns}
         for name in self.primary_key:
             if name not in types:
-                raise SchemaError("the primary key names a column that is not there", received=name, valid=types)
+                raise SchemaError("a column of the primary key does not exist", received=name, valid=types)
             if types[name] not in KEY_TYPES:
                 raise SchemaError(
                     f"primary key column {name!r} has a type that a key cannot have",
                     received=type_name(types[name]),
                     valid=[type_name(key_type) for key_type in KEY_TYPES],
                 )
-        # A key column is never null, whether its definition says so or not: equal schemas have equal columns.
+        # Key columns are never null, also without NOT NULL, so that equal schemas have equal columns.
         columns = tuple(
             Column(column.name, column.type, nullable=False) if column.name in self.primary_key else column
             for column in self.columns
@@ -144,15 +144,13 @@ class TableSchema(RowSchema):
 
     @cached_property
     def changes(self) -> pa.Schema:
-        """The Arrow schema of `Changes.rows`: every attribute is nullable, for a delete may have none."""
+        """The Arrow schema of `Changes.rows`: all attributes are nullable, because a delete may have none."""
         return pa.schema([pa.field(c.name, c.type, nullable=c.name not in self.primary_key) for c in self.columns])
 
     def with_columns(self, added: Mapping[str, str | pa.DataType]) -> TableSchema:
-        """Return the schema with attribute columns added at the end; they are null in rows that are there."""
+        """Return the schema with new attribute columns at the end, which are null in existing rows."""
         new = parse_columns(added)
         for column in new:
             if not column.nullable:
-                raise SchemaError(
-                    f"column {column.name!r} cannot be added as NOT NULL: it is null in the rows that are there"
-                )
+                raise SchemaError(f"column {column.name!r} cannot be added as NOT NULL: it is null in existing rows")
         return TableSchema(self.columns + new, self.primary_key)

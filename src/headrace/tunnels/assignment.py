@@ -1,12 +1,14 @@
-"""The rules by which clients share the channels of a tunnel. Pure, and the same for every store that keeps leases.
+"""The rules that assign the channels of a tunnel to its clients, the same for all stores that keep leases. No I/O.
 
-A store keeps an `Assignment` for each channel and a `ClientLife` for each client, and calls `rebalance` with them, in
-one transaction, for each heartbeat. What comes of it:
+A store keeps an `Assignment` for each channel and a `ClientLife` for each client. For each heartbeat it calls
+`rebalance` with them in one transaction. The rules:
 
-* A channel belongs to one client or to none. It is taken from a live client only by asking (CLOSING) and hearing that
-  it was given back (CLOSE). A client that is silent for its time-out, or does not answer for as long, loses it.
-* Open channels are spread evenly: once all are given back that were asked for, no client has two more than another.
-* Whether a channel is read to its end is for the tunnel to say, who knows what was saved; never for a client's report.
+* A channel belongs to at most one client. To move it from a live client, the tunnel requests it (CLOSING) and waits for
+  the client's release (CLOSE). A client that sends no heartbeat, or does not release the channel, before its timeout
+  loses the channel.
+* Open channels are spread evenly: after all requested releases, the numbers of channels of two clients differ by at
+  most one.
+* A channel is finished when its saved position is the end. A client's report does not finish a channel.
 """
 
 from __future__ import annotations
@@ -17,26 +19,27 @@ from dataclasses import dataclass, replace
 from headrace.tunnels.leases import Lease, LeaseStatus
 from headrace.tunnels.values import ChannelState
 
-# Versions are 64-bit numbers on the wire; a client must not be able to use them up.
+# Versions have 64 bits on the wire. The limit keeps a client from exhausting them.
 _MAX_VERSION = 1 << 62
 
 
 @dataclass(frozen=True)
 class ClientLife:
-    """When a client was last heard of, and for how long it may be silent, both in seconds."""
+    """The time of a client's last heartbeat, and its timeout, in seconds."""
 
     seen: float
     timeout: float
 
-    def gone(self, now: float) -> bool:
+    def timed_out(self, now: float) -> bool:
+        """Return whether the client has sent no heartbeat for its timeout."""
         return now - self.seen > self.timeout
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What the tunnel knows of a channel: how it stands since when, and who has it.
+    """The tunnel's view of a channel: its status, its client, and when they changed.
 
-    ``version`` rises whenever the status or the client changes. A channel has a client while OPEN or CLOSING only.
+    Each change of status or client increments ``version``. Only an OPEN or CLOSING channel has a client.
     """
 
     status: LeaseStatus = LeaseStatus.WAIT
@@ -44,8 +47,8 @@ class Assignment:
     client: str | None = None
     since: float = 0.0
 
-    def becomes(self, status: LeaseStatus, client: str | None, now: float) -> Assignment:
-        """Return the assignment after a change."""
+    def changed(self, status: LeaseStatus, client: str | None, now: float) -> Assignment:
+        """Return the assignment with a new status and client."""
         return Assignment(status, self.version + 1, client, now)
 
 
@@ -58,81 +61,85 @@ def rebalance(
     now: float,
     suspended: Collection[str] = (),
 ) -> dict[str, Assignment]:
-    """Return how all channels stand after a client's heartbeat.
+    """Return the assignments of all channels after a client's heartbeat.
 
     Args:
-        channels: the tunnel's channels in creation order, with their states after all that was saved.
-        assignments: how they stood; a channel that nobody ever had may be missing.
-        clients: all clients that take part, this one included; those that are gone at ``now`` lose their channels.
-        report: how the client sees its channels.
-        suspended: channels that nobody is to have; who has one is asked to give it back.
+        channels: the tunnel's channels in creation order, with their states by the saved positions.
+        assignments: the assignments before the heartbeat; channels that never had a client may be missing.
+        clients: all clients, including this one. Clients that have timed out at ``now`` lose their channels.
+        client: the client that sends the heartbeat.
+        report: the client's view of its channels.
+        suspended: channels that no client may have. Their clients are asked to release them.
     """
-    heard = dict(assignments)
+    reported = dict(assignments)
     for lease in report:
-        held = heard.get(lease.channel)
-        if held is not None and held.client == client and held.version < lease.version < _MAX_VERSION:
-            heard[lease.channel] = _as_reported(held, lease, now)
-    settled = {
-        channel: _settled(state, heard.get(channel, Assignment()), clients, now) for channel, state in channels.items()
+        current = reported.get(lease.channel)
+        if current is not None and current.client == client and current.version < lease.version < _MAX_VERSION:
+            reported[lease.channel] = _as_reported(current, lease, now)
+    valid = {
+        channel: _without_invalid_client(state, reported.get(channel, Assignment()), clients, now)
+        for channel, state in channels.items()
     }
-    live = sorted(name for name, life in clients.items() if not life.gone(now))
+    live = sorted(name for name, life in clients.items() if not life.timed_out(now))
     for channel in suspended:
-        if settled[channel].client is not None and settled[channel].status is LeaseStatus.OPEN:
-            settled[channel] = settled[channel].becomes(LeaseStatus.CLOSING, settled[channel].client, now)
+        if valid[channel].client is not None and valid[channel].status is LeaseStatus.OPEN:
+            valid[channel] = valid[channel].changed(LeaseStatus.CLOSING, valid[channel].client, now)
     shared = [name for name, state in channels.items() if state is ChannelState.OPEN and name not in suspended]
-    return _spread(settled, shared, live, now)
+    return _spread(valid, shared, live, now)
 
 
 def leases_of(assignments: Mapping[str, Assignment], client: str) -> list[Lease]:
-    """Return the channels that a client has: the answer to its heartbeat."""
-    return [Lease(channel, held.version, held.status) for channel, held in assignments.items() if held.client == client]
+    """Return the leases of a client: the response to its heartbeat."""
+    return [Lease(channel, each.version, each.status) for channel, each in assignments.items() if each.client == client]
 
 
-def _as_reported(held: Assignment, lease: Lease, now: float) -> Assignment:
+def _as_reported(current: Assignment, lease: Lease, now: float) -> Assignment:
     if lease.status in (LeaseStatus.CLOSE, LeaseStatus.TERMINATED):
-        # If it says TERMINATED and has not saved the end, somebody has to read the rest: it is given back.
+        # TERMINATED without a saved end counts as a release: another client reads the rest.
         return Assignment(LeaseStatus.CLOSE, lease.version, None, now)
-    return replace(held, version=lease.version)
+    return replace(current, version=lease.version)
 
 
-def _settled(state: ChannelState, held: Assignment, clients: Mapping[str, ClientLife], now: float) -> Assignment:
-    """Return a channel without a client that has no right to it any more."""
+def _without_invalid_client(
+    state: ChannelState, current: Assignment, clients: Mapping[str, ClientLife], now: float
+) -> Assignment:
+    """Return an assignment without its client, if the channel is finished or the client has lost it."""
     if state is ChannelState.FINISHED:
-        done = held.status is LeaseStatus.TERMINATED
-        return held if done else held.becomes(LeaseStatus.TERMINATED, None, now)
-    if held.client is None:
-        return held
-    life = clients.get(held.client)
-    hangs = life is not None and held.status is LeaseStatus.CLOSING and now - held.since > life.timeout
-    if life is None or life.gone(now) or hangs:
-        return held.becomes(LeaseStatus.CLOSE, None, now)
-    return held
+        done = current.status is LeaseStatus.TERMINATED
+        return current if done else current.changed(LeaseStatus.TERMINATED, None, now)
+    if current.client is None:
+        return current
+    life = clients.get(current.client)
+    hangs = life is not None and current.status is LeaseStatus.CLOSING and now - current.since > life.timeout
+    if life is None or life.timed_out(now) or hangs:
+        return current.changed(LeaseStatus.CLOSE, None, now)
+    return current
 
 
 def _spread(
     assignments: dict[str, Assignment], channels: Sequence[str], clients: Sequence[str], now: float
 ) -> dict[str, Assignment]:
-    """Give open channels that nobody has to clients, and ask those for some that have too many."""
+    """Assign free channels to clients, and request channels from clients with too many."""
     if not clients:
         return assignments
     kept: dict[str, list[str]] = {client: [] for client in clients}
     free: list[str] = []
     for channel in channels:
-        held = assignments[channel]
-        if held.client is None:
+        current = assignments[channel]
+        if current.client is None:
             free.append(channel)
-        elif held.status is LeaseStatus.OPEN:
-            kept[held.client].append(channel)
-    # Channels that are being given back count too: they will be somebody's. Who has most keeps the odd ones.
-    each, odd = divmod(len(channels), len(clients))
+        elif current.status is LeaseStatus.OPEN:
+            kept[current.client].append(channel)
+    # Channels that are being released count, too. The remainder goes to the clients with the most channels.
+    quotient, remainder = divmod(len(channels), len(clients))
     most_first = sorted(clients, key=lambda client: -len(kept[client]))
-    due = {client: each + (place < odd) for place, client in enumerate(most_first)}
+    due = {client: quotient + (rank < remainder) for rank, client in enumerate(most_first)}
     spread = dict(assignments)
     for client in clients:
         for channel in kept[client][due[client] :]:
-            spread[channel] = assignments[channel].becomes(LeaseStatus.CLOSING, client, now)
+            spread[channel] = assignments[channel].changed(LeaseStatus.CLOSING, client, now)
     for channel in free:
         client = max(clients, key=lambda client: due[client] - len(kept[client]))
         kept[client].append(channel)
-        spread[channel] = assignments[channel].becomes(LeaseStatus.OPEN, client, now)
+        spread[channel] = assignments[channel].changed(LeaseStatus.OPEN, client, now)
     return spread

@@ -1,4 +1,4 @@
-"""The one rule by which the channels of a tunnel open. Pure, and the same for every store."""
+"""The rule that opens the channels of a tunnel, the same for all stores. No I/O."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from headrace.tunnels.values import ChannelState
 def channel_states(parents: Mapping[str, Sequence[str]], finished: Collection[str]) -> dict[str, ChannelState]:
     """Return the state of every channel.
 
-    A channel is open when all its parents are finished, that is: read to their end, with that end committed.
+    A channel is open when all its parents are finished: read to their end, and the end is committed.
 
     Args:
-        parents: for each channel of the tunnel, the channels that it follows. A parent that is not a channel
-            of the tunnel any more was finished long ago and has been forgotten.
-        finished: the channels that are finished and committed.
+        parents: the parents of each channel of the tunnel. A parent that is no longer a channel of the tunnel is
+            finished.
+        finished: the finished channels.
     """
     done = frozenset(finished)
 

@@ -1,4 +1,4 @@
-"""How the clients of a tunnel share its channels: what a lease is. `headrace.tunnels.assignment` has the rules."""
+"""Leases: the channels of a tunnel's clients. `headrace.tunnels.assignment` has the rules."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from headrace.tunnels.values import Position
 
 
 class LeaseStatus(enum.StrEnum):
-    """Where a channel stands between the tunnel and its clients; the words of Tablestore's tunnel service."""
+    """The status of a channel between the tunnel and its clients, in the words of Tablestore's tunnel service."""
 
     WAIT = "WAIT"
-    """Not yet to be read: a parent has not been read to its end."""
+    """A parent is not finished."""
     OPEN = "OPEN"
-    """To be read, by the client that has it, if one has."""
+    """The channel can be read by its client, if it has one."""
     CLOSING = "CLOSING"
-    """The tunnel wants it back from its client."""
+    """The tunnel has requested the channel from its client."""
     CLOSE = "CLOSE"
-    """Its client has given it back; any other may have it."""
+    """The client has released the channel; another client can get it."""
     TERMINATED = "TERMINATED"
-    """Read to its end, and that end is saved."""
+    """The channel is finished, and its end is saved."""
 
 
 @dataclass(frozen=True)
 class Lease:
-    """A channel as one side sees it. Of two views, the one with the higher version is newer."""
+    """The view of a channel by the tunnel or by a client. The view with the higher version is newer."""
 
     channel: str
     version: int
@@ -34,7 +34,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class Saved:
-    """A channel's checkpoint, and the number of the save that made it; 0 if none has."""
+    """The committed position of a channel, and the sequence number of the save that set it; 0 if no save has."""
 
     position: Position
     sequence: int

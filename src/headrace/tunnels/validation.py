@@ -1,4 +1,4 @@
-"""What every store checks alike when it is asked for a tunnel. Pure."""
+"""Checks of new tunnels and lookups of tunnels, the same for all stores. No I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 class Named(NamedTuple):
-    """What tells a tunnel from others: its id, and its name, of which each table has one."""
+    """The id of a tunnel, its name, which is unique in its table, and the table."""
 
     id: str
     name: str
@@ -22,16 +22,18 @@ class Named(NamedTuple):
 
 
 def check_new(name: str, kind: TunnelKind, start: Start, base_channels: int | None) -> None:
-    """Make sure that a tunnel can be created so; see `headrace.ports.Store.create_tunnel`.
+    """Check the arguments of `headrace.ports.Store.create_tunnel`.
 
     Raises:
-        OptionError: it cannot.
+        OptionError: an argument is invalid.
     """
     if not name:
-        raise OptionError("a tunnel needs a name that is not empty", received=repr(name))
+        raise OptionError("the name of a tunnel is empty", received=repr(name))
     if start.kind is StartKind.COMMITTED:
         raise OptionError(
-            "a new tunnel has nothing committed", received="start=committed", valid="latest, earliest or a timestamp"
+            "a new tunnel has no committed positions",
+            received="start=committed",
+            valid="latest, earliest or a timestamp",
         )
     if start.kind is StartKind.BATCH:
         raise OptionError(
@@ -39,25 +41,25 @@ def check_new(name: str, kind: TunnelKind, start: Start, base_channels: int | No
         )
     if start.kind is not StartKind.LATEST and kind is not TunnelKind.STREAM:
         raise OptionError(
-            f"a tunnel of kind {kind} begins with the table as it is now",
+            f"a tunnel of kind {kind} starts with the current rows of the table",
             received=f"start={start.kind}",
             valid="latest",
-            remedy="use kind=Stream to begin elsewhere in the change log",
+            remedy="use kind=Stream to start at another position of the change log",
         )
     if base_channels is not None and base_channels < 1:
         raise OptionError("base_channels must be at least 1", received=base_channels)
 
 
 def find(known: Sequence[_T], named: Callable[[_T], Named], id_or_name: str, table: str | None) -> _T:
-    """Return the tunnel of that id, or else of that name.
+    """Return the tunnel with an id, or else with a name.
 
     Args:
-        known: the tunnels to choose from: those of ``table`` if one is given.
-        named: tells id, name and table of a tunnel.
+        known: the tunnels to search; only those of ``table`` if it is set.
+        named: a function that returns id, name and table of a tunnel.
 
     Raises:
-        NotFoundError: there is none.
-        OptionError: several tables have a tunnel of this name.
+        NotFoundError: there is no such tunnel.
+        OptionError: several tables have a tunnel with this name.
     """
     found = [tunnel for tunnel in known if named(tunnel).id == id_or_name]
     found = found or [tunnel for tunnel in known if named(tunnel).name == id_or_name]
@@ -67,19 +69,19 @@ def find(known: Sequence[_T], named: Callable[[_T], Named], id_or_name: str, tab
             f"no such tunnel{where}",
             received=repr(id_or_name),
             valid=sorted({named(tunnel).name for tunnel in known}),
-            remedy="give its id or its name",
+            remedy="use the id or the name of an existing tunnel",
         )
     if len(found) > 1:
         raise OptionError(
-            "several tables have a tunnel of this name",
+            "several tables have a tunnel with this name",
             received=repr(id_or_name),
             valid=[f"{named(tunnel).id} of table {named(tunnel).table!r}" for tunnel in found],
-            remedy="give the id, or name the table too",
+            remedy="use the id, or also pass the table",
         )
     return found[0]
 
 
 def microseconds(instant: datetime.datetime) -> int:
-    """Return an instant as µs since 1970; without a time zone it is in UTC."""
+    """Return a time as microseconds since 1970. A time without a zone is in UTC."""
     aware = instant if instant.tzinfo is not None else instant.replace(tzinfo=datetime.UTC)
     return (aware - _EPOCH) // datetime.timedelta(microseconds=1)

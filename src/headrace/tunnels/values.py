@@ -1,9 +1,10 @@
-"""Values of tunnels: their kinds and channels, positions, pages, and where a query starts. No I/O here."""
+"""Values of tunnels: kinds, channels, positions, pages, and start positions. No I/O."""
 
 from __future__ import annotations
 
 import datetime
 import enum
+import warnings
 from dataclasses import dataclass
 
 from headrace.errors import OptionError
@@ -17,7 +18,7 @@ class TunnelKind(enum.StrEnum):
 
     @classmethod
     def parse(cls, text: str) -> TunnelKind:
-        """Return the kind of that name, in any case."""
+        """Return the kind with a name, ignoring case."""
         for kind in cls:
             if kind.lower() == str(text).lower():
                 return kind
@@ -31,17 +32,17 @@ class ChannelKind(enum.StrEnum):
 
 class ChannelState(enum.StrEnum):
     WAITING = "waiting"
-    """A parent is not yet finished and committed."""
+    """A parent is not finished."""
     OPEN = "open"
     FINISHED = "finished"
-    """Read to its end, and that end is committed."""
+    """Read to its end, and the end is committed."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """A place in a channel: the store's token, which only the store can read, and rows to skip after it.
+    """A position in a channel: a token of the store, which is opaque, and a number of rows to skip after it.
 
-    ``skip`` lets a reader stop inside a page, whatever size of page the store gives.
+    ``skip`` allows a position inside a page.
     """
 
     token: str
@@ -49,30 +50,41 @@ class Position:
 
 
 FINISHED = Position("finished")
-"""The position behind the last row of a channel that will never have more."""
+"""The position after the last row of a channel without further rows."""
 
 
 @dataclass(frozen=True)
 class Channel:
-    """One ordered piece of a tunnel. ``parents`` are ids of channels of the same tunnel."""
+    """One ordered part of a tunnel.
+
+    Attributes:
+        committed: the committed position; the rows before it are processed.
+        parents: the ids of channels of the same tunnel that must be finished before this one opens.
+    """
 
     id: str
     kind: ChannelKind
     state: ChannelState
-    checkpoint: Position
+    committed: Position
     parents: tuple[str, ...] = ()
+
+    @property
+    def checkpoint(self) -> Position:
+        """The committed position; deprecated, use `committed`."""
+        warnings.warn("Channel.checkpoint is deprecated, use Channel.committed", DeprecationWarning, stacklevel=2)
+        return self.committed
 
 
 @dataclass(frozen=True)
 class Backlog:
-    """What a channel has to give from a position on.
+    """The unread rows of a channel after a position.
 
     Attributes:
-        rows: rows that can be read now; None where the store cannot tell, which counts as some.
-        bytes: their size in bytes, estimated; where ``rows`` is None, the size of ``at_least`` rows.
-        seconds: age of the oldest of them, from its commit until now; 0.0 when there is none.
-        ends: the channel will have nothing after them.
-        at_least: so many rows have been seen, where the store cannot tell how many there are.
+        rows: the number of rows; None if the store does not know it, but it is more than 0.
+        bytes: their estimated size in bytes; if ``rows`` is None, the size of ``at_least`` rows.
+        seconds: the time since the commit of the oldest row; 0.0 without rows.
+        ends: the channel has no rows after these.
+        at_least: the minimum number of rows if ``rows`` is None.
     """
 
     rows: int | None
@@ -83,7 +95,7 @@ class Backlog:
 
     @property
     def known(self) -> int:
-        """The rows that are certain to be there."""
+        """The number of rows, or the minimum if the number is unknown."""
         return self.at_least if self.rows is None else self.rows
 
     @property
@@ -93,7 +105,7 @@ class Backlog:
 
 @dataclass(frozen=True)
 class Page:
-    """What one read of a channel gives: changes, and the position behind them."""
+    """The result of one read of a channel: changes, and the position after them."""
 
     changes: Changes
     next: Position
@@ -109,9 +121,9 @@ class StartKind(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Start:
-    """Where a new query begins: the tunnel's own checkpoints, its beginning, now, an instant, or behind a batch.
+    """The start position of a new query: the committed positions, the start or end of the tunnel, a time, or a batch.
 
-    A batch is one that another query, or the EMR connector, left in the meta table of the tunnel's store.
+    A batch is a record of another query, or of the EMR connector, in the meta table of the tunnel's store.
     """
 
     kind: StartKind = StartKind.COMMITTED
@@ -120,10 +132,7 @@ class Start:
 
     @classmethod
     def parse(cls, text: str) -> Start:
-        """Read ``committed``, ``earliest``, ``latest``, ``batch:<uuid>`` or an ISO 8601 timestamp.
-
-        A timestamp is in UTC unless it says otherwise.
-        """
+        """Parse ``committed``, ``earliest``, ``latest``, ``batch:<uuid>`` or an ISO 8601 timestamp (default: UTC)."""
         text = str(text).strip()
         word = text.lower()
         if word in (StartKind.COMMITTED, StartKind.EARLIEST, StartKind.LATEST):

@@ -1,4 +1,4 @@
-"""The ASGI application: takes requests, sees to it that they are few enough, has them done, and answers."""
+"""The ASGI application: routing, limits, execution of commands in threads, and responses."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any
 
 from headrace.endpoints.unpacking import Budget
 from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.commands import COMMANDS, Command, Context
+from headrace.endpoints.ytsaurus.commands import COMMANDS
 from headrace.endpoints.ytsaurus.configuration import Configuration
+from headrace.endpoints.ytsaurus.context import Command, Context
 from headrace.endpoints.ytsaurus.dispatcher import execute
 from headrace.endpoints.ytsaurus.errors import refused, yt_error
 from headrace.endpoints.ytsaurus.http.encodings import IDENTITY, accepted, known
@@ -43,10 +44,10 @@ from headrace.wire.ytsaurus.errors import Code, YtError
 
 API = "/api/v4"
 HEAD_BYTES = 256 << 10
-"""A request may have so many bytes of headers: some 10000 keys in a query."""
-# So much of a body is taken before a thread unpacks it.
+"""The maximum bytes of headers of a request, enough for about 10,000 keys in a query."""
+# Bytes of a body that are collected before a thread decompresses them.
 _PACKED_BYTES = 1 << 20
-# A client that is sending a body that is refused is let go on for so long, or it would not read the answer.
+# Bytes of a refused body that are still read. Otherwise the client would not read the response.
 _DRAINED_BYTES = 64 << 20
 _DONE: Any = object()
 _log = logging.getLogger("headrace")
@@ -54,17 +55,16 @@ _log = logging.getLogger("headrace")
 
 @dataclass(frozen=True)
 class Bounds:
-    """How much an endpoint takes on.
+    """The limits of an endpoint.
 
     Attributes:
-        workers: light requests that are worked on at once, and heavy ones too, so that rows stand in nobody's way;
-            each is a thread with its own connection to the store.
-        waiting: requests that may wait for that.
-        body_bytes: bytes of bodies, as they came, that are held in memory at once; and as many again unpacked.
-        body_disk_bytes: bytes of files that are held on disk until they are in the store.
-        answer_bytes: bytes of answers that are held in memory at once until clients take them; ``answer_disk_bytes``
-            those on disk.
-        silent_seconds: for how long the next bytes of a body may take to come.
+        workers: threads for light requests, and the same number for heavy ones, so that heavy requests do not delay
+            light ones. Each thread has a connection to the store.
+        waiting: requests that can wait for a thread.
+        body_bytes: bytes of bodies in memory, and the same number of decompressed bytes.
+        body_disk_bytes: bytes of uploaded files on disk, before they are copied to the store.
+        answer_bytes: bytes of responses in memory that clients have not read; ``answer_disk_bytes`` on disk.
+        silent_seconds: the maximum time between two parts of a body.
     """
 
     workers: int = 4
@@ -78,10 +78,10 @@ class Bounds:
 
 @dataclass
 class _Exchange:
-    """One request on its way to its answer.
+    """One request and the state of its response.
 
     Attributes:
-        headers: names in lower case; values as characters U+0000 to U+00FF, one for each byte.
+        headers: names in lower case; each value has one character, U+0000 to U+00FF, for each byte.
         receive: the ASGI channel of the request.
     """
 
@@ -102,8 +102,8 @@ class YtsaurusApp(Application):
 
     Args:
         configuration: the directory and the tokens.
-        bounds: how much to take on; beyond it clients are told to come again.
-        limits: the limits of connections.
+        bounds: limits of work and memory. Beyond them requests get an error after which clients retry.
+        limits: limits of connections.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class YtsaurusApp(Application):
             self.cluster.close()
 
     def refusal(self, problem: str, valid: str | None) -> Refusal:
-        """Return an error as any other: without one, clients take a proxy for broken, and ask again for minutes."""
+        """Return an error in YTsaurus' form. Without it, clients would assume a broken proxy and retry for minutes."""
         response = failed(refused(problem, valid=valid))
         return Refusal(response.body, response.headers)
 
@@ -142,7 +142,7 @@ class YtsaurusApp(Application):
             if not isinstance(error, asyncio.CancelledError | TimeoutError):
                 await exchange.body.drain(_DRAINED_BYTES, self.limits.drain_seconds)
         size = response.length or len(response.body)
-        # Nothing else may hold the answer, or it would stay in memory after it went to disk.
+        # No other reference to the response may exist, so that its memory is freed when it is moved to disk.
         response, free = await self._placed(exchange, response)
         try:
             await self._send(send, exchange, response)
@@ -164,7 +164,7 @@ class YtsaurusApp(Application):
             case "/api":
                 return json_response(["v4"])
             case "/api/v4":
-                return json_response(descriptors())
+                return json_response(descriptors(COMMANDS.values()))
             case "/hosts":
                 return json_response([exchange.headers.get("host") or exchange.host])
             case "/version":
@@ -205,9 +205,9 @@ class YtsaurusApp(Application):
                 body.close()
 
     async def _read(self, exchange: _Exchange, body: RequestBody, held: HeldBytes, *, spooled: bool) -> list[bytes]:
-        """Read a body; return the parts that are still packed: the last ones of a file, and all of anything else.
+        """Read a body; return the parts that are not decompressed yet: the last parts of a file, or all other parts.
 
-        A body that is held in memory is unpacked when a thread works on it, for it may be much more by then.
+        A body in memory is decompressed when a thread executes the command, because it may become much larger.
         """
         parts: list[bytes] = []
         size = 0
@@ -229,7 +229,7 @@ class YtsaurusApp(Application):
     def _work(
         self, exchange: _Exchange, command: Command, body: RequestBody, parts: list[bytes], encoding: str
     ) -> Response:
-        """Do one command, in a thread of a pool."""
+        """Execute one command, in a thread of a pool."""
         _feed(body, parts)
         upload = body.file() if command.input == "binary" else None
         data = b"" if upload is not None else body.bytes()
@@ -248,7 +248,7 @@ class YtsaurusApp(Application):
         return response if encoding == IDENTITY else in_encoding(response, encoding)
 
     async def _placed(self, exchange: _Exchange, response: Response) -> tuple[Response, Callable[[], None]]:
-        """Return an answer as it waits for its client, and what to call when it is sent."""
+        """Move a response to disk if necessary; return it, and a function to call after it is sent."""
         size = (response.length or 0) if response.on_disk else len(response.body)
         try:
             place = self._buffers.place(size, on_disk=response.on_disk)
@@ -277,7 +277,7 @@ class YtsaurusApp(Application):
         if response.stream is None and length <= PIECE_BYTES:
             await send({"type": "http.response.body", "body": response.body})
             return
-        # The next piece waits until the client has taken most of the one before.
+        # The next piece is taken when the client has read most of the previous one.
         gone = asyncio.ensure_future(exchange.receive())
         try:
             async for piece in self._pieces(response):
@@ -289,7 +289,7 @@ class YtsaurusApp(Application):
         await send({"type": "http.response.body"})
 
     async def _pieces(self, response: Response) -> AsyncIterator[bytes | memoryview]:
-        """Return a body piece by piece; where it is a stream, a thread is taken for each."""
+        """Yield the pieces of a body; each piece of a stream is read in a thread."""
         body = memoryview(response.body)
         for begin in range(0, len(body), PIECE_BYTES):
             yield body[begin : begin + PIECE_BYTES]
@@ -299,7 +299,7 @@ class YtsaurusApp(Application):
 
 
 def _feed(body: RequestBody, parts: list[bytes]) -> None:
-    """Give a body its next parts, and let go of each of them."""
+    """Pass parts to a body, and release each of them."""
     parts.reverse()
     while parts:
         body.feed(parts.pop())
@@ -318,9 +318,9 @@ def _exchange(scope: Scope, receive: Receive, silent_seconds: float) -> _Exchang
 
 
 def _told(error: BaseException, exchange: _Exchange) -> Response:
-    """Return what the client is told of an error; what is nobody's mistake but ours is logged."""
+    """Return the response for an error. Internal errors are logged."""
     if isinstance(error, asyncio.CancelledError | ThreadsClosedError):
-        return failed(YtError(Code.UNAVAILABLE, "The server stops, and this took too long to wait for it"))
+        return failed(YtError(Code.UNAVAILABLE, "The server is stopping, and the request took too long"))
     if isinstance(error, TimeoutError):
         return failed(refused("the body of the request did not come in time"), 408)
     if isinstance(error, OverloadedError):
@@ -329,12 +329,12 @@ def _told(error: BaseException, exchange: _Exchange) -> Response:
     if known is not None:
         return failed(known)
     _log.error("request failed", exc_info=error, extra={"facts": _facts(exchange)})
-    # Not 500: clients would take that for a proxy that is down, and ask again for minutes.
-    return failed(YtError(Code.GENERIC, "Internal server error", remedy="the log of the endpoint tells more"))
+    # Not 500, for which clients would assume a broken proxy and retry for minutes.
+    return failed(YtError(Code.GENERIC, "Internal server error", remedy="see the log of the endpoint"))
 
 
 def _facts(exchange: _Exchange, **more: Any) -> dict[str, Any]:
-    """Return what logs tell of a request."""
+    """Return the details of a request for the log."""
     return {
         "request_id": exchange.id,
         "path": exchange.path,

@@ -7,11 +7,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.endpoints.ytsaurus.commands import COMMANDS, Answer, Command, Context, Parameters, command
+from headrace.endpoints.ytsaurus.context import Answer, Command, Context
 from headrace.endpoints.ytsaurus.dispatcher import execute
 from headrace.endpoints.ytsaurus.errors import refused, yt_error
 from headrace.endpoints.ytsaurus.formats import YSON, write_value
-from headrace.endpoints.ytsaurus.parameters import as_text
+from headrace.endpoints.ytsaurus.parameters import Parameters, as_text
 from headrace.wire.yson import documents
 from headrace.wire.ytsaurus.errors import Code, YtError
 
@@ -20,9 +20,8 @@ BATCH = "execute_batch"
 _log = logging.getLogger("headrace")
 
 
-@command(BATCH, volatile=True, atomic=False)
 def execute_batch(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Run commands one after the other; each succeeds or fails for itself."""
+    """Run commands one after the other. A failed command does not affect the others."""
     requests = parameters.sequence("requests")
     if len(requests) > MAX_REQUESTS:
         raise refused("too many requests in one batch", received=len(requests), valid=f"at most {MAX_REQUESTS}")
@@ -30,10 +29,10 @@ def execute_batch(context: Context, parameters: Parameters, body: bytes) -> Answ
     results = []
     for number, request in enumerate(requests):
         try:
-            # The numbers of the parts follow from that of the batch: a batch that comes again is not done again.
+            # The mutation ids of the parts follow from that of the batch, so a repeated batch is not done twice.
             result = _run(context, request, None if batch is None else f"{batch}/{number}")
             if context.output_format.name == "json":
-                # What JSON has no notation for is the error of one part, and must not hide what the others did.
+                # A value that JSON cannot represent is an error of this part only.
                 write_value(result, context.output_format)
             results.append(result)
         except Exception as error:
@@ -46,18 +45,18 @@ def execute_batch(context: Context, parameters: Parameters, body: bytes) -> Answ
 
 
 def _run(context: Context, request: Any, mutation_id: str | None) -> dict[str, Any]:
-    known, parameters = _read(request, mutation_id)
+    known, parameters = _read(context, request, mutation_id)
     inner = dataclasses.replace(context, input_format=YSON, output_format=YSON)
     body = b"" if known.input is None else documents.dumps(request.get("input"), text=False)
     answer = execute(inner, known, parameters, body)
     return {} if known.output is None else {"output": answer.value}
 
 
-def _read(request: Any, mutation_id: str | None) -> tuple[Command, Parameters]:
+def _read(context: Context, request: Any, mutation_id: str | None) -> tuple[Command, Parameters]:
     if not isinstance(request, Mapping) or not isinstance(request.get("parameters", {}), Mapping):
         raise refused("a request of a batch is a map of command, parameters and input", received=repr(request)[:200])
     name = as_text(request.get("command")) or ""
-    known = COMMANDS.get(name)
+    known = context.cluster.commands.get(name)
     if known is None or known.input not in (None, "structured") or known.output == "tabular" or name == BATCH:
         valid = "a command whose input and output are structured values"
         raise refused("this command cannot be part of a batch", received=repr(name)[:100], valid=valid)

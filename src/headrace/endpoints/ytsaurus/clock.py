@@ -1,4 +1,4 @@
-"""Timestamps as YTsaurus counts them: seconds since 1970 shifted left by 30 bits, and a number within the second."""
+"""Timestamps of YTsaurus: seconds since 1970 shifted left by 30 bits, plus a counter within the second."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def timestamp_of(microseconds: int) -> int:
 
 
 def next_timestamp() -> int:
-    """Return a timestamp of now that this process has not given before, later than all those."""
+    """Return a timestamp of now, later than all that this process has returned before."""
     global _last
     with _guard:
         _last = max(_last + 1, timestamp_of(time.time_ns() // 1000))

@@ -1,29 +1,35 @@
-"""The cluster that an endpoint plays: an embedded store, Cypress in it, and what works in the background."""
+"""A cluster: an embedded store with Cypress, and the background tasks."""
 
 from __future__ import annotations
 
 import fcntl
-import importlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
-from headrace.endpoints.ytsaurus.commands import Context
+from headrace.endpoints.ytsaurus.commands import COMMANDS
+from headrace.endpoints.ytsaurus.context import Cluster as ClusterProtocol
+from headrace.endpoints.ytsaurus.context import Command, Context
 from headrace.endpoints.ytsaurus.cypress.basic_types import MAP_NODE, TABLET_CELL, TRANSACTION_MAP
 from headrace.endpoints.ytsaurus.cypress.content_upgrade import upgrade
 from headrace.endpoints.ytsaurus.cypress.cypress import Cypress
+from headrace.endpoints.ytsaurus.cypress.expiration import note_uses, remove_expired
 from headrace.endpoints.ytsaurus.cypress.objects import TRANSACTIONS
+from headrace.endpoints.ytsaurus.cypress.operations import make_node, release_node
 from headrace.endpoints.ytsaurus.dispatcher import Mutations
 from headrace.endpoints.ytsaurus.formats import YSON
-from headrace.endpoints.ytsaurus.periodic import PERIODIC, STARTING, periodic
+from headrace.endpoints.ytsaurus.queues.trimming import trim_old_rows
 from headrace.endpoints.ytsaurus.storage.file_contents import Contents
 from headrace.endpoints.ytsaurus.storage.tree import Tree
+from headrace.endpoints.ytsaurus.tables.past_states import close_past_states
+from headrace.endpoints.ytsaurus.tables.system_tables import make_tables
+from headrace.endpoints.ytsaurus.tables.tablet_transactions import abort_expired_tablet_transactions
 from headrace.endpoints.ytsaurus.transactions.locks import Locks
 from headrace.endpoints.ytsaurus.transactions.transactions import Transactions
 from headrace.errors import OptionError
@@ -34,25 +40,6 @@ DEFAULT_NAME = "primary"
 SYSTEM_USER = "root"
 _LOCK_FILE = "ytsaurus.lock"
 _TICK_SECONDS = 0.05
-# Modules that make commands, types of nodes and work in the background known by being imported.
-_MODULES = (
-    "batch_commands",
-    "contents.concatenation",
-    "cypress.node_commands",
-    "cypress.expiration",
-    "contents.file_cache_commands",
-    "contents.file_commands",
-    "cypress.placing_commands",
-    "queues.producer_commands",
-    "queues.commands",
-    "tables.row_commands",
-    "select.commands",
-    "contents.table_commands",
-    "system_commands",
-    "tables.system_tables",
-    "tables.commands",
-    "transactions.commands",
-)
 _DIRECTORIES = (
     "//home",
     "//sys",
@@ -65,15 +52,15 @@ _DIRECTORIES = (
     TRANSACTIONS,
 )
 _log = logging.getLogger("headrace")
-Part = TypeVar("Part")
+Service = TypeVar("Service")
 
 
 class Cluster:
-    """One cluster; the only one of its directory, in this process or any other.
+    """One cluster. Only one cluster, of all processes, can use a directory.
 
     Args:
-        root: the directory of the embedded store, which is made if it is not there.
-        name: what ``//sys/@cluster_name`` says, and paths with a cluster.
+        root: the directory of the embedded store, created if it does not exist.
+        name: the value of ``//sys/@cluster_name``, and the cluster in paths.
 
     Raises:
         OptionError: another process serves the directory.
@@ -81,10 +68,9 @@ class Cluster:
 
     def __init__(self, root: Path, *, name: str = DEFAULT_NAME) -> None:
         self.name = name
+        self.commands: Mapping[str, Command] = COMMANDS
         root.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(root)
-        for module in _MODULES:
-            importlib.import_module(f"headrace.endpoints.ytsaurus.{module}")
         self.store = EmbeddedStore(root, create=True)
         self.database = self.store.database
         tree = Tree(self.database)
@@ -93,29 +79,28 @@ class Cluster:
         upgrade(tree, self.transactions)
         self.cypress = Cypress(tree, locks, self.transactions)
         self.contents = Contents(tree, self.store.files())
-        self.mutations = Mutations(self.database)
-        self.transactions.on_gone = lambda chain, node: self.cypress.gone(self.context(), chain, node)
-        self._parts: dict[Any, Any] = {}
+        self.transactions.on_gone = lambda chain, node_id: release_node(self.context(), chain, node_id)
+        self._services: dict[Any, Any] = {}
         self._stopping = threading.Event()
         self._make_system_nodes()
-        for start in STARTING:
-            start(self)
+        note_uses(self)
+        make_tables(self)
         self._worker = threading.Thread(target=self._work, name="headrace-ytsaurus-background", daemon=True)
         self._worker.start()
 
     def context(self) -> Context:
-        """Return the context of what the cluster does by itself."""
+        """Return a context for work that no client asked for."""
         return Context(self, SYSTEM_USER, time.time_ns() // 1000, YSON, YSON)
 
-    def part(self, kind: Callable[[Cluster], Part]) -> Part:
-        """Return the only object of a class, see `Context.part`."""
-        if kind not in self._parts:
-            # No lock is held meanwhile: it may wait for the store's writer, which may come here as well.
-            self._parts.setdefault(kind, kind(self))
-        return cast(Part, self._parts[kind])
+    def service(self, kind: Callable[[ClusterProtocol], Service]) -> Service:
+        """Return the only object of a class; see `headrace.endpoints.ytsaurus.context.Cluster.service`."""
+        if kind not in self._services:
+            # No lock is held: creating the object may wait for the store's writer, which may call this method as well.
+            self._services.setdefault(kind, kind(self))
+        return cast(Service, self._services[kind])
 
     def close(self) -> None:
-        """End the work in the background and close the store; no request may be running."""
+        """Stop the background tasks and close the store. No request may be running."""
         self._stopping.set()
         self._worker.join()
         self.store.close()
@@ -130,25 +115,25 @@ class Cluster:
                 node = self.cypress.find(parsed.parent)
                 child = self.cypress.child(node, parsed.name)
                 kind = TRANSACTION_MAP if path == TRANSACTIONS else MAP_NODE
-                child = child or self.cypress.make(context, node, parsed.name, kind, {})
+                child = child or make_node(context, node, parsed.name, kind, {})
                 self.cypress.protected.add(child.id)
             cells = self.cypress.find("//sys/tablet_cells")
             if not self.cypress.count(cells):
-                self.cypress.make(context, cells, None, TABLET_CELL, {})
-            self.cypress.keep_attribute(context, self.cypress.find("//sys"), "cluster_name", self.name)
+                make_node(context, cells, None, TABLET_CELL, {})
+            self.cypress.keep_attribute(context.now, self.cypress.find("//sys"), "cluster_name", self.name)
 
     def _work(self) -> None:
-        due = {each: time.monotonic() + each.seconds for each in PERIODIC}
+        due = {task: time.monotonic() + seconds for task, seconds in _PERIODIC.items()}
         while not self._stopping.wait(_TICK_SECONDS):
-            for each, moment in due.items():
+            for task, moment in due.items():
                 if moment > time.monotonic():
                     continue
                 try:
-                    each.run(self)
+                    task(self)
                 except Exception as error:
-                    # What fails is tried again; a thread that died would stop everything else, too.
-                    _log.error("work in the background failed", exc_info=error, extra={"facts": {"work": each.name}})
-                due[each] = time.monotonic() + each.seconds
+                    # The task runs again later. If the thread ended, the other tasks would end with it.
+                    _log.error("background task failed", exc_info=error)
+                due[task] = time.monotonic() + _PERIODIC[task]
 
 
 def _lock(root: Path) -> int:
@@ -165,21 +150,30 @@ def _lock(root: Path) -> int:
     return descriptor
 
 
-@periodic(0.2)
 def abort_expired_transactions(cluster: Cluster) -> None:
-    """Abort master transactions that were not pinged in time."""
+    """Abort master transactions whose timeout has passed."""
     cluster.transactions.abort_expired()
 
 
-@periodic(30.0)
 def sweep(cluster: Cluster) -> None:
-    """Remove what nobody uses any more: parts of files, and answers to old mutations."""
+    """Delete unused parts of files and static tables, and the answers of old mutations."""
     now = time.time_ns() // 1000
     cluster.contents.sweep(now)
-    cluster.mutations.forget_old(now)
+    cluster.service(Mutations).delete_old(now)
 
 
-@periodic(5.0)
 def release_memory(cluster: Cluster) -> None:
-    """Give memory back to the system that large requests have left behind."""
+    """Return memory of large requests to the operating system."""
     pa.default_memory_pool().release_unused()
+
+
+_PERIODIC: Mapping[Callable[[Cluster], None], float] = {
+    abort_expired_transactions: 0.2,
+    abort_expired_tablet_transactions: 0.5,
+    remove_expired: 0.5,
+    close_past_states: 1.0,
+    trim_old_rows: 5.0,
+    release_memory: 5.0,
+    sweep: 30.0,
+}
+"""Task → seconds between the end of one run and the start of the next. One thread runs them all."""

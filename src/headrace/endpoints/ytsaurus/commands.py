@@ -1,169 +1,80 @@
-"""The commands of the endpoint: how one is registered, what it gets, and what it answers."""
+"""The table of all commands: the name, the handler and the properties of each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, TypeVar
+from headrace.endpoints.ytsaurus import batch_commands, system_commands, transaction_commands
+from headrace.endpoints.ytsaurus.contents import concatenation, file_cache_commands, file_commands
+from headrace.endpoints.ytsaurus.contents import table_commands as static_commands
+from headrace.endpoints.ytsaurus.context import Command
+from headrace.endpoints.ytsaurus.cypress import node_commands, placing_commands
+from headrace.endpoints.ytsaurus.queues import commands as queue_commands
+from headrace.endpoints.ytsaurus.queues import producer_commands
+from headrace.endpoints.ytsaurus.select import commands as select_commands
+from headrace.endpoints.ytsaurus.tables import commands as table_commands
+from headrace.endpoints.ytsaurus.tables import row_commands
 
-import pyarrow as pa
-
-from headrace.endpoints.ytsaurus.parameters import Parameters
-from headrace.wire.ytsaurus.types import YtColumn
-
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.cluster import Cluster
-    from headrace.endpoints.ytsaurus.cypress.cypress import Cypress
-    from headrace.endpoints.ytsaurus.formats import Format
-    from headrace.endpoints.ytsaurus.transactions.transactions import Transactions
-    from headrace.stores.embedded.store import EmbeddedStore
-
-__all__ = ["COMMANDS", "Answer", "Command", "Context", "Parameters", "command"]
-
-DataKind: TypeAlias = Literal["binary", "structured", "tabular"]
-Part = TypeVar("Part")
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a command answers; make one with the class methods, all of which leave the rest empty.
-
-    Attributes:
-        value: a structured value, written in the output format that was asked for.
-        batches: rows, written in the output format that was asked for, with `columns`.
-        content: bytes as they are, of a binary command, or rows that the command itself has written.
-        stream: bytes piece by piece, each taken from the iterator in a thread when the client has read the one before;
-            ``length`` is how many they are together.
-        on_disk: the bytes of the stream are on disk until then.
-        parameters: what the response parameters tell, such as ``start_row_index``.
-    """
-
-    value: Any = None
-    batches: Sequence[pa.RecordBatch] | None = None
-    columns: Sequence[YtColumn] = ()
-    content: bytes | None = None
-    stream: Iterator[bytes] | None = None
-    length: int | None = None
-    on_disk: bool = False
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def structured(cls, value: Any = None) -> Answer:
-        """Answer a value of plain Python types or those of ``yt.yson``."""
-        return cls(value=value)
-
-    @classmethod
-    def rows(cls, batches: Sequence[pa.RecordBatch], columns: Sequence[YtColumn], **parameters: Any) -> Answer:
-        """Answer rows: every batch has the columns, in their order."""
-        return cls(batches=batches, columns=columns, parameters=parameters)
-
-    @classmethod
-    def raw(cls, content: bytes, **parameters: Any) -> Answer:
-        """Answer bytes; of a tabular command, they are already in ``context.output_format``."""
-        return cls(content=content, parameters=parameters)
-
-    @classmethod
-    def streamed(cls, pieces: Iterator[bytes], length: int, *, on_disk: bool = False, **parameters: Any) -> Answer:
-        """Answer many bytes without holding them all; ``on_disk`` if it is a file of this answer that holds them."""
-        return cls(stream=pieces, length=length, on_disk=on_disk, parameters=parameters)
-
-
-@dataclass
-class Context:
-    """What a command may use besides its parameters and body.
-
-    Attributes:
-        cluster: what all requests share.
-        user: whose token the request has.
-        now: the time of the request, µs since 1970.
-        input_format: how the rows or the value of the body are written.
-        output_format: how the client wants the answer to be written.
-        upload: the body of a command with binary input, unpacked, to be read from its beginning; its ``body`` is empty.
-    """
-
-    cluster: Cluster
-    user: str
-    now: int
-    input_format: Format
-    output_format: Format
-    upload: BinaryIO | None = None
-
-    @property
-    def store(self) -> EmbeddedStore:
-        """The embedded store that everything is kept in; each method is a transaction, or part of the command's."""
-        return self.cluster.store
-
-    @property
-    def cypress(self) -> Cypress:
-        """The tree of nodes."""
-        return self.cluster.cypress
-
-    @property
-    def transactions(self) -> Transactions:
-        """The master transactions."""
-        return self.cluster.transactions
-
-    def part(self, kind: Callable[[Cluster], Part]) -> Part:
-        """Return the cluster's only object of a class, which is made with the cluster when it is first asked for.
-
-        This is where commands keep what must outlive a request, such as open tablet transactions. Where two threads ask
-        at once one of two objects is kept, so making one must do nothing that lasts.
-        """
-        return self.cluster.part(kind)
-
-
-Run: TypeAlias = Callable[[Context, Parameters, bytes], Answer]
-
-
-@dataclass(frozen=True)
-class Command:
-    """One command.
-
-    Attributes:
-        name: as in the path of a request.
-        input: what the body is; None if the command has none.
-        output: what the answer is; None if it has none.
-        volatile: it changes something.
-        heavy: clients ask for a proxy for it, and do not number it with a mutation id.
-        atomic: it runs inside one write transaction of the store, which is undone if it fails; together with its
-            mutation id, if it has one, so that a request that comes again is not done again.
-    """
-
-    name: str
-    input: DataKind | None
-    output: DataKind | None
-    volatile: bool
-    heavy: bool
-    atomic: bool
-    run: Run
-
-
-COMMANDS: dict[str, Command] = {}
-"""Name → command, filled by `command` as modules are imported (see `headrace.endpoints.ytsaurus.cluster`)."""
-
-
-def command(
-    *names: str,
-    input: DataKind | None = None,
-    output: DataKind | None = "structured",
-    volatile: bool = False,
-    heavy: bool = False,
-    atomic: bool | None = None,
-) -> Callable[[Run], Run]:
-    """Register a function as a command, under one or several names; it is called in a thread of its own.
-
-    Args:
-        input, output, volatile, heavy: what clients are told of it; see `Command`.
-        atomic: see `Command`; by default, what is volatile and not heavy is. The writer lock of the store is held
-            meanwhile, so an atomic command must be quick, and must not wait for another thread that writes.
-    """
-    inside = volatile and not heavy if atomic is None else atomic
-
-    def register(run: Run) -> Run:
-        for name in names:
-            if name in COMMANDS:
-                raise AssertionError(f"two commands of one name: {name}")
-            COMMANDS[name] = Command(name, input, output, volatile, heavy, inside, run)
-        return run
-
-    return register
+_ALL = (
+    Command("get", node_commands.get),
+    Command("list", node_commands.list_),
+    Command("exists", node_commands.exists),
+    Command("set", node_commands.set_, input="structured", volatile=True),
+    Command("multiset_attributes", node_commands.multiset_attributes, input="structured", volatile=True),
+    Command("remove", node_commands.remove, volatile=True),
+    Command("lock", node_commands.lock, volatile=True),
+    Command("unlock", node_commands.unlock, volatile=True),
+    Command("check_permission", node_commands.check_permission),
+    Command("parse_ypath", node_commands.parse_ypath),
+    Command("create", placing_commands.create, volatile=True),
+    Command("link", placing_commands.link, volatile=True),
+    Command("copy", placing_commands.copy, volatile=True),
+    Command("move", placing_commands.move, volatile=True),
+    Command("start_transaction", transaction_commands.start_transaction, volatile=True),
+    Command("start_tx", transaction_commands.start_transaction, volatile=True),
+    Command("ping_transaction", transaction_commands.ping_transaction, volatile=True, own_transactions=True),
+    Command("ping_tx", transaction_commands.ping_transaction, volatile=True, own_transactions=True),
+    Command("commit_transaction", transaction_commands.commit_transaction, volatile=True),
+    Command("commit_tx", transaction_commands.commit_transaction, volatile=True),
+    Command("abort_transaction", transaction_commands.abort_transaction, volatile=True),
+    Command("abort_tx", transaction_commands.abort_transaction, volatile=True),
+    Command("write_file", file_commands.write_file, input="binary", volatile=True, heavy=True),
+    Command("read_file", file_commands.read_file, output="binary", heavy=True),
+    Command("put_file_to_cache", file_cache_commands.put_file_to_cache, volatile=True),
+    Command("get_file_from_cache", file_cache_commands.get_file_from_cache),
+    Command("write_table", static_commands.write_table, input="tabular", volatile=True, heavy=True),
+    Command("read_table", static_commands.read_table, output="tabular", heavy=True),
+    Command("concatenate", concatenation.concatenate, volatile=True),
+    Command("mount_table", table_commands.mount_table, volatile=True),
+    Command("unmount_table", table_commands.unmount_table, volatile=True),
+    Command("freeze_table", table_commands.freeze_table, volatile=True),
+    Command("unfreeze_table", table_commands.unfreeze_table, volatile=True),
+    Command("remount_table", table_commands.remount_table, volatile=True),
+    Command("reshard_table", table_commands.reshard_table, volatile=True),
+    Command("alter_table", table_commands.alter_table, volatile=True),
+    Command("get_table_pivot_keys", table_commands.get_table_pivot_keys),
+    Command("get_tablet_infos", table_commands.get_tablet_infos, volatile=True, own_transactions=True),
+    Command("get_tablet_errors", table_commands.get_tablet_errors, volatile=True, own_transactions=True),
+    Command("insert_rows", row_commands.insert_rows, input="tabular", volatile=True, heavy=True),
+    Command("delete_rows", row_commands.delete_rows, input="tabular", volatile=True, heavy=True),
+    Command("lock_rows", row_commands.lock_rows, input="tabular", volatile=True, heavy=True),
+    Command("lookup_rows", row_commands.lookup_rows, input="tabular", output="tabular", heavy=True),
+    Command("trim_rows", row_commands.trim_rows, volatile=True, heavy=True),
+    Command("select_rows", select_commands.select_rows, output="tabular", heavy=True),
+    Command("explain_query", select_commands.explain_query, heavy=True),
+    Command("register_queue_consumer", queue_commands.register_queue_consumer, volatile=True),
+    Command("unregister_queue_consumer", queue_commands.unregister_queue_consumer, volatile=True),
+    Command("list_queue_consumer_registrations", queue_commands.list_queue_consumer_registrations),
+    Command("pull_queue", queue_commands.pull_queue, output="tabular", heavy=True),
+    Command("pull_queue_consumer", queue_commands.pull_queue_consumer, output="tabular", heavy=True),
+    Command("pull_consumer", queue_commands.pull_queue_consumer, output="tabular", heavy=True),
+    Command("advance_queue_consumer", queue_commands.advance_queue_consumer, volatile=True),
+    Command("advance_consumer", queue_commands.advance_queue_consumer, volatile=True),
+    Command("create_queue_producer_session", producer_commands.create_queue_producer_session, volatile=True),
+    Command("remove_queue_producer_session", producer_commands.remove_queue_producer_session, volatile=True),
+    Command("push_queue_producer", producer_commands.push_queue_producer, input="tabular", volatile=True),
+    Command("execute_batch", batch_commands.execute_batch, volatile=True, own_transactions=True),
+    Command("generate_timestamp", system_commands.generate_timestamp),
+    Command("get_version", system_commands.get_version),
+    Command("get_supported_features", system_commands.get_supported_features),
+    Command("get_current_user", system_commands.get_current_user),
+)
+COMMANDS: dict[str, Command] = {command.name: command for command in _ALL}

@@ -1,10 +1,10 @@
-"""Who may use the endpoint: tokens and their users, from the environment or a TOML file.
+"""The endpoint's tokens and their users, from the environment or a TOML file.
 
 A file has one ``[[tokens]]`` for each token::
 
     [[tokens]]
     token = "…"
-    user = "alice"      # root, if this is left out
+    user = "alice"      # default: root
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _VALID_TOKEN = "a text of visible ASCII characters, without spaces"
 
 @dataclass(frozen=True)
 class Token:
-    """A token, and the name of who has it."""
+    """A token and its user."""
 
     token: str = field(repr=False)
     user: str = DEFAULT_USER
@@ -35,11 +35,11 @@ class Token:
 
 @dataclass(frozen=True)
 class Configuration:
-    """What an endpoint serves, and to whom.
+    """The directory and the users of an endpoint.
 
     Attributes:
         root: the directory of the embedded store.
-        cluster_name: what ``//sys/@cluster_name`` says.
+        cluster_name: the value of ``//sys/@cluster_name``.
     """
 
     root: Path
@@ -55,18 +55,18 @@ class Configuration:
         cluster_name: str,
         environ: Mapping[str, str],
     ) -> Configuration:
-        """Read the tokens from a file, or from the environment if none is given.
+        """Read the tokens from a file or, without a file, from the environment.
 
         Raises:
-            OptionError: the file cannot be read or is not as it must be, or there is no token. Never shows a token.
+            OptionError: the file cannot be read or is invalid, or there is no token. The message never shows a token.
         """
         tokens = _from_environment(environ) if file is None else _from_file(Path(file))
         return cls(Path(root), cluster_name, tuple(tokens))
 
     def user(self, token: str) -> str | None:
-        """Return who has a token, None if nobody has."""
+        """Return the user of a token, None for an unknown token."""
         found = None
-        # All are compared, each in constant time: how long it takes tells nothing of a token.
+        # All tokens are compared, each in constant time, so that the duration does not depend on the token.
         for known in self.tokens:
             if hmac.compare_digest(known.token.encode(), token.encode()):
                 found = known.user

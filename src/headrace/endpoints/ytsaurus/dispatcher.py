@@ -1,61 +1,69 @@
-"""Requests that come again: what was answered to a mutation id is kept in the transaction that did what was asked."""
+"""Dispatching: a command runs once for each mutation id, in the transaction of the store that it needs.
+
+Clients send a request again if the answer is lost. The answer of each mutation is therefore saved in the transaction
+that makes the changes, and a repeated mutation gets the saved answer.
+"""
 
 from __future__ import annotations
 
-from headrace.endpoints.ytsaurus.commands import Answer, Command, Context, Parameters
+from headrace.endpoints.ytsaurus.context import Answer, Cluster, Command, Context
 from headrace.endpoints.ytsaurus.ids import NULL_ID
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.transactions.prerequisites import check_prerequisites
-from headrace.stores.embedded.connection import Database
 from headrace.wire.yson import documents
 
 KEPT_MICROSECONDS = 600_000_000
-"""Clients send a request again for some minutes."""
+"""Answers are kept for 10 minutes; clients repeat a request for some minutes."""
 
 
 class Mutations:
-    """The answers to mutations of the last minutes."""
+    """The saved answers of recent mutations."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, cluster: Cluster) -> None:
+        self._database = cluster.database
 
     def find(self, mutation_id: str) -> Answer | None:
-        """Return what was answered, None if the mutation was not done."""
+        """Return the answer of a mutation, None if the mutation has not been done."""
         found = self._database.query("SELECT answer FROM yt_mutation WHERE id = ?", (mutation_id,))
         return Answer.structured(documents.loads(found[0][0])) if found else None
 
-    def keep(self, mutation_id: str, answer: Answer, now: int) -> None:
-        """Keep an answer, in the transaction of the store that runs."""
+    def save(self, mutation_id: str, answer: Answer, now: int) -> None:
+        """Save an answer, inside the current transaction of the store."""
         written = documents.dumps(answer.value, text=False)
         self._database.execute("INSERT INTO yt_mutation VALUES (?, ?, ?)", (mutation_id, written, now))
 
-    def forget_old(self, now: int) -> None:
-        """Forget the answers that nobody asks for any more."""
+    def delete_old(self, now: int) -> None:
+        """Delete the answers that no client asks for any more."""
         if self._database.query("SELECT 1 FROM yt_mutation WHERE done < ? LIMIT 1", (now - KEPT_MICROSECONDS,)):
             with self._database.write():
                 self._database.execute("DELETE FROM yt_mutation WHERE done < ?", (now - KEPT_MICROSECONDS,))
 
 
-def execute(context: Context, known: Command, parameters: Parameters, body: bytes) -> Answer:
-    """Run a command, once for each mutation id, in the transaction of the store that it needs."""
+def execute(context: Context, command: Command, parameters: Parameters, body: bytes) -> Answer:
+    """Run a command, and return its answer."""
     check_prerequisites(context, parameters)
-    database = context.cluster.database
-    if known.volatile and (known.atomic or known.heavy):
-        # What has ended must not stand in the way, however long ago the work in the background looked.
+    if command.atomic or (command.volatile and command.heavy):
+        # Locks of an expired transaction must not cause a conflict, even if background work has not aborted it yet.
         context.transactions.abort_expired()
-    if known.atomic:
-        mutation_id = parameters.text("mutation_id", None)
-        mutation_id = None if mutation_id == NULL_ID else mutation_id
-        with database.write():
-            done = None if mutation_id is None else context.cluster.mutations.find(mutation_id)
-            if done is not None:
-                return done
-            # Again: nobody can change them now.
-            check_prerequisites(context, parameters)
-            answer = known.run(context, parameters, body)
-            if mutation_id is not None:
-                context.cluster.mutations.keep(mutation_id, answer, context.now)
-            return answer
-    if not known.volatile and not known.heavy:
-        with database.read():
-            return known.run(context, parameters, body)
-    return known.run(context, parameters, body)
+    if command.atomic:
+        return _execute_once(context, command, parameters, body)
+    if not command.volatile and not command.heavy:
+        with context.database.read():
+            return command.run(context, parameters, body)
+    return command.run(context, parameters, body)
+
+
+def _execute_once(context: Context, command: Command, parameters: Parameters, body: bytes) -> Answer:
+    mutations = context.cluster.service(Mutations)
+    mutation_id = parameters.text("mutation_id", None)
+    mutation_id = None if mutation_id == NULL_ID else mutation_id
+    with context.database.write():
+        done = None if mutation_id is None else mutations.find(mutation_id)
+        if done is not None:
+            return done
+        # They are checked again, because from here on no other request can change them.
+        check_prerequisites(context, parameters)
+        answer = command.run(context, parameters, body)
+        if mutation_id is not None:
+            mutations.save(mutation_id, answer, context.now)
+        return answer

@@ -1,4 +1,4 @@
-"""What goes wrong behind the endpoint, as errors of YTsaurus."""
+"""Errors of the endpoint and the embedded store as errors of YTsaurus."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from headrace.wire.ytsaurus.errors import Code, YtError
 def refused(
     problem: str, *, received: object = None, valid: str | Iterable[object] | None = None, remedy: str | None = None
 ) -> YtError:
-    """Return the error for what has no code of its own; the arguments are those of `HeadraceError`."""
+    """Return an error with the generic code; the arguments are those of `HeadraceError`."""
     return YtError(Code.GENERIC, problem, received=received, valid=valid, remedy=remedy)
 
 
 def unresolved(path: str, reason: str) -> YtError:
-    """Return the error for a path that leads nowhere."""
+    """Return the error for a path that does not resolve."""
     return YtError(Code.RESOLVE, f"Error resolving path {path}", inner=[YtError(Code.RESOLVE, reason)])
 
 
 def no_child(path: str, node: str, name: str) -> YtError:
-    """Return the error for a path that names a child which its node has not."""
+    """Return the error for a missing child."""
     return unresolved(path, f'Node {node} has no child with key "{shown(name)}"')
 
 
 def no_attribute(path: str, name: str) -> YtError:
-    """Return the error for a path that names an attribute which its node has not."""
+    """Return the error for a missing attribute."""
     return unresolved(path, f'Attribute "{shown(name)}" is not found')
 
 
 def already_exists(path: str) -> YtError:
-    """Return the error for a place that is taken."""
+    """Return the error for an existing node."""
     return YtError(Code.ALREADY_EXISTS, f"Node {path} already exists", attributes={"path": path})
 
 
 def lock_conflict(path: str, wanted: str, held: str, holder: str, key: str = "") -> YtError:
-    """Return the error for a lock that a lock of another transaction excludes.
+    """Return the error for a lock in conflict with another transaction's.
 
     Args:
-        key: what the lock is about, if not about all of the node: ``child:name`` or ``attribute:name``.
+        key: the target of the lock, ``child:name`` or ``attribute:name``; empty for the whole node.
     """
     kind, _, name = key.partition(":")
     if kind:
@@ -55,7 +55,7 @@ def lock_conflict(path: str, wanted: str, held: str, holder: str, key: str = "")
 
 
 def own_lock_conflict(path: str, wanted: str, held: str, holder: str, *, same: bool) -> YtError:
-    """Return the error for a lock that one of the same transaction excludes, or one of an outer transaction."""
+    """Return the error for a lock in conflict with one of the same or an outer transaction."""
     return YtError(
         Code.SAME_TRANSACTION_LOCK_CONFLICT,
         f'Cannot take "{wanted}" lock for node {path} since "{held}" lock is already taken by'
@@ -65,7 +65,7 @@ def own_lock_conflict(path: str, wanted: str, held: str, holder: str, *, same: b
 
 
 def nested_lock_conflict(path: str, wanted: str, held: str) -> YtError:
-    """Return the error for a snapshot of a node that a nested transaction has locked for a change."""
+    """Return the error for a snapshot lock on a node that a nested transaction has locked."""
     return YtError(
         Code.DESCENDANT_TRANSACTION_LOCK_CONFLICT,
         f'Cannot take "{wanted}" lock for node {path} since "{held}" lock is already taken by a descendant transaction',
@@ -74,7 +74,7 @@ def nested_lock_conflict(path: str, wanted: str, held: str) -> YtError:
 
 
 def no_such_transaction(transaction: str) -> YtError:
-    """Return the error for a transaction that is not there any more, or never was."""
+    """Return the error for a transaction that does not exist."""
     return YtError(
         Code.NO_SUCH_TRANSACTION,
         f"No such transaction {transaction}",
@@ -84,7 +84,7 @@ def no_such_transaction(transaction: str) -> YtError:
 
 
 def yt_error(error: BaseException) -> YtError | None:
-    """Return what a client is told of an error of a command; None for one that is nobody's mistake but ours."""
+    """Return an error of a command in the form for the client; None for an internal error."""
     match error:
         case YtError():
             return error

@@ -1,4 +1,4 @@
-"""Formats: how structured values and rows are written in requests and answers."""
+"""Formats of structured values and rows in requests and answers."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from yt import yson
 
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.parameters import as_text, is_boolean
-from headrace.endpoints.ytsaurus.values import attributes_of, with_attributes
+from headrace.endpoints.ytsaurus.values import attributes_of
 from headrace.wire.yson import documents, json_rows, json_values, rows_decoding, rows_encoding
 from headrace.wire.ytsaurus.types import YtColumn
 
-MAX_DEPTH = documents.MAX_DEPTH
 _YSON_TYPES = {
     "application/x-yt-yson-text": "text",
     "application/x-yt-yson-pretty": "pretty",
@@ -33,8 +31,8 @@ class Format:
 
     Attributes:
         name: ``json`` or ``yson``.
-        attributes: what a client says of it, such as ``format`` (text, pretty or binary) of YSON, and ``encode_utf8``
-            of JSON.
+        attributes: set by the client, for example ``format`` (text, pretty or binary) for YSON, and ``encode_utf8``
+            for JSON.
     """
 
     name: str
@@ -42,17 +40,17 @@ class Format:
 
     @property
     def text(self) -> bool:
-        """Whether YSON is to be written as text; as binary it is where nothing is said."""
+        """Whether YSON is written as text; the default is binary."""
         return bool(self.attributes.get("format", "binary") != "binary")
 
     @property
     def encode_utf8(self) -> bool:
-        """Whether a string of JSON has a character for each byte, U+0000 to U+00FF."""
+        """Whether strings in JSON have one character for each byte, U+0000 to U+00FF."""
         return bool(self.attributes.get("encode_utf8", True))
 
     @property
     def content_type(self) -> str:
-        """The format as a header tells it."""
+        """The value of the header ``Content-Type``."""
         return _JSON_TYPE if self.name == "json" else f"application/x-yt-yson-{'text' if self.text else 'binary'}"
 
 
@@ -62,10 +60,10 @@ YSON_TEXT = Format("yson", {"format": "text"})
 
 
 def parse_format(value: Any, what: str) -> Format:
-    """Return the format that a parameter or header names.
+    """Parse the value of a format parameter or header.
 
     Args:
-        what: where it stands, for messages.
+        what: the name of the parameter or header, for messages.
     """
     name = as_text(value)
     if name not in ("json", "yson"):
@@ -75,7 +73,7 @@ def parse_format(value: Any, what: str) -> Format:
 
 
 def format_of_header(text: str) -> Format | None:
-    """Return the format that a content type names, None if it names none that is known."""
+    """Return the format of a content type, None for an unknown one."""
     kind = text.partition(";")[0].strip().lower()
     if kind == _JSON_TYPE:
         return JSON
@@ -97,7 +95,7 @@ def read_value(data: bytes, form: Format) -> Any:
 
 
 def read_json_values(data: bytes, form: Format) -> Iterator[Any]:
-    """Read values in JSON one after the other, with white space between them or nothing."""
+    """Read consecutive JSON values, with or without white space between them."""
     decoder, at = json.JSONDecoder(), 0
     try:
         text = data.decode()
@@ -109,8 +107,11 @@ def read_json_values(data: bytes, form: Format) -> Iterator[Any]:
 
 
 def _restored(value: Any, form: Format) -> Any:
+    """Return a value of JSON as `documents.loads` returns the same value of YSON."""
     try:
-        return _from_json(value, form.encode_utf8, 0)
+        documents.check_depth(value)
+        found = json_values.restored(value, encode_utf8=form.encode_utf8)
+        return documents.loads(documents.dumps(found, text=False))
     except documents.YsonError as error:
         raise refused(f"Error parsing JSON: {error}") from None
 
@@ -119,7 +120,7 @@ def write_value(value: Any, form: Format) -> bytes:
     """Write a structured value.
 
     Raises:
-        YtError: it has a number for which the format has no notation.
+        YtError: the format cannot represent a number in it.
     """
     if form.name == "yson":
         return documents.dumps(value, text=form.text, pretty=form.attributes.get("format") == "pretty")
@@ -132,7 +133,7 @@ def write_value(value: Any, form: Format) -> bytes:
 
 
 def read_rows(data: bytes, columns: Sequence[YtColumn], form: Format) -> pa.RecordBatch:
-    """Read rows into columns, in the order of these; what is not there is null."""
+    """Read rows into columns; missing values are null."""
     if form.name == "yson":
         return rows_decoding.decode_rows(data, columns)
     return json_rows.decode_json_rows(data, columns, encode_utf8=form.encode_utf8)
@@ -147,52 +148,3 @@ def write_rows(batches: Sequence[pa.RecordBatch], columns: Sequence[YtColumn], f
 
 def _plain(value: Any) -> Any:
     return bool(value) if is_boolean(value) else as_text(value) or value
-
-
-def _from_json(value: Any, encode_utf8: bool, depth: int) -> Any:
-    if depth > MAX_DEPTH:
-        raise refused("Error parsing JSON: nested too deep", valid=f"at most {MAX_DEPTH} levels")
-    if isinstance(value, str):
-        return _string(value, encode_utf8)
-    if isinstance(value, list):
-        return [_from_json(item, encode_utf8, depth + 1) for item in value]
-    if not isinstance(value, dict):
-        if isinstance(value, int) and not isinstance(value, bool) and not -(1 << 63) <= value < 1 << 64:
-            raise refused("Error parsing JSON: a number that has more than 64 bits", received=str(value)[:50])
-        return value
-    if "$value" in value:
-        inner = value["$value"]
-        if "$type" in value:
-            inner = json_values.typed(inner, value["$type"])
-        inner = _from_json(inner, encode_utf8, depth + 1)
-        attributes = _from_json(value.get("$attributes") or {}, encode_utf8, depth + 1)
-        if not isinstance(attributes, Mapping):
-            raise refused("Error parsing JSON: $attributes must be a map", received=repr(attributes)[:100])
-        return with_attributes(inner, attributes)
-    names = {_key(name, encode_utf8): _from_json(inner, encode_utf8, depth + 1) for name, inner in value.items()}
-    return names
-
-
-def _key(name: str, encode_utf8: bool) -> str:
-    text = _string(json_values.unescaped(name), encode_utf8)
-    if not isinstance(text, str):
-        raise refused("Error parsing JSON: a key that is not UTF-8", received=repr(name)[:100])
-    return text
-
-
-def _string(text: str, encode_utf8: bool) -> Any:
-    """Return a string of JSON as the text, or the bytes that are no text, that it stands for."""
-    if text.isascii() or not encode_utf8:
-        return text
-    try:
-        raw = text.encode("latin-1")
-    except UnicodeEncodeError:
-        raise refused(
-            "Error parsing JSON: a character of a string is no byte",
-            received=ascii(text)[:100],
-            valid="U+0000 to U+00FF, one for each byte; or the format's attribute encode_utf8=%false",
-        ) from None
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return yson.yson_types.make_byte_key(raw)

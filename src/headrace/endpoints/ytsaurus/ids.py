@@ -1,4 +1,4 @@
-"""Ids of objects, as YTsaurus writes them: four hexadecimal numbers, of which the third tells the type."""
+"""Ids of objects in YTsaurus' form: four hexadecimal numbers, the third of which contains the type."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NULL_ID = "0-0-0-0"
 
 
 class ObjectType(enum.IntEnum):
-    """The types of objects that have ids; the numbers are YTsaurus' own, and its clients look at them."""
+    """The types of objects. The numbers are YTsaurus' own, and its clients use them."""
 
     TRANSACTION = 1
     ATOMIC_TABLET_TRANSACTION = 2
@@ -39,15 +39,15 @@ class ObjectType(enum.IntEnum):
 
 
 def new_id(kind: ObjectType) -> str:
-    """Return an id that no object has."""
+    """Return a new random id."""
     return f"{secrets.randbits(32):x}-{secrets.randbits(32):x}-{_CELL_TAG | kind:x}-{secrets.randbits(31) + 1:x}"
 
 
 def is_id(text: str) -> bool:
-    """Tell whether a text is written as an id is."""
+    """Return whether a text has the form of an id."""
     return _ID.fullmatch(text) is not None
 
 
 def kind_of(object_id: str) -> int:
-    """Return the number of the type that an id tells; compare it with `ObjectType`."""
+    """Return the number of an id's type, to be compared with `ObjectType`."""
     return int(object_id.split("-")[2], 16) & 0xFFFF

@@ -1,4 +1,4 @@
-"""Names of nodes: any bytes. Those that are no UTF-8 are texts with surrogates, as Python has names of files."""
+"""Names of nodes, which may be any bytes. Bytes that are not UTF-8 become surrogates, as in Python's file names."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ _MARK = "\0"
 
 
 def name_of(value: Any) -> Any:
-    """Return the name that a string of YSON is, of whatever class; anything else as it is."""
+    """Return a YSON string of any class as a name, and any other value unchanged."""
     raw = getattr(value, "_bytes", value)
     return bytes(raw).decode(errors="surrogateescape") if isinstance(raw, bytes) else value
 
 
 def value_of(name: str) -> Any:
-    """Return a name as a string of YSON."""
+    """Return a name as a YSON string."""
     return name if _is_text(name) else yson.yson_types.make_byte_key(_bytes(name))
 
 
 def shown(name: str) -> str:
-    """Return a name for a message."""
+    """Return a name in a form for messages."""
     return name if _is_text(name) else _bytes(name).decode(errors="backslashreplace")
 
 
 def kept(name: str) -> str:
-    """Return a name as it is kept: SQLite has only texts that are UTF-8."""
+    """Return a name in the form in which it is saved: texts in SQLite must be UTF-8."""
     return name if _is_text(name) and not name.startswith(_MARK) else _MARK + _bytes(name).hex()
 
 
 def restored(text: str) -> str:
-    """Return a name that was kept."""
+    """Return a saved name."""
     if not text.startswith(_MARK):
         return text
     try:
         return bytes.fromhex(text[len(_MARK) :]).decode(errors="surrogateescape")
     except ValueError:
-        # Earlier versions kept names that begin with a zero as they are.
+        # Earlier versions saved names that begin with a zero byte unchanged.
         return text
 
 

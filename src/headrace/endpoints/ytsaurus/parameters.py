@@ -1,4 +1,4 @@
-"""The parameters of a command, with getters that say what they got and what is valid."""
+"""The parameters of a command, with typed getters whose errors show the received and the valid values."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _NUMBER = re.compile(r"-?[0-9]{1,20}")
 
 
 class _Required:
-    """The default of a parameter that has none."""
+    """The default of a required parameter."""
 
 
 REQUIRED: Final[Any] = _Required()
 
 
 class Parameters(Mapping[str, Any]):
-    """The parameters of one command; one that is an entity (``#``, null) counts as not given.
+    """The parameters of one command. An entity (``#``, null) counts as a missing parameter.
 
     Args:
-        values: names → values of plain Python types or those of ``yt.yson``.
-        command: whose they are, for messages.
+        values: name → value of a plain Python type or one of ``yt.yson``.
+        command: the name of the command, for messages.
     """
 
     def __init__(self, values: Mapping[str, Any], command: str = "") -> None:
@@ -42,7 +42,7 @@ class Parameters(Mapping[str, Any]):
         return len(self._values)
 
     def value(self, name: str, default: Any = REQUIRED) -> Any:
-        """Return a parameter as it came."""
+        """Return a parameter unchanged."""
         if name in self._values:
             return self._values[name]
         if default is REQUIRED:
@@ -50,7 +50,7 @@ class Parameters(Mapping[str, Any]):
         return default
 
     def text(self, name: str, default: Any = REQUIRED, *, valid: Collection[str] | None = None) -> Any:
-        """Return a text; with ``valid``, one of those."""
+        """Return a text; if ``valid`` is given, it must be one of these."""
         value = self.value(name, default)
         if name not in self._values:
             return value
@@ -60,11 +60,11 @@ class Parameters(Mapping[str, Any]):
         return found
 
     def number(self, name: str, default: Any = REQUIRED, *, least: int | None = None, most: int | None = None) -> Any:
-        """Return a whole number; with bounds, both included, one between them."""
+        """Return a whole number, with optional inclusive bounds."""
         value = self.value(name, default)
         if name not in self._values:
             return value
-        # A query has only texts.
+        # Parameters in a URL are texts.
         text = as_text(value)
         if text is not None and _NUMBER.fullmatch(text):
             value = int(text)
@@ -76,7 +76,7 @@ class Parameters(Mapping[str, Any]):
         return int(value)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """Return true or false; the texts "true" and "false" count as such."""
+        """Return a boolean; the texts "true" and "false" are valid too."""
         value = self.value(name, default)
         if is_boolean(value):
             return bool(value)
@@ -86,7 +86,7 @@ class Parameters(Mapping[str, Any]):
         raise self._wrong(name, value, "%true or %false")
 
     def mapping(self, name: str, default: Any = REQUIRED) -> Any:
-        """Return a mapping of names to values."""
+        """Return a map."""
         value = self.value(name, default)
         if name in self._values and not isinstance(value, Mapping):
             raise self._wrong(name, value, "a map")
@@ -100,7 +100,7 @@ class Parameters(Mapping[str, Any]):
         return value
 
     def path(self, name: str = "path", default: Any = REQUIRED) -> Any:
-        """Return a `YPath`; attributes that the text has come with it."""
+        """Return a `YPath` with the attributes of the text."""
         value = self.value(name, default)
         if name not in self._values:
             return value
@@ -108,7 +108,7 @@ class Parameters(Mapping[str, Any]):
         if not isinstance(raw, str | bytes):
             raise self._wrong(name, value, "a path such as //tmp/t")
         try:
-            # A string that is no UTF-8 has a class of its own, which may have attributes.
+            # A string that is not UTF-8 has a separate class, which may have attributes.
             return parse_path(value) if raw is value else parse_path(raw, getattr(value, "attributes", None))
         except PathError as error:
             raise YtError(
@@ -132,17 +132,17 @@ class Parameters(Mapping[str, Any]):
 
 
 def is_entity(value: Any) -> bool:
-    """Tell whether a value is null: Python's None, or YSON's entity."""
+    """Return whether a value is Python's None or YSON's entity."""
     return value is None or type(value).__name__ == "YsonEntity"
 
 
 def is_boolean(value: Any) -> bool:
-    """Tell whether a value is true or false: Python's, or YSON's, which is no subclass of it."""
+    """Return whether a value is a boolean of Python or of YSON, whose class is not a subclass of ``bool``."""
     return isinstance(value, bool) or type(value).__name__ == "YsonBoolean"
 
 
 def as_text(value: Any) -> str | None:
-    """Return a string of any of YSON's classes as a plain text; None if it is none, or no UTF-8."""
+    """Return a string of any YSON class as ``str``; None for another value and for bytes that are not UTF-8."""
     if isinstance(value, bytes):
         try:
             return bytes(value).decode()

@@ -1,4 +1,4 @@
-"""The endpoint as a server of its own."""
+"""The endpoint as a server."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def serve(
     bounds: Bounds | None = None,
     limits: Limits | None = None,
 ) -> None:
-    """Serve until the process gets SIGINT or SIGTERM; see `headrace.http.serving.run`.
+    """Serve until the process receives SIGINT or SIGTERM; see `headrace.http.serving.run`.
 
     Raises:
-        MissingDependencyError: YTsaurus' client library, whose YSON the endpoint uses, is not installed.
+        MissingDependencyError: YTsaurus' client library is not installed; the endpoint uses its YSON parser.
         OptionError: another process serves the same directory.
     """
     try:

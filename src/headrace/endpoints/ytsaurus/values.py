@@ -1,4 +1,4 @@
-"""Values of YSON as the endpoint handles them: plain Python, and ``yt.yson``'s classes where attributes are on them."""
+"""YSON values: plain Python types, and the classes of ``yt.yson`` for values with attributes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from headrace.endpoints.ytsaurus.parameters import as_text, is_boolean, is_entit
 from headrace.wire.ytsaurus.paths import index_in_list
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda _: "MISSING"})()
-"""What `look_inside` returns where nothing is."""
+"""The result of `look_inside` for a missing value."""
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def time_text(microseconds: int) -> str:
-    """Return a time (µs since 1970) as YTsaurus writes it."""
+    """Return a time (µs since 1970) in YTsaurus' form."""
     return (_EPOCH + datetime.timedelta(microseconds=microseconds)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def time_of(text: str) -> int | None:
-    """Return the µs since 1970 of a time as YTsaurus writes it, or without a zone (UTC); None if it is none."""
+    """Return the µs since 1970 of a time in ISO 8601, UTC by default; None if the text is not a time."""
     try:
         found = datetime.datetime.fromisoformat(text)
     except ValueError:
@@ -35,26 +35,26 @@ def time_of(text: str) -> int | None:
 
 
 def with_attributes(value: Any, attributes: Mapping[str, Any]) -> Any:
-    """Return a value with attributes on it; as it is, if there are none."""
+    """Return a value with attributes; the same value if there are none."""
     if not attributes:
         return value
     raw = getattr(value, "_bytes", None)
     if raw is None:
         return yson.to_yson_type(value, attributes=dict(attributes))
-    # A string that is no UTF-8 would become the text that Python shows of it.
+    # For a string that is not UTF-8, `to_yson_type` would use its repr.
     found = yson.yson_types.make_byte_key(raw)
     found.attributes = dict(attributes)
     return found
 
 
 def attributes_of(value: Any) -> Mapping[str, Any]:
-    """Return the attributes on a value."""
+    """Return the attributes of a value."""
     found = getattr(value, "__dict__", {}).get("attributes")
     return found if isinstance(found, Mapping) else {}
 
 
 def without_attributes(value: Any) -> Any:
-    """Return a value without the attributes that are on it; what is inside of it keeps its own."""
+    """Return a value without its attributes. Values inside of it keep theirs."""
     if not attributes_of(value):
         return value
     if isinstance(value, Mapping):
@@ -73,7 +73,7 @@ def without_attributes(value: Any) -> Any:
 
 
 def type_of(value: Any) -> str:
-    """Return the type of node that holds a value."""
+    """Return the type of node for a value."""
     if is_entity(value):
         return "entity"
     if is_boolean(value):
@@ -88,7 +88,7 @@ def type_of(value: Any) -> str:
 
 
 def look_inside(value: Any, names: Sequence[str]) -> Any:
-    """Return what is inside of a value behind names of maps and places of lists; `MISSING` if there is nothing."""
+    """Return the value at a path of map keys and list indexes; `MISSING` if there is none."""
     for name in names:
         if isinstance(value, Mapping):
             value = value.get(name_value(name), MISSING)
@@ -103,12 +103,12 @@ def look_inside(value: Any, names: Sequence[str]) -> Any:
 
 
 def set_inside(value: Any, names: Sequence[str], new: Any, *, recursive: bool = False) -> Any:
-    """Return a value with another one inside, behind names of maps and places of lists.
+    """Return a copy of a value with a new value at a path of map keys and list indexes.
 
-    Places of lists may also be ``begin``, ``end``, ``before:3`` and ``after:3``, which put the new value between.
+    The last name can also be ``begin``, ``end``, ``before:3`` or ``after:3``, which insert the value into a list.
 
     Returns:
-        `MISSING` if there is no such place, and it may not be made.
+        `MISSING` if the path does not exist, and cannot be created.
     """
     if not names:
         return new
@@ -144,7 +144,7 @@ def _set_in_list(value: list[Any], name: str, rest: Sequence[str], new: Any, rec
 
 
 def remove_inside(value: Any, names: Sequence[str]) -> Any:
-    """Return a value without what is inside of it behind names and places; `MISSING` if nothing is there."""
+    """Return a copy of a value without the value at a path; `MISSING` if there is none."""
     outer = look_inside(value, names[:-1])
     if look_inside(outer, names[-1:]) is MISSING:
         return MISSING
@@ -157,7 +157,7 @@ def remove_inside(value: Any, names: Sequence[str]) -> Any:
 
 
 def names_of(value: Sequence[Any]) -> list[str]:
-    """Return a list of texts, such as the names of wanted attributes, as plain ones."""
+    """Return a list of YSON strings as ``str``."""
     found = [as_text(item) for item in value]
     if None in found:
         raise refused("a list has something that is no text", received=repr(list(value))[:200])

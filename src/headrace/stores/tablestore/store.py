@@ -126,7 +126,7 @@ class TablestoreStore(Store):
         }
         if found != same or there.primary_key != schema.primary_key:
             raise SchemaError(
-                f"table {name!r} is there with other columns or another key",
+                f"table {name!r} exists with other columns or another key",
                 received=f"{', '.join(schema.names)}; key {', '.join(schema.primary_key)}",
                 valid=f"{', '.join(there.names)}; key {', '.join(there.primary_key)}",
             )
@@ -191,7 +191,7 @@ class TablestoreStore(Store):
     # -- the rest -----------------------------------------------------------------------------------
 
     def publisher(self, job: str, sink: str = "") -> Publisher:
-        return TablestorePublisher(self, self.meta, job, sink)
+        return TablestorePublisher(self.connection, self.table, self.writer, self.meta, job, sink)
 
     def wait_for_change(self, timeout: float) -> bool:
         """Wait a moment: the service does not tell when something is committed."""

@@ -1,8 +1,8 @@
-"""The values of one column, collected from many rows, and made into an Arrow array.
+"""The values of one column, collected from many rows, and converted to an Arrow array.
 
-What a value is, is told by the byte that it begins with. A column takes those of its own kind: whole numbers, signed
-or not, where they are in range; doubles; booleans; strings; anything where it holds YSON. Everything else is an error
-that names column and row: YTsaurus does not convert either.
+The first byte of a value is its type. A column accepts values of its own type: signed and unsigned numbers in range,
+doubles, booleans, strings, or for YSON any value. Other values are an error that names column and row. YTsaurus does
+not convert values either.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headrace.wire.yson.python_values import as_array
 from headrace.wire.ytsaurus.types import RANGES, YtColumn, carried_as_yson, type_parts, untagged
 
 ABSENT: Final = 0
-"""The tag of a value that is not there; no value begins with this byte."""
+"""The tag of a missing value. No value begins with this byte."""
 
 _SECONDS: Final = ("datetime", "datetime64")
 _TEXTS: Final = ("string", "utf8", "json")
@@ -43,7 +43,7 @@ _KINDS: Final = {
 
 @dataclass(frozen=True)
 class Values:
-    """Values at some places; the attributes are those of `Cells`."""
+    """Values at given positions; for the attributes see `Cells`."""
 
     tags: Bytes
     payloads: Words
@@ -53,10 +53,10 @@ class Values:
 
 
 def read_values(message: Message, begin: Places, limits: Places, effort: Effort) -> Values:
-    """Read the values that begin at the places.
+    """Read the values at the positions.
 
     Raises:
-        UnusualError: one is broken, reaches beyond its limit, or is not in binary YSON.
+        UnusualError: a value is broken, exceeds its limit, or is not binary YSON.
     """
     _require((begin < limits).all(), "no value")
     tags = message.tags(begin)
@@ -75,7 +75,7 @@ def read_values(message: Message, begin: Places, limits: Places, effort: Effort)
 
 
 def _read(message: Message, tag: int, begin: Places, limits: Places, effort: Effort) -> tuple[Words, Places, Places]:
-    """Return the payloads of values of one tag, where their texts begin, where they end."""
+    """Return for values of one tag the payloads, the starts of their texts, and the ends."""
     at = begin + 1
     match tag:
         case Marker.INT | Marker.UINT:
@@ -99,14 +99,14 @@ def _require(holds: bool | np.bool_, problem: str) -> None:
 
 
 class Cells:
-    """The values of a column, an entry for each row.
+    """The values of a column, one entry for each row.
 
     Attributes:
-        tags: the byte that the value begins with, or `ABSENT`.
+        tags: the first byte of the value, or `ABSENT`.
         payloads: the bits of a number.
-        begin: where the value begins, rising; of one that is not there, some place in its row.
-        content: where the text of a string begins.
-        ends: where the value ends.
+        begin: position of the value, increasing; for a missing value, any position in its row.
+        content: position of the text of a string.
+        ends: position after the value.
     """
 
     def __init__(self, column: YtColumn, starts: Places) -> None:
@@ -116,17 +116,17 @@ class Cells:
         self.ends: Places = starts
         self.tags: Bytes = np.zeros(len(starts), dtype=np.uint8)
         self.payloads: Words = np.zeros(len(starts), dtype=np.uint64)
-        # Some of the arrays are one, or somebody else's.
+        # The arrays may be shared with each other or with the caller.
         self._shared = True
 
     @property
     def written(self) -> Mask:
-        """Where a value was there, if only null."""
+        """Whether the row has a value, including null."""
         marks: Mask = self.tags != ABSENT
         return marks
 
     def add(self, rows: Places | None, values: Values) -> None:
-        """Take the values of some rows, or of all; a later value of a row replaces an earlier one."""
+        """Set the values of some rows or all; a later value of a row replaces an earlier one."""
         if rows is None:
             self.tags, self.payloads = values.tags, values.payloads
             self.begin, self.content, self.ends = values.begin, values.content, values.ends
@@ -167,7 +167,7 @@ class Cells:
         if carried_as_yson(self.column.yt, self.column.type):
             self._check(valid, self.tags != Marker.ATTRIBUTES, first_row)
             return self._raw(message, valid)
-        # The others are rarer than to be worth it: their values are made one by one, and then all at once into Arrow.
+        # Other types are too rare to optimize: their values are converted one by one.
         cells = self._raw(message, valid).drop_null().to_pylist()
         values: list[Any] = [None] * len(valid)
         for row, value in zip(np.flatnonzero(valid).tolist(), load_fragment(b";".join(cells)), strict=True):
@@ -207,7 +207,7 @@ class Cells:
         doubles = self.payloads.view(np.float64)
         if self.column.type == pa.float64():
             return pa.array(doubles, mask=None if whole else ~valid)
-        # Bits of what is no double, and what overflows, are left out by what is checked.
+        # Values that are not doubles, and overflows, are excluded by the checks.
         with np.errstate(all="ignore"):
             floats = doubles.astype(np.float32)
         self._check(valid, np.isfinite(floats) | ~np.isfinite(doubles), first_row)
@@ -228,7 +228,7 @@ class Cells:
     def _decimals(self, message: Message, precision: int, valid: Mask, whole: bool, first_row: int) -> pa.Array:
         width = 4 if precision <= 9 else 8
         self._check(valid, (self.tags == Marker.STRING) & (self.ends - self.content == width), first_row)
-        # Big-endian, and with the sign inverted, so that they sort as bytes do.
+        # Big-endian with the sign inverted, so that their bytes have the sort order of the numbers.
         words = message.words(self.content)
         if width == 4:
             numbers = (words.astype("<u4").byteswap() ^ np.uint32(1 << 31)).view(np.int32).astype(np.int64)
@@ -241,7 +241,7 @@ class Cells:
         return _with_nulls(self.column.type, pairs, valid, whole)
 
     def _raw(self, message: Message, valid: Mask) -> pa.Array:
-        """Return the values as they stand in the message, from their tag on."""
+        """Return the bytes of the values in the message, including their tags."""
         texts = message.texts(self.begin, np.where(valid, self.ends - self.begin, 0))
         return pa.Array.from_buffers(pa.binary(), len(texts), [pa.array(valid).buffers()[1], *texts.buffers()[1:]])
 

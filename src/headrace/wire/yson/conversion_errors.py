@@ -9,7 +9,7 @@ NOT_TEXT = "a string that is not UTF-8"
 
 
 def conversion_error(column: YtColumn, row: int, received: str) -> SchemaError:
-    """Return the error that names a column and a row, counted from 0, and what the column takes."""
+    """Return the error for a column and a row, counted from 0, with the valid values of the column."""
     name, parts = type_parts(untagged(column.yt))
     valid = name
     if name in RANGES:

@@ -1,8 +1,8 @@
-"""Single values in YSON: parameters, attributes, answers. Read and written by YTsaurus' own client library.
+"""Single YSON values, such as parameters, attributes and answers, read and written by YTsaurus' client library.
 
-The library is taken with its native bindings where they are installed and in pure Python elsewhere. Neither is safe
-against every input by itself (the bindings overrun the stack on values nested too deep, the pure parser raises
-whatever it meets), so this module bounds size and depth and knows one error.
+The library uses its native bindings if they are installed, and pure Python otherwise. Neither is safe for every input:
+deeply nested values overflow the stack in the bindings, and the pure parser raises errors of many types. Therefore this
+module limits size and depth, and raises one type of error.
 """
 
 from __future__ import annotations
@@ -14,58 +14,58 @@ from typing import Any, Final
 from headrace.errors import HeadraceError, MissingDependencyError
 
 MAX_DEPTH: Final = 128
-"""How deep lists, maps and attributes may be nested; YTsaurus itself stops at 256."""
+"""The maximum nesting of lists, maps and attributes; the limit of YTsaurus is 256."""
 MAX_SIZE: Final = 1 << 30
-"""Bytes of one document, where the caller sets no smaller bound."""
+"""The default maximum of bytes of a value."""
 
 _OPENING: Final = (b"[", b"{", b"<")
 _SHOWN: Final = 200
 
 
 class YsonError(HeadraceError, ValueError):
-    """Bytes that are no YSON, or a value that YSON cannot hold."""
+    """Bytes that are not YSON, or a value that YSON cannot represent."""
 
 
 def loads(data: bytes, *, max_size: int = MAX_SIZE) -> Any:
-    """Read one value, in text or binary YSON.
+    """Parse one value in text or binary YSON.
 
     Returns:
         None, bool, int, float, str, list or dict. Unsigned numbers are ``yt.yson.YsonUint64``; strings that are not
         UTF-8 ``yt.yson.YsonStringProxy``; values with attributes one of the classes of ``yt.yson`` that have them.
 
     Raises:
-        YsonError: the bytes are no value, or one that is too large or nested too deep.
+        YsonError: the bytes are not one value, or the value is too large or nested too deep.
     """
     values = _load_items(data, max_size, encoding="utf-8")
     if len(values) != 1:
         raise YsonError("broken YSON", received=f"{len(values)} values", valid="one")
     if sum(map(data.count, _OPENING)) > MAX_DEPTH:
-        _check_depth(values)
+        check_depth(values)
     return values[0]
 
 
 def load_fragment(data: bytes, *, max_size: int = MAX_SIZE) -> list[Any]:
-    """Read the items of a list fragment, as rows come; strings and keys of maps are bytes.
+    """Parse the items of a list fragment, such as rows; strings and keys of maps are bytes.
 
-    Depth is bounded by the parsers alone, at 256 levels or somewhat more.
+    The parsers limit the depth to 256 levels or slightly more.
 
     Raises:
-        YsonError: as of `loads`.
+        YsonError: see `loads`.
     """
     return _load_items(data, max_size, encoding=None)
 
 
 def dumps(value: Any, text: bool = True, *, pretty: bool = False) -> bytes:
-    """Write one value, in text YSON or binary; strings in UTF-8, bytes as they are.
+    """Write one value in text or binary YSON; ``str`` is written in UTF-8.
 
-    Text is on one line, with ``pretty`` on one for each item.
+    Text is on one line, or with ``pretty`` on one line for each item.
 
-    Whole numbers are signed up to 2**63 - 1, unsigned from there on, or where they are ``yt.yson.YsonUint64``.
+    Whole numbers are unsigned from 2**63 and if they are ``yt.yson.YsonUint64``, otherwise signed.
 
     Raises:
-        YsonError: the value has a type or a number that YSON has not, or is nested too deep.
+        YsonError: YSON cannot represent the value, or it is nested too deep.
     """
-    _check_depth(value)
+    check_depth(value)
     library = _library()
     try:
         written: bytes = library.dumps(value, yson_format="pretty" if pretty else "text" if text else "binary")
@@ -75,7 +75,7 @@ def dumps(value: Any, text: bool = True, *, pretty: bool = False) -> bytes:
 
 
 def has_bindings() -> bool:
-    """Tell whether the native parser is installed, which is some thirty times faster than the one in pure Python."""
+    """Return whether the native parser is installed, which is about thirty times faster than the pure one."""
     return bool(_library().TYPE == "BINARY")
 
 
@@ -84,15 +84,16 @@ def _load_items(data: bytes, max_size: int, *, encoding: str | None) -> list[Any
         raise YsonError("YSON of too many bytes", received=len(data), valid=f"at most {max_size}")
     library = _library()
     try:
-        # As a list, for where a zero byte stands the native parser takes the bytes for ended, which a list is not then.
+        # Parsed as a list, because the native parser stops at a zero byte, and a list is then incomplete.
         found = library.loads(b"[%b]" % data, always_create_attributes=False, encoding=encoding)
     except Exception as error:
-        # Besides its own error, the parser in pure Python raises those of decoding and of recursion.
+        # Besides its own error, the pure parser raises UnicodeDecodeError and RecursionError.
         raise YsonError("broken YSON", received=short_reason(error)) from None
     return list(found)
 
 
-def _check_depth(value: Any) -> None:
+def check_depth(value: Any) -> None:
+    """Raise a `YsonError` if a value is nested deeper than `MAX_DEPTH`."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         level = [item for container in level for item in _items(container)]
@@ -102,7 +103,7 @@ def _check_depth(value: Any) -> None:
 
 
 def _items(value: Any) -> list[Any]:
-    """Return what is nested in a value and can have something nested in it itself."""
+    """Return the values inside of a value that may contain other values."""
     inner: list[Any] = []
     if isinstance(value, Mapping):
         inner = list(value.values())
@@ -115,7 +116,7 @@ def _items(value: Any) -> list[Any]:
 
 
 def short_reason(error: BaseException) -> str:
-    """Return what an error of YTsaurus' client says, without the details that it adds for its own logs."""
+    """Return the innermost message of an error of YTsaurus' client, without details for logs."""
     inner = getattr(error, "inner_errors", None)
     while inner:
         error = inner[0]

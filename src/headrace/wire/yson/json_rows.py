@@ -1,7 +1,7 @@
-"""Rows in JSON, an object on each line: for whoever cannot do YSON.
+"""Rows in JSON, one object on each line, for clients without YSON.
 
-See `json_values` for how strings are written. Numbers lose whether they are unsigned, and a double may be written
-without a point; both follow from the column.
+For strings see `json_values`. JSON numbers do not show whether they are unsigned, and a double may be written without a
+point; the column's type determines both.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def encode_json_rows(
     encode_utf8: bool = True,
     absent: pa.BooleanArray | None = None,
 ) -> bytes:
-    """Return rows as lines; the arguments are those of `rows_encoding.encode_rows`.
+    """Encode rows as lines; for the arguments see `rows_encoding.encode_rows`.
 
     Raises:
-        SchemaError: a column is not there or of another type, a value does not fit the type in YTsaurus, or JSON has
-            no way to write it; the text names column and row.
+        SchemaError: a column is missing or has another type, or YTsaurus' type or JSON cannot represent a value; the
+            message names column and row.
     """
     notation = Notation(json=True, encode_utf8=encode_utf8)
 
@@ -57,22 +57,22 @@ def encode_json_rows(
 
 
 def decode_json_rows(data: bytes, columns: Sequence[YtColumn], *, encode_utf8: bool = True) -> pa.RecordBatch:
-    """Return rows with the columns in this order; absent is null, and other columns are passed over.
+    """Decode rows with the columns in this order; missing values are null, and other columns are ignored.
 
     Raises:
         YsonError: the bytes are not JSON, or not rows.
-        SchemaError: a value does not fit its column; the text names column and row.
+        SchemaError: a value does not fit its column; the message names column and row.
     """
     found = _read_fast(data, columns, encode_utf8) if data and columns else None
     return read_json_rows(data, columns, encode_utf8=encode_utf8).rows if found is None else found
 
 
 def read_json_rows(data: bytes, columns: Sequence[YtColumn], *, encode_utf8: bool = True) -> Decoded:
-    """Return rows, and what they do not say; the slower way.
+    """Decode rows, with information on missing values and unknown columns; slower.
 
     Raises:
         YsonError: the bytes are not JSON, or not rows.
-        SchemaError: a value does not fit its column; the text names column and row.
+        SchemaError: a value does not fit its column; the message names column and row.
     """
     if len(data) > MAX_SIZE:
         raise YsonError("JSON of too many bytes", received=len(data), valid=f"at most {MAX_SIZE}")
@@ -100,7 +100,7 @@ def _behind_white(text: str, at: int) -> int:
 
 
 def _read_fast(data: bytes, columns: Sequence[YtColumn], encode_utf8: bool) -> pa.RecordBatch | None:
-    """Return rows by Arrow's own parser; None where it would not be exact, or finds something wrong."""
+    """Decode rows with Arrow's parser; None if it is not exact for them, or fails."""
     fields = []
     for column in columns:
         kind = _parsed_as(column)
@@ -121,7 +121,7 @@ def _read_fast(data: bytes, columns: Sequence[YtColumn], encode_utf8: bool) -> p
 
 
 def _parsed_as(column: YtColumn) -> pa.DataType | None:
-    """Return the type as which Arrow reads a column's values without changing any."""
+    """Return the type as which Arrow reads a column exactly."""
     name, _ = type_parts(untagged(column.yt))
     if name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"):
         return getattr(pa, name)()
@@ -141,7 +141,7 @@ def _as_column(values: pa.ChunkedArray, column: YtColumn, encode_utf8: bool) -> 
 
 
 def _as_bytes(array: pa.StringArray) -> pa.Array | None:
-    """Return each code point as one byte; None if one is greater than that."""
+    """Return each code point as one byte; None if a code point is greater than 255."""
     valid, offsets, data = array.buffers()
     ends = np.frombuffer(offsets, dtype=np.int32)[array.offset : array.offset + len(array) + 1]
     text = np.frombuffer(data or b"", dtype=np.uint8)[: ends[-1]]

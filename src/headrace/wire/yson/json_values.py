@@ -1,9 +1,9 @@
-"""Values of YSON as YTsaurus writes them in JSON.
+"""YSON values in YTsaurus' JSON form.
 
-By default every byte of a string is one code point from 0 to 255, in both directions (``encode_utf8`` in YTsaurus'
-words), so that bytes that are not UTF-8 pass. A value with attributes is an object of ``$value`` and ``$attributes``;
-with ``$type`` beside them it may be a number written as a text. A key that itself begins with a dollar has one more,
-and no other key begins with one. Whether a number is unsigned is lost unless ``$type`` says so.
+By default every byte of a string is one code point from 0 to 255 (``encode_utf8`` in YTsaurus), so that strings can
+contain any bytes. A value with attributes is an object with ``$value`` and ``$attributes``; with ``$type``, the value
+can be a number as a text. A key that begins with a dollar gets another dollar; no other key begins with one. A number
+is unsigned only if ``$type`` says so.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,20}")
 
 
 def plain(value: Any, *, encode_utf8: bool = True) -> Any:
-    """Return a value as `documents.loads` gives it in the types of JSON.
+    """Convert a value of `documents.loads` to types of JSON.
 
     Raises:
         YsonError: a string is not UTF-8, and ``encode_utf8`` is false.
@@ -34,11 +34,11 @@ def plain(value: Any, *, encode_utf8: bool = True) -> Any:
 
 
 def restored(value: Any, *, encode_utf8: bool = True) -> Any:
-    """Return a value of JSON as one of YSON, with strings and keys as bytes; the inverse of `plain`.
+    """Convert a JSON value to YSON, with strings and keys as bytes; the inverse of `plain`.
 
     Raises:
         YsonError: a string has a code point above 255, and ``encode_utf8`` is true; a key begins with one dollar; or
-            an attribute, or a type, is of nothing.
+            there are attributes or a type without a value.
     """
     if isinstance(value, str):
         return _bytes(value, encode_utf8)
@@ -52,10 +52,10 @@ def restored(value: Any, *, encode_utf8: bool = True) -> Any:
 
 
 def unescaped(name: str) -> str:
-    """Return a key of a map as it is in YSON.
+    """Return a key of a map without the additional dollar.
 
     Raises:
-        YsonError: it begins with a single dollar, as only the parts of a value with attributes do.
+        YsonError: the key begins with a single dollar, which is reserved for values with attributes.
     """
     if not name.startswith("$"):
         return name
@@ -67,10 +67,10 @@ def unescaped(name: str) -> str:
 
 
 def typed(value: Any, kind: Any) -> Any:
-    """Return a scalar of JSON as one of the type that ``$type`` names.
+    """Convert a JSON scalar to the type in ``$type``.
 
     Raises:
-        YsonError: there is no such type, or the value is none of it.
+        YsonError: the type is unknown, or does not fit the value.
     """
     from yt.yson import YsonUint64
 
@@ -115,7 +115,7 @@ def _with_attributes(value: dict[str, Any], encode_utf8: bool) -> Any:
     attributes = value.get("$attributes") or {}
     if not isinstance(attributes, dict):
         raise YsonError("attributes that are no map", received=f"a {type(attributes).__name__}")
-    # Names of attributes are texts: `yt.yson` does not write others.
+    # `yt.yson` requires texts as names of attributes.
     around = {
         _bytes(unescaped(name), encode_utf8).decode(errors="replace"): restored(one, encode_utf8=encode_utf8)
         for name, one in attributes.items()
@@ -126,7 +126,7 @@ def _with_attributes(value: dict[str, Any], encode_utf8: bool) -> Any:
 
 
 def _text(value: Any, encode_utf8: bool) -> str:
-    """Return a string of YSON, of which `yt.yson` has those that are not UTF-8 in a form of its own."""
+    """Return a YSON string for JSON; `yt.yson` has a separate class for strings that are not UTF-8."""
     data = value if isinstance(value, bytes) else value.encode() if isinstance(value, str) else value._bytes
     try:
         return bytes(data).decode("latin-1" if encode_utf8 else "utf-8")
@@ -138,5 +138,8 @@ def _bytes(text: str, encode_utf8: bool) -> bytes:
     try:
         return text.encode("latin-1" if encode_utf8 else "utf-8")
     except UnicodeEncodeError:
-        valid = "code points up to U+00FF, one for each byte" if encode_utf8 else "Unicode"
-        raise YsonError("a text in JSON that is no string of bytes", received=ascii(text)[:60], valid=valid) from None
+        raise YsonError(
+            "a JSON string has a character that is not a byte" if encode_utf8 else "a JSON string is not Unicode",
+            received=ascii(text)[:60],
+            valid="U+0000 to U+00FF, one for each byte; or any text with the format attribute encode_utf8=%false",
+        ) from None

@@ -1,7 +1,7 @@
-"""Bytes of binary YSON, looked at in many places at once by numpy.
+"""Vectorized reading of binary YSON at many positions with numpy.
 
-Every function takes an array of places and looks at all of them. A place must lie within the message; the padding
-behind it is for the few bytes that are looked at beyond a place.
+Every function takes an array of positions. Positions must be inside the message. The padding after the message allows
+reads of a few bytes from any position.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 MAX_SIZE: Final = 2**31 - 1 - 64
-"""Bytes of rows that are read at once: Arrow's strings are addressed by 32 bits."""
+"""The maximum bytes of rows read at once: Arrow's strings have 32-bit offsets."""
 
 _PADDING: Final = bytes(64)
 _FREE_STEPS: Final = 64
@@ -31,7 +31,7 @@ _ONE: Final = np.uint64(1)
 
 
 class Marker:
-    """The bytes that values of binary YSON begin with, and those around them."""
+    """The first bytes of values in binary YSON, and the bytes between values."""
 
     STRING, INT, DOUBLE, FALSE, TRUE, UINT = 1, 2, 3, 4, 5, 6
     ENTITY, ITEM, KEY = ord("#"), ord(";"), ord("=")
@@ -40,24 +40,24 @@ class Marker:
 
 
 class UnusualError(Exception):
-    """The message is broken, or not of the form that is read fast: the parser of whole values has to read it."""
+    """The message is broken or does not have the form of the fast reader; the general parser must read it."""
 
 
 class Effort:
-    """How many steps over many values may be taken: so many as are worth it for so many bytes.
+    """The maximum number of vectorized steps for a number of bytes.
 
-    A step costs the same for one value as for hundreds. Where values are so unlike each other that most steps are for
-    a few of them, the parser of whole values is faster, and bytes made to be slow to read are not.
+    A step costs the same for one value as for hundreds. If values are so different that most steps apply to a few of
+    them, the general parser is faster. The limit also protects against messages made to be slow.
     """
 
     def __init__(self, size: int) -> None:
         self._left = _FREE_STEPS + size // _BYTES_PER_STEP
 
     def spend(self) -> None:
-        """Take a step.
+        """Count a step.
 
         Raises:
-            UnusualError: too many have been taken.
+            UnusualError: there are too many steps.
         """
         self._left -= 1
         if self._left < 0:
@@ -65,7 +65,7 @@ class Effort:
 
 
 class Message:
-    """The bytes of rows, with padding behind."""
+    """The bytes of rows, with padding at the end."""
 
     def __init__(self, data: bytes) -> None:
         self.size = len(data)
@@ -74,19 +74,19 @@ class Message:
         self.data = b"".join((data, _PADDING))
         self.bytes: Bytes = np.frombuffer(self.data, dtype=np.uint8)
         self._buffer = pa.py_buffer(self.data)
-        # Eight bytes from any place on. The elements overlap, and are no numbers, for those would have to be aligned.
+        # Eight bytes from any position. The elements overlap. They are not integers, which must be aligned.
         self._words = np.ndarray((len(self.data) - 7,), dtype="V8", buffer=self.data, strides=(1,))
 
     def tags(self, at: Places) -> Bytes:
-        """Return the byte at each place."""
+        """Return the byte at each position."""
         return self.bytes.take(at)
 
     def words(self, at: Places) -> Words:
-        """Return eight bytes from each place on, the first of them lowest."""
+        """Return eight bytes from each position as a little-endian number."""
         return self._words[at].view("<u8")
 
     def stands(self, text: bytes, at: Places) -> Mask:
-        """Tell for each place whether a text stands there; the message must reach so far."""
+        """Return for each position whether the bytes are a given text; the message must be long enough."""
         found = np.ones(len(at), dtype=np.bool_)
         for begin in range(0, len(text), 8):
             piece = text[begin : begin + 8]
@@ -96,7 +96,7 @@ class Message:
         return found
 
     def varints(self, at: Places) -> tuple[Words, Places]:
-        """Return the numbers at the places, in groups of seven bits with the lowest first, and their lengths.
+        """Return the varints at the positions, and their lengths in bytes.
 
         Raises:
             UnusualError: a number has more than 64 bits.
@@ -120,7 +120,7 @@ class Message:
         return numbers, lengths
 
     def text_spans(self, at: Places) -> tuple[Places, Places]:
-        """Return where the texts at the places begin, whose lengths stand first, and those lengths.
+        """Return the starts and lengths of the length-prefixed texts at the positions.
 
         Raises:
             UnusualError: a length is negative, or of more than 32 bits.
@@ -134,17 +134,17 @@ class Message:
         return at + lengths, (numbers >> _ONE).view(np.int64)
 
     def texts(self, at: Places, lengths: Places) -> pa.BinaryArray:
-        """Copy texts out, whose places must rise."""
+        """Copy texts at increasing positions."""
         return slices(self._buffer, at, lengths)
 
 
 def signed(numbers: Words) -> npt.NDArray[np.int64]:
-    """Return signed numbers, of which the lowest bit tells the sign."""
+    """Decode zigzag-encoded signed numbers."""
     return ((numbers >> _ONE) ^ (~(numbers & _ONE) + _ONE)).view(np.int64)
 
 
 def zigzag(numbers: npt.NDArray[np.int64]) -> Words:
-    """Return signed numbers with the sign in the lowest bit; the inverse of `signed`."""
+    """Encode signed numbers as zigzag; the inverse of `signed`."""
     return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
 
 

@@ -1,7 +1,7 @@
-"""Where values of binary YSON end, for many values at once, however they are nested.
+"""Vectorized search for the ends of nested values in binary YSON.
 
-All values are walked in lock-step, a token of each at a time, by one automaton that knows the grammar: which token may
-follow, and what is open. There is no loop over values.
+One automaton with the grammar processes all values in lock-step, one token of each value in each step. There is no loop
+over values.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from headrace.wire.yson.message import Bytes, Effort, Marker, Message, Places, U
 # Kinds of tokens.
 (_NONE, _STRING, _NUMBER, _DOUBLE, _SHORT, _LIST, _MAP, _ATTRIBUTES) = range(8)
 (_LIST_END, _MAP_END, _ATTRIBUTES_END, _ITEM, _KEY) = range(8, 13)
-# What may come: a value; a value without attributes; an item or the list's end; a key or the end of a map, or of
-# attributes; what stands behind a key; what stands behind an item.
+# States, named after the expected token: a value; a value without attributes; an item or the list's end; a key or the
+# end of a map or of attributes; the sign after a key; the sign after an item.
 (_VALUE, _BARE, _IN_LIST, _IN_MAP, _IN_ATTRIBUTES, _AFTER_KEY, _AFTER_ITEM, _DONE) = range(8)
-# What to do: nothing fits, the value ends, the next item comes; open or close what has the number that is added, go to
-# the state that is added.
+# Actions: error, end of the value, next item; open or close the container with the added number, go to the added
+# state.
 (_FAIL, _END, _NEXT) = range(3)
 _OPEN, _CLOSE, _GO = 4, 8, 16
 _OPENED: Final = {_LIST: 1, _MAP: 2, _ATTRIBUTES: 3}
@@ -60,16 +60,15 @@ _STEPS: Final = _steps()
 
 
 def value_ends(message: Message, at: Places, limits: Places, effort: Effort) -> Places:
-    """Return where the values end that begin at the places.
+    """Return the ends of the values at the positions.
 
     Raises:
-        UnusualError: one is broken, reaches beyond its limit, has other than binary tokens, or too many of
-            them.
+        UnusualError: a value is broken, exceeds its limit, has tokens of text YSON, or has too many tokens.
     """
     ends = at.copy()
     which = np.arange(len(at))
     state = np.full(len(at), _VALUE, dtype=np.uint8)
-    # What is open, two bits for each: 1 a list, 2 a map, 3 attributes; the innermost lowest.
+    # Open containers, two bits for each: 1 list, 2 map, 3 attributes; the innermost is lowest.
     opened = np.zeros(len(at), dtype=np.uint64)
     while True:
         effort.spend()
@@ -99,7 +98,7 @@ def value_ends(message: Message, at: Places, limits: Places, effort: Effort) -> 
 
 
 def _behind(message: Message, at: Places, kinds: Bytes) -> Places:
-    """Return the places behind the tokens at the places."""
+    """Return the positions after the tokens at the positions."""
     at = at + 1
     if (which := np.flatnonzero(kinds == _STRING)).size:
         begin, lengths = message.text_spans(at[which])

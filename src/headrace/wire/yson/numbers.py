@@ -1,4 +1,4 @@
-"""What a column's values are on the wire, for types that are whole numbers or bytes of one length there."""
+"""Conversion of columns whose values are whole numbers or bytes of fixed length on the wire."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SECONDS: Final = ("datetime", "datetime64")
 
 
 def whole_numbers(values: pa.Array, column: YtColumn, name: str, valid: Mask, first_row: int) -> npt.NDArray[Any]:
-    """Return the numbers of a column whose type in YTsaurus has this name, as int64 or uint64; 0 for null.
+    """Return the wire's numbers of a column with a type in YTsaurus, as int64 or uint64; 0 for null.
 
     Raises:
-        SchemaError: one is out of the range of its type, or a time between two seconds where only whole ones fit.
+        SchemaError: a number is out of range, or a time has a fraction that its type cannot represent.
     """
     low, high = RANGES[name]
     if pa.types.is_decimal(values.type):
@@ -42,7 +42,7 @@ def whole_numbers(values: pa.Array, column: YtColumn, name: str, valid: Mask, fi
 
 
 def decimal_bytes(values: pa.Array, width: int) -> npt.NDArray[Any]:
-    """Return decimals as YTsaurus has them: big-endian, the sign inverted, in 4, 8 or 16 bytes; anything for null."""
+    """Return decimals in YTsaurus' form: big-endian, sign inverted, 4, 8 or 16 bytes; undefined for null."""
     pairs = halves(values)
     low, high = pairs[:, 0].view(np.uint64), pairs[:, 1].view(np.uint64)
     if width == 4:
@@ -55,10 +55,10 @@ def decimal_bytes(values: pa.Array, width: int) -> npt.NDArray[Any]:
 
 
 def check_uuids(values: pa.Array, column: YtColumn, first_row: int) -> None:
-    """Make sure that every value has 16 bytes.
+    """Check that every value has 16 bytes.
 
     Raises:
-        SchemaError: one has not.
+        SchemaError: a value has another length.
     """
     lengths = pc.binary_length(values)
     wrong = pc.index(pc.not_equal(lengths, 16), True).as_py()

@@ -1,8 +1,8 @@
-"""Many rows put together at once, piece by piece, each piece for all rows.
+"""Vectorized concatenation of rows from pieces; each piece is for all rows.
 
-What has the same length in every row is collected in a template with holes for what differs, and filled in as a
-matrix; what has not stands between the matrices as an Arrow array. A piece may be left out in some rows. At the end
-Arrow joins the pieces of each row.
+Pieces with the same length in every row become a matrix: a template with gaps for the values. Pieces of variable length
+are Arrow arrays between the matrices. A piece can be omitted in some rows. At the end Arrow joins the pieces of each
+row.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Numbers: TypeAlias = npt.NDArray[Any]
 _BINARY: Final = pa.large_binary()
 
 
-# The marks of all bytes but the last, by a number's length.
+# The continuation bits of all bytes except the last, by the length of a number.
 _MARKED: Final = np.array(
     [int.from_bytes(b"\x80" * min(max(0, length - 1), 8), "little") for length in range(11)], dtype=np.uint64
 )
 
 
 class Pieces:
-    """So many rows that are being put together."""
+    """A given number of rows that are being concatenated."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -38,27 +38,27 @@ class Pieces:
         self._present: pa.BooleanArray | None = None
 
     def begin(self, present: Mask | None) -> None:
-        """Add what follows only to the rows where it is present; with None to all again."""
+        """Add the following pieces only to some rows; with None, to all rows."""
         self._flush()
         self._present = None if present is None else pa.array(present)
 
     def constant(self, data: bytes) -> None:
-        """Add bytes that are the same in every row."""
+        """Add the same bytes to every row."""
         self._template += data
 
     def fixed(self, values: Numbers) -> None:
-        """Add an entry of the array to each row, as its bytes are."""
+        """Add the bytes of one entry of the array to each row."""
         self._holes.append((len(self._template), values))
         self._template += bytes(values.dtype.itemsize)
 
     def varints(self, numbers: Words) -> None:
-        """Add numbers in groups of seven bits, the lowest first."""
+        """Add numbers as varints."""
         data, lengths = varints(numbers)
         width = int(lengths[0])
         if (lengths == width).all():
             self.fixed(np.ascontiguousarray(data[:, :width]).view(f"V{width}").ravel())
             return
-        # An array of the numbers and of the gaps behind them, of which every second element is taken.
+        # An array of the numbers and the gaps after them; every second element is selected.
         begins = np.arange(self._rows, dtype=np.int64) * data.shape[1]
         offsets = np.full(2 * self._rows + 1, data.size, dtype=np.int64)
         offsets[:-1:2], offsets[1::2] = begins, begins + lengths
@@ -78,7 +78,7 @@ class Pieces:
         return pc.binary_join_element_wise(*self._pieces, pa.scalar(b"", _BINARY), null_handling="skip")
 
     def _flush(self) -> None:
-        """Make a piece of the template."""
+        """Convert the template to a piece."""
         width = len(self._template)
         if not width:
             return
@@ -100,14 +100,14 @@ def _texts(count: int, offsets: Places, data: Bytes | bytearray) -> pa.LargeBina
 
 
 def varints(numbers: Words) -> tuple[Bytes, Places]:
-    """Return numbers in groups of seven bits, each at the beginning of a row of 8 or 16 bytes, and their lengths."""
+    """Return numbers as varints, each at the start of a row of 8 or 16 bytes, and their lengths."""
     most = int(numbers.max(initial=0))
     lengths = np.ones(len(numbers), dtype=np.int64)
     for size in range(1, 10):
         if most >> 7 * size == 0:
             break
         lengths += numbers >= np.uint64(1 << 7 * size)
-    # Spread the groups over the bytes, and mark all but the last of each number.
+    # Distribute the groups of seven bits over the bytes, and set the continuation bits.
     words = numbers & np.uint64(0x00FFFFFFFFFFFFFF)
     words = (words & np.uint64(0x000000000FFFFFFF)) | (words << np.uint64(4) & np.uint64(0x0FFFFFFF00000000))
     words = (words & np.uint64(0x00003FFF00003FFF)) | (words << np.uint64(2) & np.uint64(0x3FFF00003FFF0000))

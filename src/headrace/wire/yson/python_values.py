@@ -1,7 +1,7 @@
-"""Values of YTsaurus as Python has them, to and from Arrow: for composite types, and wherever rows are read one by one.
+"""Conversion of Python values to and from Arrow: for composite types, and for rows that are read one by one.
 
-On the wire a struct is a map by names (or a list by places), a tuple a list, a dict a list of pairs, a variant a pair
-of what is chosen and its value, a uuid 16 bytes, a decimal a number as bytes, and a time a number.
+On the wire a struct is a map (or a list of its members in order), a tuple a list, a dict a list of pairs, a variant a
+pair of the alternative and its value, a uuid 16 bytes, a decimal bytes, and a time a number.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _TEXTS: Final = ("string", "utf8", "json")
 
 
 class MisfitError(Exception):
-    """A value does not fit; the caller knows in which column and row."""
+    """A value does not fit; the caller adds column and row."""
 
 
 def as_array(values: list[Any], column: YtColumn, first_row: int = 0, *, whole_doubles: bool = False) -> pa.Array:
-    """Return values as they were read from the wire as an Arrow array of the column's type; None is null.
+    """Convert values from the wire to an Arrow array of the column's type; None is null.
 
     Args:
-        values: numbers, bytes, lists and dicts, as `documents.load_fragment` gives them.
-        first_row: added to the row that a message names.
-        whole_doubles: a double may be written as a whole number, as in JSON.
+        values: numbers, bytes, lists and dicts, from `documents.load_fragment`.
+        first_row: the number of the first row, for messages.
+        whole_doubles: accept whole numbers as doubles, as in JSON.
 
     Raises:
         SchemaError: a value does not fit.
@@ -64,7 +64,7 @@ def as_array(values: list[Any], column: YtColumn, first_row: int = 0, *, whole_d
 
 
 def as_values(array: pa.Array, column: YtColumn, first_row: int = 0) -> list[Any]:
-    """Return an Arrow array as values that `documents.dumps` writes to the wire; the inverse of `as_array`.
+    """Convert an Arrow array to values for `documents.dumps`; the inverse of `as_array`.
 
     Raises:
         SchemaError: a value does not fit the type in YTsaurus.
@@ -81,7 +81,7 @@ def as_values(array: pa.Array, column: YtColumn, first_row: int = 0) -> list[Any
 
 
 def numbered(data_type: pa.DataType) -> pa.DataType:
-    """Return a type with numbers in place of times, at any depth; arrays are cast to it without loss."""
+    """Return a type with numbers in place of times, at any depth. Arrays can be cast to it without loss."""
     types = pa.types
     if types.is_timestamp(data_type) or types.is_duration(data_type):
         return pa.int64()
@@ -101,18 +101,18 @@ def _numbered_field(field: pa.Field) -> pa.Field:
 
 
 def decimal_width(precision: int) -> int:
-    """Return how many bytes a decimal of so many digits takes on the wire."""
+    """Return the number of bytes of a decimal on the wire for a number of digits."""
     return 4 if precision <= 9 else 8 if precision <= 18 else 16
 
 
 class _Reader:
-    """Makes converters from what the wire has to what `pyarrow.array` takes."""
+    """Creates converters from values of the wire to values for `pyarrow.array`."""
 
     def __init__(self, whole_doubles: bool) -> None:
         self._whole_doubles = whole_doubles
 
     def of(self, yt: TypeV3, data_type: pa.DataType) -> Convert:
-        """Return the converter of values that are not null."""
+        """Return the converter for values that are not null."""
         if carried_as_yson(yt, data_type):
             return lambda value: dumps(value, text=False)
         yt = untagged(without_optional(yt)[0])
@@ -142,7 +142,7 @@ class _Reader:
         return _read_text if pa.types.is_string(data_type) else _read_bytes
 
     def _member(self, yt: TypeV3, data_type: pa.DataType) -> Convert:
-        """Return the converter of values inside of others, which may be null if their type says so."""
+        """Return the converter for inner values, which may be null if their type allows it."""
         return _nullable(self.of(yt, data_type), required=without_optional(yt)[1])
 
     def _double(self, name: str) -> Convert:
@@ -270,7 +270,7 @@ def _refuse(value: Any) -> Any:
 
 
 def _key(name: Any) -> bytes:
-    """Return the key of a map, of which `yt.yson` has some in a form of its own."""
+    """Return the key of a map as bytes; `yt.yson` has separate classes for some keys."""
     return name if isinstance(name, bytes) else str(name).encode()
 
 
@@ -295,7 +295,7 @@ def _wrong(value: Any) -> MisfitError:
 
 
 def _writer(yt: TypeV3, data_type: pa.DataType) -> Convert:
-    """Return the converter of values that are not null from Python's form of `numbered` arrays."""
+    """Return the converter for values, not null, from the Python values of `numbered` arrays."""
     if carried_as_yson(yt, data_type):
         return _write_yson
     yt = untagged(without_optional(yt)[0])

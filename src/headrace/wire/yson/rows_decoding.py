@@ -1,12 +1,11 @@
-"""Many rows in YSON into Arrow: the hot path of reading queues and tables, and of what clients send to write.
+"""Decoding of rows in YSON to Arrow: the hot path of reading, and of writes to the endpoint.
 
-Rows are a list fragment of maps. In binary YSON all of them are walked in lock-step, first the first item of every
-row, then the second, and so on, with numpy; the number of steps is that of the items in the longest row. Keys may
-come in any order, be left out, or be ones that nobody asked for. What is not of that form (text, white space, rows that
-are null, very deep values, and everything broken) goes through the parser of YTsaurus' client, which is a few times
-slower and knows what is wrong with broken rows.
+Rows are a list fragment of maps. Rows in binary YSON are read in lock-step with numpy: the first item of every row,
+then the second, and so on, so the number of steps is the number of items in the longest row. Keys can have any order,
+be missing, or be unknown. All other rows (text, white space, null rows, very deep values, broken rows) are read by the
+parser of YTsaurus' client, which is a few times slower and reports errors.
 
-Where rows begin is guessed by how the first one does, and proved by the walk: every row has to end where the next one
+The starts of rows are guessed from the start of the first row, and then verified: every row must end where the next one
 begins.
 """
 
@@ -26,24 +25,23 @@ from headrace.wire.yson.message import Effort, Marker, Mask, Message, Places, Un
 from headrace.wire.yson.python_values import as_array
 from headrace.wire.ytsaurus.types import YtColumn
 
-# Rows that are walked at once: what is known of them should stay in the processor's cache.
+# Rows in one block. The state of a block should fit into the processor's cache.
 _BLOCK: Final = 16_384
-# With fewer rows than this the parser of YTsaurus' client, if it is the native one, is faster.
+# For fewer rows the native parser of YTsaurus' client is faster.
 _FEW: Final = 256
 _NEWLINE: Final = ord("\n")
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """Rows in the order in which they came.
+    """Decoded rows, in the order of the message.
 
     Attributes:
-        rows: the columns asked for, in that order, all nullable; null where a row has no value, or has null.
-        written: of the columns that some row says nothing of: which rows do, as booleans. A column that is not here
-            was said something of, if only null, by every row.
-        unknown: names that rows have and that were not asked for.
-        absent: rows that are null as a whole, as answers to lookups have them for keys without a row; None if there
-            is none.
+        rows: the requested columns in order, all nullable; missing values are null.
+        written: column → which rows have a value, as booleans. A column without an entry has a value, or an explicit
+            null, in every row.
+        unknown: names of unknown columns.
+        absent: which rows are null as a whole, as in answers to lookups; None if there are none.
     """
 
     rows: pa.RecordBatch
@@ -53,21 +51,21 @@ class Decoded:
 
 
 def decode_rows(data: bytes, columns: Sequence[YtColumn]) -> pa.RecordBatch:
-    """Return rows with the columns in this order; absent is null, and other columns are passed over.
+    """Decode rows with the columns in this order; missing values are null, and other columns are ignored.
 
     Raises:
         YsonError: the bytes are not YSON, or not rows.
-        SchemaError: a value does not fit its column; the text names column and row.
+        SchemaError: a value does not fit its column; the message names column and row.
     """
     return read_rows(data, columns).rows
 
 
 def read_rows(data: bytes, columns: Sequence[YtColumn]) -> Decoded:
-    """Return rows, and what they do not say.
+    """Decode rows, with information on missing values and unknown columns.
 
     Raises:
         YsonError: the bytes are not YSON, or not rows.
-        SchemaError: a value does not fit its column; the text names column and row.
+        SchemaError: a value does not fit its column; the message names column and row.
     """
     names = [column.name for column in columns]
     if len(set(names)) < len(names):
@@ -87,7 +85,7 @@ def read_rows(data: bytes, columns: Sequence[YtColumn]) -> Decoded:
 
 
 def _rows_like_the_first(message: Message) -> Places:
-    """Return where rows seem to begin, if all begin with the same key as the first."""
+    """Guess the starts of rows, if all begin with the same key as the first."""
     begins = message.data[:2]
     if begins != bytes([Marker.MAP, Marker.STRING]):
         raise UnusualError("no row with an item at the beginning")
@@ -96,7 +94,7 @@ def _rows_like_the_first(message: Message) -> Places:
 
 
 def _rows_like_any(message: Message) -> Places:
-    """Return where rows seem to begin, whatever their first item is."""
+    """Guess the starts of rows with any first items."""
     starts = _starts(message, bytes([Marker.MAP]))
     follows = np.isin(message.tags(starts + 1), (Marker.STRING, Marker.MAP_END))
     follows[0] = True
@@ -105,7 +103,7 @@ def _rows_like_any(message: Message) -> Places:
 
 
 def _starts(message: Message, start: bytes) -> Places:
-    """Return where a text stands behind the end of a row, and the beginning."""
+    """Return the positions of a text after the end of a row, and the start."""
     data = message.bytes[: message.size]
     found = np.flatnonzero(data[3:] == Marker.MAP) + 3
     found = found[found + len(start) <= message.size]
@@ -120,7 +118,7 @@ def _starts(message: Message, start: bytes) -> Places:
 
 
 def _key_at(message: Message, at: int) -> tuple[bytes, int]:
-    """Return the key that stands at a place, and where its value begins."""
+    """Return the key at a position, and the position of its value."""
     text, length = message.text_spans(np.array([at + 1]))
     begin, end = int(text[0]), int(text[0] + length[0])
     if end >= message.size or message.data[end] != Marker.KEY:
@@ -129,10 +127,10 @@ def _key_at(message: Message, at: int) -> tuple[bytes, int]:
 
 
 def _read_fast(message: Message, starts: Places, columns: Sequence[YtColumn]) -> Decoded:
-    """Read rows that begin at the places.
+    """Read rows at the positions.
 
     Raises:
-        UnusualError: they do not, or are not in binary YSON.
+        UnusualError: there are no rows in binary YSON at the positions.
     """
     limits = np.append(starts[1:], message.size)
     arrays: list[list[pa.Array]] = [[] for _ in columns]
@@ -155,7 +153,7 @@ def _read_fast(message: Message, starts: Places, columns: Sequence[YtColumn]) ->
 def _walk(
     message: Message, starts: Places, limits: Places, cells: Sequence[Cells], unknown: set[bytes], effort: Effort
 ) -> Places:
-    """Read the items of rows into the cells; return where the rows end."""
+    """Read the items of rows into the cells; return the ends of the rows."""
     by_name = {found.column.name.encode(): found for found in cells}
     _require(message.tags(starts) == Marker.MAP)
     at = starts + 1
@@ -188,10 +186,10 @@ def _read_items(
     unknown: set[bytes],
     effort: Effort,
 ) -> Places:
-    """Read an item of each of the rows; return where they end."""
+    """Read one item of each row; return the ends of the items."""
     everyone = rows
     ends = np.zeros(len(begin), dtype=np.int64)
-    # Those that are left, when their keys differ.
+    # The remaining rows, with other keys.
     left: Places | None = None
     while True:
         effort.spend()
@@ -208,7 +206,7 @@ def _read_items(
             members, others = (members, others) if left is None else (left[members], left[others])
         values = read_values(message, begin[same] + len(item), limits[same], effort)
         if name in by_name:
-            # An index of an index: which of the rows these are.
+            # An index of an index: the numbers of these rows.
             which = everyone if members is None else members if everyone is None else everyone[members]
             by_name[name].add(which, values)
         else:
@@ -220,7 +218,7 @@ def _read_items(
 
 
 def _check_ends(message: Message, ends: Places, limits: Places) -> None:
-    """Make sure that behind the end of a row there is nothing but what separates it from the next one."""
+    """Check that only a separator is between the end of a row and the next row."""
     between = limits - ends
     last = message.size == limits[-1]
     if last:
@@ -239,14 +237,14 @@ def _require(holds: Mask) -> None:
 
 
 def decoded_rows(rows: Sequence[Any], columns: Sequence[YtColumn], *, whole_doubles: bool = False) -> Decoded:
-    """Return rows that are there as maps, one by one; None is a row that is null.
+    """Convert rows from Python maps; None is a null row.
 
     Args:
-        whole_doubles: a double may be written as a whole number, as in JSON.
+        whole_doubles: accept whole numbers as doubles, as in JSON.
 
     Raises:
-        YsonError: one is no map.
-        SchemaError: a value does not fit its column; the text names column and row.
+        YsonError: a row is not a map.
+        SchemaError: a value does not fit its column; the message names column and row.
     """
     for place, row in enumerate(rows):
         if not (row is None or isinstance(row, Mapping)) or getattr(row, "__dict__", {}).get("attributes"):
@@ -263,7 +261,7 @@ def decoded_rows(rows: Sequence[Any], columns: Sequence[YtColumn], *, whole_doub
 
 
 def _plain(name: Any) -> bytes:
-    """Return the key of a map, of which `yt.yson` has some in a form of its own."""
+    """Return the key of a map as bytes; `yt.yson` has separate classes for some keys."""
     return name if isinstance(name, bytes) else repr(name).encode()
 
 
@@ -279,7 +277,7 @@ def _decoded(
     if columns:
         batch = pa.RecordBatch.from_arrays(list(arrays), schema=schema)
     else:
-        # So many rows without a column.
+        # A batch with this number of rows and no columns.
         batch = pa.RecordBatch.from_struct_array(pa.array([{}] * rows, type=pa.struct([])))
     return Decoded(
         batch,

@@ -1,7 +1,7 @@
-"""Many rows from Arrow into YSON: the hot path of writing, and of what an endpoint answers.
+"""Encoding of rows from Arrow to YSON: the hot path of writing, and of the endpoint's answers.
 
-Rows become a list fragment of maps, one item for each column, in the order of the columns; null is written as ``#``.
-There is no loop over rows, except for the cells of composite types.
+Rows become a list fragment of maps with one item for each column, in the order of the columns; null is ``#``. There is
+no loop over rows, except for composite types.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from headrace.wire.yson.text_cells import Notation, text_cells
 from headrace.wire.ytsaurus.types import RANGES, UNSIGNED, YtColumn, carried_as_yson, type_parts, untagged
 
 Block: TypeAlias = Sequence[tuple[YtColumn, pa.Array]]
-"""Columns, and their values in some rows."""
+"""Columns, and their values in a block of rows."""
 
 _BINARY: Final = pa.large_binary()
-# Rows that are put together at once: what is known of them should stay in the processor's cache.
+# Rows in one block. The state of a block should fit into the processor's cache.
 _BLOCK: Final = 16_384
 
 
 def encode_rows(
     rows: pa.RecordBatch, columns: Sequence[YtColumn], *, text: bool = False, absent: pa.BooleanArray | None = None
 ) -> bytes:
-    """Return rows as a list fragment.
+    """Encode rows as a list fragment.
 
     Args:
-        rows: has the columns, each of the type that the column has here; others are left out.
-        columns: what to write, in this order.
-        text: in text YSON, a row on each line, instead of binary.
-        absent: rows that are written as null as a whole, as answers to lookups have them for keys without a row.
+        rows: has the columns with their Arrow types; other columns are ignored.
+        columns: the columns to write, in this order.
+        text: write text YSON, one row on each line, instead of binary.
+        absent: which rows are written as null, as in answers to lookups.
 
     Raises:
-        SchemaError: a column is not there or of another type, or a value does not fit the type in YTsaurus; the text
+        SchemaError: a column is missing or has another type, or a value does not fit the type in YTsaurus; the message
             names column and row.
     """
 
@@ -61,10 +61,10 @@ def encode_blocks(
     absent: pa.BooleanArray | None,
     null: bytes,
 ) -> bytes:
-    """Return rows that are put together block by block: from columns, the number of rows, the first row's number.
+    """Encode rows block by block: from columns, the number of rows, and the number of the first row.
 
     Raises:
-        SchemaError: a column is not there or of another type, or what ``put_together`` raises.
+        SchemaError: a column is missing or has another type, or ``put_together`` raises it.
     """
     given = [(column, _column(rows, column)) for column in columns]
     found = []
@@ -78,14 +78,14 @@ def encode_blocks(
 
 
 def _as_bytes(texts: pa.LargeBinaryArray) -> bytes:
-    """Return texts that are not null, one behind the other."""
+    """Concatenate texts that are not null."""
     _, offsets, data = texts.buffers()
     ends = np.frombuffer(offsets, dtype=np.int64)[[texts.offset, texts.offset + len(texts)]]
     return b"" if data is None else bytes(data[int(ends[0]) : int(ends[1])])
 
 
 def _column(rows: pa.RecordBatch, column: YtColumn) -> pa.Array:
-    """Return the values of a column, or raise an error if it is not there or of another type."""
+    """Return the values of a column, or raise an error if it is missing or has another type."""
     place = rows.schema.get_field_index(column.name)
     if place < 0:
         raise SchemaError(f"rows to encode lack column {column.name!r}", received=rows.schema.names)
@@ -130,7 +130,7 @@ def _binary_pieces(block: Block, size: int, first_row: int) -> Pieces:
 
 
 def _add_values(pieces: Pieces, values: pa.Array, column: YtColumn, valid: Mask, first_row: int) -> None:
-    """Add the values of a column; what is added for a null does not matter."""
+    """Add the values of a column; bytes for null are undefined."""
     name, parts = type_parts(untagged(column.yt))
     if carried_as_yson(column.yt, values.type):
         pieces.array(_checked_yson(values, column, first_row))
@@ -168,7 +168,7 @@ def _add_strings(pieces: Pieces, values: pa.Array, column: YtColumn, name: str, 
 
 
 def _checked_yson(values: pa.Array, column: YtColumn, first_row: int) -> pa.Array:
-    """Return values that are YSON already, after making sure that each is one value."""
+    """Return YSON values, after checking that each is one value."""
     cells = values.drop_null().cast(_BINARY)
     data = _as_bytes(cells)
     ends = np.frombuffer(cells.buffers()[1], dtype=np.int64)[cells.offset : cells.offset + len(cells) + 1]
@@ -179,7 +179,7 @@ def _checked_yson(values: pa.Array, column: YtColumn, first_row: int) -> pa.Arra
             return values
     except UnusualError:
         pass
-    # Some are in text, or broken.
+    # Some values are text YSON, or broken.
     for row, value in enumerate(values.to_pylist()):
         if value is not None:
             try:

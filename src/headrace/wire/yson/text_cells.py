@@ -1,4 +1,4 @@
-"""A column's values as text: in text YSON, or in JSON as YTsaurus has it (see `json_values`)."""
+"""The values of a column in text YSON, or in YTsaurus' JSON (see `json_values`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace.wire.yson.python_values import as_values, decimal_width
 from headrace.wire.ytsaurus.types import RANGES, UNSIGNED, YtColumn, carried_as_yson, type_parts, untagged
 
 _BINARY: Final = pa.large_binary()
-# How some bytes stand in quotes, in YSON and in JSON.
+# Escapes in strings of YSON and JSON.
 _NAMED: Final = {ord('"'): b'\\"', ord("\\"): b"\\\\", ord("\n"): b"\\n", ord("\r"): b"\\r", ord("\t"): b"\\t"}
 _QUOTE: Final = pa.scalar(b'"', _BINARY)
 _NOTHING: Final = pa.scalar(b"", _BINARY)
@@ -27,18 +27,17 @@ _NOTHING: Final = pa.scalar(b"", _BINARY)
 
 @dataclass(frozen=True)
 class Notation:
-    """How values are written: text YSON, or JSON, where each byte of a string is a code point or strings are UTF-8."""
+    """The notation: text YSON, JSON with one code point for each byte of a string, or JSON with strings in UTF-8."""
 
     json: bool = False
     encode_utf8: bool = True
 
 
 def text_cells(values: pa.Array, column: YtColumn, first_row: int, notation: Notation) -> pa.LargeBinaryArray:
-    """Return values as text; null is null.
+    """Return values as text; null stays null.
 
     Raises:
-        SchemaError: a value does not fit the type in YTsaurus, or JSON has no way to write it; ``first_row`` is
-            added to the row that the text names.
+        SchemaError: YTsaurus' type or JSON cannot represent a value; ``first_row`` is added to the row in the message.
     """
     name, parts = type_parts(untagged(column.yt))
     valid = values.is_valid().to_numpy(zero_copy_only=False)
@@ -88,16 +87,16 @@ def _doubles(values: pa.Array, column: YtColumn, first_row: int, as_json: bool) 
             raise conversion_error(column, first_row + wrong, f"{values[wrong].as_py()}, for which JSON has no number")
         for found, word in (("nan", "%nan"), ("-inf", "%-inf"), ("inf", "%inf")):
             texts = pc.if_else(pc.equal(texts, found), word, texts)
-    # Without a point or an exponent it would be a whole number.
+    # Without a point or an exponent the text would be a whole number.
     whole = pc.invert(pc.match_substring_regex(texts, "[.e%]"))
     return pc.if_else(whole, pc.binary_join_element_wise(texts, ".0", ""), texts).cast(_BINARY)
 
 
 def _strings(values: pa.Array, column: YtColumn, first_row: int, notation: Notation) -> pa.Array:
-    """Return strings in quotes."""
+    """Return quoted strings."""
     _, text = _content(values)
     found = np.flatnonzero(np.bincount(text, minlength=256)).tolist()
-    # The backslash first, for the others bring more of them.
+    # The backslash is first, because the other escapes add backslashes.
     for byte in sorted(found, key=lambda byte: byte != ord("\\")):
         if byte < 0x20 or byte in _NAMED:
             escaped = _NAMED.get(byte, b"\\u%04x" % byte if notation.json else b"\\x%02x" % byte)
@@ -109,13 +108,13 @@ def _strings(values: pa.Array, column: YtColumn, first_row: int, notation: Notat
             try:
                 values.cast(pa.large_string())
             except pa.ArrowInvalid:
-                # Slower, and tells which one is not UTF-8.
+                # The slower conversion names the string that is not UTF-8.
                 return _as_json(values.to_pylist(), column, first_row, notation)
     return pc.binary_join_element_wise(_QUOTE, values, _QUOTE, _NOTHING)
 
 
 def _content(values: pa.LargeBinaryArray) -> tuple[Places, Bytes]:
-    """Return where the values begin and end in their bytes, and those bytes."""
+    """Return the offsets of the values, and their bytes."""
     _, offsets, data = values.buffers()
     ends = np.frombuffer(offsets, dtype=np.int64)[values.offset : values.offset + len(values) + 1]
     return ends - ends[0], np.frombuffer(data or b"", dtype=np.uint8)[ends[0] : ends[-1]]
@@ -137,6 +136,6 @@ def _code_points(values: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
 
 
 def _fixed(data: np.ndarray[Any, Any], width: int, values: pa.Array) -> pa.Array:
-    """Return bytes of one length as an Arrow array that is null where the values are."""
+    """Return bytes of one length as an Arrow array with the nulls of the values."""
     array = pa.Array.from_buffers(pa.binary(width), len(values), [None, pa.py_buffer(np.ascontiguousarray(data))])
     return pc.if_else(values.is_valid(), array.cast(_BINARY), pa.scalar(None, _BINARY))

@@ -1,1 +1,1 @@
-"""What YTsaurus' HTTP API speaks of: column types, errors, paths. Pure values, no sockets."""
+"""Values of YTsaurus' HTTP API: column types, errors, paths."""

@@ -1,7 +1,7 @@
-"""Errors of YTsaurus: their codes, their form in answers, and which of them may pass.
+"""Errors of YTsaurus: their codes, their form in answers, and which of them are temporary.
 
-An error is a tree: the outer ones say what was being done, the inner ones why it failed. What happened is told by
-the codes of the whole tree, so look with `YtError.contains`, not at the outermost code alone.
+An error is a tree: outer errors name the operation, inner errors the reason. The codes of the whole tree matter, so use
+`YtError.contains` instead of comparing only the outermost code.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headrace.errors import StoreError
 
 
 class Code(enum.IntEnum):
-    """Codes that are looked at, or answered, by name; there are many more."""
+    """The codes that headrace uses by name; there are many more."""
 
     GENERIC = 1
     TIMEOUT = 3
@@ -33,7 +33,7 @@ class Code(enum.IntEnum):
     ALREADY_EXISTS = 501
     AUTHENTICATION = 900
     AUTHORIZATION = 901
-    """Also: a consumer is not registered for the queue."""
+    """Also for a consumer that is not registered for the queue."""
     ACCOUNT_LIMIT = 902
     RATE_LIMIT = 904
     PREREQUISITE_CHECK_FAILED = 1000
@@ -59,22 +59,22 @@ class Code(enum.IntEnum):
 
 
 REQUEST_MAY_PASS: Final = frozenset({3, 100, 105, 108, 904, 2100})
-"""Codes after which YTsaurus' client sends the same request again: nothing was wrong with it."""
+"""Codes after which YTsaurus' client repeats the same request."""
 TABLETS_MAY_PASS: Final = frozenset({1700, 1701, 1702, 1712, 1713, 1721, 1735, 1736, 1744, 1745, 1746})
-"""Codes after which it repeats a call on dynamic tables that is not part of a transaction."""
+"""Codes after which it repeats a call on dynamic tables outside of transactions."""
 
 _MAX_DEPTH: Final = 32
 _MAX_MESSAGE: Final = 4000
 
 
 class YtError(StoreError):
-    """An error as YTsaurus tells of it.
+    """An error in YTsaurus' form.
 
     Attributes:
         code: see `Code`.
-        message: what the wire says; what was received, what is valid and the remedy are part of it.
-        attributes: details by name; values are what YSON can hold.
-        inner: the errors that led to it.
+        message: the text on the wire; it includes the received value, the valid values and the remedy.
+        attributes: name → value; YSON can represent the values.
+        inner: the causes.
     """
 
     def __init__(
@@ -90,30 +90,30 @@ class YtError(StoreError):
     ) -> None:
         super().__init__(message, received=received, valid=valid, remedy=remedy)
         self.code = int(code)
-        # Names in a message may have bytes that are no UTF-8, as surrogates, which no format can hold.
+        # Names in a message may have surrogates for bytes that are not UTF-8; no format can represent them.
         self.message = str(self.args[0]).encode(errors="backslashreplace").decode()
         self.attributes: dict[str, Any] = dict(attributes or {})
         self.inner = tuple(inner)
-        # The whole story in one line: the causes follow what they caused.
+        # One line with all messages of the tree, outer ones first.
         told = list(dict.fromkeys(error.message for error in self))
         self.args = (f"{': '.join(told)} (YTsaurus error {self.code})",)
 
     def __iter__(self) -> Iterator[YtError]:
-        """Go through the tree, outer errors before inner ones."""
+        """Iterate over the tree, outer errors before inner ones."""
         yield self
         for error in self.inner:
             yield from error
 
     def contains(self, *codes: int) -> bool:
-        """Tell whether one of the codes is that of this error or of an inner one."""
+        """Return whether this error or an inner one has one of the codes."""
         return any(error.code in codes for error in self)
 
     def find(self, code: int) -> YtError | None:
-        """Return the outermost error of the tree with that code."""
+        """Return the outermost error with a code, None if there is none."""
         return next((error for error in self if error.code == code), None)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the error as answers have it: code, message, attributes, inner_errors."""
+        """Return the error in the form of answers: code, message, attributes, inner_errors."""
         return {
             "code": self.code,
             "message": self.message,
@@ -123,7 +123,7 @@ class YtError(StoreError):
 
     @classmethod
     def from_json(cls, value: object) -> YtError:
-        """Read an error from an answer; whatever is not as it should be is passed over."""
+        """Parse an error in an answer; invalid parts are ignored."""
         return cls._read(value, 0)
 
     @classmethod

@@ -1,9 +1,12 @@
-"""YPath: how YTsaurus names nodes of Cypress, their attributes, and parts of tables.
+"""YPath, the paths of YTsaurus: nodes of Cypress, their attributes, and parts of tables.
 
 ``//home/users/@account`` is an attribute, ``//home/queue/@tablets/0/state`` a value inside of one, ``#1-2-3-4/@type``
-the same of an object known by its id, ``primary://home/queue`` or ``<cluster=primary>//home/queue`` a path on another
-cluster, ``//home/link&`` the link itself instead of what it leads to. Paths may carry attributes of their own, which
-tell a command how to use the node.
+an attribute of the object with this id, ``primary://home/queue`` or ``<cluster=primary>//home/queue`` a path on another
+cluster, and ``//home/link&`` a link itself instead of its target. Paths can have attributes, which are options of a
+command.
+
+YTsaurus' client parses attributes before a path, and columns and rows after it. It does not split a path into nodes and
+attributes; this module does.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from headrace.errors import OptionError
 from headrace.wire.yson.documents import short_reason
 
 MAX_LENGTH: Final = 1 << 16
-"""Characters of a path's text."""
+"""The maximum number of characters of a path."""
 
 _TOKEN: Final = re.compile(r"[/@&*]|(?:[^/@&*\\\[{]|\\[\\/@&*\[{]|\\x[0-9a-fA-F]{2})+")
 _ESCAPED: Final = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
@@ -27,28 +30,28 @@ _CLUSTER: Final = re.compile(r"([\w-]+):(?=//|#|/$)", re.ASCII)
 _OBJECT_ID: Final = re.compile(r"#[0-9a-fA-F]+(?:-[0-9a-fA-F]+){3}")
 _INDEX: Final = re.compile(r"-?[0-9]{1,18}")
 PARTS = frozenset({"columns", "ranges"})
-"""The attributes of a path that choose a part of a table."""
+"""The attributes of a path that select a part of a table."""
 WHOLE = "the path of a whole table or queue; columns are chosen with select, rows with where"
-"""What a path has to be where parts of a table cannot be chosen."""
+"""The valid paths where parts of a table cannot be selected."""
 
 
 class PathError(OptionError):
-    """A text that is no YPath."""
+    """A text that is not a YPath."""
 
 
 @dataclass(frozen=True)
 class YPath:
-    """A path, taken apart.
+    """A parsed path.
 
     Attributes:
         root: ``/`` for Cypress, or ``#`` and an object's id.
-        nodes: names of the nodes on the way from the root; in a list, a number is the place of an item
-            (see `index_in_list`). Bytes of a name that are no UTF-8 are surrogates, as in Python's names of files.
-        attribute: None for the node itself; the way to an attribute's value: ``()`` for all attributes,
-            ``("tablets", "0", "state")`` for a value inside of one.
-        link: the last node is meant itself, even if it is a link.
-        children: all children of the node are meant, or all items inside of the attribute (``/*``).
-        attributes: what the path carries; ``columns`` and ``ranges`` for parts of a table.
+        nodes: names of the nodes from the root; in a list, a number is the index of an item (see `index_in_list`).
+            Bytes of a name that are not UTF-8 are surrogates, as in Python's file names.
+        attribute: None for the node itself; ``()`` for all attributes; otherwise the name and the path inside its
+            value, for example ``("tablets", "0", "state")``.
+        link: the path is that of a link itself, not of its target.
+        children: the path means all children of the node, or all items inside of the attribute (``/*``).
+        attributes: attributes of the path; ``columns`` and ``ranges`` for parts of a table.
     """
 
     root: str = "/"
@@ -60,21 +63,21 @@ class YPath:
 
     @property
     def cluster(self) -> str | None:
-        """The cluster that the path says it is on."""
+        """The cluster of the path, None if it names none."""
         cluster = self.attributes.get("cluster")
         return None if cluster is None else str(cluster)
 
     @property
     def node(self) -> YPath:
-        """The node that the attribute belongs to; the path itself if it leads to a node. Without attributes."""
+        """The path of the node, without its attribute and without attributes of the path."""
         return YPath(self.root, self.nodes, None, self.link)
 
     @property
     def parent(self) -> YPath:
-        """The node above.
+        """The path of the parent node.
 
         Raises:
-            PathError: the path is a root, or leads to an attribute.
+            PathError: the path is a root, or the path of an attribute.
         """
         if not self.nodes or self.attribute is not None:
             raise PathError("this path has no parent", received=self.text)
@@ -82,12 +85,12 @@ class YPath:
 
     @property
     def name(self) -> str:
-        """The node's name in its parent; empty for a root."""
+        """The name of the node in its parent; empty for a root."""
         return self.nodes[-1] if self.nodes else ""
 
     @property
     def text(self) -> str:
-        """The path without what it carries, every name escaped where needed."""
+        """The path without its attributes, with escaped names."""
         parts = [self.root, *(f"/{escape(name)}" for name in self.nodes), "&" if self.link else ""]
         if self.attribute is not None:
             parts.append("/@" + "/".join(map(escape, self.attribute)))
@@ -97,23 +100,23 @@ class YPath:
         return self.text
 
     def child(self, *names: str) -> YPath:
-        """Return the path of a node below."""
+        """Return the path of a descendant."""
         return YPath(self.root, (*self.nodes, *names))
 
     def with_attributes(self, attributes: Mapping[str, Any]) -> YPath:
-        """Return the path that carries these, besides what it carries already."""
+        """Return the path with additional attributes."""
         return replace(self, attributes={**self.attributes, **attributes})
 
 
 def parse_path(path: str | bytes, attributes: Mapping[str, Any] | None = None) -> YPath:
-    """Read a path.
+    """Parse a path.
 
     Args:
-        path: the text; strings of ``yt.yson`` with attributes too, which are the path's.
-        attributes: more of them. What the text says itself counts more.
+        path: the text; a string of ``yt.yson`` may have attributes, which become the path's.
+        attributes: additional ones. Attributes in the text have precedence.
 
     Raises:
-        PathError: the text is no path.
+        PathError: the text is not a path.
     """
     text = _text(path)
     carried = {**(attributes or {}), **(getattr(path, "__dict__", {}).get("attributes") or {})}
@@ -128,14 +131,14 @@ def parse_path(path: str | bytes, attributes: Mapping[str, Any] | None = None) -
 
 
 def escape(name: str) -> str:
-    """Return a name as a path has it; bytes that are no UTF-8, which are surrogates in the name, by their numbers."""
+    """Escape a name for a path. Surrogates, which are bytes that are not UTF-8, are written as hexadecimal numbers."""
     return _BYTE.sub(
         lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", _SPECIAL.sub(lambda found: "\\" + found[0], name)
     )
 
 
 def index_in_list(name: str, length: int) -> int | None:
-    """Return which item of a list a name stands for, counted from 0; None if it is no place in a list of that length.
+    """Return the index of an item from its name in a path; None if the name is not an index in a list of that length.
 
     Negative numbers count from the end.
     """
@@ -146,7 +149,7 @@ def index_in_list(name: str, length: int) -> int | None:
 
 
 def _text(path: str | bytes) -> str:
-    """Return a path as text of a bearable length."""
+    """Return a path as a text, after checking its length."""
     if isinstance(path, bytes):
         path = path.decode(errors="surrogateescape")
     if not isinstance(path, str):
@@ -157,12 +160,12 @@ def _text(path: str | bytes) -> str:
 
 
 def has_suffix(text: str) -> bool:
-    """Tell whether columns or rows of a table are named behind the path."""
+    """Return whether a path is followed by columns or rows of a table."""
     return ("[" in text or "{" in text) and re.search(r"(?<!\\)(?:\\\\)*[\[{]", text) is not None
 
 
 def _parse_plain(text: str) -> YPath:
-    """Read a path without attributes before it and without columns and rows behind it."""
+    """Parse a path without attributes before it and without columns and rows after it."""
     tokens = _tokens(text)
     if not tokens:
         raise PathError("an empty path", valid="//a/path, or #an-object-id")
@@ -184,7 +187,7 @@ def _parse_plain(text: str) -> YPath:
             names = tokens[place + 2 : place + 3]
             if names and names[0] in ("@", "&"):
                 raise _malformed(text, names[0])
-            # All attributes at once are written both ways: /@* and /@/*.
+            # /@* and /@/* both mean all attributes.
             children = names == ["*"]
             named = bool(names) and names[0] not in ("/", "*")
             attribute = [_unescaped(names[0])] if named else []
@@ -231,12 +234,12 @@ def _malformed(text: str, found: str = "the end") -> PathError:
 
 
 def _parse_rich(text: str) -> tuple[str, dict[str, Any]]:
-    """Take attributes before a path and columns and rows behind it off, as YTsaurus' client does."""
+    """Split attributes, columns and rows from a path, with YTsaurus' client."""
     from yt.ypath import parse_ypath
 
     try:
         path = parse_ypath(text)
     except Exception as error:
-        # The client's own error, those of YSON, and whatever else a broken text leads its parser to.
+        # For a broken text, the client's parser raises errors of many types.
         raise PathError(f"a path that cannot be read: {short_reason(error)}", received=repr(text)) from None
     return str(path), dict(path.attributes)

@@ -1,9 +1,9 @@
-"""Columns of YTsaurus' tables: their types there (``type_v3``), and the Arrow types in which headrace carries them.
+"""Columns of YTsaurus' tables: their types (``type_v3``), and the Arrow types of their values in headrace.
 
-The type in YTsaurus stays with the column, so what is written goes back to exactly it, and a value that it cannot hold
-is an error instead of another value. Nothing is widened silently: where headrace has no type of the same values, the
-column has the next one that holds them all (unsigned numbers; ``uint64`` as ``decimal(20,0)``), or YSON as bytes
-(``any``, and composite types that Arrow cannot tell apart, such as an optional optional).
+A column keeps its type in YTsaurus, so values are written with exactly this type. A value that the type cannot
+represent is an error. If headrace has no type with the same values, the column gets a larger one (unsigned numbers;
+``decimal(20,0)`` for ``uint64``), or YSON as bytes (``any``, and composite types that Arrow cannot represent, such as
+an optional inside an optional).
 
 ====================================================== ===========================================================
 in YTsaurus                                            in headrace
@@ -18,16 +18,19 @@ datetime, timestamp, datetime64, timestamp64           timestamp
 interval, interval64                                   long, microseconds
 decimal(p,s)                                           decimal(p,s)
 null, void                                             binary, always null
-yson, and what has no other place                      binary, YSON
+yson, and types without an equivalent                  binary, YSON
 optional<T>                                            T that may be null
 list<T>, dict<K,V>, struct, tagged<T>                  array<T>, map<K,V>, struct, T
 tuple                                                  struct of _1, _2, …
 variant over a struct, over a tuple                    struct of _vname, …, or _v_1, …; all null but one
 ====================================================== ===========================================================
 
-A ``string`` may be any bytes in YTsaurus. `YtColumn.of_bytes` gives a column with its strings as binary, for tables
-that use that; ``utf8`` and ``json`` are text always. The types of headrace that have no equal in YTsaurus are written
-as tagged ones, so that they are known again: ``binary``, ``timestamp_ntz`` and ``interval day to second``.
+A ``string`` in YTsaurus can contain any bytes. `YtColumn.of_bytes` returns a column with its strings as binary;
+``utf8`` and ``json`` are always text. Types of headrace without an equivalent in YTsaurus are tagged, so that they can
+be recognized: ``binary``, ``timestamp_ntz`` and ``interval day to second``.
+
+YTsaurus' client has a parser of types, ``yt.type_info``. It accepts decimals of any precision and any depth, and not
+the older names, so the checks would remain; and most of this module is the mapping to Arrow.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ from headrace.tables.schema import Column
 from headrace.types import type_name
 
 TypeV3: TypeAlias = str | Mapping[str, Any]
-"""A type as ``type_v3`` in a schema: a name, or a mapping with ``type_name`` and what belongs to it."""
+"""A type in the form of ``type_v3``: a name, or a mapping with ``type_name`` and the parameters of the type."""
 
 _UTC: Final = pa.timestamp("us", tz="UTC")
 _SIMPLE: Final[dict[str, pa.DataType]] = {
@@ -77,10 +80,10 @@ _SIMPLE: Final[dict[str, pa.DataType]] = {
 }
 _COMPOSITE: Final = ("optional", "list", "struct", "tuple", "variant", "dict", "tagged", "decimal")
 VALID_TYPES: Final = (*_SIMPLE, *_COMPOSITE)
-# Names of simple types in the older schemas, where they differ.
+# Different names of simple types in older schemas.
 _OLD_NAMES: Final = {"any": "yson", "boolean": "bool"}
 _OLD_OF: Final = {new: old for old, new in _OLD_NAMES.items()}
-# Types of headrace for which YTsaurus has none, by the tag that keeps them apart.
+# Types of headrace without an equivalent in YTsaurus, by their tags.
 _TAGGED: Final[dict[str, tuple[pa.DataType, str]]] = {
     "binary": (pa.binary(), "string"),
     "timestamp_ntz": (pa.timestamp("us"), "timestamp64"),
@@ -111,25 +114,25 @@ RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "timestamp64": (-4_611_669_897_600_000_000, 4_611_669_811_199_999_999),
     "interval64": (-9_223_339_708_799_999_999, 9_223_339_708_799_999_999),
 }
-"""The least and the greatest number of every type that is a whole number on the wire."""
+"""Minimum and maximum of every type that is a whole number on the wire."""
 UNSIGNED: Final = frozenset({"uint8", "uint16", "uint32", "uint64", "date", "datetime", "timestamp"})
-"""The types whose numbers are unsigned on the wire."""
+"""The types that are unsigned numbers on the wire."""
 MAX_DECIMAL_PRECISION: Final = 35
 _MAX_DEPTH: Final = 32
 
 
 @dataclass(frozen=True)
 class YtColumn:
-    """A column of a table, and how headrace carries it.
+    """A column of a table, with its types in YTsaurus and in headrace.
 
     Attributes:
-        name: as in YTsaurus.
-        type: the Arrow type of its values here.
-        yt: its ``type_v3`` there, without the outermost optional.
-        required: it is never null.
+        name: the name in YTsaurus.
+        type: the Arrow type of its values.
+        yt: its ``type_v3``, without the outermost optional.
+        required: its values are never null.
         sort_order: ``ascending`` or ``descending`` for key columns.
-        expression: how the value follows from others; such a column is never written.
-        more: what else the schema says of it (aggregate, lock, group, …), as it came.
+        expression: the expression of a computed column, which is never written.
+        more: other properties in the schema (aggregate, lock, group, …), unchanged.
     """
 
     name: str
@@ -145,7 +148,7 @@ class YtColumn:
         """Return a column of a type in YTsaurus.
 
         Args:
-            required: by default it is, unless the type is optional, null, void or yson.
+            required: by default true, unless the type is optional, null, void or yson.
 
         Raises:
             SchemaError: YTsaurus has no such type.
@@ -157,28 +160,28 @@ class YtColumn:
 
     @property
     def of_bytes(self) -> YtColumn:
-        """The column with its strings as bytes, which need not be UTF-8, wherever they are in its type."""
+        """The column with all strings in its type as bytes."""
         whole = self.more.get("type_v3", self.type_v3)
         return replace(self, type=_arrow(whole, self.name, 0, pa.binary()) or pa.binary())
 
     @property
     def column(self) -> Column:
-        """The column as tables and queues of headrace have it."""
+        """The column for a table or queue of headrace."""
         return Column(self.name, self.type, nullable=not self.required)
 
     @property
     def type_v3(self) -> TypeV3:
-        """The whole type in YTsaurus."""
+        """The type in YTsaurus, with the outermost optional."""
         return self.yt if self.required or self.yt in ("null", "void") else {"type_name": "optional", "item": self.yt}
 
 
 def columns_of(schema: Iterable[Mapping[str, Any]]) -> tuple[YtColumn, ...]:
-    """Read a table's schema: the value of ``@schema``, or what a table is created with.
+    """Parse a table's schema, the value of ``@schema``.
 
-    ``type_v3`` counts where it is given; otherwise the older ``type`` and ``required``.
+    ``type_v3`` has precedence over the older ``type`` and ``required``.
 
     Raises:
-        SchemaError: it is no schema, or a column has a type that YTsaurus has not. The text names the column.
+        SchemaError: the schema is invalid, or the type of a column is unknown. The message names the column.
     """
     columns = tuple(_column_of(definition) for definition in _listed(schema, "a schema", Mapping))
     names = [column.name for column in columns]
@@ -191,21 +194,21 @@ def columns_of(schema: Iterable[Mapping[str, Any]]) -> tuple[YtColumn, ...]:
 
 
 def schema_of(columns: Iterable[YtColumn]) -> list[dict[str, Any]]:
-    """Return the columns as ``@schema`` has them, without the attributes ``strict`` and ``unique_keys`` around."""
+    """Return the columns in the form of ``@schema``, without its attributes ``strict`` and ``unique_keys``."""
     return [_definition_of(column) for column in columns]
 
 
 def yt_columns(
     columns: Iterable[Column], key: Sequence[str] = (), *, strings_as: str = "string"
 ) -> tuple[YtColumn, ...]:
-    """Return columns of headrace as a new table in YTsaurus has them, key columns first, ascending.
+    """Return the columns of a new table in YTsaurus for columns of headrace, with ascending key columns first.
 
     Args:
         key: names of the key columns, in key order.
         strings_as: ``string`` or ``utf8``.
 
     Raises:
-        UnsupportedError: a column has a type that YTsaurus cannot hold. The text names the column.
+        UnsupportedError: YTsaurus has no type for a column. The message names the column.
     """
     by_name = {column.name: column for column in columns}
     ordered = [by_name[name] for name in key] + [column for column in by_name.values() if column.name not in key]
@@ -222,19 +225,19 @@ def yt_columns(
 
 
 def arrow_type(yt: TypeV3, column: str = "") -> pa.DataType:
-    """Return the Arrow type in which values of a type in YTsaurus are carried.
+    """Return the Arrow type for values of a type in YTsaurus.
 
     Raises:
-        SchemaError: YTsaurus has no such type; ``column`` is named in the text.
+        SchemaError: YTsaurus has no such type; the message names ``column``.
     """
     return _arrow(yt, column) or pa.binary()
 
 
 def yt_type(data_type: pa.DataType, column: str = "", *, strings_as: str = "string") -> TypeV3:
-    """Return the type in YTsaurus in which a new table keeps values of an Arrow type; it is not optional itself.
+    """Return the type in YTsaurus of a new column for an Arrow type, without the outermost optional.
 
     Raises:
-        UnsupportedError: there is none; ``column`` is named in the text.
+        UnsupportedError: there is none; the message names ``column``.
     """
     if data_type == pa.string():
         return strings_as
@@ -266,14 +269,14 @@ def yt_type(data_type: pa.DataType, column: str = "", *, strings_as: str = "stri
 
 
 def type_parts(yt: TypeV3) -> tuple[str, Mapping[str, Any]]:
-    """Return a type's name and what belongs to it; nothing for a simple type."""
+    """Return the name and the parameters of a type; a simple type has none."""
     if isinstance(yt, str):
         return str(_OLD_NAMES.get(yt, yt)), {}
     return str(yt.get("type_name")), yt
 
 
 def untagged(yt: TypeV3) -> TypeV3:
-    """Return the type inside of the tags around it."""
+    """Return a type without the tags around it."""
     name, parts = type_parts(yt)
     while name == "tagged":
         yt = parts["item"]
@@ -282,13 +285,13 @@ def untagged(yt: TypeV3) -> TypeV3:
 
 
 def carried_as_yson(yt: TypeV3, data_type: pa.DataType) -> bool:
-    """Tell whether values of a type in YTsaurus are carried in an Arrow type as YSON, in bytes."""
+    """Return whether the Arrow type for a type in YTsaurus contains YSON."""
     name, _ = type_parts(untagged(yt))
     return pa.types.is_binary(data_type) and name in ("yson", "optional", "list", "struct", "tuple", "variant", "dict")
 
 
 def without_optional(yt: TypeV3) -> tuple[TypeV3, bool]:
-    """Return the type inside of one optional, and whether it may not be null; tags around the optional stay behind."""
+    """Return a type without one optional and the tags around it, and whether values are required."""
     name, parts = type_parts(yt)
     if name == "tagged":
         plain, required = without_optional(parts["item"])
@@ -299,9 +302,9 @@ def without_optional(yt: TypeV3) -> tuple[TypeV3, bool]:
 
 
 def members_of(yt: TypeV3) -> list[tuple[str, str, TypeV3]]:
-    """Return for a struct, tuple or variant: the name of each part in Arrow, its name on the wire, its type.
+    """Return for each part of a struct, tuple or variant its name in Arrow, its name on the wire, and its type.
 
-    Parts that have only a number are named by it on the wire, counted from 0.
+    A part without a name is named by its number on the wire, counted from 0.
     """
     name, parts = type_parts(yt)
     prefix = "_v" if name == "variant" else ""
@@ -333,7 +336,7 @@ def _column_of(definition: Mapping[str, Any]) -> YtColumn:
         {key: value for key, value in definition.items() if key not in known and value is not None},
     )
     if whole is not None and column.type_v3 != whole:
-        # A tag around an optional, or an older name.
+        # The type has a tag around an optional, or an older name.
         return replace(column, more={**column.more, "type_v3": whole})
     return column
 
@@ -350,7 +353,7 @@ def _old_type(definition: Mapping[str, Any], column: str) -> tuple[TypeV3, bool]
 
 
 def _without_optional(yt: TypeV3, column: str) -> tuple[TypeV3, bool]:
-    """Check a type, and return it without one optional around it, and whether the column is required."""
+    """Check a type; return it without one optional around it, and whether the column is required."""
     _arrow(yt, column)
     plain, required = without_optional(yt)
     if required and type_parts(untagged(plain))[0] == "yson":
@@ -370,7 +373,7 @@ def _definition_of(column: YtColumn) -> dict[str, Any]:
 
 
 def _old_name(column: YtColumn) -> tuple[str, bool]:
-    """Return the older form of a type: everything composite is any, a decimal a string."""
+    """Return the older name of a type: ``any`` for composite types, ``string`` for decimals."""
     name, _ = type_parts(untagged(column.yt))
     if name == "decimal":
         name = "string"
@@ -380,10 +383,10 @@ def _old_name(column: YtColumn) -> tuple[str, bool]:
 
 
 def _arrow(yt: TypeV3, column: str, depth: int = 0, strings: pa.DataType = _SIMPLE["string"]) -> pa.DataType | None:
-    """Return the Arrow type, or None where only YSON holds all values; checks the type all through.
+    """Check a type and return its Arrow type, or None if only YSON can represent all values.
 
     Args:
-        strings: what ``string`` is.
+        strings: the Arrow type for ``string``.
     """
     if depth > _MAX_DEPTH:
         raise SchemaError(f"the type of column {column!r} is nested too deep", valid=f"at most {_MAX_DEPTH} levels")
@@ -404,7 +407,7 @@ def _arrow(yt: TypeV3, column: str, depth: int = 0, strings: pa.DataType = _SIMP
             known, item = _TAGGED.get(str(parts.get("tag")), (None, None))
             return known if known is not None and parts["item"] == item else found
         case "optional":
-            # One inside of another cannot be told from it in Arrow.
+            # Arrow cannot represent an optional inside an optional.
             found = inner(parts.get("item"))
             return found if without_optional(parts["item"])[1] else None
         case "list":
@@ -436,7 +439,7 @@ def _struct(name: str, yt: TypeV3, column: str, type_of: Callable[[TypeV3], pa.D
     if not found or any(inner is None for _, inner, _ in found):
         return None
     if name == "variant":
-        # What is null cannot be told from what is not chosen.
+        # In Arrow, a null alternative would look like one that is not chosen.
         if not all(without_optional(one)[1] for _, _, one in found):
             return None
         return pa.struct([pa.field(arrow_name, inner) for arrow_name, inner, _ in found])
@@ -453,7 +456,7 @@ def _decimal(parts: Mapping[str, Any], column: str) -> pa.DataType:
 
 
 def _may_be_key(yt: TypeV3) -> bool:
-    """Tell whether a type can be that of a map's keys: never null, without maps inside."""
+    """Return whether a type can be a map's key type: never null, and not composite."""
     name, _ = type_parts(untagged(yt))
     return without_optional(yt)[1] and (name in _SIMPLE or name == "decimal")
 

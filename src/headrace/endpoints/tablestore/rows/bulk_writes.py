@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.endpoints.tablestore.instances import staying
+from headrace.endpoints.tablestore.rows import transactions
 from headrace.endpoints.tablestore.rows.layout import (
     ARROW_TYPES,
     TIMESTAMP,
@@ -31,9 +32,10 @@ from headrace.endpoints.tablestore.rows.layout import (
     pack_timestamps_of,
     type_of_column,
 )
+from headrace.endpoints.tablestore.rows.transactions import DecidedChange, FoundRows
 from headrace.endpoints.tablestore.rows.writing import add_columns
 from headrace.rows.by_position import repeats
-from headrace.stores.embedded.tables.table import Decided, EmbeddedTable, Found
+from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.changes import RowChange
 from headrace.tables.schema import Column, TableSchema
 from headrace.wire.plainbuffer.decoding import decode_records
@@ -97,19 +99,19 @@ class BulkRows:
         rows = _renamed(self.rows, layout, self.cells)
         update = _Update(rows, self.cells)
         with staying(table, self.schema, layout.schema):
-            table.transact(rows, update.decide)
+            transactions.transact(table, rows, update.decide)
         return update.done
 
 
 class _Update:
-    """Decides an update of rows with the same columns, for `EmbeddedTable.transact`."""
+    """Decides an update of rows with the same columns; see `transact`."""
 
     def __init__(self, rows: pa.RecordBatch, cells: Sequence[tuple[str, CellType]]) -> None:
         self.done = False
         self._rows = rows
         self._cells = cells
 
-    def decide(self, found: Found) -> list[Decided]:
+    def decide(self, found: FoundRows) -> list[DecidedChange]:
         layout = layout_of(found.schema)
         if layout.versioned:
             return []
@@ -133,7 +135,7 @@ class _Update:
             rows = rows.append_column(TIMESTAMP, pa.repeat(pa.scalar(now), rows.num_rows))
             rows = rows.append_column(TIMESTAMPS, pack_timestamps_of(kept, now, rows.num_rows))
         self.done = True
-        return [Decided(RowChange.UPDATE, rows)]
+        return [DecidedChange(RowChange.UPDATE, rows)]
 
 
 def _cells_of(record: bytes, schema: TableSchema) -> list[tuple[str, CellType]] | None:

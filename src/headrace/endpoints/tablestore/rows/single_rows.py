@@ -7,6 +7,7 @@ from typing import Any
 
 from headrace.endpoints.tablestore.errors import invalid
 from headrace.endpoints.tablestore.instances import Instance, staying
+from headrace.endpoints.tablestore.rows import transactions
 from headrace.endpoints.tablestore.rows.keys import key_of, key_table
 from headrace.endpoints.tablestore.rows.layout import layout_of
 from headrace.endpoints.tablestore.rows.reading import Selected, Selection
@@ -69,7 +70,7 @@ def find_rows(
         schema: the table's schema when the keys were parsed.
     """
     with staying(table, schema):
-        found = table.find(key_table(keys, schema))
+        found = transactions.find(table, key_table(keys, schema))
     layout = layout_of(found.schema)
     return select_rows(found.rows, layout, selection, time.time_ns() // 1_000_000, found.present)
 

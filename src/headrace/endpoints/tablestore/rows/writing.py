@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.endpoints.tablestore.errors import condition_failed, invalid, refused, service_error
 from headrace.endpoints.tablestore.instances import Instance, staying
+from headrace.endpoints.tablestore.rows import transactions
 from headrace.endpoints.tablestore.rows.filters import Filter, Pagination, column_names, matches, parse_filter
 from headrace.endpoints.tablestore.rows.keys import check_written_key, key_table, whole_key
 from headrace.endpoints.tablestore.rows.layout import (
@@ -32,10 +33,11 @@ from headrace.endpoints.tablestore.rows.layout import (
     whole_row,
 )
 from headrace.endpoints.tablestore.rows.reading import check_column_name
+from headrace.endpoints.tablestore.rows.transactions import DecidedChange, FoundRows
 from headrace.endpoints.tablestore.rows.versions import with_version
 from headrace.endpoints.tablestore.tables.settings import TableSettings
 from headrace.errors import HeadraceError, SchemaError
-from headrace.stores.embedded.tables.table import Decided, EmbeddedTable, Found
+from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.changes import RowChange
 from headrace.tables.schema import Key, TableSchema
 from headrace.wire.plainbuffer.rows import encode_row
@@ -158,7 +160,7 @@ def write_rows(
     layout = add_columns(table, (cell for step in steps for cell in _types(step.write.row)))
     keys = key_table([step.key for step in steps if None not in step.key], schema)
     with staying(table, schema, layout.schema):
-        table.transact(keys, _Transaction(steps, settings, atomic=atomic).decide)
+        transactions.transact(table, keys, _Transaction(steps, settings, atomic=atomic).decide)
     return outcomes
 
 
@@ -270,7 +272,7 @@ class _Step:
 
 
 class _Transaction:
-    """Decides the writes of one request, for `EmbeddedTable.transact`."""
+    """Decides the writes of one request; see `transact`."""
 
     def __init__(self, steps: Sequence[_Step], settings: TableSettings, *, atomic: bool) -> None:
         self._steps = steps
@@ -280,7 +282,7 @@ class _Transaction:
         self._expired_before = 0
         self._states: dict[Key, RowState | None] = {}
 
-    def decide(self, found: Found) -> list[Decided]:
+    def decide(self, found: FoundRows) -> list[DecidedChange]:
         self._now = time.time_ns() // 1_000_000
         layout = layout_of(found.schema)
         self._expired_before = self._settings.expired_before(self._now)
@@ -430,8 +432,8 @@ class _Changes:
     def delete(self, key: Key) -> None:
         self._add(RowChange.DELETE, frozenset(), key, {})
 
-    def decided(self) -> list[Decided]:
-        return [Decided(change, rows, change is RowChange.UPDATE) for change, _, rows in self._groups]
+    def decided(self) -> list[DecidedChange]:
+        return [DecidedChange(change, rows, change is RowChange.UPDATE) for change, _, rows in self._groups]
 
     def _add(self, change: RowChange, columns: frozenset[str], key: Key, row: dict[str, Any]) -> None:
         row.update(zip(self._key, key, strict=True))

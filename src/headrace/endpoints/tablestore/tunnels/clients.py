@@ -127,7 +127,7 @@ def _may_be_client(client_id: str) -> bool:
 def _committed(tunnel: Tunnel, channel_id: str) -> Position:
     for channel in tunnel.channels():
         if channel.id == channel_id:
-            return channel.checkpoint
+            return channel.committed
     raise missing("channel")
 
 

@@ -168,7 +168,7 @@ def is_expired(tunnel: Tunnel, channels: list[Channel]) -> bool:
 
 def _has_lost(tunnel: Tunnel, channel: Channel) -> bool:
     try:
-        return tunnel.skip_lost(channel.id, channel.checkpoint)[1] != 0
+        return tunnel.skip_lost(channel.id, channel.committed)[1] != 0
     except NotFoundError:
         # In the meantime another client has finished the channel, and the store has deleted it.
         return False

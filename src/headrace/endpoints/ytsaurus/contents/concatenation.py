@@ -1,56 +1,57 @@
-"""The command that joins files, or static tables: the result shares the parts of what it is made of."""
+"""The command that concatenates files or static tables. The result shares the parts of the sources."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 
-from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.contents.file_commands import forget_digest
 from headrace.endpoints.ytsaurus.contents.table_commands import check_following, static_table
 from headrace.endpoints.ytsaurus.contents.uploads import appends, upload_of
+from headrace.endpoints.ytsaurus.context import Answer, Context
 from headrace.endpoints.ytsaurus.cypress.basic_types import FILE
+from headrace.endpoints.ytsaurus.cypress.node import Node
 from headrace.endpoints.ytsaurus.cypress.node_commands import chain_of
-from headrace.endpoints.ytsaurus.cypress.node_types import Node
+from headrace.endpoints.ytsaurus.cypress.node_types import node_type
 from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.tables.nodes import TABLE, set_schema
 from headrace.endpoints.ytsaurus.tables.state import Schema, Table
 from headrace.endpoints.ytsaurus.transactions.locks import EXCLUSIVE, SHARED
 from headrace.wire.ytsaurus.paths import YPath, parse_path
 
 
-@command("concatenate", volatile=True)
 def concatenate(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Let a file or a static table hold what other ones hold, one after the other, or put that at its end."""
+    """Replace the content of a file or static table by the contents of others, or append them."""
     chain = chain_of(context, parameters)
     destination: YPath = parameters.path("destination_path")
     node = context.cypress.need(chain, destination.node)
     paths = [parse_path(source) for source in parameters.sequence("source_paths")]
     sources = [context.cypress.need(chain, path.node) for path in paths]
     for path, each in zip(paths, sources, strict=True):
-        if each.kind is not node.kind:
+        if node_type(each) is not node_type(node):
             raise refused(
                 f'{node.path} is of type "{node.type}", and {each.path} of type "{each.type}"', valid="one type"
             )
         if path.attributes.get("ranges") is not None or path.attributes.get("columns") is not None:
             raise refused("Rows and columns cannot be selected in source_paths", received=path.text)
-    if node.kind is FILE:
+    if node_type(node) is FILE:
         append = appends(destination)
         context.cypress.locks.need(chain, node.id, node.path, SHARED if append else EXCLUSIVE)
-    elif node.kind is TABLE:
+    elif node_type(node) is TABLE:
         append = _prepared(context, node, destination, sources)
     else:
         raise refused(f'{node.path} is of type "{node.type}"', valid="a file or a static table")
     ends = [(each.chain, each.id) for each in sources]
     context.cluster.contents.concatenate(chain, node.id, ends, append=append)
     forget_digest(context, node)
-    context.cypress.touch(context, node)
+    context.cypress.touch(context.now, node)
     return Answer.structured({})
 
 
 def _prepared(context: Context, node: Node, destination: YPath, sources: Sequence[Node]) -> bool:
-    """Lock a table for the rows of other ones, which must fit it; return whether they go behind its own."""
-    with context.cluster.database.read() as connection:
+    """Lock a table for the rows of others, after checking them; return whether the rows are appended."""
+    with context.database.read() as connection:
         table, *tables = (static_table(connection, each) for each in (node, *sources))
     upload = upload_of(destination, table.schema)
     schema = upload.schema
@@ -58,7 +59,7 @@ def _prepared(context: Context, node: Node, destination: YPath, sources: Sequenc
         for each in tables:
             _check_columns(each, schema, node.path)
     elif not upload.append and tables and all(each.schema == tables[0].schema for each in tables):
-        # Without a schema of its own, a table takes over that of all sources, but not their order.
+        # A table without a schema gets the common schema of all sources, without its sort order.
         columns = tuple(dataclasses.replace(column, sort_order=None) for column in tables[0].schema.columns)
         schema = dataclasses.replace(tables[0].schema, columns=columns, unique_keys=False, sorted_by=())
     context.cypress.locks.need(node.chain, node.id, node.path, upload.lock)
@@ -70,7 +71,7 @@ def _prepared(context: Context, node: Node, destination: YPath, sources: Sequenc
 
 
 def _check_columns(source: Table, schema: Schema, path: str) -> None:
-    """Raise unless rows of a table fit another schema."""
+    """Raise an error unless the rows of a table fit a schema."""
     known = {column.name: column for column in schema.columns}
     if not source.schema.columns:
         raise refused(f"Incompatible strictness: {source.name} has no schema, and {path} has one")

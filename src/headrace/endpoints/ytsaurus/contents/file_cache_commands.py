@@ -1,15 +1,16 @@
-"""The cache of files: copies of files at places that follow from their MD5, so that clients upload each once."""
+"""The file cache: copies of files at paths derived from their MD5, so that clients upload each file once."""
 
 from __future__ import annotations
 
-from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.contents.file_commands import MD5
+from headrace.endpoints.ytsaurus.context import Answer, Context
 from headrace.endpoints.ytsaurus.cypress.basic_types import FILE
-from headrace.endpoints.ytsaurus.cypress.cypress import Found
+from headrace.endpoints.ytsaurus.cypress.node import Node, ResolvedPath
 from headrace.endpoints.ytsaurus.cypress.node_commands import chain_of
-from headrace.endpoints.ytsaurus.cypress.node_types import Node
+from headrace.endpoints.ytsaurus.cypress.node_types import node_type
 from headrace.endpoints.ytsaurus.cypress.placing_commands import copy
 from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.wire.yson import documents
 from headrace.wire.ytsaurus.errors import Code, YtError
 from headrace.wire.ytsaurus.paths import YPath
@@ -30,13 +31,12 @@ def _digest(context: Context, node: Node) -> str | None:
     return None if kept is None else str(documents.loads(kept))
 
 
-@command("put_file_to_cache", volatile=True)
 def put_file_to_cache(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Copy a file into the cache, unless one with its MD5 is there; return the path there."""
+    """Copy a file into the cache, unless it has one with this MD5; return the path in the cache."""
     place, wanted = _place(parameters), parameters.text("md5")
     node = context.cypress.need(chain_of(context, parameters), parameters.path())
     digest = _digest(context, node)
-    if node.kind is not FILE or digest is None:
+    if node_type(node) is not FILE or digest is None:
         raise refused(f"{node.path} is no file with an MD5", remedy="write it with compute_md5")
     if digest != wanted:
         raise refused("MD5 mismatch", received=wanted, valid=digest)
@@ -47,12 +47,11 @@ def put_file_to_cache(context: Context, parameters: Parameters, body: bytes) -> 
     return Answer.structured(place.text)
 
 
-@command("get_file_from_cache")
 def get_file_from_cache(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Return the path of the file in the cache that has an MD5; an empty text if there is none."""
+    """Return the path of the file in the cache with an MD5; an empty text if there is none."""
     place = _place(parameters)
     try:
-        found: Found | None = context.cypress.look(chain_of(context, parameters), place)
+        found: ResolvedPath | None = context.cypress.look(chain_of(context, parameters), place)
     except YtError as error:
         if error.code != Code.RESOLVE:
             raise

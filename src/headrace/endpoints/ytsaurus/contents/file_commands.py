@@ -6,12 +6,14 @@ import hashlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.contents.uploads import appends
+from headrace.endpoints.ytsaurus.context import Answer, Context
 from headrace.endpoints.ytsaurus.cypress.basic_types import FILE
+from headrace.endpoints.ytsaurus.cypress.node import Node
 from headrace.endpoints.ytsaurus.cypress.node_commands import chain_of
-from headrace.endpoints.ytsaurus.cypress.node_types import Node
+from headrace.endpoints.ytsaurus.cypress.node_types import node_type
 from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.storage.file_contents import PIECE_BYTES
 from headrace.endpoints.ytsaurus.storage.tree import Facet
 from headrace.endpoints.ytsaurus.transactions.locks import EXCLUSIVE, SHARED
@@ -20,37 +22,35 @@ from headrace.wire.ytsaurus.paths import YPath
 MD5 = "md5"
 
 
-@command("write_file", input="binary", volatile=True, heavy=True)
 def write_file(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Replace the content of a file, or put something at its end (the path's attribute ``append``)."""
+    """Replace the content of a file, or append to it (the path's attribute ``append``)."""
     path: YPath = parameters.path()
     source = context.upload
     assert source is not None
     digest = _md5(source) if parameters.flag("compute_md5") else None
     append = appends(path)
     mode = SHARED if append else EXCLUSIVE
-    with context.cluster.database.read():
-        # A file that cannot be written is refused before its bytes are moved.
+    with context.database.read():
+        # Check before the bytes are copied that the file can be written.
         node = _file(context, chain_of(context, parameters), path)
         context.cypress.locks.check(node.chain, node.id, node.path, mode)
     upload, part = context.cluster.contents.upload(source)
-    with upload, context.cluster.database.write():
+    with upload, context.database.write():
         node = _file(context, chain_of(context, parameters), path)
         context.cypress.locks.need(node.chain, node.id, node.path, mode)
         upload.commit()
         write = context.cluster.contents.append if append else context.cluster.contents.replace
         write(node.chain, node.id, [part] if part.size else [])
         forget_digest(context, node)
-        context.cypress.touch(context, node)
+        context.cypress.touch(context.now, node)
         if digest is not None and not append:
-            context.cypress.keep_attribute(context, node, MD5, digest)
+            context.cypress.keep_attribute(context.now, node, MD5, digest)
     return Answer.structured({})
 
 
-@command("read_file", output="binary", heavy=True)
 def read_file(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Return the content of a file from an offset on."""
-    with context.cluster.database.read():
+    """Return the content of a file from an offset."""
+    with context.database.read():
         node = _file(context, chain_of(context, parameters), parameters.path())
         parts = context.cluster.contents.parts(node.chain, node.id)
         size = sum(part.size for part in parts)
@@ -63,14 +63,14 @@ def read_file(context: Context, parameters: Parameters, body: bytes) -> Answer:
 
 
 def forget_digest(context: Context, node: Node) -> None:
-    """Remove the digest of the former bytes of a file, for which the lock on its bytes is enough."""
+    """Remove the digest of a file's previous content. The lock on the content is enough."""
     if context.cypress.kept_attribute(node, MD5) is not None:
         context.cypress.tree.put(node.chain[0], node.id, Facet.ATTRIBUTE, MD5, None)
 
 
 def _file(context: Context, chain: tuple[str, ...], path: YPath) -> Node:
     node = context.cypress.need(chain, path.node)
-    if node.kind is not FILE:
+    if node_type(node) is not FILE:
         raise refused(f'{node.path} is no file, but of type "{node.type}"', valid="a path of a file")
     return node
 

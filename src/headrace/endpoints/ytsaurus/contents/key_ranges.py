@@ -1,4 +1,4 @@
-"""Ranges of keys in paths of sorted static tables, as ranges of row numbers."""
+"""Conversion of key ranges of sorted static tables to ranges of row numbers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _BOUNDS = (">=", ">", "<=", "<")
 
 
 class KeyRanges:
-    """Turns limits that are keys into limits that are row numbers.
+    """Converts limits with keys to limits with row numbers.
 
     Args:
-        width: how many key columns the table has.
-        count: how many rows the table has, in the order of their keys.
-        key_of: returns the key of a row by its number.
+        width: the number of key columns.
+        count: the number of rows, which are sorted by key.
+        key_of: returns the key of a row, given its number.
     """
 
     def __init__(self, width: int, count: int, key_of: Callable[[int], Sequence[Any]]) -> None:
@@ -29,10 +29,10 @@ class KeyRanges:
         self._key_of = key_of
 
     def by_number(self, ranges: Sequence[Any]) -> list[Any]:
-        """Return ranges of a path with row numbers instead of keys; others are as they were.
+        """Return the ranges of a path with row numbers instead of keys. Other ranges are unchanged.
 
         Raises:
-            YtError: a limit is a key of a table that is not sorted, or is no key.
+            YtError: a limit has a key but the table is not sorted, or the key is invalid.
         """
         return [self._range(each) if isinstance(each, Mapping) else each for each in ranges]
 
@@ -63,10 +63,10 @@ class KeyRanges:
         return sortable([plain_key(value) for value in given])
 
     def _limit(self, key: list[tuple[int, Any]], *, after: bool, whole: bool = False) -> dict[str, int]:
-        """Return the number of the first row that is not before a key, or whose first values are after the key.
+        """Return the number of the first row whose key is at least ``key``, or greater if ``after``.
 
         Args:
-            whole: compare all values of the rows, where a key of more values than they have is behind them.
+            whole: compare whole keys of rows. Otherwise only their prefixes with the length of ``key`` are compared.
         """
         size = None if whole else len(key)
 

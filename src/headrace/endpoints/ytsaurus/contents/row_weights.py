@@ -1,25 +1,24 @@
-"""How long a row of a static table may be: 16 MiB, unless its writer allows more."""
+"""The maximum weight of a row of a static table: 16 MiB, unless the writer sets another."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headrace.endpoints.ytsaurus.commands import Parameters
 from headrace.endpoints.ytsaurus.errors import refused
-from headrace.endpoints.ytsaurus.parameters import is_boolean
+from headrace.endpoints.ytsaurus.parameters import Parameters, is_boolean
 from headrace.wire.yson import documents
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 DEFAULT_ROW_BYTES = 16 << 20
 MAX_ROW_BYTES = 128 << 20
-"""No writer may allow more than this."""
+"""The maximum that a writer can set."""
 
 
 def check_row_weights(parameters: Parameters, pieces: Sequence[tuple[int, bytes]]) -> None:
-    """Raise if a row of a request is longer than its writer allows (``table_writer`` with ``max_row_weight``).
+    """Raise an error if a row of a request is too long (``max_row_weight`` of ``table_writer``).
 
     Args:
-        pieces: for each, how many rows it has, and the rows in YSON.
+        pieces: for each, the number of its rows, and the rows in YSON.
     """
     most = _most(parameters)
     for _, data in pieces:

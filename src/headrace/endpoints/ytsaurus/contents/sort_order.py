@@ -1,7 +1,7 @@
-"""The order of the rows of sorted static tables, which every write is checked for.
+"""The sort order of static tables, which every write is checked against.
 
-Null is before everything else; then come, where a column has no type, signed numbers, unsigned ones, doubles, booleans
-and strings.
+Null is the smallest value. In a column without a type, the order of types is: signed numbers, unsigned numbers,
+doubles, booleans, strings.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _RANKS = {"entity": 0, "int64_node": 1, "uint64_node": 2, "double_node": 3, "boo
 
 
 def check_batches(batches: Sequence[pa.RecordBatch], keys: Sequence[YtColumn], *, unique: bool) -> None:
-    """Raise unless rows are sorted by their key columns.
+    """Raise an error unless rows are sorted by their key columns.
 
     Args:
-        batches: the rows, one batch after the other.
-        unique: two rows cannot have the same key.
+        batches: the rows in order.
+        unique: keys must be unique.
 
     Raises:
-        YtError: 301, a row is before the one that it follows; 306, it has the same key.
+        YtError: 301, the rows are not sorted; 306, two rows have the same key.
     """
     rows = pa.Table.from_batches(batches)
     columns = [rows.column(rows.schema.get_field_index(key.name)).combine_chunks() for key in keys]
@@ -52,7 +52,7 @@ def check_batches(batches: Sequence[pa.RecordBatch], keys: Sequence[YtColumn], *
 
 
 def _values(key: YtColumn, column: pa.Array) -> Iterable[tuple[int, Any]]:
-    """Return the values of a key column, each with the rank of its type."""
+    """Return the values of a key column, each with its type's position in the sort order."""
     values = column.to_pylist()
     if key.yt == _ANY:
         values = [None if value is None else documents.loads(value) for value in values]
@@ -60,7 +60,7 @@ def _values(key: YtColumn, column: pa.Array) -> Iterable[tuple[int, Any]]:
 
 
 def _compared(left: pa.Array, right: pa.Array, name: str) -> tuple[Any, Any]:
-    """Return for each pair whether the left value is before the right one, and whether they are the same."""
+    """Return for each pair whether the left value is less, and whether the values are equal."""
     null, other = pc.is_null(left), pc.is_null(right)
     try:
         less, equal = (pc.fill_null(compare(left, right), False) for compare in (pc.less, pc.equal))
@@ -70,7 +70,7 @@ def _compared(left: pa.Array, right: pa.Array, name: str) -> tuple[Any, Any]:
 
 
 def check_keys(keys: Iterable[Key]) -> Key | None:
-    """Raise unless keys of rows without a schema rise, or stay the same; return the last one."""
+    """Raise an error unless the keys of rows without a schema are sorted; return the last key."""
     return _check_values(keys, unique=False)
 
 
@@ -84,7 +84,7 @@ def _check_values(keys: Iterable[Key], *, unique: bool) -> Key | None:
 
 
 def key_of(row: Mapping[Any, Any], names: Sequence[str]) -> Key:
-    """Return what a row without a schema is sorted by."""
+    """Return the sort key of a row without a schema."""
     return tuple(_placed(row.get(name), name) for name in names)
 
 

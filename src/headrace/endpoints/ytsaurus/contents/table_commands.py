@@ -1,4 +1,4 @@
-"""The commands that write and read whole tables; static ones as far as small data needs it."""
+"""The commands that write static tables, and read static and dynamic ones."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ from typing import Any
 
 import apsw
 
-from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
 from headrace.endpoints.ytsaurus.contents import sort_order
 from headrace.endpoints.ytsaurus.contents.key_ranges import KeyRanges
 from headrace.endpoints.ytsaurus.contents.row_weights import check_row_weights
 from headrace.endpoints.ytsaurus.contents.uploads import Upload, check_keys, upload_of
+from headrace.endpoints.ytsaurus.context import Answer, Context
+from headrace.endpoints.ytsaurus.cypress.node import Node
 from headrace.endpoints.ytsaurus.cypress.node_commands import chain_of
-from headrace.endpoints.ytsaurus.cypress.node_types import Node
+from headrace.endpoints.ytsaurus.cypress.operations import make_node
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.formats import Format, read_json_values, write_rows, write_value
 from headrace.endpoints.ytsaurus.http.response_buffers import kept_on_disk
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.storage import static_rows as static_tables
-from headrace.endpoints.ytsaurus.storage.part_lists import Part
+from headrace.endpoints.ytsaurus.storage.part_lists import ContentPart
 from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.endpoints.ytsaurus.tables.layout import require_values
 from headrace.endpoints.ytsaurus.tables.nodes import TABLE, find_table, set_schema
 from headrace.endpoints.ytsaurus.tables.row_bodies import read_body
 from headrace.endpoints.ytsaurus.tables.row_sources import source_of
-from headrace.endpoints.ytsaurus.tables.state import Kind, Schema, Table
+from headrace.endpoints.ytsaurus.tables.state import Schema, Table, TableKind
 from headrace.endpoints.ytsaurus.tables.tablets import plain_key
 from headrace.endpoints.ytsaurus.values import names_of
 from headrace.wire.yson import documents
@@ -47,13 +49,12 @@ def _transaction(parameters: Parameters) -> str | None:
     return parameters.text("transaction_id", None)  # type: ignore[no-any-return]
 
 
-@command("write_table", input="tabular", volatile=True, heavy=True)
 def write_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Replace the rows of a static table, which is made if it is not there, or put more behind them (``append``)."""
+    """Replace the rows of a static table, or append to them (``append``). A missing table is created."""
     path: YPath = parameters.path()
-    with context.cluster.database.read() as connection:
+    with context.database.read() as connection:
         node = _found(context, parameters, path)
-        table = Table(Node("", TABLE.name, path.text), Kind.STATIC, _NO_SCHEMA, ())
+        table = Table(Node("", TABLE.name, path.text), TableKind.STATIC, _NO_SCHEMA, ())
         if node is not None:
             table = static_table(connection, node)
         upload = upload_of(path, table.schema)
@@ -61,11 +62,11 @@ def write_table(context: Context, parameters: Parameters, body: bytes) -> Answer
             context.cypress.locks.check(node.chain, node.id, node.path, upload.lock)
     expected, pieces = upload.schema, _pieces(context, body, table, upload.schema)
     check_row_weights(parameters, pieces)
-    with context.cluster.database.write() as connection:
+    with context.database.write() as connection:
         table = static_table(connection, _found(context, parameters, path) or _made(context, parameters, path))
         upload = upload_of(path, table.schema)
         if upload.schema != expected:
-            # Somebody has altered the table meanwhile.
+            # The table has been altered since the first check.
             pieces = _pieces(context, body, table, upload.schema)
         context.cypress.locks.need(table.node.chain, table.node.id, table.node.path, upload.lock)
         _put(context, connection, table, upload, pieces)
@@ -73,11 +74,11 @@ def write_table(context: Context, parameters: Parameters, body: bytes) -> Answer
 
 
 def _found(context: Context, parameters: Parameters, path: YPath) -> Node | None:
-    """Return the node to write to, None if there is a place for one."""
+    """Return the node to write to, None if it can be created."""
     found = context.cypress.look(chain_of(context, parameters), path.node)
     if not found.rest:
         return found.node
-    if len(found.rest) == 1 and found.node.kind.has_children:
+    if len(found.rest) == 1 and found.node.has_children:
         return None
     raise context.cypress.not_found(path.node, found)
 
@@ -85,13 +86,13 @@ def _found(context: Context, parameters: Parameters, path: YPath) -> Node | None
 def _made(context: Context, parameters: Parameters, path: YPath) -> Node:
     found = context.cypress.look(chain_of(context, parameters), path.node)
     attributes = {} if "schema" not in path.attributes else {"schema": path.attributes["schema"]}
-    return context.cypress.make(context, found.node, found.rest[0], TABLE, attributes)
+    return make_node(context, found.node, found.rest[0], TABLE, attributes)
 
 
 def static_table(connection: apsw.Connection, node: Node) -> Table:
-    """Return the static table of a node, or raise."""
+    """Return the static table of a node, or raise an error."""
     table = table_state.load(connection, node)
-    if table.kind is not Kind.STATIC:
+    if table.kind is not TableKind.STATIC:
         raise refused(f"{table.name} is dynamic", remedy="write it with insert_rows")
     return table
 
@@ -99,7 +100,7 @@ def static_table(connection: apsw.Connection, node: Node) -> Table:
 def _put(
     context: Context, connection: apsw.Connection, table: Table, upload: Upload, pieces: Sequence[tuple[int, bytes]]
 ) -> None:
-    """Give pieces of rows to a table that is locked, for the transaction that has locked it."""
+    """Write pieces of rows to a table that the transaction has locked."""
     contents, node = context.cluster.contents, table.node
     parts = contents.parts(node.chain, node.id) if upload.append and upload.schema.key_names else []
     if parts:
@@ -111,21 +112,21 @@ def _put(
         set_schema(context, dataclasses.replace(table, schema=upload.schema))
     write = contents.append if upload.append else contents.replace
     write(node.chain, node.id, static_tables.store(connection, pieces))
-    context.cypress.touch(context, node)
+    context.cypress.touch(context.now, node)
 
 
 def check_following(context: Context, schema: Schema, tables: Sequence[Table]) -> None:
-    """Raise unless the rows of sorted tables are sorted as a schema says if one table follows the other."""
+    """Raise an error unless the concatenated rows of sorted tables have the sort order of a schema."""
     contents = context.cluster.contents
     found = [contents.parts(table.node.chain, table.node.id) for table in tables]
-    with context.cluster.database.read() as connection:
+    with context.database.read() as connection:
         for before, after in itertools.pairwise(parts for parts in found if parts):
             last, first = (static_tables.piece(connection, part) for part in (before[-1], after[0]))
             _check_order(schema, last, before[-1].count - 1, first)
 
 
 def _check_order(schema: Schema, last: bytes, row: int, first: bytes) -> None:
-    """Raise unless the first row of a piece can follow a row, the last one of another piece."""
+    """Raise an error unless the first row of a piece can follow the last row of another one."""
     if schema.columns:
         pair = [decode_rows(last, schema.columns).slice(row, 1), decode_rows(first, schema.columns).slice(0, 1)]
         sort_order.check_batches(pair, schema.keys, unique=schema.unique_keys)
@@ -135,10 +136,10 @@ def _check_order(schema: Schema, last: bytes, row: int, first: bytes) -> None:
 
 
 def _pieces(context: Context, body: bytes, table: Table, schema: Schema) -> list[tuple[int, bytes]]:
-    """Return the rows of a body as pieces for a table, in the order of its key columns.
+    """Return the rows of a body as pieces for a table.
 
     Raises:
-        YtError: 301 and 306, they are not in that order.
+        YtError: 301 or 306, the rows are not in the order of the key columns.
     """
     if schema.columns:
         return list(_with_schema(context, body, dataclasses.replace(table, schema=schema)))
@@ -159,7 +160,7 @@ def _with_schema(context: Context, body: bytes, table: Table) -> Iterator[tuple[
 
 
 def _without_schema(context: Context, body: bytes, sorted_by: Sequence[str]) -> Iterator[tuple[int, bytes]]:
-    """Return rows of any columns as pieces of a table."""
+    """Return rows with any columns as pieces of a table."""
     last: list[sort_order.Key] = []
     if context.input_format.name == "yson":
         steps = _listed_in_steps(body)
@@ -178,12 +179,12 @@ def _without_schema(context: Context, body: bytes, sorted_by: Sequence[str]) -> 
 
 
 def _listed_in_steps(fragment: bytes) -> Iterator[list[Any]]:
-    """Return the values of a list fragment, some of them at a time, for they take much more memory than it does."""
+    """Return the values of a list fragment in groups, because they use much more memory than the fragment."""
     begin, size = 0, _PIECE_BYTES
     while begin < len(fragment):
         end = begin + size
         if end < len(fragment):
-            # What looks like the end of a row may be inside of one: then this is no list fragment, and takes in more.
+            # The bytes of a row's end may also be inside of a row. Then parsing fails, and is tried with more bytes.
             found = fragment.rfind(_END_OF_ROW, begin, end)
             end = begin if found < 0 else found + len(_END_OF_ROW)
         try:
@@ -198,14 +199,13 @@ def _listed_in_steps(fragment: bytes) -> Iterator[list[Any]]:
 
 
 def _listed(fragment: bytes) -> list[Any]:
-    """Return the values of a list fragment, with strings as texts."""
+    """Return the values of a list fragment; strings are texts."""
     found: list[Any] = documents.loads(b"[" + fragment + b"]")
     return found
 
 
-@command("read_table", output="tabular", heavy=True)
 def read_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Return the rows of a table, or those in ranges of row numbers, and the columns that the path names."""
+    """Return the rows of a table, or of the ranges and columns in the path."""
     path: YPath = parameters.path()
     for name in _NOT_READ:
         if name in path.attributes:
@@ -213,13 +213,13 @@ def read_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
     table = find_table(context, path, _transaction(parameters))
     wanted = path.attributes.get("columns")
     names = None if wanted is None else set(names_of(_listed_in(path, "columns")))
-    if table.kind is Kind.STATIC:
+    if table.kind is TableKind.STATIC:
         return _read_static(context, table, path, names, empty=parameters.flag("start_row_index_only"))
     if path.attributes.get("ranges"):
         raise refused("This endpoint reads ranges of static tables only", remedy="use select_rows")
     columns = [column for column in table.schema.columns if names is None or column.name in names]
-    with context.cluster.database.read():
-        source = source_of(context.cluster.database, table, context.cluster.name)
+    with context.database.read():
+        source = source_of(context.database, table, context.cluster.name)
         count = 0
 
         def pages() -> Iterator[bytes]:
@@ -233,18 +233,18 @@ def read_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
 
 
 def _read_static(context: Context, table: Table, path: YPath, names: set[str] | None, *, empty: bool) -> Answer:
-    """Answer with the rows of a static table, or only with what the headers say of them."""
+    """Return the rows of a static table, or with ``empty`` only the response parameters."""
     ranges = None if path.attributes.get("ranges") is None else _listed_in(path, "ranges")
-    with context.cluster.database.read() as connection:
+    with context.database.read() as connection:
         parts = context.cluster.contents.parts(table.node.chain, table.node.id)
         rows = sum(part.count for part in parts)
 
         @functools.lru_cache(maxsize=1)
-        def piece(part: Part) -> bytes:
+        def piece(part: ContentPart) -> bytes:
             return static_tables.piece(connection, part)
 
         @functools.lru_cache(maxsize=1)
-        def keys(part: Part) -> Sequence[Sequence[Any]]:
+        def keys(part: ContentPart) -> Sequence[Sequence[Any]]:
             if table.schema.keys:
                 return [column.to_pylist() for column in decode_rows(piece(part), table.schema.keys).columns]
             found = _listed(piece(part))
@@ -262,13 +262,13 @@ def _read_static(context: Context, table: Table, path: YPath, names: set[str] | 
             for part, first, end in _parts(parts, [] if empty else spans)
         )
     count = sum(end - begin for begin, end in spans)
-    # Rows that are not there have no first one.
+    # Without rows there is no first row.
     first = {"start_row_index": next(begin for begin, end in spans if end > begin)} if count else {}
     return Answer.streamed(pieces, size, on_disk=True, approximate_row_count=count, **first)
 
 
-def _parts(parts: Sequence[Part], spans: Sequence[tuple[int, int]]) -> Iterator[tuple[Part, int, int]]:
-    """Return which pieces, from which row of them on, and up to which, have the rows of spans."""
+def _parts(parts: Sequence[ContentPart], spans: Sequence[tuple[int, int]]) -> Iterator[tuple[ContentPart, int, int]]:
+    """Return the pieces with the rows of spans, each with its first row and the end."""
     begins = [0, *itertools.accumulate(part.count for part in parts)]
     for begin, end in spans:
         for place in range(bisect.bisect_right(begins, begin) - 1, len(parts)):
@@ -279,7 +279,7 @@ def _parts(parts: Sequence[Part], spans: Sequence[tuple[int, int]]) -> Iterator[
 
 
 def _written(form: Format, piece: bytes, first: int, end: int, table: Table, names: set[str] | None) -> bytes:
-    """Return some rows of a piece as a client wants them, perhaps without some columns."""
+    """Return rows of a piece in a format, with the selected columns."""
     columns = [column for column in table.schema.columns if names is None or column.name in names]
     if columns:
         batch = decode_rows(piece, columns)
@@ -292,7 +292,7 @@ def _written(form: Format, piece: bytes, first: int, end: int, table: Table, nam
 
 
 def _listed_in(path: YPath, name: str) -> list[Any]:
-    """Return a list that a path carries."""
+    """Return a list from the attributes of a path."""
     found = path.attributes[name]
     if not isinstance(found, list):
         raise refused(f"The attribute {name} of a path is no list", received=repr(found)[:200])
@@ -300,7 +300,7 @@ def _listed_in(path: YPath, name: str) -> list[Any]:
 
 
 def _spans(ranges: Sequence[Any] | None, count: int) -> Iterator[tuple[int, int]]:
-    """Return the row numbers, the end excluded, of the ranges of a path."""
+    """Return first row and end of each range of a path."""
     if ranges is None:
         yield 0, count
         return
@@ -313,7 +313,7 @@ def _spans(ranges: Sequence[Any] | None, count: int) -> Iterator[tuple[int, int]
             yield min(row, count), min(row + 1, count)
             continue
         for side in bounds:
-            # A limit that says nothing is none: Go's client writes a key without values so.
+            # Go's client writes an absent limit as an empty map.
             if side in each and each[side] != {}:
                 bounds[side] = _row_index(each[side])
         first = min(bounds["lower_limit"], count)

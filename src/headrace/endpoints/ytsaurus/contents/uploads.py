@@ -1,4 +1,4 @@
-"""What a path says of a write to a table or a file: where the rows go, which lock that needs, how they are sorted."""
+"""The attributes of a path for a write to a table or file: ``append``, ``schema``, ``sorted_by``; and the lock."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Upload:
     """A write to a static table.
 
     Attributes:
-        append: the rows go behind those that are there.
-        schema: that of the table after the write.
+        append: the rows are appended.
+        schema: the table's schema after the write.
     """
 
     append: bool
@@ -28,12 +28,12 @@ class Upload:
 
     @property
     def lock(self) -> str:
-        """The mode of the lock: transactions may append to one table at once, unless its rows are sorted."""
+        """The mode of the lock. Several transactions can append to one table, unless it is sorted."""
         return SHARED if self.append and not self.schema.key_names else EXCLUSIVE
 
 
 def appends(path: YPath) -> bool:
-    """Tell whether a path is to be written at its end."""
+    """Return whether a path has the attribute ``append``."""
     value = path.attributes.get("append", False)
     if not is_boolean(value):
         raise refused('The attribute "append" of a path is a boolean', received=repr(value)[:100])
@@ -41,10 +41,10 @@ def appends(path: YPath) -> bool:
 
 
 def upload_of(path: YPath, schema: Schema) -> Upload:
-    """Return what a path says of a write to a table that has a schema.
+    """Return the write that a path describes, to a table with a schema.
 
     Raises:
-        YtError: the attributes of the path do not go together, or do not fit the schema.
+        YtError: the attributes of the path are incompatible with each other or with the schema.
     """
     append, by, given = appends(path), _sorted_by(path), path.attributes.get("schema")
     for name, there in (("append", append), ("sorted_by", by is not None)):
@@ -64,7 +64,7 @@ def upload_of(path: YPath, schema: Schema) -> Upload:
 
 
 def check_keys(upload: Upload, schema: Schema) -> None:
-    """Raise if rows cannot be appended to a table that has rows, because these are sorted in another way."""
+    """Raise an error if rows are appended to rows with another sort order."""
     by = upload.schema.sorted_by
     if upload.append and schema.sorted_by[: len(by)] != by:
         raise refused(

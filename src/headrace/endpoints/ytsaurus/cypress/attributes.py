@@ -1,27 +1,31 @@
-"""Attributes of nodes: those that every node has, those of its type, and those that users set."""
+"""Attributes of nodes: attributes of all nodes, of a node's type, and of users."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headrace.endpoints.ytsaurus.cypress.node_types import NOTHING, Node, NodeType
+from headrace.endpoints.ytsaurus.context import Context
+from headrace.endpoints.ytsaurus.cypress.node import Node
+from headrace.endpoints.ytsaurus.cypress.node_types import NOTHING, NodeType, node_type
 from headrace.endpoints.ytsaurus.errors import no_attribute, refused
 from headrace.endpoints.ytsaurus.names import restored, shown
 from headrace.endpoints.ytsaurus.names import value_of as name_value
+from headrace.endpoints.ytsaurus.parameters import as_text, is_boolean
 from headrace.endpoints.ytsaurus.storage.tree import EXPIRING
 from headrace.endpoints.ytsaurus.transactions.locks import ACQUIRED, Lock
-from headrace.endpoints.ytsaurus.values import MISSING, look_inside, remove_inside, set_inside, time_text
+from headrace.endpoints.ytsaurus.values import MISSING, look_inside, remove_inside, set_inside, time_of, time_text
 from headrace.wire.yson import documents
 
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.commands import Context
-
 ACCOUNT = "default"
+_, _EXPIRATION_TIMEOUT = EXPIRING
+_MAX_TIMEOUT = 1 << 40
+_MAX_TIME = 253402300799999
+"""Milliseconds since 1970: the end of the year 9999."""
 
 
 def lock_value(lock: Lock) -> dict[str, Any]:
-    """Return what ``@locks`` says of a lock."""
+    """Return a lock in the form of ``@locks``."""
     kind, _, name = lock.key.partition(":")
     named = {f"{kind}_key": name_value(restored(name))} if kind else {}
     return {
@@ -55,11 +59,11 @@ def _parent_id(context: Context, node: Node) -> Any:
 
 def _user_attributes(context: Context, node: Node) -> dict[str, Any]:
     kept = context.cypress.kept_attributes(node)
-    return {name: value for name, value in kept.items() if name not in {*_SETTABLE, *node.kind.settable}}
+    return {name: value for name, value in kept.items() if name not in {*_SETTABLE, *node_type(node).settable}}
 
 
 def _resource_usage(context: Context, node: Node) -> dict[str, Any]:
-    size = node.kind.attribute(context, node, "compressed_data_size")
+    size = node_type(node).attribute(context, node, "compressed_data_size")
     size = 0 if size is NOTHING else size
     return {"node_count": 1, "chunk_count": 0, "disk_space": size, "disk_space_per_medium": {"default": size}}
 
@@ -94,22 +98,44 @@ _SETTABLE = {"account", "acl", "inherit_acl", "owner", *EXPIRING}
 
 
 def check_name(name: object) -> None:
-    """Raise unless an attribute can have a name; one of bytes that are no text is of a class of its own."""
+    """Raise an error unless a value is the name of an attribute: a text that is not empty."""
     if not isinstance(name, str) or not name or shown(name) != name:
         raise refused("Attribute key is empty, or is not UTF-8", received=ascii(name)[:100], valid="a text")
 
 
+def valid_attribute(name: str, value: Any) -> Any:
+    """Return the value to save for an attribute; the attributes that expire a node are converted to one form.
+
+    Raises:
+        YtError: the value is not a time, or not a number of milliseconds.
+    """
+    if name not in EXPIRING:
+        return value
+    whole = isinstance(value, int) and not is_boolean(value)
+    if name == _EXPIRATION_TIMEOUT:
+        if whole and 0 <= value <= _MAX_TIMEOUT:
+            return int(value)
+        raise refused(f'Error setting attribute "{name}"', received=repr(value)[:100], valid="milliseconds")
+    if whole and 0 <= value <= _MAX_TIME:
+        return time_text(int(value) * 1000)
+    moment = time_of(as_text(value) or "")
+    if moment is None:
+        valid = "a time such as 2030-01-31T00:00:00.000000Z, or milliseconds since 1970"
+        raise refused(f'Error setting attribute "{name}"', received=repr(value)[:100], valid=valid)
+    return time_text(moment)
+
+
 def is_builtin(kind: NodeType, name: str) -> bool:
-    """Tell whether an attribute of nodes of a type is their own, and cannot be set but by the type itself."""
+    """Return whether an attribute is computed, and can only be set by the node's type."""
     return (name in _OF_ALL and name not in _SETTABLE) or name in kind.virtual
 
 
 def attribute(context: Context, node: Node, name: str) -> Any:
-    """Return the value of an attribute of a node, `NOTHING` if it has none of this name."""
+    """Return the value of an attribute of a node, `NOTHING` if there is none."""
     kept = context.cypress.kept_attribute(node, name)
     if kept is not None:
         return documents.loads(kept)
-    found = node.kind.attribute(context, node, name)
+    found = node_type(node).attribute(context, node, name)
     if found is NOTHING and name in _OF_ALL:
         found = _OF_ALL[name](context, node)
     return found
@@ -117,31 +143,32 @@ def attribute(context: Context, node: Node, name: str) -> Any:
 
 def attribute_names(context: Context, node: Node) -> list[str]:
     """Return the names of all attributes of a node, in order."""
+    kind = node_type(node)
     own = {name for name in _OF_ALL if _OF_ALL[name](context, node) is not NOTHING}
-    own |= {name for name in node.kind.cheap if node.kind.attribute(context, node, name) is not NOTHING}
-    return sorted({*own, *(set(node.kind.virtual) - set(node.kind.cheap)), *context.cypress.kept_attributes(node)})
+    own |= {name for name in kind.cheap if kind.attribute(context, node, name) is not NOTHING}
+    return sorted({*own, *(set(kind.virtual) - set(kind.cheap)), *context.cypress.kept_attributes(node)})
 
 
 def all_attributes(context: Context, node: Node, wanted: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return name → value of all attributes, or of those among the wanted ones that the node has.
+    """Return name → value of all attributes, or of the existing ones among ``wanted``.
 
-    Where all are asked for, those that may cost a lot are entities.
+    Without ``wanted``, expensive attributes are entities.
     """
     if wanted is not None:
         found = {name: attribute(context, node, name) for name in wanted}
         return {name: value for name, value in found.items() if value is not NOTHING}
-    kept = context.cypress.kept_attributes(node)
+    kept, kind = context.cypress.kept_attributes(node), node_type(node)
     values = {name: read(context, node) for name, read in _OF_ALL.items()}
-    values |= {name: node.kind.attribute(context, node, name) for name in node.kind.cheap}
-    values |= {name: None for name in node.kind.virtual if name not in node.kind.cheap} | kept
+    values |= {name: kind.attribute(context, node, name) for name in kind.cheap}
+    values |= {name: None for name in kind.virtual if name not in kind.cheap} | kept
     return {name: values[name] for name in sorted(values) if values[name] is not NOTHING}
 
 
 def read_attribute(context: Context, node: Node, names: Sequence[str], path: str) -> Any:
-    """Return an attribute of a node, or what is inside of its value.
+    """Return an attribute of a node, or a value inside of it.
 
     Args:
-        names: that of the attribute, and the way inside; none for all attributes.
+        names: the name of the attribute and the path inside its value; empty for all attributes.
         path: the whole path, for messages.
     """
     if not names:
@@ -156,7 +183,7 @@ def read_attribute(context: Context, node: Node, names: Sequence[str], path: str
 
 
 def has_attribute(context: Context, node: Node, names: Sequence[str]) -> bool:
-    """Tell whether a node has an attribute, or something inside of its value."""
+    """Return whether a node has an attribute, or a value inside of it."""
     if not names:
         return True
     value = attribute(context, node, names[0])
@@ -166,7 +193,7 @@ def has_attribute(context: Context, node: Node, names: Sequence[str]) -> bool:
 def write_attribute(
     context: Context, node: Node, names: Sequence[str], value: Any, path: str, *, recursive: bool = False
 ) -> None:
-    """Set an attribute of a node, or something inside of its value; with no name, all that users can set."""
+    """Set an attribute of a node, or a value inside of it; with no names, replace all user attributes."""
     if not names:
         if not isinstance(value, Mapping):
             raise refused("the attributes of a node are a map", received=repr(value)[:200])
@@ -184,19 +211,19 @@ def write_attribute(
         if value is MISSING:
             raise no_attribute(path, "/".join(names))
     check_name(name)
-    if node.kind.set_attribute(context, node, name, value):
-        context.cypress.touch(context, node)
+    if node_type(node).set_attribute(context, node, name, value):
+        context.cypress.touch(context.now, node)
         return
-    if is_builtin(node.kind, name):
+    if is_builtin(node_type(node), name):
         raise refused(f'Builtin attribute "{name}" cannot be set')
-    context.cypress.keep_attribute(context, node, name, value)
+    context.cypress.keep_attribute(context.now, node, name, valid_attribute(name, value))
 
 
 def remove_attribute(context: Context, node: Node, names: Sequence[str], path: str, *, force: bool = False) -> None:
-    """Remove an attribute of a node, or something inside of its value; with no name, all that users have set."""
+    """Remove an attribute of a node, or a value inside of it; with no names, all user attributes."""
     if not names:
         for name in _user_attributes(context, node):
-            context.cypress.drop_attribute(context, node, name)
+            context.cypress.drop_attribute(context.now, node, name)
         return
     if not has_attribute(context, node, names):
         if force:
@@ -206,6 +233,6 @@ def remove_attribute(context: Context, node: Node, names: Sequence[str], path: s
     if rest:
         write_attribute(context, node, [name], remove_inside(attribute(context, node, name), rest), path)
     elif context.cypress.kept_attribute(node, name) is not None:
-        context.cypress.drop_attribute(context, node, name)
-    elif not node.kind.remove_attribute(context, node, name):
+        context.cypress.drop_attribute(context.now, node, name)
+    elif not node_type(node).remove_attribute(context, node, name):
         raise refused(f'Builtin attribute "{name}" cannot be removed')

@@ -1,11 +1,13 @@
-"""The types of nodes that any Cypress has: maps, values, documents, links, files, and the cells that tables live in."""
+"""The types of nodes except tables: maps, values, documents, links, files, tablet cells and system objects."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headrace.endpoints.ytsaurus.cypress.node_types import NOTHING, Node, NodeType, register
+from headrace.endpoints.ytsaurus.context import Context
+from headrace.endpoints.ytsaurus.cypress.node import Node
+from headrace.endpoints.ytsaurus.cypress.node_types import NOTHING, NodeType, register
 from headrace.endpoints.ytsaurus.errors import refused, unresolved
 from headrace.endpoints.ytsaurus.ids import ObjectType
 from headrace.endpoints.ytsaurus.parameters import as_text
@@ -13,9 +15,6 @@ from headrace.endpoints.ytsaurus.values import type_of
 from headrace.wire.yson import documents
 from headrace.wire.ytsaurus.errors import YtError
 from headrace.wire.ytsaurus.paths import PathError, parse_path
-
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.commands import Context
 
 
 class MapNode(NodeType):
@@ -31,19 +30,19 @@ class MapNode(NodeType):
 
 
 class ValueNode(NodeType):
-    """A node that holds one value of a certain kind, as its content."""
+    """A node with one value of a certain type as its content."""
 
     def __init__(self, name: str, object_type: ObjectType, empty: Any) -> None:
-        # One class for all kinds: they differ in nothing else.
+        # One class serves all types, which differ only in these attributes.
         self.name = name  # type: ignore[misc]
         self.object_type = object_type  # type: ignore[misc]
         self._empty = empty
 
     def create(self, context: Context, node: Node, attributes: Mapping[str, Any], alias: str) -> Mapping[str, Any]:
         kept = dict(attributes)
-        # ``value`` is how a document is made with its content.
+        # A document can be created with its content, in the attribute ``value``.
         value = kept.pop("value", self._empty) if self.name == "document" else self._empty
-        context.cypress.set_content(context, node, documents.dumps(value, text=False))
+        context.cypress.set_content(context.now, node, documents.dumps(value, text=False))
         return kept
 
     def value(self, context: Context, node: Node) -> Any:
@@ -53,7 +52,7 @@ class ValueNode(NodeType):
         """Replace the value.
 
         Raises:
-            YtError: it is of another kind.
+            YtError: the value has another type.
         """
         kind = type_of(value)
         if self.name == "uint64_node" and kind == "int64_node" and value >= 0:
@@ -62,7 +61,7 @@ class ValueNode(NodeType):
             mine, its = self.name.removesuffix("_node"), kind.removesuffix("_node")
             problem = f'Cannot update "{mine}" node with "{its}" value; types must match'
             raise refused(problem, received=repr(value)[:200])
-        context.cypress.set_content(context, node, documents.dumps(value, text=False))
+        context.cypress.set_content(context.now, node, documents.dumps(value, text=False))
 
     def attribute(self, context: Context, node: Node, name: str) -> Any:
         value = self.value(context, node) if name in ("count", "value") else None
@@ -78,7 +77,7 @@ class ValueNode(NodeType):
 
 
 class Link(NodeType):
-    """A node that stands for another one."""
+    """A link to another node."""
 
     name = "link"
     object_type = ObjectType.LINK
@@ -95,7 +94,7 @@ class Link(NodeType):
             raise unresolved(target, str(error)) from None
         if path.attribute is not None:
             raise refused("a link leads to a node", received=path.text, valid="a path without an attribute")
-        context.cypress.set_content(context, node, path.text.encode())
+        context.cypress.set_content(context.now, node, path.text.encode())
         return kept
 
     def attribute(self, context: Context, node: Node, name: str) -> Any:
@@ -110,7 +109,7 @@ class Link(NodeType):
 
 
 class File(NodeType):
-    """A file: bytes, in parts that copies and snapshots share."""
+    """A file. Copies and snapshots share its parts."""
 
     name = "file"
     object_type = ObjectType.FILE
@@ -137,12 +136,12 @@ class File(NodeType):
         return parts if name == "chunk_count" else size
 
     def set_attribute(self, context: Context, node: Node, name: str, value: Any) -> bool:
-        # How often and how small bytes are kept is the store's business; clients may say what they like.
+        # Clients can set them, but the store does not replicate or compress files.
         return name in ("replication_factor", "compression_codec")
 
 
 class TabletCell(NodeType):
-    """A cell, in which tablets would live; here they need none, but clients look whether there is a healthy one."""
+    """A tablet cell. The endpoint needs none, but clients check that there is a healthy one."""
 
     name = "tablet_cell"
     object_type = ObjectType.TABLET_CELL
@@ -155,12 +154,12 @@ class TabletCell(NodeType):
 
 
 class NamedObject(NodeType):
-    """An account, a user or a group: a name and attributes, from which nothing follows here."""
+    """An account, a user or a group. The endpoint only saves its name and attributes."""
 
     virtual = cheap = ("name",)
 
     def __init__(self, name: str, object_type: ObjectType) -> None:
-        # One class for all: they differ in nothing else.
+        # One class serves all three, which differ only in these attributes.
         self.name = name  # type: ignore[misc]
         self.object_type = object_type  # type: ignore[misc]
 
@@ -172,7 +171,7 @@ class NamedObject(NodeType):
 
 
 class TransactionMap(NodeType):
-    """The master transactions, by their ids; what is known of one is an attribute of it."""
+    """The map of master transactions by id; their properties are attributes."""
 
     name = "transaction_map"
     object_type = ObjectType.TRANSACTION_MAP

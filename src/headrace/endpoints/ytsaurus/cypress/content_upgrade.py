@@ -1,7 +1,7 @@
-"""Brings what files and static tables hold from the layout of earlier versions into lists of parts.
+"""Upgrade of contents of files and static tables that earlier versions have written.
 
-Earlier versions kept each part of a file as an entry of its own, and the rows of a static table by the id of its node,
-without regard to transactions.
+Earlier versions saved each part of a file as a separate entry, and the rows of a static table by the id of its node,
+independent of transactions.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 import apsw
 
 from headrace.endpoints.ytsaurus.storage import static_rows as static_tables
-from headrace.endpoints.ytsaurus.storage.part_lists import Mode, Part, Version, kept
+from headrace.endpoints.ytsaurus.storage.part_lists import ContentPart, Mode, Version, kept
 from headrace.endpoints.ytsaurus.storage.tree import TRUNK, Facet, Tree
 
 if TYPE_CHECKING:
     from headrace.endpoints.ytsaurus.transactions.transactions import Transactions
 
 _FILES, _ROWS = "yt_garbage", "yt_static_rows"
-"""Tables that only earlier versions had."""
+"""Tables of the old layout."""
 
 
 def upgrade(tree: Tree, transactions: Transactions) -> None:
-    """Upgrade a store, in one transaction, if an earlier version has made it."""
+    """Upgrade a store with the old layout in one transaction."""
     there = {name for (name,) in tree.database.query("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not {_FILES, _ROWS} & there:
         return
@@ -54,9 +54,9 @@ def _upgrade_files(tree: Tree, transactions: Transactions, connection: apsw.Conn
     connection.execute(f"DROP TABLE {_FILES}")
 
 
-def _file_part(text: str) -> Part:
+def _file_part(text: str) -> ContentPart:
     name, size = json.loads(text)
-    return Part(name, size, size)
+    return ContentPart(name, size, size)
 
 
 def _upgrade_tables(tree: Tree, connection: apsw.Connection) -> None:
@@ -73,7 +73,7 @@ def _upgrade_tables(tree: Tree, connection: apsw.Connection) -> None:
         )
         for (tx,) in list(made):
             tree.put(tx, node, Facet.CONTENT, "", schema.encode())
-            # Several transactions may have the table: none may append to the list of another.
+            # Several transactions may see the table, and none of them may append to another's list.
             tree.set_version((tx,), node, Version(Mode.REPLACED, (), version.added))
     connection.execute("DELETE FROM yt_table WHERE kind = 'static'")
     connection.execute(f"DROP TABLE {_ROWS}")

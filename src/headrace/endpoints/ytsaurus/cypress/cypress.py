@@ -1,18 +1,14 @@
-"""Cypress: finding nodes by paths, through links, as a transaction sees them; making and moving single nodes."""
+"""Cypress: resolving paths, through links, as a transaction sees them; the entries of single nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headrace.endpoints.ytsaurus.cypress.attributes import check_name, is_builtin
-from headrace.endpoints.ytsaurus.cypress.expiration import checked
-from headrace.endpoints.ytsaurus.cypress.node_types import Node, NodeType
+from headrace.endpoints.ytsaurus.cypress.node import MAP_NODE_TYPE, Node, ResolvedPath
 from headrace.endpoints.ytsaurus.errors import already_exists, no_child, refused, unresolved
-from headrace.endpoints.ytsaurus.ids import new_id
+from headrace.endpoints.ytsaurus.ids import ObjectType, new_id
 from headrace.endpoints.ytsaurus.names import kept, restored
-from headrace.endpoints.ytsaurus.storage.part_lists import Version
 from headrace.endpoints.ytsaurus.storage.tree import TRUNK, Facet, Tree
 from headrace.endpoints.ytsaurus.transactions.locks import EXCLUSIVE, SHARED, Locks
 from headrace.endpoints.ytsaurus.transactions.transactions import Transactions
@@ -20,53 +16,41 @@ from headrace.wire.yson import documents
 from headrace.wire.ytsaurus.errors import Code, YtError
 from headrace.wire.ytsaurus.paths import YPath, escape, parse_path
 
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.commands import Context
-
 ROOT = "1-1-1012f-1"
 ROOT_PATH = "/"
 MAX_LINKS = 32
 MAX_NAME = 4096
-LINK = "link"
-
-
-@dataclass(frozen=True)
-class Found:
-    """How far a path leads.
-
-    Attributes:
-        node: the last node that is there.
-        rest: the names behind it: of something inside its content, or of what is not there.
-    """
-
-    node: Node
-    rest: tuple[str, ...]
+LINK_TYPE = "link"
 
 
 class Cypress:
-    """The tree of nodes. All methods run inside a transaction of the store if they change something."""
+    """The tree of nodes. Methods that change something must run in a write transaction of the store.
+
+    These methods know nothing of node types; `headrace.endpoints.ytsaurus.cypress.operations` creates, moves and
+    removes nodes together with the resources of their types.
+    """
 
     def __init__(self, tree: Tree, locks: Locks, transactions: Transactions) -> None:
         self.tree = tree
         self.locks = locks
         self.transactions = transactions
         self.protected: set[str] = {ROOT}
-        """Ids of the nodes that stay where they are."""
+        """Ids of the nodes that cannot be moved or removed."""
         self.on_use: Callable[[str], None] = lambda node_id: None
-        """Is told the id of every node that a path led to."""
+        """Called with the id of every node that a path resolves to."""
 
-    # -- finding ------------------------------------------------------------------------------------
+    # -- resolving paths ------------------------------------------------------------------------------
 
     def find(self, path: YPath | str, transaction: str | None = None, *, follow: bool = True) -> Node:
         """Return the node of a path.
 
         Args:
-            path: attributes that it leads to are not looked at.
-            transaction: the master transaction that looks.
-            follow: where the path ends at a link, what that leads to, unless the path itself says otherwise.
+            path: an attribute at its end is ignored.
+            transaction: the master transaction that reads.
+            follow: if the last node is a link, return its target, unless the path ends in ``&``.
 
         Raises:
-            YtError: 500, nothing is there; 11000, no such transaction.
+            YtError: 500, there is no such node; 11000, there is no such transaction.
         """
         parsed = parse_path(path) if isinstance(path, str) else path
         return self.need(self.transactions.chain(transaction), parsed, follow=follow)
@@ -78,31 +62,31 @@ class Cypress:
             raise self.not_found(path, found)
         return found.node
 
-    def not_found(self, path: YPath, found: Found) -> Exception:
-        """Return the error that a path leads no further."""
-        if found.node.kind.has_children:
+    def not_found(self, path: YPath, found: ResolvedPath) -> Exception:
+        """Return the error for a path that resolves only in part."""
+        if found.node.has_children:
             return no_child(path.text, found.node.path, found.rest[0])
         return unresolved(path.text, f'Node {found.node.path} of type "{found.node.type}" cannot have children')
 
-    def look(self, chain: tuple[str, ...], path: YPath, *, follow: bool = True) -> Found:
-        """Follow a path as far as it goes; see `find`.
+    def look(self, chain: tuple[str, ...], path: YPath, *, follow: bool = True) -> ResolvedPath:
+        """Resolve a path as far as its nodes exist; see `find`.
 
         Raises:
-            YtError: 500, not even its root is there, or its links go round in circles.
+            YtError: 500, the path's root does not exist, a link is broken, or links form a circle.
         """
         found = self._walk(chain, path, follow and not path.link, MAX_LINKS)
         self.on_use(found.node.id)
         return found
 
-    def _walk(self, chain: tuple[str, ...], path: YPath, follow: bool, links: int) -> Found:
+    def _walk(self, chain: tuple[str, ...], path: YPath, follow: bool, links: int) -> ResolvedPath:
         current = self._root(chain, path)
         for number, name in enumerate(path.nodes):
-            current = self._behind_link(chain, current, path, links)
-            child = self.child(current, name) if current.kind.has_children else None
+            current = self._link_target(chain, current, path, links)
+            child = self.child(current, name) if current.has_children else None
             if child is None:
-                return Found(current, path.nodes[number:])
+                return ResolvedPath(current, path.nodes[number:])
             current = child
-        return Found(self._behind_link(chain, current, path, links) if follow else current, ())
+        return ResolvedPath(self._link_target(chain, current, path, links) if follow else current, ())
 
     def _root(self, chain: tuple[str, ...], path: YPath) -> Node:
         node = self.by_id(chain, ROOT if path.root == "/" else path.root[1:])
@@ -110,8 +94,8 @@ class Cypress:
             raise unresolved(path.text, f"No such object {path.root[1:]}")
         return node
 
-    def _behind_link(self, chain: tuple[str, ...], node: Node, path: YPath, links: int) -> Node:
-        if node.type != LINK:
+    def _link_target(self, chain: tuple[str, ...], node: Node, path: YPath, links: int) -> Node:
+        if node.type != LINK_TYPE:
             return node
         if not links:
             raise unresolved(path.text, "Too many links on the way")
@@ -142,7 +126,7 @@ class Cypress:
         return list(map(restored, self.tree.items(node.chain, node.id, Facet.CHILD)))
 
     def count(self, node: Node) -> int:
-        """Return how many children a node has."""
+        """Return the number of children of a node."""
         return len(self.tree.items(node.chain, node.id, Facet.CHILD))
 
     def _child(self, node: Node, name: str, child: str) -> Node:
@@ -150,7 +134,7 @@ class Cypress:
         return Node(child, made.split()[0], f"{node.path}/{escape(name)}", node.chain)
 
     def parent(self, node: Node) -> Node | None:
-        """Return the node above, None of the root."""
+        """Return the parent of a node, None for the root."""
         place = self.tree.get(node.chain, node.id, Facet.PLACE)
         return None if place is None else self.by_id(node.chain, place.partition(" ")[0])
 
@@ -160,13 +144,13 @@ class Cypress:
         return "" if place is None else restored(str(place.partition(" ")[2]))
 
     def below(self, node: Node) -> list[Node]:
-        """Return all nodes below a node, parents before children."""
+        """Return all descendants of a node, parents before children."""
         found = []
         waiting = [node]
         while waiting:
             children = list(self.children(waiting.pop()).values())
             found += children
-            waiting += [child for child in children if child.kind.has_children]
+            waiting += [child for child in children if child.has_children]
         return found
 
     def _path_of(self, chain: tuple[str, ...], node_id: str) -> str:
@@ -176,151 +160,70 @@ class Cypress:
             names.append(escape(restored(name)))
         return "/".join([ROOT_PATH, *reversed(names)])
 
-    # -- what a node holds ----------------------------------------------------------------------------
+    # -- entries of a node ----------------------------------------------------------------------------
 
     def created(self, node: Node) -> int:
-        """Return when a node was made, µs since 1970."""
+        """Return the time at which a node was created, µs since 1970."""
         return int(self.tree.get(node.chain, node.id, Facet.TYPE).split()[1])
 
     def changed(self, node: Node) -> int:
-        """Return when a node was last changed, µs since 1970; never twice the same for one node."""
+        """Return the time of a node's last change, µs since 1970; no two changes of a node have the same time."""
         return int(self.tree.get(node.chain, node.id, Facet.CHANGED) or self.created(node))
 
     def content(self, node: Node) -> bytes | None:
-        """Return the bytes that a node's type keeps as its content."""
+        """Return the bytes that the node's type has saved as its content."""
         content = self.tree.get(node.chain, node.id, Facet.CONTENT)
         return None if content is None else bytes(content)
 
-    def set_content(self, context: Context, node: Node, content: bytes) -> None:
-        """Replace the bytes that a node's type keeps as its content, with an exclusive lock."""
+    def set_content(self, now: int, node: Node, content: bytes) -> None:
+        """Replace the content of a node, with an exclusive lock."""
         self.locks.need(node.chain, node.id, node.path)
         self.tree.put(node.chain[0], node.id, Facet.CONTENT, "", content)
-        self.touch(context, node)
+        self.touch(now, node)
 
     def kept_attributes(self, node: Node) -> dict[str, Any]:
-        """Return the attributes that are kept of a node: those of users, and what its type has let be kept."""
+        """Return the saved attributes of a node: the users' own, and those that its type leaves to be saved."""
         found = self.tree.items(node.chain, node.id, Facet.ATTRIBUTE)
         return {name: documents.loads(value) for name, value in found.items()}
 
     def kept_attribute(self, node: Node, name: str) -> Any:
-        """Return the binary YSON of an attribute that is kept, None if it is not."""
+        """Return the binary YSON of a saved attribute, None if there is none."""
         return self.tree.get(node.chain, node.id, Facet.ATTRIBUTE, kept(name))
 
-    def keep_attribute(self, context: Context, node: Node, name: str, value: Any) -> None:
-        """Keep an attribute of a node, with a lock on just that."""
+    def keep_attribute(self, now: int, node: Node, name: str, value: Any) -> None:
+        """Save an attribute of a node, with a lock on this attribute."""
         self.locks.need(node.chain, node.id, node.path, SHARED, f"attribute:{name}")
-        self._put_attribute(node, name, value)
-        self.touch(context, node)
+        self.put_attribute(node, name, value)
+        self.touch(now, node)
 
-    def _put_attribute(self, node: Node, name: str, value: Any) -> None:
-        written = documents.dumps(checked(name, value), text=False)
-        self.tree.put(node.chain[0], node.id, Facet.ATTRIBUTE, name, written)
+    def put_attribute(self, node: Node, name: str, value: Any) -> None:
+        """Save an attribute of a node that is already locked."""
+        self.tree.put(node.chain[0], node.id, Facet.ATTRIBUTE, name, documents.dumps(value, text=False))
 
-    def drop_attribute(self, context: Context, node: Node, name: str) -> None:
-        """Remove an attribute that is kept of a node, with a lock on just that."""
+    def drop_attribute(self, now: int, node: Node, name: str) -> None:
+        """Remove a saved attribute of a node, with a lock on this attribute."""
         self.locks.need(node.chain, node.id, node.path, SHARED, f"attribute:{name}")
         self.tree.put(node.chain[0], node.id, Facet.ATTRIBUTE, name, None)
-        self.touch(context, node)
+        self.touch(now, node)
 
-    def touch(self, context: Context, node: Node) -> None:
-        """Note that a node was changed."""
-        self.tree.put(node.chain[0], node.id, Facet.CHANGED, "", max(context.now, self.changed(node) + 1))
+    def touch(self, now: int, node: Node) -> None:
+        """Set the time of a node's last change."""
+        self.tree.put(node.chain[0], node.id, Facet.CHANGED, "", max(now, self.changed(node) + 1))
 
-    # -- single nodes ---------------------------------------------------------------------------------
+    # -- the place of a node --------------------------------------------------------------------------
 
-    def make(
-        self,
-        context: Context,
-        parent: Node,
-        name: str | None,
-        kind: NodeType,
-        attributes: dict[str, Any],
-        alias: str = "",
-    ) -> Node:
-        """Make a node at a place that is free; without a name, its id is its name."""
-        node = self._insert(context, parent, name, kind)
-        remaining = kind.create(context, node, attributes, alias or kind.name)
-        for key, value in remaining.items():
-            check_name(key)
-            if not is_builtin(kind, key):
-                self._put_attribute(node, key, value)
-            elif not kind.set_attribute(context, node, key, value):
-                raise refused(f'Builtin attribute "{key}" cannot be set')
-        kind.after_create(context, node)
-        return node
-
-    def make_copy(self, context: Context, parent: Node, name: str, source: Node, *, as_old: bool = False) -> Node:
-        """Make a node that is like another one, at a place that is free; without its children.
-
-        Args:
-            as_old: it tells that it was made when the other one was.
-        """
-        node = self._insert(context, parent, name, source.kind)
-        if as_old:
-            self.tree.put(node.chain[0], node.id, Facet.TYPE, "", f"{source.type} {self.created(source)}")
-        for facet in (Facet.ATTRIBUTE, Facet.CONTENT):
-            for key, value in self.tree.items(source.chain, source.id, facet).items():
-                self.tree.put(node.chain[0], node.id, facet, key, value)
-        version = self.tree.version(source.chain, source.id)
-        if version is not None:
-            self.tree.set_version(node.chain, node.id, Version(added=version.whole))
-        source.kind.copy(context, node, source)
-        return node
-
-    def place(self, context: Context, node: Node, parent: Node, name: str) -> Node:
-        """Give a node another place, which must be free; all below it goes with it."""
-        old = node.path
-        self.detach(context, node)
-        self._attach(context, parent, name, node.id)
-        moved = Node(node.id, node.type, f"{parent.path}/{escape(name)}", node.chain)
-        moved.kind.move(context, moved, old)
-        for other in self.below(moved):
-            other.kind.move(context, other, old + other.path[len(moved.path) :])
-        return moved
-
-    def remove(self, context: Context, node: Node) -> None:
-        """Remove a node with all that is below it, with exclusive locks."""
-        nodes = [node, *self.below(node)]
-        self.check_free(nodes)
-        for each in nodes:
-            self.locks.need(each.chain, each.id, each.path, EXCLUSIVE)
-        self.detach(context, node)
-        for each in reversed(nodes):
-            self._forget(context, each)
-
-    def check_free(self, nodes: Iterable[Node]) -> None:
-        """Raise the error for a node that clients expect to be there, and that so can be neither removed nor moved."""
-        for node in nodes:
-            if node.id in self.protected:
-                raise YtError(Code.AUTHORIZATION, f"Access denied: {node.path} is a part of the cluster")
-
-    def detach(self, context: Context, node: Node) -> None:
-        """Take a node from its place."""
-        parent = self.parent(node)
-        assert parent is not None
-        name = self.name(node)
-        self.locks.need(parent.chain, parent.id, parent.path, SHARED, f"child:{kept(name)}")
-        self.tree.put(parent.chain[0], parent.id, Facet.CHILD, kept(name), None)
-        self.touch(context, parent)
-
-    def _forget(self, context: Context, node: Node) -> None:
-        if self.tree.get(node.chain[1:], node.id, Facet.TYPE) is None:
-            # Nobody else has it: it is outside of transactions, or was made in this one.
-            node.kind.remove(context, node)
-            self.tree.forget(node.chain[0], node.id)
-        else:
-            self.tree.put(node.chain[0], node.id, Facet.TYPE, "", None)
-
-    def _insert(self, context: Context, parent: Node, name: str | None, kind: NodeType) -> Node:
-        node_id = new_id(kind.object_type)
+    def insert(self, now: int, parent: Node, name: str | None, type_name: str, object_type: ObjectType) -> Node:
+        """Add a node without attributes under a free name; by default, its id is its name."""
+        node_id = new_id(object_type)
         name = node_id if name is None else name
-        self.tree.put(parent.chain[0], node_id, Facet.TYPE, "", f"{kind.name} {context.now}")
-        self._attach(context, parent, name, node_id)
-        node = Node(node_id, kind.name, f"{parent.path}/{escape(name)}", parent.chain)
+        self.tree.put(parent.chain[0], node_id, Facet.TYPE, "", f"{type_name} {now}")
+        self.attach(now, parent, name, node_id)
+        node = Node(node_id, type_name, f"{parent.path}/{escape(name)}", parent.chain)
         self.locks.need(node.chain, node.id, node.path, EXCLUSIVE)
         return node
 
-    def _attach(self, context: Context, parent: Node, name: str, node_id: str) -> None:
+    def attach(self, now: int, parent: Node, name: str, node_id: str) -> None:
+        """Make a node a child of another one, under a free name."""
         if not isinstance(name, str) or not name or len(name) > MAX_NAME:
             valid = f"1 to {MAX_NAME} characters"
             raise refused("not a name of a node", received=repr(name)[:100], valid=valid)
@@ -330,15 +233,24 @@ class Cypress:
         own = parent.chain[0]
         self.tree.put(own, parent.id, Facet.CHILD, kept(name), node_id)
         self.tree.put(own, node_id, Facet.PLACE, "", f"{parent.id} {kept(name)}")
-        self.touch(context, parent)
+        self.touch(now, parent)
+
+    def detach(self, now: int, node: Node) -> None:
+        """Remove a node from its parent."""
+        parent = self.parent(node)
+        assert parent is not None
+        name = self.name(node)
+        self.locks.need(parent.chain, parent.id, parent.path, SHARED, f"child:{kept(name)}")
+        self.tree.put(parent.chain[0], parent.id, Facet.CHILD, kept(name), None)
+        self.touch(now, parent)
+
+    def check_not_protected(self, nodes: Iterable[Node]) -> None:
+        """Raise an error if one of the nodes is a part of the cluster, which can be neither removed nor moved."""
+        for node in nodes:
+            if node.id in self.protected:
+                raise YtError(Code.AUTHORIZATION, f"Access denied: {node.path} is a part of the cluster")
 
     def make_root(self, now: int) -> None:
-        """Make the root node, unless it is there."""
+        """Create the root node if it does not exist."""
         if self.tree.get((TRUNK,), ROOT, Facet.TYPE) is None:
-            self.tree.put(TRUNK, ROOT, Facet.TYPE, "", f"map_node {now}")
-
-    def gone(self, context: Context, chain: tuple[str, ...], node_id: str) -> None:
-        """Tell the type of a node that it is gone for good in a moment; the chain still sees it."""
-        node = self.by_id(chain, node_id)
-        assert node is not None
-        node.kind.remove(context, node)
+            self.tree.put(TRUNK, ROOT, Facet.TYPE, "", f"{MAP_NODE_TYPE} {now}")

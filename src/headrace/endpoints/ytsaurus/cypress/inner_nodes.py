@@ -1,14 +1,15 @@
-"""What is inside of lists and documents, as far as it is treated like nodes: attributes on it, new items of lists."""
+"""Values inside of lists and documents that are used like nodes: their attributes, and new items of lists."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headrace.endpoints.ytsaurus.context import Context
 from headrace.endpoints.ytsaurus.cypress.attributes import check_name
 from headrace.endpoints.ytsaurus.cypress.basic_types import LIST_NODE, ValueNode
-from headrace.endpoints.ytsaurus.cypress.cypress import Found
-from headrace.endpoints.ytsaurus.cypress.node_types import NODE_TYPES
+from headrace.endpoints.ytsaurus.cypress.node import ResolvedPath
+from headrace.endpoints.ytsaurus.cypress.node_types import NODE_TYPES, node_type
 from headrace.endpoints.ytsaurus.errors import no_attribute, refused
 from headrace.endpoints.ytsaurus.values import (
     MISSING,
@@ -22,9 +23,6 @@ from headrace.endpoints.ytsaurus.values import (
 )
 from headrace.wire.ytsaurus.paths import YPath, escape
 
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.commands import Context
-
 _BUILTIN = ("type", "path", "key", "count")
 _EMPTY: Mapping[str, Any] = {
     "map_node": {},
@@ -37,19 +35,19 @@ _EMPTY: Mapping[str, Any] = {
 
 
 class InnerNode:
-    """A value inside of a list or a document that a path leads to.
+    """A value inside of a list or a document.
 
     Args:
-        context: of the request.
+        context: the context of the request.
         path: the whole path, for messages.
-        found: how far the path leads.
+        found: the existing part of the path.
 
     Raises:
-        YtError: 500, nothing is there.
+        YtError: 500, there is no such value.
     """
 
-    def __init__(self, context: Context, path: YPath, found: Found) -> None:
-        kind = found.node.kind
+    def __init__(self, context: Context, path: YPath, found: ResolvedPath) -> None:
+        kind = node_type(found.node)
         if not isinstance(kind, ValueNode):
             raise context.cypress.not_found(path, found)
         self._context = context
@@ -61,7 +59,7 @@ class InnerNode:
             raise context.cypress.not_found(path, found)
 
     def attributes(self) -> dict[str, Any]:
-        """Return all attributes: those on the value, and what follows from it."""
+        """Return all attributes, the value's own and the computed ones."""
         own: dict[str, Any] = {
             "type": type_of(self._value),
             "path": "/".join([self._found.node.path, *map(escape, self._found.rest)]),
@@ -70,23 +68,23 @@ class InnerNode:
         if isinstance(self._value, list | Mapping):
             own["count"] = len(self._value)
         if self._kind is LIST_NODE:
-            # The items of a list have places, and no keys.
+            # Items of a list have no key.
             del own["key"]
         return {**attributes_of(self._value), **own}
 
     def read(self, names: Sequence[str]) -> Any:
-        """Return an attribute, or what is inside of its value; with no name, all attributes."""
+        """Return an attribute, or a value inside of it; with no names, all attributes."""
         found = look_inside(self.attributes(), names)
         if found is MISSING:
             raise no_attribute(self._path.text, "/".join(names))
         return found
 
     def has(self, names: Sequence[str]) -> bool:
-        """Tell whether there is an attribute, or something inside of its value."""
+        """Return whether there is an attribute, or a value inside of it."""
         return look_inside(self.attributes(), names) is not MISSING
 
     def write(self, names: Sequence[str], value: Any, *, recursive: bool = False) -> None:
-        """Set an attribute, or something inside of its value."""
+        """Set an attribute, or a value inside of it."""
         if not names:
             raise refused("all attributes of a value inside of another one cannot be set at once", received=self._path)
         self._check(names)
@@ -96,7 +94,7 @@ class InnerNode:
         self._replace(changed)
 
     def remove(self, names: Sequence[str], *, force: bool = False) -> None:
-        """Remove an attribute, or something inside of its value; with no name, all that users have set."""
+        """Remove an attribute, or a value inside of it; with no names, all user attributes."""
         if not names:
             self._replace({})
             return
@@ -121,24 +119,24 @@ class InnerNode:
 
 
 def inner_node(context: Context, chain: tuple[str, ...], path: YPath) -> InnerNode | None:
-    """Return the value inside of a node to whose attributes a path leads; None if they are those of a node."""
+    """Return the value inside of a node whose attribute a path names; None if it is an attribute of a node."""
     if path.attribute is None or path.root != "/":
         return None
     found = context.cypress.look(chain, path.node)
-    inside = found.rest and isinstance(found.node.kind, ValueNode)
+    inside = found.rest and isinstance(node_type(found.node), ValueNode)
     return InnerNode(context, path, found) if inside else None
 
 
 def make_inside(
     context: Context, chain: tuple[str, ...], path: YPath, name: str, attributes: Mapping[str, Any]
 ) -> str | None:
-    """Put a new item into a list, if a path leads to a place of one; return the id of the list, else None.
+    """Insert a new item if the path is a position in a list; return the id of the list, or None for another path.
 
     Raises:
-        YtError: the item is of a type that no list has, or the place is none.
+        YtError: items of lists cannot have this type, or the list has no such position.
     """
     found = context.cypress.look(chain, path.node, follow=False)
-    kind = found.node.kind
+    kind = node_type(found.node)
     if not found.rest or kind is not LIST_NODE:
         return None
     if name not in _EMPTY:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
+from headrace.endpoints.ytsaurus.context import Answer, Context
 from headrace.endpoints.ytsaurus.cypress.attributes import (
     all_attributes,
     attribute_names,
@@ -16,11 +16,14 @@ from headrace.endpoints.ytsaurus.cypress.attributes import (
 )
 from headrace.endpoints.ytsaurus.cypress.basic_types import LIST_NODE
 from headrace.endpoints.ytsaurus.cypress.inner_nodes import InnerNode, inner_node
+from headrace.endpoints.ytsaurus.cypress.node_types import node_type
 from headrace.endpoints.ytsaurus.cypress.node_values import is_there, remove_at, set_at, value_at
 from headrace.endpoints.ytsaurus.cypress.objects import by_id, find_object
+from headrace.endpoints.ytsaurus.cypress.operations import remove_node
 from headrace.endpoints.ytsaurus.errors import no_attribute, refused, unresolved
 from headrace.endpoints.ytsaurus.formats import read_value
 from headrace.endpoints.ytsaurus.names import value_of as name_value
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.storage.tree import TRUNK
 from headrace.endpoints.ytsaurus.transactions.locks import EXCLUSIVE, MODES, PENDING, SHARED, SNAPSHOT
 from headrace.endpoints.ytsaurus.values import MISSING, look_inside, names_of, with_attributes
@@ -29,20 +32,20 @@ from headrace.wire.ytsaurus.paths import YPath
 
 
 def chain_of(context: Context, parameters: Parameters) -> tuple[str, ...]:
-    """Return what the transaction of a request sees, see `headrace.endpoints.ytsaurus.storage.tree.Tree`."""
+    """Return the chain of a request's transaction, see `headrace.endpoints.ytsaurus.storage.tree.Tree`."""
     return context.transactions.chain(parameters.text("transaction_id", None))
 
 
 def _value(parameters: Parameters, value: Any) -> Answer:
-    """Answer a value as clients ask for it: bare, or with its name."""
+    """Return an answer with the bare value or with a map, as the client asks for it."""
     return Answer.structured(value if parameters.flag("return_only_value") else {"value": value})
 
 
 def _wanted(parameters: Parameters) -> list[str] | None:
-    """Return the names of the attributes that are wanted; None, if all are."""
+    """Return the names of the attributes that the client asks for, from a list or a filter."""
     given = parameters.value("attributes", [])
     if isinstance(given, Mapping):
-        # Newer clients ask with a filter.
+        # Newer clients send a filter.
         given = given.get("keys", [])
     if not isinstance(given, list):
         raise refused("Error reading parameter /attributes", received=repr(given)[:200], valid="a list of names")
@@ -50,16 +53,15 @@ def _wanted(parameters: Parameters) -> list[str] | None:
 
 
 def _object_attributes(context: Context, path: YPath) -> Mapping[str, Any] | None:
-    """Return the attributes of a transaction or lock that a path begins with, None if it begins with a node."""
+    """Return the attributes of a transaction or lock at the root of a path, None if the root is a node."""
     found = None if path.root == "/" else find_object(context, path.root[1:])
     if found is not None and (path.nodes or path.attribute is None):
         raise unresolved(path.text, "Transactions and locks have nothing but attributes")
     return found
 
 
-@command("get")
 def get(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Return a node with all below it, an attribute, or something inside of one."""
+    """Return a node with its descendants, an attribute, or a value inside of one."""
     path = by_id(parameters.path())
     chain = chain_of(context, parameters)
     known = _object_attributes(context, path)
@@ -81,9 +83,8 @@ def get(context: Context, parameters: Parameters, body: bytes) -> Answer:
     return _value(parameters, read_attribute(context, node, path.attribute, path.text))
 
 
-@command("list")
 def list_(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Return the names of what is in a node or a value, with the attributes of the children that are wanted."""
+    """Return the keys of a node or a value, with the requested attributes of the children."""
     path = parameters.path()
     chain = chain_of(context, parameters)
     most = parameters.number("max_size", None, least=0)
@@ -96,7 +97,7 @@ def list_(context: Context, parameters: Parameters, body: bytes) -> Answer:
         names = _keys(read_attribute(context, node, path.attribute, path.text), path) if path.attribute else None
         return _listed(parameters, attribute_names(context, node) if names is None else names, most)
     found = context.cypress.look(chain, path)
-    if found.rest or not found.node.kind.has_children:
+    if found.rest or not found.node.has_children:
         return _listed(parameters, _keys(value_at(context, path, found), path), most)
     if not wanted:
         return _listed(parameters, list(map(name_value, context.cypress.child_names(found.node))), most)
@@ -117,9 +118,8 @@ def _listed(parameters: Parameters, names: list[Any], most: int | None, count: i
     return _value(parameters, names if complete else with_attributes(names[:most], {"incomplete": True}))
 
 
-@command("exists")
 def exists(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Tell whether a path leads to something."""
+    """Return whether a path resolves."""
     path = by_id(parameters.path())
     chain = chain_of(context, parameters)
     if path.root != "/" and (known := find_object(context, path.root[1:])) is not None:
@@ -138,9 +138,8 @@ def exists(context: Context, parameters: Parameters, body: bytes) -> Answer:
     return Answer.structured({"value": not found.rest and has_attribute(context, found.node, path.attribute)})
 
 
-@command("set", input="structured", volatile=True)
 def set_(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Set a node, an attribute, or something inside of one, to the value in the body."""
+    """Set a node, an attribute, or a value inside of one, to the value in the body."""
     path = parameters.path()
     value = read_value(body, context.input_format)
     chain = chain_of(context, parameters)
@@ -156,9 +155,8 @@ def set_(context: Context, parameters: Parameters, body: bytes) -> Answer:
     return Answer.structured({})
 
 
-@command("multiset_attributes", input="structured", volatile=True)
 def multiset_attributes(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Set several attributes of one node; all are set, or none."""
+    """Set several attributes of one node, atomically."""
     path = parameters.path()
     if path.attribute is None:
         raise refused("Error reading parameter /path", received=path.text, valid="a path that ends in /@")
@@ -176,9 +174,8 @@ def multiset_attributes(context: Context, parameters: Parameters, body: bytes) -
     return Answer.structured({})
 
 
-@command("remove", volatile=True)
 def remove(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Remove a node, an attribute, or something inside of one."""
+    """Remove a node, an attribute, or a value inside of one."""
     path = parameters.path()
     chain = chain_of(context, parameters)
     force = parameters.flag("force")
@@ -195,11 +192,11 @@ def remove(context: Context, parameters: Parameters, body: bytes) -> Answer:
         return Answer.structured({})
     if path.children:
         node = context.cypress.need(chain, path.node)
-        if node.kind is LIST_NODE:
+        if node_type(node) is LIST_NODE:
             LIST_NODE.set_value(context, node, [])
             return Answer.structured({})
         for child in context.cypress.children(node).values():
-            context.cypress.remove(context, child)
+            remove_node(context, child)
         return Answer.structured({})
     try:
         found = context.cypress.look(chain, path, follow=False)
@@ -210,14 +207,13 @@ def remove(context: Context, parameters: Parameters, body: bytes) -> Answer:
     if found.rest and not (force and not is_there(context, found)):
         remove_at(context, path, found, force=force)
     elif not found.rest:
-        empty = not found.node.kind.has_children or not context.cypress.count(found.node)
+        empty = not found.node.has_children or not context.cypress.count(found.node)
         if not empty and not parameters.flag("recursive"):
             raise refused("Cannot remove non-empty composite node", received=found.node.path, remedy="pass recursive")
-        context.cypress.remove(context, found.node)
+        remove_node(context, found.node)
     return Answer.structured({})
 
 
-@command("lock", volatile=True)
 def lock(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Lock a node for a transaction."""
     chain = chain_of(context, parameters)
@@ -247,9 +243,8 @@ def _outside() -> YtError:
     )
 
 
-@command("unlock", volatile=True)
 def unlock(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Give the locks back that were asked for on a node."""
+    """Release the explicit locks on a node."""
     chain = chain_of(context, parameters)
     if chain[0] == TRUNK:
         raise _outside()
@@ -267,15 +262,13 @@ def unlock(context: Context, parameters: Parameters, body: bytes) -> Answer:
     return Answer.structured({})
 
 
-@command("check_permission")
 def check_permission(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Tell that everything is allowed: whoever has a token may do all."""
+    """Allow everything: users with a token have all permissions."""
     context.cypress.need(chain_of(context, parameters), parameters.path().node)
     return Answer.structured({"action": "allow"})
 
 
-@command("parse_ypath")
 def parse_ypath(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Take the attributes that a path's text has out of it."""
+    """Parse the attributes in the text of a path."""
     path = parameters.path()
     return Answer.structured({"path": with_attributes(path.text, path.attributes)})

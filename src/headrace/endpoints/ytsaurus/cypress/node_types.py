@@ -1,126 +1,95 @@
-"""The types of nodes: what a node is beyond its place in the tree and the attributes that users give it."""
+"""The base class of node types: the properties of a node beyond its place in the tree and its users' attributes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
+from headrace.endpoints.ytsaurus.context import Context
+from headrace.endpoints.ytsaurus.cypress.node import Node
 from headrace.endpoints.ytsaurus.ids import ObjectType
-from headrace.endpoints.ytsaurus.storage.tree import TRUNK
-
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.commands import Context
 
 NOTHING: Any = type("Nothing", (), {"__repr__": lambda _: "NOTHING"})()
-"""What `NodeType.attribute` returns for a name that the type does not know."""
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node, as one transaction sees it.
-
-    Attributes:
-        id: its id, for ever.
-        type: the name of its type.
-        path: where it is, without links: ``//tmp/q``.
-        chain: the master transaction through which it is seen, those that it is nested in, and `TRUNK` in the end.
-    """
-
-    id: str
-    type: str
-    path: str
-    chain: tuple[str, ...] = (TRUNK,)
-
-    @property
-    def transaction(self) -> str | None:
-        """The master transaction through which the node is seen; None outside of any."""
-        return self.chain[0] or None
-
-    @property
-    def kind(self) -> NodeType:
-        """The node's type."""
-        return NODE_TYPES[self.type]
+"""The result of `NodeType.attribute` for an unknown name."""
 
 
 class NodeType:
-    """A type of nodes. The base class does what a node needs that is only a name with attributes.
+    """A type of nodes. The base class is enough for nodes that have only a name and attributes.
 
-    Every method is called inside the transaction of the store in which the command runs, so whatever a method writes to
-    the store is undone if the command fails. Methods that are called while something is read may not write.
+    Every method runs in the command's transaction of the store, so its writes are undone if the command fails. Methods
+    that read must not write.
 
     Attributes:
-        name: what ``@type`` says.
-        object_type: what ids of such nodes say.
-        aliases: names that ``create`` takes for it besides ``name``, such as ``queue_consumer`` of a table.
-        has_children: such nodes are maps of other nodes.
-        virtual: names of attributes that the type itself answers, and that cannot be set unless `set_attribute` takes
-            them.
-        cheap: those of them that ``get path/@`` gives, and others that users may set; of the rest it gives the names
-            only.
-        settable: those that users may set, though they are not their own; what is set is kept as an attribute.
+        name: the value of ``@type``.
+        object_type: the type in the ids of such nodes.
+        aliases: other names for ``create``, for example ``queue_consumer`` for a table.
+        virtual: names of attributes that the type computes. They can only be set if `set_attribute` accepts them.
+        cheap: names of the attributes whose values ``get path/@`` returns; for others of `virtual`, it returns only the
+            names.
+        settable: names of system attributes that users can set; their values are saved.
     """
 
     name: ClassVar[str]
     object_type: ClassVar[ObjectType]
     aliases: ClassVar[Sequence[str]] = ()
-    has_children: ClassVar[bool] = False
     virtual: ClassVar[Sequence[str]] = ()
     cheap: ClassVar[Sequence[str]] = ()
     settable: ClassVar[Sequence[str]] = ()
 
     def create(self, context: Context, node: Node, attributes: Mapping[str, Any], alias: str) -> Mapping[str, Any]:
-        """Make what belongs to a new node, which is in the tree already but has no attributes.
+        """Create the resources of a new node, which is already in the tree but has no attributes.
 
         Args:
-            attributes: what the client gave.
-            alias: the name of the type that the client gave.
+            attributes: from the client.
+            alias: the name of the type from the client.
 
         Returns:
-            What is to be kept as attributes of the node; the others of ``attributes`` are known by the type itself.
+            The attributes to be saved with the node. The type handles the others itself.
         """
         return attributes
 
-    def after_create(self, context: Context, node: Node) -> None:
-        """Do what needs the node with its attributes."""
-
     def attribute(self, context: Context, node: Node, name: str) -> Any:
-        """Return the value of an attribute of the type's own, `NOTHING` if it has none of this name.
-
-        What is kept as an attribute goes before.
-        """
+        """Return the value of a computed attribute, `NOTHING` for an unknown name; saved attributes have precedence."""
         return NOTHING
 
     def set_attribute(self, context: Context, node: Node, name: str, value: Any) -> bool:
-        """Take a new value of an attribute; False lets it be kept as an attribute of the user."""
+        """Set an attribute and return True; return False to have it saved as a user attribute."""
         return False
 
     def remove_attribute(self, context: Context, node: Node, name: str) -> bool:
-        """Take an attribute away that the type itself answers; False if it is not such a one."""
+        """Remove a computed attribute and return True; return False if the type does not handle it."""
         return False
 
     def value(self, context: Context, node: Node) -> Any:
-        """Return what ``get`` of the node answers; None is an entity."""
+        """Return the node's value for ``get``; None is an entity."""
         return None
 
     def remove(self, context: Context, node: Node) -> None:
-        """The node is gone for good: removed outside of transactions, by a commit, or its creation was aborted."""
+        """Release the resources of a node that is deleted for good: by a commit, or by the abort of its creation."""
 
     def move(self, context: Context, node: Node, source: str) -> None:
-        """The node has a new path, after ``source``; also called for all nodes below the one that was moved."""
+        """Handle the move of the node, or of a node above it, from the path ``source``."""
 
     def copy(self, context: Context, node: Node, source: Node) -> None:
-        """The node was made as a copy of another one and has its attributes, and its content if it has one."""
+        """Copy the resources of another node. Attributes and content are already copied."""
 
 
 NODE_TYPES: dict[str, NodeType] = {}
-"""Name of a type → type, filled by `register` as modules are imported (see `headrace.endpoints.ytsaurus.cluster`)."""
+"""Name → type. Modules that define types fill it with `register` when they are imported."""
 ALIASES: dict[str, NodeType] = {}
-"""Name that ``create`` takes → type."""
+"""Name or alias for ``create`` → type."""
 
 
-def register(node_type: NodeType) -> NodeType:
-    """Make a type of nodes known, and return it."""
+def node_type(node: Node) -> NodeType:
+    """Return the type of a node."""
+    return NODE_TYPES[node.type]
+
+
+Registered = TypeVar("Registered", bound=NodeType)
+
+
+def register(node_type: Registered) -> Registered:
+    """Add a type to `NODE_TYPES`, and return it."""
     if node_type.name in NODE_TYPES:
         raise AssertionError(f"two types of one name: {node_type.name}")
     NODE_TYPES[node_type.name] = node_type

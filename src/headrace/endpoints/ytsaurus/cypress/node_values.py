@@ -1,14 +1,16 @@
-"""Nodes as values: what ``get`` gives and ``set`` takes, whole subtrees included."""
+"""Conversion between nodes, with their descendants, and the values of ``get`` and ``set``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headrace.endpoints.ytsaurus.context import Context
 from headrace.endpoints.ytsaurus.cypress.attributes import all_attributes, attribute, write_attribute
 from headrace.endpoints.ytsaurus.cypress.basic_types import LIST_NODE, MAP_NODE, ValueNode
-from headrace.endpoints.ytsaurus.cypress.cypress import Found
-from headrace.endpoints.ytsaurus.cypress.node_types import NODE_TYPES, Node
+from headrace.endpoints.ytsaurus.cypress.node import Node, ResolvedPath
+from headrace.endpoints.ytsaurus.cypress.node_types import NODE_TYPES, node_type
+from headrace.endpoints.ytsaurus.cypress.operations import make_node, remove_node
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.names import name_of
 from headrace.endpoints.ytsaurus.names import value_of as name_value
@@ -23,28 +25,25 @@ from headrace.endpoints.ytsaurus.values import (
 )
 from headrace.wire.ytsaurus.paths import YPath
 
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.commands import Context
-
 
 def node_value(context: Context, node: Node, wanted: Sequence[str] = (), *, top: bool = True) -> Any:
-    """Return a node as a value, with the attributes that are wanted on it and on all that is below."""
+    """Return a node as a value, with the requested attributes of it and its descendants."""
     cypress = context.cypress
     value: Any
-    if not top and node.kind.has_children and attribute(context, node, "opaque") is True:
+    if not top and node.has_children and attribute(context, node, "opaque") is True:
         value = None
-    elif node.kind.has_children:
+    elif node.has_children:
         children = cypress.children(node).items()
         value = {name_value(name): node_value(context, child, wanted, top=False) for name, child in children}
-    elif node.kind is LIST_NODE and "type" in wanted:
-        value = [_with_types(item) for item in node.kind.value(context, node)]
+    elif node_type(node) is LIST_NODE and "type" in wanted:
+        value = [_with_types(item) for item in node_type(node).value(context, node)]
     else:
-        value = node.kind.value(context, node)
+        value = node_type(node).value(context, node)
     return with_attributes(value, all_attributes(context, node, wanted) if wanted else {})
 
 
 def _with_types(value: Any) -> Any:
-    """Return what is inside of a list with the type of each part on it, for they are nodes elsewhere."""
+    """Return a value with the attribute ``type`` on it and on all values inside; on a cluster they are nodes."""
     kind = type_of(value)
     if isinstance(value, Mapping):
         value = {name: _with_types(inner) for name, inner in value.items()}
@@ -53,33 +52,33 @@ def _with_types(value: Any) -> Any:
     return with_attributes(value, {**attributes_of(value), "type": kind})
 
 
-def value_at(context: Context, path: YPath, found: Found, wanted: Sequence[str] = ()) -> Any:
-    """Return what a path leads to: a node as a value, or something inside of its content."""
+def value_at(context: Context, path: YPath, found: ResolvedPath, wanted: Sequence[str] = ()) -> Any:
+    """Return a node as a value, or a value inside of its content."""
     if not found.rest:
         return node_value(context, found.node, wanted)
-    inside = look_inside(found.node.kind.value(context, found.node), found.rest)
-    if inside is MISSING or found.node.kind.has_children:
+    inside = look_inside(node_type(found.node).value(context, found.node), found.rest)
+    if inside is MISSING or found.node.has_children:
         raise context.cypress.not_found(path, found)
     return inside
 
 
-def is_there(context: Context, found: Found) -> bool:
-    """Tell whether a path leads to a node, or to something inside of its content."""
+def is_there(context: Context, found: ResolvedPath) -> bool:
+    """Return whether a path resolves to a node, or to a value inside of its content."""
     if not found.rest:
         return True
-    if found.node.kind.has_children:
+    if found.node.has_children:
         return False
-    return look_inside(found.node.kind.value(context, found.node), found.rest) is not MISSING
+    return look_inside(node_type(found.node).value(context, found.node), found.rest) is not MISSING
 
 
 def set_at(
-    context: Context, path: YPath, found: Found, value: Any, *, recursive: bool = False, force: bool = False
+    context: Context, path: YPath, found: ResolvedPath, value: Any, *, recursive: bool = False, force: bool = False
 ) -> None:
-    """Let a path lead to a value: change a node, make one with all below it, or change what is inside of one."""
+    """Set the value of a path: change a node, create one with descendants, or change a value inside of one."""
     node, rest = found.node, found.rest
     if not rest:
         _set_node(context, node, value, force=force)
-    elif not node.kind.has_children:
+    elif not node.has_children:
         kind = _holder(context, path, found)
         changed = set_inside(kind.value(context, node), rest, value, recursive=recursive)
         if changed is MISSING:
@@ -89,12 +88,12 @@ def set_at(
         if len(rest) > 1 and not recursive:
             raise context.cypress.not_found(path, found)
         for name in rest[:-1]:
-            node = context.cypress.make(context, node, name, MAP_NODE, {})
+            node = make_node(context, node, name, MAP_NODE, {})
         make_from(context, node, rest[-1], value)
 
 
 def _set_node(context: Context, node: Node, value: Any, *, force: bool) -> None:
-    kind = node.kind
+    kind = node_type(node)
     if isinstance(kind, ValueNode):
         kind.set_value(context, node, value)
     elif kind is not MAP_NODE:
@@ -108,10 +107,10 @@ def _set_node(context: Context, node: Node, value: Any, *, force: bool) -> None:
             remedy="set its children one by one, or pass force",
         )
     else:
-        # Nobody may put in meanwhile what the new value has not.
+        # The lock prevents concurrent creation of children that the new value does not have.
         context.cypress.locks.need(node.chain, node.id, node.path)
         for child in context.cypress.children(node).values():
-            context.cypress.remove(context, child)
+            remove_node(context, child)
         for name, inner in value.items():
             make_from(context, node, name_of(name), inner)
     for name, inner in attributes_of(value).items():
@@ -119,12 +118,12 @@ def _set_node(context: Context, node: Node, value: Any, *, force: bool) -> None:
 
 
 def make_from(context: Context, parent: Node, name: str, value: Any) -> Node:
-    """Make a node of a value, and nodes below it if it is a map."""
+    """Create a node from a value; for a map, with its descendants."""
     kind = type_of(value)
     if kind == "entity":
         raise refused("Cannot create a node from an entity", received=f"{parent.path}/{name}")
     attributes = dict(attributes_of(value))
-    node = context.cypress.make(context, parent, name, NODE_TYPES[kind], attributes)
+    node = make_node(context, parent, name, NODE_TYPES[kind], attributes)
     if isinstance(value, Mapping):
         for key, inner in value.items():
             make_from(context, node, name_of(key), inner)
@@ -135,8 +134,8 @@ def make_from(context: Context, parent: Node, name: str, value: Any) -> Node:
     return node
 
 
-def remove_at(context: Context, path: YPath, found: Found, *, force: bool = False) -> None:
-    """Remove what is inside of a node's content."""
+def remove_at(context: Context, path: YPath, found: ResolvedPath, *, force: bool = False) -> None:
+    """Remove a value inside of a node's content."""
     kind = _holder(context, path, found)
     changed = remove_inside(kind.value(context, found.node), found.rest)
     if changed is not MISSING:
@@ -145,8 +144,8 @@ def remove_at(context: Context, path: YPath, found: Found, *, force: bool = Fals
         raise context.cypress.not_found(path, found)
 
 
-def _holder(context: Context, path: YPath, found: Found) -> ValueNode:
-    kind = found.node.kind
+def _holder(context: Context, path: YPath, found: ResolvedPath) -> ValueNode:
+    kind = node_type(found.node)
     if not isinstance(kind, ValueNode):
         raise context.cypress.not_found(path, found)
     return kind

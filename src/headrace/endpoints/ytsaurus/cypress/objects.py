@@ -1,26 +1,23 @@
-"""Objects that are known by their ids and are no nodes: transactions and locks."""
+"""Objects other than nodes that have ids: transactions and locks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headrace.endpoints.ytsaurus.context import Context
 from headrace.endpoints.ytsaurus.cypress.attributes import lock_value
 from headrace.endpoints.ytsaurus.ids import NULL_ID, ObjectType, is_id, kind_of
-from headrace.endpoints.ytsaurus.transactions.types import TRANSACTION_TYPES
+from headrace.endpoints.ytsaurus.tables.tablet_transactions import TabletTransactions
 from headrace.endpoints.ytsaurus.values import time_text
 from headrace.wire.ytsaurus.paths import YPath
-
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.commands import Context
-
 
 TRANSACTIONS = "//sys/transactions"
 
 
 def by_id(path: YPath) -> YPath:
-    """Return a path to an attribute of a transaction, if it is one through all transactions, as one from its id."""
+    """Convert ``//sys/transactions/<id>/@...`` to ``#<id>/@...``; return other paths unchanged."""
     if path.attribute is None or path.root != "/" or path.nodes[:2] != ("sys", "transactions"):
         return path
     known = len(path.nodes) == 3 and is_id(path.nodes[2])
@@ -28,7 +25,7 @@ def by_id(path: YPath) -> YPath:
 
 
 def find_object(context: Context, object_id: str) -> Mapping[str, Any] | None:
-    """Return the attributes of a transaction or a lock, None if an id is of neither."""
+    """Return the attributes of the transaction or lock with an id, None if there is none."""
     kind = kind_of(object_id)
     if kind == ObjectType.LOCK:
         lock = context.cypress.locks.find(object_id)
@@ -37,9 +34,8 @@ def find_object(context: Context, object_id: str) -> Mapping[str, Any] | None:
         return {**lock_value(lock), "type": "lock", "node_id": lock.node, "creation_time": time_text(lock.created)}
     if kind in (ObjectType.TRANSACTION, ObjectType.NESTED_TRANSACTION):
         return _transaction(context, object_id)
-    for transaction_type in TRANSACTION_TYPES.values():
-        if kind == transaction_type.object_type:
-            return transaction_type.attributes(context, object_id)
+    if kind == ObjectType.ATOMIC_TABLET_TRANSACTION:
+        return context.cluster.service(TabletTransactions).attributes(object_id)
     return None
 
 

@@ -1,8 +1,8 @@
-"""Content encodings of YTsaurus' proxies: those of HTTP, and block codecs, which Go's client uses by default.
+"""Content encodings of YTsaurus' proxies: those of HTTP, and block codecs, the default of Go's client.
 
-A body in the encoding ``z-NAME`` is a sequence of blocks. Each has the id of its codec (2 bytes, little-endian), the
-number of its packed bytes (8 bytes) and these. They begin with the number of unpacked bytes (8 bytes), but for
-``null`` and ``snappy``. A block without content ends the body. The id is a hash of the codec's name.
+A body in the encoding ``z-NAME`` is a sequence of blocks. Each block has the id of its codec (2 bytes, little-endian),
+the number of compressed bytes (8 bytes), and the compressed bytes. These begin with the number of decompressed bytes (8
+bytes), except for ``null`` and ``snappy``. An empty block ends the body. The id is a hash of the codec's name.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from headrace.endpoints.unpacking import (
 IDENTITY = "identity"
 BLOCK_PREFIX = "z-"
 MAX_BLOCK_BYTES = 16 << 20
-"""A block is no longer than this, packed or unpacked: Go's client takes no longer ones."""
+"""The maximum size of a block, compressed or decompressed; Go's client has this limit."""
 BLOCK_BYTES = 256 << 10
-"""The content of a block that is written."""
+"""The decompressed size of written blocks."""
 _HEAD = struct.Struct("<HQ")
 _LENGTH = struct.Struct("<Q")
-# That of a real proxy.
+# The level of a YTsaurus proxy.
 _GZIP_LEVEL = 4
 
 
@@ -47,10 +47,10 @@ class _Codec:
     """A block codec.
 
     Attributes:
-        name: without aliases.
-        pack: makes the packed bytes of a block.
-        unpack: restores a block, given how many bytes it has.
-        sized: the packed bytes begin with the number of unpacked ones.
+        name: not an alias.
+        pack: compresses a block.
+        unpack: decompresses a block, given its decompressed size.
+        sized: the compressed bytes begin with the decompressed size.
     """
 
     name: str
@@ -65,7 +65,7 @@ class _Codec:
 
 
 def is_known(encoding: str) -> bool:
-    """Tell whether bodies in a content encoding can be read and written."""
+    """Return whether a content encoding is supported."""
     return encoding in _STREAMS or _codec(encoding) is not None
 
 
@@ -75,12 +75,12 @@ def known() -> list[str]:
 
 
 def unpacking(encoding: str) -> Unpack:
-    """Return how bodies in a content encoding that is known are unpacked."""
+    """Return the function that decompresses bodies in a supported content encoding."""
     return _STREAMS.get(encoding, _unpack_blocks)
 
 
 def packed(pieces: Iterable[bytes | memoryview], encoding: str) -> Iterator[bytes]:
-    """Yield content in a content encoding that is known."""
+    """Yield content in a supported content encoding."""
     codec = _codec(encoding)
     if codec is not None:
         return _pack_blocks(pieces, codec)
@@ -90,9 +90,9 @@ def packed(pieces: Iterable[bytes | memoryview], encoding: str) -> Iterator[byte
 
 
 def accepted(header: str | None) -> str | None:
-    """Return the content encoding for an answer; None if there is none that the client takes.
+    """Return the content encoding for a response; None if no encoding of the client is supported.
 
-    A client that takes content as it is gets it so. Among encodings the first one that is known counts, as at a proxy.
+    ``identity`` is preferred, then the first supported encoding in the header, as in YTsaurus' proxy.
     """
     names = [name.strip() for part in (header or "").split(",") if (name := _wanted(part))]
     if not names or IDENTITY in names or "*" in names:
@@ -101,7 +101,7 @@ def accepted(header: str | None) -> str | None:
 
 
 def _wanted(part: str) -> str:
-    """Return the name in a part of Accept-Encoding, nothing if its weight is 0."""
+    """Return the name in a part of Accept-Encoding, empty if its weight is 0."""
     name, _, weight = part.partition(";")
     return "" if weight.replace(" ", "").rstrip("0").rstrip(".") == "q=" else name.strip()
 
@@ -143,7 +143,7 @@ def _unpack_block(codec: _Codec, data: bytes) -> bytes:
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise PackedError(str(error)) from None
     if len(content) != size:
-        raise PackedError("a block has another number of bytes than it says")
+        raise PackedError("the size of a block differs from its header")
     return content
 
 
@@ -190,7 +190,7 @@ def _pack_brotli(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
 
 
 class _Sink(io.RawIOBase):
-    """A file whose content is taken out of memory while it is being written."""
+    """A writable file whose content is removed from memory while it is written."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -226,7 +226,7 @@ def _of_arrow(name: str, codec: str, level: int | None = None, *, sized: bool = 
 
 
 def _brotli(name: str, level: int) -> _Codec:
-    # Arrow does not say how many bytes it has unpacked from a block; a stream ends by itself.
+    # For a block, Arrow does not return the number of decompressed bytes. A stream has an end.
     return _Codec(
         name,
         _of_arrow(name, "brotli", level).pack,
@@ -243,8 +243,8 @@ def _lz4(name: str) -> _Codec:
             codec.unpack(data, size - 1)
         except OSError:
             return content
-        # Arrow does not say that a block is shorter, and leaves what the memory had before at its end.
-        raise PackedError("a block has fewer bytes than it says")
+        # For a shorter block, Arrow raises no error, and leaves uninitialized memory at the end.
+        raise PackedError("a block is shorter than its header says")
 
     return _Codec(name, codec.pack, unpack)
 
@@ -271,13 +271,13 @@ def _at_most(size: int) -> Callable[[int], None]:
         nonlocal left
         left -= taken
         if left < 0:
-            raise PackedError("a block has more bytes than it says")
+            raise PackedError("a block is longer than its header says")
 
     return take
 
 
 def _codec(encoding: str) -> _Codec | None:
-    """Return the block codec of a content encoding, None if it is none that is known."""
+    """Return the block codec of a content encoding, None if there is none."""
     if not encoding.startswith(BLOCK_PREFIX):
         return None
     name = encoding.removeprefix(BLOCK_PREFIX)
@@ -285,7 +285,7 @@ def _codec(encoding: str) -> _Codec | None:
 
 
 def _murmur(data: bytes) -> int:
-    """Return the 32 bits of MurmurHash2 of a name, with the seed 0."""
+    """Return the 32-bit MurmurHash2 of a name with the seed 0."""
     factor, mask = 0x5BD1E995, 0xFFFFFFFF
     hashed = len(data)
     whole = len(data) // 4 * 4

@@ -1,4 +1,4 @@
-"""Bodies of requests: kept packed while they come, then unpacked, in memory for rows and values, on disk for files."""
+"""Bodies of requests: received compressed, then decompressed, in memory for rows and values, on disk for files."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from headrace.endpoints.ytsaurus.http.encodings import IDENTITY, is_known, known
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 MAX_MEMORY_BYTES = 256 << 20
-"""Rows and values are no longer than this, unpacked."""
+"""The maximum decompressed size of rows and values."""
 PACKING_BYTES = 1 << 20
-"""Packing makes content that cannot be packed longer by less than this."""
+"""The maximum overhead of compression for incompressible content."""
 MAX_PACKED_BYTES = MAX_MEMORY_BYTES + PACKING_BYTES
 MAX_FILE_BYTES = 16 << 30
-"""A file is no longer than this, unpacked; longer ones are written in several requests."""
+"""The maximum decompressed size of a file in one request; larger files need several requests."""
 SPOOL_BYTES = 4 << 20
-"""A file's bytes go to disk when they are more than these."""
+"""A file of more bytes is stored on disk."""
 
 
 class RequestBody:
@@ -38,12 +38,12 @@ class RequestBody:
 
     Args:
         encoding: the header ``Content-Encoding``.
-        most: how many bytes there may be, unpacked.
-        spooled: whether what is long goes to disk.
-        budget: how many bytes all requests may have together: on disk, if it is spooled, else unpacked in memory.
+        most: the maximum number of decompressed bytes.
+        spooled: store a long body on disk.
+        budget: bytes of all requests: on disk if the body is spooled, else decompressed bytes in memory.
 
     Raises:
-        YtError: the encoding is not known.
+        YtError: the encoding is not supported.
     """
 
     def __init__(self, encoding: str, most: int, *, spooled: bool, budget: Budget) -> None:
@@ -58,7 +58,7 @@ class RequestBody:
         self._parts: list[bytes] = []
 
     def feed(self, data: bytes) -> None:
-        """Take more bytes as they came.
+        """Add received bytes.
 
         Raises:
             YtError: there are too many.
@@ -71,20 +71,20 @@ class RequestBody:
         self._spool.write(data)
 
     def bytes(self) -> bytes:
-        """Return all bytes of a body that is not spooled, unpacked, after the last of them came.
+        """Return the decompressed bytes of a complete body that is not spooled.
 
         Raises:
-            YtError: there are too many, or they are not packed as the header says.
+            YtError: there are too many, or they do not match the encoding.
         """
         parts, self._parts = self._parts, []
         with self._told():
             return read_all(unpacking(self._encoding)(Parts(parts)), self._unpacked.take)
 
     def file(self) -> BinaryIO:
-        """Return a body that is spooled, unpacked, to be read from its beginning, after the last of its bytes came.
+        """Return the decompressed bytes of a complete spooled body as a file, at its start.
 
         Raises:
-            YtError: there are too many bytes, or they are not packed as the header says.
+            YtError: there are too many bytes, or they do not match the encoding.
         """
         packed = self._spool
         assert packed is not None
@@ -100,7 +100,7 @@ class RequestBody:
         return file
 
     def close(self) -> None:
-        """Give memory and disk space back."""
+        """Release memory and disk space."""
         self._packed.free()
         self._unpacked.free()
         for file in self._files:

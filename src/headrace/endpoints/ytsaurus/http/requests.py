@@ -1,4 +1,4 @@
-"""Requests as they come: headers, the query, and the body, merged into the parameters of a command."""
+"""Parsing of requests: headers, query and body are merged into the parameters of a command."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
 
-from headrace.endpoints.ytsaurus.commands import Command
 from headrace.endpoints.ytsaurus.configuration import Configuration
+from headrace.endpoints.ytsaurus.context import Command
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.formats import (
     JSON,
@@ -25,13 +25,12 @@ from headrace.wire.ytsaurus.errors import Code, YtError
 
 _PIECE = re.compile(r"(x-yt-(?:parameters|input-format|output-format))-?([0-9]{0,6})")
 _AUTHORIZATION = re.compile(r"(?:OAuth|Bearer) +(\S+) *", re.IGNORECASE)
-# YTsaurus' own parameters of a request that no command looks at.
 _MAX_FIELDS = 1000
 
 
 @dataclass(frozen=True)
 class Call:
-    """A command with its parameters, as a request asks for it."""
+    """A command with its parameters from a request."""
 
     command: Command
     parameters: Parameters
@@ -40,10 +39,10 @@ class Call:
 
 
 def user_of(headers: Mapping[str, str], configuration: Configuration) -> str:
-    """Return who sent a request.
+    """Return the user of a request.
 
     Raises:
-        YtError: 900, it has no token, or one that nobody has.
+        YtError: 900, the request has no token or an unknown one.
     """
     found = _AUTHORIZATION.fullmatch(headers.get("authorization", "").strip())
     user = None if found is None else configuration.user(found[1])
@@ -54,23 +53,23 @@ def user_of(headers: Mapping[str, str], configuration: Configuration) -> str:
 
 
 def takes_parameters_in_body(command: Command, method: str) -> bool:
-    """Tell whether the body of a request is parameters, and not data: clients may also POST to read something."""
+    """Return whether the body of a request is parameters, not data. Clients can also use POST to read."""
     return command.input is None and method == "POST"
 
 
 def read_call(command: Command, headers: Mapping[str, str], query: bytes, body: bytes) -> Call:
-    """Merge what a request says about a command; what comes later counts more: headers, query, parameters, body.
+    """Merge the parameters of a request, with increasing precedence: headers, query, parameters header, body.
 
     Args:
-        headers: names in lower case; values as characters U+0000 to U+00FF, one for each byte.
-        body: the whole body, if it is parameters, else nothing.
+        headers: names in lower case; each value has one character, U+0000 to U+00FF, for each byte.
+        body: the whole body if it is parameters, else empty.
     """
     values: dict[str, Any] = {}
     pieces = _gathered(headers)
     form = header_format(headers)
     for direction in ("input", "output"):
         given = pieces.get(f"x-yt-{direction}-format")
-        # The answer of a command without output, or with bytes, has no format whatever a client sends.
+        # An answer without output or with bytes has no format, even if the client sends one.
         if given is not None and (direction == "input" or command.output not in (None, "binary")):
             values[f"{direction}_format"] = read_value(given, form)
     body_format = _format("input", command, values, headers)
@@ -88,7 +87,7 @@ def read_call(command: Command, headers: Mapping[str, str], query: bytes, body: 
 
 
 def _gathered(headers: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the headers that may be spread over several ones, each as one."""
+    """Join the headers that clients may split into numbered ones."""
     pieces: dict[str, list[tuple[int, str]]] = {}
     for name, value in headers.items():
         if found := _PIECE.fullmatch(name):
@@ -97,9 +96,9 @@ def _gathered(headers: Mapping[str, str]) -> dict[str, bytes]:
 
 
 def header_format(headers: Mapping[str, str]) -> Format:
-    """Return the format of what is in the headers of a request and of its answer: JSON, unless a header names another.
+    """Return the format of the other headers of a request and its response; the default is JSON.
 
-    That header itself is always YSON; and a header cannot hold any YSON but text.
+    The value of this header itself is YSON. A header can only contain text YSON.
     """
     given = headers.get("x-yt-header-format")
     if given is None:

@@ -1,6 +1,6 @@
-"""Answers on their way out: held in memory while they are few bytes together, and on disk beyond that.
+"""Buffers for responses that clients have not read: in memory up to a limit, then on disk.
 
-So clients that take their answers slowly, however many, do not fill the memory.
+So slow clients cannot fill the memory.
 """
 
 from __future__ import annotations
@@ -17,49 +17,49 @@ from headrace.endpoints.ytsaurus.http.responses import Response
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 PIECE_BYTES = 256 << 10
-"""So much of an answer is given to a connection at once."""
+"""Bytes of a response that are passed to a connection at once."""
 
 
 class ResponseBuffers:
-    """The answers that clients have not taken yet; used by one thread, but for `on_disk`.
+    """The space of unread responses. All methods are called in one thread.
 
     Args:
-        memory_bytes: how many of their bytes are held in memory.
-        disk_bytes: how many are held on disk.
+        memory_bytes: the maximum in memory.
+        disk_bytes: the maximum on disk.
     """
 
     def __init__(self, memory_bytes: int, disk_bytes: int) -> None:
         self._left = {"memory": memory_bytes, "disk": disk_bytes}
 
     def place(self, size: int, *, on_disk: bool = False) -> str:
-        """Take a place for so many bytes, and return which: it is given back by `free`.
+        """Reserve space, and return where: ``memory`` or ``disk``. Release it with `free`.
 
         Args:
-            on_disk: they are there already.
+            on_disk: the bytes are already on disk.
 
         Raises:
-            YtError: 108, there is none.
+            YtError: 108, there is not enough space.
         """
         for place, left in self._left.items():
-            # What fits in one piece is with the connection at once.
+            # One piece is always accepted, because it is passed to the connection immediately.
             if (size <= left or size <= PIECE_BYTES) and (place == "disk" or not on_disk):
                 self._left[place] -= size
                 return place
         raise YtError(Code.REQUEST_QUEUE_FULL, "Too many bytes of answers are waiting for their clients")
 
     def free(self, place: str, size: int) -> None:
-        """Give back a place."""
+        """Release reserved space."""
         self._left[place] += size
 
 
 def on_disk(response: Response) -> Response:
-    """Return an answer whose body is on disk."""
+    """Move the body of a response to disk."""
     stream, length = kept_on_disk([response.body])
     return dataclasses.replace(response, body=b"", stream=stream, length=length, on_disk=True)
 
 
 def in_encoding(response: Response, encoding: str) -> Response:
-    """Return an answer packed in a content encoding."""
+    """Return a response compressed with a content encoding."""
     headers = {**response.headers, "content-encoding": encoding, "vary": "Accept-Encoding"}
     if response.stream is None:
         content = memoryview(response.body)
@@ -70,10 +70,10 @@ def in_encoding(response: Response, encoding: str) -> Response:
 
 
 def kept_on_disk(pieces: Iterable[bytes]) -> tuple[Iterator[bytes], int]:
-    """Put bytes on disk, if they are many, until they are taken; return them, and how many they are.
+    """Store bytes, on disk if there are many, until they are read; return their pieces and their number.
 
     Raises:
-        YtError: they are too many.
+        YtError: there are too many.
     """
     length = 0
     file = tempfile.SpooledTemporaryFile(PIECE_BYTES)  # noqa: SIM115 (the pieces close it)

@@ -1,18 +1,18 @@
-"""Answers as they go out: status, headers, body."""
+"""Responses: status, headers and body for an answer or an error."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.endpoints.ytsaurus.commands import COMMANDS, Answer, Command
+from headrace.endpoints.ytsaurus.context import Answer, Command
 from headrace.endpoints.ytsaurus.formats import JSON, Format, write_rows, write_value
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 ERROR_HEADER_BYTES = 8 << 10
-"""What an error's header may have at most; clients bound all headers together, and read a longer one from the body."""
+"""The maximum size of the error's header. Clients limit the size of all headers, and read long errors from the body."""
 RESPONSE_PARAMETERS = "x-yt-response-parameters"
 _BINARY = "application/octet-stream"
 _JSON = "application/json"
@@ -21,10 +21,10 @@ _RETRY_SECONDS = "1"
 
 @dataclass(frozen=True)
 class Response:
-    """An answer, written; ``stream`` goes out after ``body``, which is empty then.
+    """A response. Either ``body`` or ``stream`` is sent.
 
     Attributes:
-        on_disk: the stream is a file of this answer.
+        on_disk: the stream reads a file of this response.
     """
 
     status: int
@@ -37,7 +37,7 @@ class Response:
 
 
 def written(command: Command, answer: Answer, form: Format, header_form: Format = JSON) -> Response:
-    """Write the answer of a command in the format that the client wants; ``header_form`` is that of headers."""
+    """Return the response for an answer in the client's format; ``header_form`` is the format of its headers."""
     headers = {"content-type": _BINARY if command.output == "binary" else form.content_type}
     if command.output == "tabular" or answer.parameters:
         headers[RESPONSE_PARAMETERS] = write_value(dict(answer.parameters), header_form).decode("latin-1")
@@ -51,18 +51,18 @@ def written(command: Command, answer: Answer, form: Format, header_form: Format 
 
 
 def json_response(value: Any, status: int = 200) -> Response:
-    """Answer plain JSON."""
+    """Return a response with plain JSON."""
     return Response(status, {"content-type": _JSON}, json.dumps(value).encode())
 
 
 def failed(error: YtError, status: int | None = None) -> Response:
-    """Answer an error, in the body and in a header as clients look for it."""
+    """Return the response for an error, which is in the body and in a header."""
     if status is None:
         status = {Code.AUTHENTICATION: 401, Code.REQUEST_QUEUE_FULL: 503, Code.UNAVAILABLE: 503}.get(error.code, 400)  # type: ignore[call-overload]
     body = json.dumps(_jsonable(error.to_json()))
     told = body
     if len(told) > ERROR_HEADER_BYTES:
-        # What an error is follows from the codes of the whole tree.
+        # Clients need the codes of the whole tree, but not the whole messages.
         told = json.dumps(_short(error, 1000))
     if len(told) > ERROR_HEADER_BYTES:
         told = json.dumps({"code": error.code, "message": error.message[:1000], "attributes": {}, "inner_errors": []})
@@ -77,8 +77,8 @@ def failed(error: YtError, status: int | None = None) -> Response:
     return Response(status, headers, body.encode(), code=error.code)
 
 
-def descriptors() -> list[dict[str, Any]]:
-    """Return what clients are told of all commands."""
+def descriptors(commands: Iterable[Command]) -> list[dict[str, Any]]:
+    """Return the descriptors of commands for clients."""
     return [
         {
             "name": command.name,
@@ -87,12 +87,12 @@ def descriptors() -> list[dict[str, Any]]:
             "is_volatile": command.volatile,
             "is_heavy": command.heavy,
         }
-        for command in COMMANDS.values()
+        for command in commands
     ]
 
 
 def method_of(command: Command) -> str:
-    """Return the HTTP method of a command, as clients conclude it from its descriptor."""
+    """Return the HTTP method that clients derive from the descriptor of a command."""
     if command.input is not None:
         return "PUT"
     return "POST" if command.volatile else "GET"
@@ -104,5 +104,5 @@ def _short(error: YtError, most: int) -> dict[str, Any]:
 
 
 def _jsonable(value: Any) -> Any:
-    """Return what JSON can hold of an error's attributes; the texts of what it cannot."""
+    """Return a value with texts in place of values that JSON cannot represent."""
     return json.loads(json.dumps(value, default=str, skipkeys=True))

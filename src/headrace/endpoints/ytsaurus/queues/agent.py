@@ -1,21 +1,22 @@
-"""What a queue agent would say of queues and consumers, as attributes; here it is computed when it is asked for.
+"""The queue agent's attributes of queues and consumers. They are computed when they are read, so they are current.
 
-So it is never behind: there are no passes. Rates are those of nothing: nobody measures them.
+Rates are always 0, because they are not measured.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headrace.endpoints.ytsaurus.context import Context
 from headrace.endpoints.ytsaurus.cypress.node_types import NOTHING
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.queues import registration_rows
 from headrace.endpoints.ytsaurus.queues.registration_rows import RegistrationRow
 from headrace.endpoints.ytsaurus.storage.snapshot import SnapshotDatabase
 from headrace.endpoints.ytsaurus.tables import state as table_state
-from headrace.endpoints.ytsaurus.tables.state import UNMOUNTED, Kind, Table
+from headrace.endpoints.ytsaurus.tables.state import UNMOUNTED, Table, TableKind
 from headrace.endpoints.ytsaurus.tables.tablets import cell_of
 from headrace.endpoints.ytsaurus.values import time_text
 from headrace.ports import QueuePartition
@@ -26,33 +27,31 @@ from headrace.stores.embedded.queues import stored_queues
 from headrace.stores.embedded.queues.queue import EmbeddedQueue
 from headrace.wire.ytsaurus.errors import Code, YtError
 
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.commands import Context
-
 AGENT_HOST = "localhost"
 _NO_RATE = {"current": 0.0, "1m_raw": 0.0, "1m": 0.0, "1h": 0.0, "1d": 0.0}
 NEVER = time_text(0)
 
 
 def attribute(context: Context, table: Table, name: str, *, banned: bool = False) -> Any:
-    """Return an attribute, `NOTHING` if a table of this kind has none of this name; inside a read transaction."""
+    """Return an attribute, `NOTHING` if tables of this kind do not have it. Call it in a read transaction."""
     wanted, read = ATTRIBUTES[name]
     if table.kind is not wanted:
         return NOTHING
     if banned:
-        error = YtError(Code.GENERIC, "Queue is banned" if wanted is Kind.QUEUE else "Consumer is banned").to_json()
+        what = "Queue" if wanted is TableKind.QUEUE else "Consumer"
+        error = YtError(Code.GENERIC, f"{what} is banned").to_json()
         return {"error": error} if name.endswith("_status") else []
     return read(_Agent(context), table)
 
 
 class _Agent:
-    """Looks at queues and consumers within one read transaction."""
+    """Computes attributes of queues and consumers in one read transaction."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._cluster: str = context.cluster.name
-        self.connection = context.cluster.database.connection
-        self._database = SnapshotDatabase(context.cluster.database, self.connection)
+        self.connection = context.database.connection
+        self._database = SnapshotDatabase(context.database, self.connection)
         self._now = time.time()
         self._registrations = registration_rows.rows(self.connection, self._cluster)
 
@@ -108,13 +107,13 @@ class _Agent:
         ).to_json()
 
     def _weight_before(self, table: Table, number: int, bounds: Bounds, row: int, weight: int) -> int | None:
-        """Return the cumulative data weight of the rows before one; ``weight`` is that of all rows."""
+        """Return the cumulative data weight of the rows before a row; ``weight`` is the weight of all rows."""
         if row == bounds.upper:
             return weight
         if not bounds.lower <= row < bounds.upper:
             return None
         first = EmbeddedQueue(self._database, table.name).read(number, row, 1).rows
-        # A row that was there before the column did not weigh as much as it would now.
+        # A row from before the column was added had a smaller weight than it has now.
         return max(0, int(first.column(CUMULATIVE_DATA_WEIGHT)[0].as_py() - data_weights(first)[0]))
 
     # -- consumers --------------------------------------------------------------------------------------
@@ -128,7 +127,7 @@ class _Agent:
         }
 
     def _subscription(self, table: Table, row: RegistrationRow) -> dict[str, Any]:
-        """Return what a consumer's status says of one queue."""
+        """Return the part of a consumer's status for one queue."""
         try:
             queue = self._queue_for(table, row)
         except YtError as error:
@@ -146,7 +145,7 @@ class _Agent:
             try:
                 queue = self._queue_for(table, row)
             except YtError:
-                # The status tells what is wrong.
+                # The error is in the consumer's status.
                 found[ref] = []
                 continue
             state = stored_queues.load(self.connection, queue.name)
@@ -164,12 +163,12 @@ class _Agent:
         """Return the queue of a consumer's registration.
 
         Raises:
-            YtError: there is no such queue, or the consumer cannot be read.
+            YtError: there is no such queue, or the consumer is not mounted.
         """
         if row.key.queue_cluster != self._cluster:
             raise refused(f'Queue cluster "{row.key.queue_cluster}" was not found for path {row.key.queue}')
         queue = table_state.load(self.connection, self._context.cypress.find(row.key.queue))
-        if queue.kind is not Kind.QUEUE:
+        if queue.kind is not TableKind.QUEUE:
             raise refused("Only ordered dynamic tables are supported as queues", received=queue.name)
         table.require_mounted(reading=True)
         return queue
@@ -224,9 +223,9 @@ def _milliseconds(seconds: float) -> int:
     return max(0, int(seconds * 1000))
 
 
-ATTRIBUTES: Mapping[str, tuple[Kind, Callable[[_Agent, Table], Any]]] = {
-    "queue_status": (Kind.QUEUE, _Agent.queue_status),
-    "queue_partitions": (Kind.QUEUE, _Agent.queue_partitions),
-    "queue_consumer_status": (Kind.CONSUMER, _Agent.consumer_status),
-    "queue_consumer_partitions": (Kind.CONSUMER, _Agent.consumer_partitions),
+ATTRIBUTES: Mapping[str, tuple[TableKind, Callable[[_Agent, Table], Any]]] = {
+    "queue_status": (TableKind.QUEUE, _Agent.queue_status),
+    "queue_partitions": (TableKind.QUEUE, _Agent.queue_partitions),
+    "queue_consumer_status": (TableKind.CONSUMER, _Agent.consumer_status),
+    "queue_consumer_partitions": (TableKind.CONSUMER, _Agent.consumer_partitions),
 }

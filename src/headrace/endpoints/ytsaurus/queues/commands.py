@@ -6,16 +6,17 @@ from typing import Any
 
 from yt import yson
 
-from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
+from headrace.endpoints.ytsaurus.context import Answer, Context
 from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.queues import consumer_rows, registration_rows
 from headrace.endpoints.ytsaurus.queues.consumer_rows import ConsumerRow
 from headrace.endpoints.ytsaurus.queues.pages import addressed, columns_of_queue, read_page
 from headrace.endpoints.ytsaurus.queues.registration_rows import RegistrationKey, RegistrationRow
-from headrace.endpoints.ytsaurus.queues.trimming import look_again
+from headrace.endpoints.ytsaurus.queues.trimming import update_trimming
 from headrace.endpoints.ytsaurus.tables.nodes import find_table
 from headrace.endpoints.ytsaurus.tables.row_changes import ConsumerChange
-from headrace.endpoints.ytsaurus.tables.state import Kind, Table
+from headrace.endpoints.ytsaurus.tables.state import Table, TableKind
 from headrace.endpoints.ytsaurus.tables.tablet_transactions import reading, transaction_of, write_in
 from headrace.endpoints.ytsaurus.values import with_attributes
 from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, TIMESTAMP
@@ -34,12 +35,12 @@ _SUFFIX = ".yt.yandex.net"
 
 
 def find_queue(context: Context, parameters: Parameters, name: str = "queue_path") -> Table:
-    """Return the queue that a parameter names."""
+    """Return the queue of a parameter."""
     path = parameters.path(name)
     _check_cluster(context, path)
     table = find_table(context, path)
     table.require_dynamic()
-    if table.kind is not Kind.QUEUE:
+    if table.kind is not TableKind.QUEUE:
         raise refused(f"{table.name} is not a queue: it is sorted", valid="an ordered dynamic table")
     return table
 
@@ -48,7 +49,7 @@ def _consumer(context: Context, parameters: Parameters) -> Table:
     path = parameters.path("consumer_path")
     _check_unnamed(path)
     table = find_table(context, path)
-    if table.kind is not Kind.CONSUMER:
+    if table.kind is not TableKind.CONSUMER:
         raise refused(
             f"{table.name} is not a queue consumer",
             remedy="create it with the type queue_consumer, or with the attribute treat_as_queue_consumer",
@@ -57,12 +58,12 @@ def _consumer(context: Context, parameters: Parameters) -> Table:
 
 
 def _check_unnamed(path: YPath) -> None:
-    """Raise for one of several consumers that share a table: here a table is one consumer."""
+    """Raise an error for a named consumer: in this endpoint each consumer is a table."""
     if "queue_consumer_name" in path.attributes:
         raise refused(
             "Queue consumer name is not supported for consumer schema",
             received=f"queue_consumer_name={path.attributes['queue_consumer_name']} of {path.text}",
-            remedy="make a queue_consumer for each",
+            remedy="create a queue_consumer for each",
         )
 
 
@@ -76,35 +77,33 @@ def _check_cluster(context: Context, path: YPath) -> None:
         raise refused(
             f'Queue cluster "{cluster}" was not found for path {path.text}',
             valid=context.cluster.name,
-            remedy="this endpoint is one cluster, and knows no other",
+            remedy="use a queue of this cluster: the endpoint has no access to others",
         )
 
 
 # -- registrations ----------------------------------------------------------------------------------------
 
 
-@command("register_queue_consumer", volatile=True)
 def register_queue_consumer(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Let a consumer read a queue; both are tables, or the queue is one of another cluster."""
+    """Register a consumer for a queue. A queue of another cluster need not exist."""
     key = _registration(context, parameters, must_be_there=True)
     parameters.value("vital")
     vital = parameters.flag("vital")
     partitions = parameters.sequence("partitions", None)
     if partitions is not None and not all(isinstance(each, int) and each >= 0 for each in partitions):
         raise refused("partitions are a list of numbers of partitions", received=repr(partitions)[:200])
-    with context.cluster.database.write() as connection:
+    with context.database.write() as connection:
         registration_rows.write(connection, RegistrationRow(key, vital, partitions), context.cluster.name)
-        look_again(context, key.queue)
+        update_trimming(context, key.queue)
     return Answer.structured({})
 
 
-@command("unregister_queue_consumer", volatile=True)
 def unregister_queue_consumer(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Take a registration back, if it is there."""
+    """Delete a registration, if it exists."""
     key = _registration(context, parameters, must_be_there=False)
-    with context.cluster.database.write() as connection:
+    with context.database.write() as connection:
         registration_rows.delete(connection, key, context.cluster.name)
-        look_again(context, key.queue)
+        update_trimming(context, key.queue)
     return Answer.structured({})
 
 
@@ -121,7 +120,7 @@ def _registration(context: Context, parameters: Parameters, *, must_be_there: bo
 
 
 def _physical(context: Context, path: YPath) -> str:
-    """Return the path of what a path leads to through links; the path itself where nothing is there."""
+    """Return a path with its links resolved; the path itself if it does not resolve."""
     if _cluster_of(context, path) != context.cluster.name:
         return path.node.text
     try:
@@ -130,14 +129,13 @@ def _physical(context: Context, path: YPath) -> str:
         return path.node.text
 
 
-@command("list_queue_consumer_registrations")
 def list_queue_consumer_registrations(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return the registrations of a queue, of a consumer, or all."""
     wanted = [
         None if path is None else (_cluster_of(context, path), _physical(context, path))
         for path in (parameters.path("queue_path", None), parameters.path("consumer_path", None))
     ]
-    with context.cluster.database.read() as connection:
+    with context.database.read() as connection:
         found = registration_rows.rows(connection, context.cluster.name)
     return Answer.structured(
         [
@@ -160,22 +158,20 @@ def _reference(cluster: str, path: str) -> Any:
 # -- reading ----------------------------------------------------------------------------------------------
 
 
-@command("pull_queue", output="tabular", heavy=True)
 def pull_queue(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Return rows of one partition of a queue, from an offset on."""
+    """Return rows of one partition of a queue from an offset."""
     queue = find_queue(context, parameters)
     return _pulled(context, parameters, queue, parameters.number("offset", least=0, most=_LARGEST_UNSIGNED))
 
 
-@command("pull_queue_consumer", "pull_consumer", output="tabular", heavy=True)
 def pull_queue_consumer(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Return rows of a queue as a consumer, from an offset or from where the consumer stands."""
+    """Return rows of a queue for a consumer, from a given offset or the consumer's own."""
     consumer = _consumer(context, parameters)
     path = parameters.path("queue_path")
     cluster = _cluster_of(context, path)
     name = _physical(context, path)
     key = RegistrationKey(cluster, name, context.cluster.name, consumer.name)
-    with context.cluster.database.read() as connection:
+    with context.database.read() as connection:
         registered = registration_rows.is_there(connection, key, context.cluster.name)
     if not registered:
         raise YtError(
@@ -207,7 +203,7 @@ def _pulled(context: Context, parameters: Parameters, queue: Table, offset: int)
         if value <= 0:
             raise refused(f"{name} is non-positive", received=str(value))
     queue.require_mounted(index, reading=True)
-    handle = EmbeddedQueue(context.cluster.database, queue.name)
+    handle = EmbeddedQueue(context.database, queue.name)
     page = read_page(handle, index, min(offset, _LARGEST_INDEX), min(rows, _LARGEST_INDEX), weight)
     return Answer.rows([addressed(page, queue)], columns_of_queue(queue), start_row_index=page.first)
 
@@ -215,9 +211,8 @@ def _pulled(context: Context, parameters: Parameters, queue: Table, offset: int)
 # -- advancing --------------------------------------------------------------------------------------------
 
 
-@command("advance_queue_consumer", "advance_consumer", volatile=True)
 def advance_queue_consumer(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Set a consumer's offset in one partition; with an old offset, only if it is that."""
+    """Set a consumer's offset in one partition. If an old offset is given, it must be the current one."""
     consumer = _consumer(context, parameters)
     path = parameters.path("queue_path")
     index = parameters.number("partition_index", least=0, most=_LARGEST_UNSIGNED)
@@ -261,14 +256,14 @@ def _conflict(consumer: Table, index: int, expected: int, found: int) -> YtError
 
 
 def _meta_at(context: Context, parameters: Parameters, path: YPath, index: int, offset: int) -> bytes | None:
-    """Return what a consumer's row says of the rows around an offset, None where they are not there."""
+    """Return the metadata of an offset for a consumer's row, None if the rows around it do not exist."""
     try:
         queue = find_queue(context, parameters)
     except YtError as error:
         raise YtError(Code.GENERIC, "Failed to resolve queue path", received=path.text, inner=[error]) from None
     if CUMULATIVE_DATA_WEIGHT not in {column.name for column in queue.schema.columns} or not offset:
         return None
-    handle = EmbeddedQueue(context.cluster.database, queue.name)
+    handle = EmbeddedQueue(context.database, queue.name)
     bounds = handle.bounds().get(index)
     if bounds is None or not bounds.lower < offset <= bounds.upper:
         return None

@@ -1,4 +1,4 @@
-"""Rows of queues as clients get them: with their address, and with system columns in YTsaurus' own form."""
+"""Rows of queues in the form for clients: with their address, and with YTsaurus' timestamps."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _SECOND = 1_000_000
 
 
 def columns_of_queue(table: Table) -> tuple[YtColumn, ...]:
-    """Return the columns of a queue's rows, with those of their address in front."""
+    """Return the columns of a queue's rows, after the columns of the address."""
     return (*ADDRESS, *table.schema.columns)
 
 
 def read_page(queue: EmbeddedQueue, partition: int, first: int, rows: int, weight: int | None = None) -> QueuePage:
-    """Read rows from an index on, or from the first one that is still there.
+    """Read rows from an index, or from the first row that is not trimmed.
 
     Args:
-        weight: about so much data at most, but at least one row.
+        weight: the approximate maximum of data, but at least one row is returned.
     """
     while True:
         try:
             page = queue.read(partition, first, rows)
             break
         except DataLossError:
-            # Trimmed, perhaps just now.
+            # The rows have been trimmed, perhaps concurrently.
             first = max(first, queue.bounds()[partition].lower)
     if weight is None or page.rows.num_rows < 2:
         return page
@@ -47,7 +47,7 @@ def read_page(queue: EmbeddedQueue, partition: int, first: int, rows: int, weigh
 
 
 def addressed(page: QueuePage, table: Table) -> pa.RecordBatch:
-    """Return the rows of a page with their address in front, see `columns_of_queue`."""
+    """Return the rows of a page with the columns of `columns_of_queue`."""
     count = page.rows.num_rows
     arrays = [
         pa.repeat(pa.scalar(page.partition, pa.int64()), count),
@@ -62,10 +62,10 @@ def addressed(page: QueuePage, table: Table) -> pa.RecordBatch:
 
 
 def _timestamps(times: pa.Array) -> pa.Array:
-    """Return commit times (timestamp[us]) as timestamps of YTsaurus: uint64, carried as decimals."""
+    """Return commit times (timestamp[us]) as timestamps of YTsaurus: uint64 in Arrow decimals."""
     microseconds = times.cast(pa.int64()).to_numpy()
     seconds, rest = np.divmod(microseconds, _SECOND)
-    # As `headrace.endpoints.ytsaurus.clock` has it. The upper half of a decimal is 0 for such numbers.
+    # The form of `headrace.endpoints.ytsaurus.clock`. The upper half of the decimals is 0.
     numbers = np.zeros((len(microseconds), 2), dtype=np.uint64)
     numbers[:, 0] = (seconds << 30) + rest * 1000
     return pa.Array.from_buffers(pa.decimal128(20, 0), len(times), [None, pa.py_buffer(numbers)])

@@ -1,4 +1,4 @@
-"""The commands of queue producers: sessions, and rows that are pushed exactly once."""
+"""The commands of queue producers: sessions, and exactly-once appends."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
+from headrace.endpoints.ytsaurus.context import Answer, Context
 from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.queues import producer_rows
 from headrace.endpoints.ytsaurus.queues.commands import find_queue
 from headrace.endpoints.ytsaurus.queues.producer_rows import SessionRow
@@ -22,7 +23,7 @@ from headrace.endpoints.ytsaurus.tables.nodes import find_table
 from headrace.endpoints.ytsaurus.tables.row_bodies import read_body
 from headrace.endpoints.ytsaurus.tables.row_changes import QueueAppend, SessionChange
 from headrace.endpoints.ytsaurus.tables.row_commands import written_columns
-from headrace.endpoints.ytsaurus.tables.state import Kind, Table
+from headrace.endpoints.ytsaurus.tables.state import Table, TableKind
 from headrace.endpoints.ytsaurus.tables.tablet_transactions import Change, reading, transaction_of, write_in
 from headrace.queues.columns import SEQUENCE_NUMBER
 from headrace.stores.embedded import catalog
@@ -35,7 +36,7 @@ _NUMBER = YtColumn.of(SEQUENCE_NUMBER, "int64", required=False)
 
 def _producer(context: Context, parameters: Parameters) -> Table:
     table = find_table(context, parameters.path("producer_path"))
-    if table.kind is not Kind.PRODUCER:
+    if table.kind is not TableKind.PRODUCER:
         raise refused(f"{table.name} is not a queue producer", remedy="create it with the type queue_producer")
     return table
 
@@ -45,9 +46,8 @@ def _session(database: Database, producer: Table, queue: str, session: str) -> S
         return producer_rows.find(connection, catalog.find(connection, producer.name, "producer"), queue, session)
 
 
-@command("create_queue_producer_session", volatile=True)
 def create_queue_producer_session(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Open a session anew, so that nobody who had it before can push in it."""
+    """Open a session with a new epoch; clients with an older epoch can no longer push."""
     producer, queue = _producer(context, parameters), find_queue(context, parameters)
     session: str = parameters.text("session_id")
     given: Any = parameters.value("user_meta", None)
@@ -65,18 +65,16 @@ def create_queue_producer_session(context: Context, parameters: Parameters, body
     )
 
 
-@command("remove_queue_producer_session", volatile=True)
 def remove_queue_producer_session(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Forget a session; one of the same id begins anew."""
+    """Delete a session."""
     producer, queue = _producer(context, parameters), find_queue(context, parameters)
     row = SessionRow(queue.name, parameters.text("session_id"), BEFORE_THE_FIRST, 0)
     write_in(context, parameters, [SessionChange(producer, row, delete=True)])
     return Answer.structured({})
 
 
-@command("push_queue_producer", input="tabular", volatile=True)
 def push_queue_producer(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Append those of some numbered rows that the session has not appended before."""
+    """Append the rows whose sequence numbers the session has not accepted before."""
     producer, queue = _producer(context, parameters), find_queue(context, parameters)
     session: str = parameters.text("session_id")
     epoch = parameters.number("epoch")
@@ -91,7 +89,7 @@ def push_queue_producer(context: Context, parameters: Parameters, body: bytes) -
         raise
     with reading(context, parameters) as database:
         known = _session(database, producer, queue.name, session)
-    # In a transaction, what it has pushed before counts, too.
+    # Earlier pushes in the same transaction count too.
     pending = _pending(context, parameters, producer, queue.name, session)
     state = check_epoch(pending or known, epoch, where)
     numbers = numbers_of(rows, first)
@@ -101,7 +99,7 @@ def push_queue_producer(context: Context, parameters: Parameters, body: bytes) -
     changes: list[Change] = [SessionChange(producer, row)]
     new = rows.slice(skipped).drop_columns([SEQUENCE_NUMBER])
     if new.num_rows:
-        changes.insert(0, QueueAppend(context.cluster.database, queue, new))
+        changes.insert(0, QueueAppend(context.database, queue, new))
     else:
         queue.require_mounted()
     write_in(context, parameters, changes)
@@ -109,7 +107,7 @@ def push_queue_producer(context: Context, parameters: Parameters, body: bytes) -
 
 
 def _pending(context: Context, parameters: Parameters, producer: Table, queue: str, session: str) -> SessionRow | None:
-    """Return a session as the command's transaction will leave it, None if it has not changed it."""
+    """Return the session's state after the command's transaction, None if the transaction has not changed it."""
     transaction = transaction_of(context, parameters)
     if transaction is None:
         return None

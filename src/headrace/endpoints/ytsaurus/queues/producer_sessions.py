@@ -1,4 +1,4 @@
-"""Sessions of queue producers: as rows, and the numbering of what is pushed in them."""
+"""Sessions of queue producers: their rows, and the sequence numbers of pushed rows."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _NO_META = "null"
 
 
 def session_rows(rows: pa.RecordBatch, cluster: str) -> list[SessionRow]:
-    """Return rows of a producer, or their keys, as sessions.
+    """Return rows or keys of a producer's table as sessions.
 
     Raises:
-        YtError: a row is of a queue on another cluster.
+        YtError: the queue of a row is on another cluster.
     """
     found = []
     for row in rows.to_pylist():
@@ -49,24 +49,24 @@ def session_rows(rows: pa.RecordBatch, cluster: str) -> list[SessionRow]:
 
 
 def meta_to_json(meta: Any) -> str:
-    """Return what a client has given as ``user_meta`` as it is kept."""
+    """Return a client's ``user_meta`` in its saved form."""
     return write_value(meta, JSON).decode()
 
 
 def meta_from_json(text: str) -> Any:
-    """Return ``user_meta`` as it was given."""
+    """Parse a saved ``user_meta``."""
     return json.loads(text)
 
 
 def numbers_of(rows: pa.RecordBatch, first: int | None) -> npt.NDArray[np.int64]:
-    """Return the sequence numbers of rows that are pushed.
+    """Return the sequence numbers of pushed rows.
 
     Args:
-        rows: with the column `$sequence_number`, null where a row has none.
-        first: the number of the first row, if the client gives no number with each.
+        rows: have the column `$sequence_number`, which may be null.
+        first: the number of the first row, if the rows themselves have no numbers.
 
     Raises:
-        YtError: 3103, there are no numbers, or two for a row, or they do not rise.
+        YtError: 3103, numbers are missing, given twice, or not increasing.
     """
     given = rows.column(SEQUENCE_NUMBER)
     if first is None:
@@ -82,7 +82,7 @@ def numbers_of(rows: pa.RecordBatch, first: int | None) -> npt.NDArray[np.int64]
     before = np.concatenate(([BEFORE_THE_FIRST], numbers[:-1]))
     wrong = np.flatnonzero(numbers <= before)
     if len(wrong):
-        raise _wrong("Sequence numbers must rise, from 0 on", int(numbers[wrong[0]]))
+        raise _wrong("Sequence numbers must increase, from 0", int(numbers[wrong[0]]))
     return numbers
 
 
@@ -91,10 +91,10 @@ def _wrong(message: str, received: int | None = None) -> YtError:
 
 
 def check_epoch(row: SessionRow | None, epoch: int, where: str) -> SessionRow:
-    """Return the session if a client has its newest epoch.
+    """Return the session if the client's epoch is current.
 
     Raises:
-        YtError: 3101, the session never had this epoch; 3102, somebody has opened it anew since.
+        YtError: 3101, the session never had this epoch; 3102, another client has opened the session since.
     """
     if row is None:
         raise refused(f"There is no {where}", remedy="create it with create_queue_producer_session")
@@ -103,7 +103,7 @@ def check_epoch(row: SessionRow | None, epoch: int, where: str) -> SessionRow:
     if epoch < row.epoch:
         raise YtError(
             Code.ZOMBIE_EPOCH,
-            f"Received epoch of {where} is a zombie: somebody has opened the session since",
+            f"Received epoch of {where} is a zombie: another client has opened the session since",
             received=epoch,
             valid=str(row.epoch),
         )

@@ -1,9 +1,9 @@
-"""How Cypress is kept: entries of nodes, of which each master transaction has its own versions.
+"""Cypress in the store: entries of nodes, with separate versions for each master transaction.
 
-An entry is one fact of one node, such as a child or an attribute. What is outside of transactions belongs to the
-transaction ``""``. A transaction sees its own entries before those of its parents; one without a value hides theirs.
-A commit gives the entries to the parent, an abort forgets them. The rows of a table and the bytes of a file are one
-entry, the version of `part_lists`: a lock branches it, a commit appends or replaces.
+An entry is one fact about one node, for example a child or an attribute. Committed entries belong to the transaction
+``""``. A transaction reads its own entries first, then those of its parents; an entry without a value hides theirs. A
+commit moves the entries to the parent, an abort deletes them. The rows of a table and the bytes of a file are one
+entry, a version of `part_lists`: a lock branches it, and a commit appends to the parent's version or replaces it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from headrace.endpoints.ytsaurus.storage.part_lists import Mode, PartLists, Vers
 from headrace.stores.embedded.connection import Database
 
 TRUNK = ""
-"""In the place of a transaction: outside of all of them."""
+"""The id in place of a transaction for committed entries."""
 EXPIRING = ("expiration_time", "expiration_timeout")
-"""Attributes that end a node."""
+"""Attributes after whose time a node is removed."""
 _DDL = """
 CREATE TABLE IF NOT EXISTS yt_entry (node TEXT NOT NULL, facet INTEGER NOT NULL, key TEXT NOT NULL,
     tx TEXT NOT NULL, value, PRIMARY KEY (node, facet, key, tx)) WITHOUT ROWID;
@@ -38,28 +38,28 @@ CREATE INDEX IF NOT EXISTS yt_mutation_done ON yt_mutation (done);
 
 
 class Facet(enum.IntEnum):
-    """What an entry tells of its node; the key is empty where nothing is said of it."""
+    """The kinds of entries. The key of an entry is empty unless the kind has one."""
 
     TYPE = 1
-    """The node is there; the value is its type and when it was made: ``map_node 1700000000000000``."""
+    """The node exists; the value is its type and creation time: ``map_node 1700000000000000``."""
     PLACE = 2
-    """The parent's id and the name there: ``1-2-3-4 name``."""
+    """The parent's id and the name in the parent: ``1-2-3-4 name``."""
     CHILD = 3
-    """Key: a name; value: the id of the child of this name."""
+    """Key: a name; value: the id of the child with this name."""
     ATTRIBUTE = 4
     """Key: a name; value: binary YSON."""
     CHANGED = 5
-    """When the node was changed last (µs since 1970)."""
+    """The time of the last change, µs since 1970."""
     PART = 6
     """A part of a file, in stores of an earlier version; see `headrace.endpoints.ytsaurus.cypress.content_upgrade`."""
     CONTENT = 7
-    """Bytes: the content of a node that is no file, and the schema of a static table."""
+    """Bytes: the content of a node other than a file, or the schema of a static table."""
     PARTS = 8
     """A version: the bytes of a file, the rows of a static table."""
 
 
 class Tree:
-    """The entries of all nodes. A chain is a transaction, its parent and so on, and `TRUNK` in the end."""
+    """The entries of all nodes. A chain is a transaction, its parents, and `TRUNK` at the end."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -70,11 +70,11 @@ class Tree:
                     connection.execute(statement)
 
     def get(self, chain: tuple[str, ...], node: str, facet: Facet, key: str = "") -> Any:
-        """Return the value of an entry as a transaction sees it; None if there is none."""
+        """Return the value of an entry that a transaction sees; None if there is none."""
         return seen(self.database.query, chain, node, facet, key)
 
     def items(self, chain: tuple[str, ...], node: str, facet: Facet) -> dict[str, Any]:
-        """Return key → value of all entries of a facet, as a transaction sees them, in the order of the keys."""
+        """Return key → value of all entries of one kind that a transaction sees, in the order of the keys."""
         versions: dict[str, dict[str, Any]] = {}
         rows = self.database.query(
             "SELECT key, tx, value FROM yt_entry WHERE node = ? AND facet = ? ORDER BY key", (node, facet)
@@ -88,7 +88,7 @@ class Tree:
         return {key: value for key, value in seen.items() if value is not None}
 
     def put(self, tx: str, node: str, facet: Facet, key: str, value: Any) -> None:
-        """Set an entry in a transaction; None hides what its parents have, or removes it outside of transactions."""
+        """Set an entry in a transaction. None hides the parents' entry; in `TRUNK` it deletes the entry."""
         database = self.database
         if facet is Facet.PARTS and (old := self._own_version(tx, node)) is not None:
             self.lists.release(old, None if value is None else Version.parse(value))
@@ -100,11 +100,11 @@ class Tree:
             database.execute("INSERT OR REPLACE INTO yt_entry VALUES (?, ?, ?, ?, ?)", (node, facet, key, tx, value))
 
     def chain_for(self, chain: tuple[str, ...], node: str) -> tuple[str, ...]:
-        """Return the part of a chain that counts for a node: nothing beyond a transaction that has a snapshot of it."""
+        """Return the part of a chain that a node is read from: up to the first transaction with a snapshot of it."""
         return _chain_for(self.database.query, chain, node)
 
     def take_snapshot(self, chain: tuple[str, ...], node: str) -> None:
-        """Give the first transaction of a chain its own version of everything it sees of a node, but its children."""
+        """Copy all entries of a node except its children to the first transaction of a chain."""
         for facet in Facet:
             if facet not in (Facet.CHILD, Facet.PARTS):
                 for key, value in self.items(chain, node, facet).items():
@@ -114,19 +114,19 @@ class Tree:
     # -- versions of contents -------------------------------------------------------------------------
 
     def version(self, chain: tuple[str, ...], node: str) -> Version | None:
-        """Return what a file or a static table holds as a transaction sees it; None of another node."""
+        """Return the content of a file or static table that a transaction sees; None for another node."""
         found = self.get(chain, node, Facet.PARTS)
         return None if found is None else Version.parse(found)
 
     def set_version(self, chain: tuple[str, ...], node: str, version: Version) -> None:
-        """Let a transaction have another version of what a node holds."""
+        """Replace a transaction's version of the content of a node."""
         self.put(chain[0], node, Facet.PARTS, "", version.text)
 
     def branch(self, chain: tuple[str, ...], node: str, *, anew: bool = False) -> None:
-        """Let a transaction keep what it sees in a file or table, whatever others append meanwhile.
+        """Give a transaction its own version of a file or table, which later appends by others do not change.
 
         Args:
-            anew: what others have appended since the transaction did so is taken in: from now on they cannot.
+            anew: include what others have appended since the last call. Use it with a lock that prevents more appends.
         """
         own = self._own_version(chain[0], node)
         if own is not None and (not anew or own.mode is Mode.REPLACED):
@@ -137,12 +137,12 @@ class Tree:
             self.set_version(chain, node, now if own is None else own.on(now))
 
     def is_changed(self, tx: str, node: str) -> bool:
-        """Tell whether a transaction has changed a node."""
+        """Return whether a transaction has changed a node."""
         rows = self.database.query("SELECT facet, value FROM yt_entry WHERE node = ? AND tx = ?", (node, tx))
         return any(facet != Facet.PARTS or Version.parse(value).mode is not Mode.SAME for facet, value in rows)
 
     def used_lists(self) -> dict[str, int]:
-        """Return all lists of parts that versions have, in whichever transaction, and how much of each is used."""
+        """Return list → number of its parts in use, for the lists in versions of all transactions."""
         rows = self.database.query("SELECT value FROM yt_entry WHERE facet = 8 AND value IS NOT NULL")
         found: dict[str, int] = {}
         for (value,) in rows:
@@ -157,7 +157,7 @@ class Tree:
         return Version.parse(rows[0][0]) if rows and rows[0][0] is not None else None
 
     def _merge_version(self, parents: tuple[str, ...], node: str, child: Version) -> None:
-        """Give the parent what a transaction has done with the content of a node."""
+        """Merge a transaction's version of a node into its parent's."""
         if child.mode is Mode.APPENDED:
             own = self._own_version(parents[0], node)
             if own is None:
@@ -171,23 +171,23 @@ class Tree:
     # -- the ends of transactions ---------------------------------------------------------------------
 
     def forget(self, tx: str, node: str) -> None:
-        """Remove all versions of a node that are a transaction's own."""
+        """Delete all entries that a transaction has for a node."""
         version = self._own_version(tx, node)
         if version is not None:
             self.lists.release(version, None)
         self.database.execute("DELETE FROM yt_entry WHERE node = ? AND tx = ?", (node, tx))
 
     def own_entries(self, tx: str) -> list[tuple[str, int, str, Any]]:
-        """Return node, facet, key and value of all entries that are a transaction's own."""
+        """Return node, facet, key and value of all entries of a transaction."""
         rows = self.database.query("SELECT node, facet, key, value FROM yt_entry WHERE tx = ?1 AND tx != ''", (tx,))
         return [(node, facet, key, value) for node, facet, key, value in rows]
 
     def merge(self, tx: str, parents: tuple[str, ...], snapshots: set[str], now: int) -> None:
-        """Give all entries of a transaction to its parent, but those of the nodes of which it has snapshots.
+        """Move all entries of a transaction to its parent, except those of nodes in its snapshots.
 
         Args:
             parents: the chain of the parent.
-            now: the time of the commit, µs since 1970, when its nodes are changed for the parent.
+            now: the time of the commit, µs since 1970; it becomes the time of change of the nodes.
         """
         for node, facet, key, value in self.own_entries(tx):
             if node in snapshots:
@@ -202,12 +202,12 @@ class Tree:
         self.discard(tx)
 
     def discard(self, tx: str) -> None:
-        """Remove all entries of a transaction."""
+        """Delete all entries of a transaction."""
         for node in {entry[0] for entry in self.own_entries(tx)}:
             self.forget(tx, node)
 
     def expiring(self) -> dict[str, dict[str, bytes]]:
-        """Return node → attribute → value of all attributes that end nodes, as they are outside of transactions."""
+        """Return node → attribute → value of all committed expiration attributes."""
         found: dict[str, dict[str, bytes]] = {}
         rows = self.database.query(
             "SELECT node, key, value FROM yt_entry WHERE key IN ('expiration_time', 'expiration_timeout')"
@@ -220,11 +220,11 @@ class Tree:
 
 
 Query = Callable[[str, Any], list[tuple[Any, ...]]]
-"""Runs a statement of SQL with its bindings, and returns all rows."""
+"""Runs an SQL statement with bindings, and returns all rows."""
 
 
 def seen(query: Query, chain: tuple[str, ...], node: str, facet: Facet, key: str = "") -> Any:
-    """Return the value of an entry as a transaction sees it, by any connection to the store; None if there is none."""
+    """Return the value of an entry that a transaction sees, by any connection to the store; None if there is none."""
     rows = query("SELECT tx, value FROM yt_entry WHERE node = ? AND facet = ? AND key = ?", (node, facet, key))
     return _first(dict(rows), _chain_for(query, chain, node)) if rows else None
 
@@ -240,7 +240,7 @@ def _chain_for(query: Query, chain: tuple[str, ...], node: str) -> tuple[str, ..
 
 
 def _first(found: dict[Any, Any], chain: tuple[str, ...]) -> Any:
-    """Return the value of the first transaction of a chain that has one."""
+    """Return the first value in the order of a chain, None if there is none."""
     for tx in chain:
         if tx in found:
             return found[tx]

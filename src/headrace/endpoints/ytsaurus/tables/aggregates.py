@@ -1,4 +1,4 @@
-"""Columns that aggregate: what is written to them is joined with what is there."""
+"""Aggregating columns: a written value is combined with the existing one."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _FUNCTIONS: Mapping[str, Callable[[pa.Array, pa.Array], pa.Array]] = {
 
 
 def functions_of(schema: Schema) -> dict[str, str]:
-    """Return name → function of the columns that aggregate.
+    """Return name → function of the aggregating columns.
 
     Raises:
-        YtError: a column has a function that this endpoint has not.
+        YtError: the function of a column is unknown.
     """
     found = {column.name: str(column.more["aggregate"]) for column in schema.columns if "aggregate" in column.more}
     for name, function in found.items():
@@ -43,7 +43,7 @@ def functions_of(schema: Schema) -> dict[str, str]:
 
 
 def aggregated(database: Database, table: Table, change: SortedChange) -> Iterator[AggregatedChange]:
-    """Return changes that together do the same and aggregate: one for each time that a key comes."""
+    """Yield changes that together have the effect of one, with aggregation. Keys within each change are unique."""
     stored = change.stored
     hashes = table.schema.layout.hashes(stored)
     order = np.argsort(hashes, kind="stable")
@@ -55,7 +55,7 @@ def aggregated(database: Database, table: Table, change: SortedChange) -> Iterat
 
 
 class AggregatedChange(SortedChange):
-    """A change of rows with different keys, of which some columns are joined with those that are there."""
+    """A change of rows with different keys that combines aggregating columns with existing values."""
 
     def __init__(self, database: Database, table: Table, change: SortedChange, rows: pa.RecordBatch) -> None:
         super().__init__(database, table, change.change, rows, keep_nulls=change.keep_nulls, stored=True)
@@ -64,12 +64,12 @@ class AggregatedChange(SortedChange):
 
     def apply(self, connection: apsw.Connection, version: int, ts: int) -> None:
         self.require_mounted(connection)
-        found = self._rows.find(self.stored)
+        _, stored, exist = self._rows.fetch(connection, self.stored)
         arrays = []
         for name, new in zip(self.stored.schema.names, self.stored.columns, strict=True):
             if name in self._functions:
-                # What is not there has no value, whatever stands in its place.
-                old = pc.if_else(pa.array(found.present), found.rows.column(name), pa.scalar(None, new.type))
+                # The values of rows that do not exist are undefined.
+                old = pc.if_else(pa.array(exist), stored.column(name), pa.scalar(None, new.type))
                 new = _FUNCTIONS[self._functions[name]](old, new)
             arrays.append(new)
         rows = pa.RecordBatch.from_arrays(arrays, names=self.stored.schema.names)

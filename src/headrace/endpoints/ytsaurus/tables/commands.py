@@ -1,4 +1,4 @@
-"""The commands on dynamic tables as a whole: mounting, resharding, altering, what is known of their tablets."""
+"""The commands on dynamic tables as a whole: mounting, resharding, altering, tablet information."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.endpoints.ytsaurus.clock import timestamp_of
-from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
-from headrace.endpoints.ytsaurus.cypress.node_types import Node
+from headrace.endpoints.ytsaurus.context import Answer, Context
+from headrace.endpoints.ytsaurus.cypress.node import Node
 from headrace.endpoints.ytsaurus.errors import refused
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.queues import consumer_rows, queue_columns, queue_partitions
-from headrace.endpoints.ytsaurus.queues.trimming import look_again
+from headrace.endpoints.ytsaurus.queues.trimming import update_trimming
 from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.endpoints.ytsaurus.tables.nodes import (
     check_role,
@@ -25,7 +26,7 @@ from headrace.endpoints.ytsaurus.tables.nodes import (
 )
 from headrace.endpoints.ytsaurus.tables.objects import queue_schema
 from headrace.endpoints.ytsaurus.tables.row_sources import source_of
-from headrace.endpoints.ytsaurus.tables.state import FROZEN, MOUNTED, UNMOUNTED, Kind, Schema, Table, new_tablets
+from headrace.endpoints.ytsaurus.tables.state import FROZEN, MOUNTED, UNMOUNTED, Schema, Table, TableKind, new_tablets
 from headrace.endpoints.ytsaurus.tables.tablets import STARTS, pivots_of, sortable, starts_of, uniform_pivots
 from headrace.stores.embedded.queues import stored_queues
 from headrace.stores.embedded.tables.table import EmbeddedTable
@@ -35,7 +36,7 @@ _MAX_TABLETS = 10_000
 
 
 def _range(parameters: Parameters, table: Table) -> tuple[int, int]:
-    """Return the first and the last tablet that a command is about."""
+    """Return the first and the last tablet of a command."""
     last = len(table.tablets) - 1
     first_index = parameters.number("first_tablet_index", 0)
     last_index = parameters.number("last_tablet_index", last)
@@ -55,7 +56,7 @@ def _dynamic(context: Context, parameters: Parameters) -> Table:
 
 
 def _set_states(context: Context, parameters: Parameters, state: str, valid: Sequence[str]) -> Answer:
-    """Bring tablets into a state; those that are in it already stay there."""
+    """Change the state of tablets; tablets that already have it are unchanged."""
     table = _dynamic(context, parameters)
     first, last = _range(parameters, table)
     tablets = list(table.tablets)
@@ -67,57 +68,51 @@ def _set_states(context: Context, parameters: Parameters, state: str, valid: Seq
                 attributes={"tablet_id": tablets[index].id, "path": table.name},
             )
         tablets[index] = dataclasses.replace(tablets[index], state=state)
-    with context.cluster.database.write() as connection:
+    with context.database.write() as connection:
         table_state.save(connection, dataclasses.replace(table, tablets=tuple(tablets)))
-        if table.kind is Kind.QUEUE:
+        if table.kind is TableKind.QUEUE:
             queue_id = stored_queues.load(connection, table.name).id
             queue_partitions.set_open(connection, queue_id, range(first, last + 1), is_open=state == MOUNTED)
-        if table.kind in (Kind.QUEUE, Kind.CONSUMER):
-            look_again(context, table.name)
+        if table.kind in (TableKind.QUEUE, TableKind.CONSUMER):
+            update_trimming(context, table.name)
     return Answer.structured({})
 
 
 def _save(context: Context, table: Table) -> None:
-    with context.cluster.database.write() as connection:
+    with context.database.write() as connection:
         table_state.save(connection, table)
 
 
-@command("mount_table", volatile=True)
 def mount_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Let tablets be read and written; with ``freeze``, only read."""
+    """Make tablets readable and writable; with ``freeze``, only readable."""
     if parameters.flag("freeze"):
         return _set_states(context, parameters, FROZEN, [UNMOUNTED])
     return _set_states(context, parameters, MOUNTED, [UNMOUNTED])
 
 
-@command("unmount_table", volatile=True)
 def unmount_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Let tablets be neither read nor written."""
+    """Make tablets neither readable nor writable."""
     return _set_states(context, parameters, UNMOUNTED, [MOUNTED, FROZEN])
 
 
-@command("freeze_table", volatile=True)
 def freeze_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Let tablets only be read."""
+    """Make tablets read-only."""
     return _set_states(context, parameters, FROZEN, [MOUNTED])
 
 
-@command("unfreeze_table", volatile=True)
 def unfreeze_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Let frozen tablets be written again."""
+    """Make frozen tablets writable."""
     return _set_states(context, parameters, MOUNTED, [FROZEN])
 
 
-@command("remount_table", volatile=True)
 def remount_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Let tablets look at the attributes of their table again, which here they always do."""
+    """Only check the parameters: changed attributes of a table take effect without a remount."""
     _range(parameters, _dynamic(context, parameters))
     return Answer.structured({})
 
 
-@command("reshard_table", volatile=True)
 def reshard_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Give a table other tablets instead of a range of them, all of which must be unmounted."""
+    """Replace a range of unmounted tablets by new ones."""
     table = _dynamic(context, parameters)
     first, last = _range(parameters, table)
     for tablet in table.tablets[first : last + 1]:
@@ -128,7 +123,7 @@ def reshard_table(context: Context, parameters: Parameters, body: bytes) -> Answ
                 remedy="unmount the table",
                 attributes={"tablet_id": tablet.id},
             )
-    if table.kind is Kind.QUEUE:
+    if table.kind is TableKind.QUEUE:
         _reshard_queue(context, parameters, table, first, last)
     else:
         _reshard_sorted(context, parameters, table, first, last)
@@ -161,14 +156,14 @@ def _reshard_sorted(context: Context, parameters: Parameters, table: Table, firs
 
 
 def _pivots_of_rows(context: Context, table: Table, first: int, last: int, count: int) -> list[list[Any]]:
-    """Return the keys that cut the rows of tablets into parts of about one size.
+    """Return the keys that split the rows of tablets into parts of about equal size.
 
-    As on a cluster, they are fewer than wanted where there are not enough rows.
+    As on a cluster, there are fewer keys than ``count`` if there are not enough rows.
     """
     pivots = [list(tablet.pivot) for tablet in table.tablets]
     names = [column.name for column in table.schema.keys]
-    with context.cluster.database.read():
-        batches = list(source_of(context.cluster.database, table, context.cluster.name).scan(names, []))
+    with context.database.read():
+        batches = list(source_of(context.database, table, context.cluster.name).scan(names, []))
     rows = pa.Table.from_batches(batches) if batches else None
 
     def key(number: int) -> list[Any]:
@@ -195,7 +190,7 @@ def _reshard_queue(context: Context, parameters: Parameters, table: Table, first
     rows, weights = (parameters.sequence(name, None) for name in STARTS)
     begins = starts_of(rows, weights, count, added)
     cluster = context.cluster.name
-    with context.cluster.database.write() as connection:
+    with context.database.write() as connection:
         queue = stored_queues.load(connection, table.name)
         consumer_rows.release(connection, queue.id, table.name, cluster, last + 1)
         if added > 0:
@@ -213,15 +208,14 @@ def _reshard_queue(context: Context, parameters: Parameters, table: Table, first
         table_state.save(connection, dataclasses.replace(table, tablets=tablets))
 
 
-@command("alter_table", volatile=True)
 def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Add columns to a table, or take constraints from columns, as far as rows that are there allow it."""
+    """Change the schema of a table, as far as its rows allow it, or make a static table dynamic."""
     table = find_table(context, parameters.path(), parameters.text("transaction_id", None))
     given = parameters.value("schema", None)
     schema = table.schema if given is None else Schema.parse(given)
     if table.schema.binary_strings:
         schema = schema.of_bytes
-    if table.kind is Kind.STATIC:
+    if table.kind is TableKind.STATIC:
         known, table = table.schema, dataclasses.replace(table, schema=schema)
         if parameters.flag("dynamic"):
             make_dynamic(context, table)
@@ -230,7 +224,7 @@ def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer
             context.cypress.locks.need(node.chain, node.id, node.path)
             _check_order_kept(context, node, known, schema)
             set_schema(context, table)
-            context.cypress.touch(context, node)
+            context.cypress.touch(context.now, node)
         return Answer.structured({})
     refuse_in_transaction(table.node, "altered")
     if not parameters.flag("dynamic", True):
@@ -240,13 +234,13 @@ def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer
     if any(tablet.state != UNMOUNTED for tablet in table.tablets):
         raise refused(f"Cannot change schema of {table.name}: it is mounted", remedy="unmount the table")
     added = _added_columns(table, schema)
-    with context.cluster.database.write() as connection:
+    with context.database.write() as connection:
         columns = (*table.schema.columns, *added)
         new = dataclasses.replace(table, schema=dataclasses.replace(table.schema, columns=columns, strict=True))
-        if added and table.kind is Kind.SORTED:
+        if added and table.kind is TableKind.SORTED:
             wanted = {column.name: column.type for column in added}
-            EmbeddedTable(context.cluster.database, table.name).add_columns(wanted)
-        elif added and table.kind is Kind.QUEUE:
+            EmbeddedTable(context.database, table.name).add_columns(wanted)
+        elif added and table.kind is TableKind.QUEUE:
             queue_columns.add(connection, table.name, queue_schema(new.schema))
         check_role(new)
         table_state.save(connection, new)
@@ -254,7 +248,7 @@ def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer
 
 
 def _check_order_kept(context: Context, node: Node, known: Schema, schema: Schema) -> None:
-    """Raise for a schema that promises an order, or unique keys, which the rows of a static table need not have."""
+    """Raise an error if a schema has a sort order or unique keys that the rows of a static table may not have."""
     sorted_so = known.key_names[: len(schema.key_names)] == schema.key_names
     unique = not schema.unique_keys or (known.unique_keys and schema.key_names == known.key_names)
     if not (sorted_so and unique) and context.cluster.contents.totals(node.chain, node.id)[1]:
@@ -267,7 +261,7 @@ def _check_order_kept(context: Context, node: Node, known: Schema, schema: Schem
 
 
 def _added_columns(table: Table, schema: Schema) -> tuple[Any, ...]:
-    """Return the columns that a schema has beyond those of a table, all of which it must have too."""
+    """Return the columns of a schema that a table does not have; the schema must have all of the table's columns."""
     known = {column.name: column for column in table.schema.columns}
     given = {column.name: column for column in schema.columns}
     for name, column in known.items():
@@ -290,22 +284,20 @@ def _added_columns(table: Table, schema: Schema) -> tuple[Any, ...]:
     return added
 
 
-@command("get_table_pivot_keys")
 def get_table_pivot_keys(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Return the keys at which the tablets of a sorted table begin."""
+    """Return the pivot keys of a sorted table."""
     table = _dynamic(context, parameters)
     return Answer.structured([list(tablet.pivot) for tablet in table.tablets])
 
 
-@command("get_tablet_infos", volatile=True, atomic=False)
 def get_tablet_infos(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Return how many rows tablets have had, and lost by trimming."""
+    """Return the numbers of all and of trimmed rows of tablets."""
     table = _dynamic(context, parameters)
     indexes = parameters.sequence("tablet_indexes")
     now = timestamp_of(context.now)
-    with context.cluster.database.read() as connection:
+    with context.database.read() as connection:
         bounds = []
-        if table.kind is Kind.QUEUE:
+        if table.kind is TableKind.QUEUE:
             bounds = stored_queues.partitions(connection, stored_queues.load(connection, table.name))
     found = []
     for index in indexes:
@@ -328,8 +320,7 @@ def get_tablet_infos(context: Context, parameters: Parameters, body: bytes) -> A
     return Answer.structured({"tablets": found})
 
 
-@command("get_tablet_errors", volatile=True, atomic=False)
 def get_tablet_errors(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Return the errors of tablets, of which there never are any."""
+    """Return no errors: tablets of the endpoint have none."""
     _dynamic(context, parameters)
     return Answer.structured({"tablet_errors": {}, "replication_errors": {}})

@@ -1,9 +1,8 @@
-"""How the rows of a sorted dynamic table stand in a table of the embedded store, and back.
+"""Conversion between rows of a sorted dynamic table and rows of a table of the embedded store.
 
-Where the key columns are ones that the embedded store can have (up to four strings, binaries or whole numbers), they
-are its key columns. Any other key becomes one binary key column, ``$key``, whose bytes sort as the key does, and the
-key columns are attributes beside it: nothing is lost, though whoever looks at the store without the endpoint sees one
-column more.
+If the embedded store supports the key columns (up to four strings, binaries or whole numbers), they are its key
+columns. Any other key becomes one binary key column ``$key``, whose bytes have the sort order of the key. The key
+columns are then attributes, so without the endpoint the table has one more column.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from headrace.wire.ytsaurus.types import YtColumn
 
 PACKED_KEY = "$key"
 MAX_KEY_BYTES = 256 << 10
-"""A key is no longer than this: every insert behind it compares with it, all of it."""
+"""The maximum length of a key. Inserts compare their keys with whole existing keys."""
 _HASHES = 1 << 62
 
 
@@ -39,7 +38,7 @@ class SortedLayout:
         columns: all columns, key columns first.
 
     Raises:
-        SchemaError: a key column, or a column that is computed, cannot be kept.
+        SchemaError: a column is computed, or the type of a key column is not supported.
     """
 
     def __init__(self, columns: Sequence[YtColumn]) -> None:
@@ -48,21 +47,21 @@ class SortedLayout:
         for column in self.columns:
             if column.expression is not None:
                 raise SchemaError(
-                    f"column {column.name!r} is computed, which this endpoint does not do",
+                    f"column {column.name!r} is computed, which this endpoint does not support",
                     received=column.expression,
                     remedy="compute it before rows are inserted",
                 )
         for column in self.keys:
             if column.sort_order != "ascending" or pa.types.is_nested(column.type) or column.yt in ("yson", "null"):
                 raise SchemaError(
-                    f"key column {column.name!r} is of a kind that this endpoint does not have",
+                    f"key column {column.name!r} has a type or order that this endpoint does not support",
                     received=f"{column.yt}, {column.sort_order}",
                     valid="ascending columns that are not composite",
                 )
 
     @cached_property
     def packed(self) -> bool:
-        """Tell whether the key is one binary column."""
+        """Whether the key is one binary column."""
         return len(self.keys) > MAX_KEY_COLUMNS or not all(_fits(column.type) for column in self.keys)
 
     @cached_property
@@ -83,10 +82,10 @@ class SortedLayout:
         )
 
     def to_stored(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows that have the key and perhaps other columns as rows of the embedded table.
+        """Convert rows with the key and any other columns to rows of the embedded table.
 
         Raises:
-            YtError: a key is null where it must not be, or a required column is (307); or a key is too long.
+            YtError: 307, a key or a required column is null; 1, a key is too long.
         """
         require_values(self.columns, rows)
         if self.packed:
@@ -103,18 +102,18 @@ class SortedLayout:
         return pa.RecordBatch.from_arrays(arrays, names=rows.schema.names)
 
     def from_stored(self, rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-        """Return some columns of rows of the embedded table in the types of the schema."""
+        """Return columns of rows of the embedded table in the types of the schema."""
         by_name = {column.name: column for column in self.columns}
         arrays = [rows.column(name).cast(by_name[name].type) for name in names]
         schema = pa.schema([pa.field(name, by_name[name].type) for name in names])
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def hashes(self, stored: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """Return a number for the key of each row of the embedded table; equal keys have equal ones."""
+        """Return a hash of the key of each row of the embedded table."""
         return partition_of_keys(stored, self.stored.primary_key, _HASHES)
 
     def predicates(self, conditions: Sequence[Predicate]) -> list[Predicate]:
-        """Return those of some conditions that a scan of the embedded table can look at."""
+        """Return the conditions that a scan of the embedded table can evaluate."""
         if self.packed:
             return []
         types = {column.name: _key_type(column.type) for column in self.keys}
@@ -128,11 +127,11 @@ class SortedLayout:
 
 
 def require_values(columns: Sequence[YtColumn], rows: pa.RecordBatch, *, what: str = "Required") -> None:
-    """Raise if a column that must have a value in each row has null in one.
+    """Raise an error if a column has a forbidden null.
 
     Args:
-        columns: columns of the table; those that rows do not have are left out.
-        what: "Required" looks at the required ones, "Key" at all.
+        columns: columns of the table. Columns that the rows do not have are ignored.
+        what: "Required" checks the required columns, "Key" all of them.
 
     Raises:
         YtError: 307.
@@ -149,7 +148,7 @@ def require_values(columns: Sequence[YtColumn], rows: pa.RecordBatch, *, what: s
 
 
 def _check_lengths(key: Sequence[pa.Array]) -> None:
-    """Raise if the strings of a key are too long together; their arrays have no nulls."""
+    """Raise an error if the total length of a key's strings is too large. The arrays have no nulls."""
     lengths = [pc.binary_length(array).cast(pa.int64()) for array in key if _is_text(array.type)]
     if lengths and len(lengths[0]):
         longest = max(np.sum([each.to_numpy(zero_copy_only=False) for each in lengths], axis=0))
@@ -179,7 +178,7 @@ def _can_compare(data_type: pa.DataType, value: Any) -> bool:
 
 
 def _as_bytes(condition: Predicate) -> Predicate:
-    """Return a condition on bytes: literals of queries are text wherever they can be."""
+    """Return a condition with bytes in place of texts."""
 
     def plain(value: Any) -> Any:
         return value.encode() if isinstance(value, str) else value
@@ -189,9 +188,9 @@ def _as_bytes(condition: Predicate) -> Predicate:
 
 
 def _sortable(array: pa.Array) -> pa.Array:
-    """Return values as bytes that sort as they do, null first, none of which is the beginning of another's."""
+    """Return values as bytes with the same sort order, null first. No result is a prefix of another."""
     if _is_text(array.type):
-        # Zeros are escaped, so that the end sorts before whatever could follow.
+        # Zeros are escaped, so that the end of a text sorts before any continuation.
         escaped = pc.replace_substring(array.cast(pa.binary()), b"\x00", b"\x00\xff")
         ended = pc.binary_join_element_wise(
             pa.scalar(b"\x01", pa.binary()), escaped, pa.scalar(b"\x00\x00", pa.binary()), pa.scalar(b"", pa.binary())
@@ -213,7 +212,7 @@ def _is_text(data_type: pa.DataType) -> bool:
 
 
 def rows_of(values: Mapping[str, Sequence[Any]], columns: Sequence[YtColumn]) -> pa.RecordBatch:
-    """Return Python values by column as rows."""
+    """Return rows from the Python values of each column."""
     schema = pa.schema([pa.field(column.name, column.type) for column in columns])
     arrays = [pa.array(values[column.name], column.type) for column in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,22 +1,24 @@
-"""Tables in Cypress: what is made and removed with their nodes, and their attributes."""
+"""The node type of tables: creation, removal and copies of their resources, and their attributes."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headrace.endpoints.ytsaurus.context import Context
 from headrace.endpoints.ytsaurus.cypress.attributes import attribute as attribute_of
-from headrace.endpoints.ytsaurus.cypress.node_types import NOTHING, Node, NodeType, register
+from headrace.endpoints.ytsaurus.cypress.node import Node
+from headrace.endpoints.ytsaurus.cypress.node_types import NOTHING, NodeType, register
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.ids import ObjectType
 from headrace.endpoints.ytsaurus.queues import agent as queue_agent
-from headrace.endpoints.ytsaurus.queues.trimming import look_again
+from headrace.endpoints.ytsaurus.queues.trimming import update_trimming
 from headrace.endpoints.ytsaurus.storage import static_rows as static_tables
 from headrace.endpoints.ytsaurus.storage.tree import Facet
 from headrace.endpoints.ytsaurus.tables import objects as table_objects
 from headrace.endpoints.ytsaurus.tables import state as table_state
-from headrace.endpoints.ytsaurus.tables.state import MOUNTED, UNMOUNTED, Kind, Schema, Table, new_tablets
+from headrace.endpoints.ytsaurus.tables.state import MOUNTED, UNMOUNTED, Schema, Table, TableKind, new_tablets
 from headrace.endpoints.ytsaurus.tables.tablets import STARTS, cell_of, pivots_of, starts_of, tablet_value
 from headrace.endpoints.ytsaurus.values import with_attributes
 from headrace.stores.embedded.queues import stored_queues
@@ -25,9 +27,6 @@ from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.wire.yson import rows_decoding
 from headrace.wire.ytsaurus.paths import YPath, parse_path
 from headrace.wire.ytsaurus.types import columns_of, schema_of
-
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.commands import Context
 
 CONSUMER_ALIAS, PRODUCER_ALIAS = "queue_consumer", "queue_producer"
 
@@ -71,28 +70,28 @@ REGISTRATIONS_SCHEMA = _keyed(
 
 @dataclasses.dataclass(frozen=True)
 class _Role:
-    """What a sorted table can be beyond that.
+    """A special use of a sorted table.
 
     Attributes:
-        alias: the type by which it is created; or with an ``attribute`` that is set.
-        optional: columns of the schema that may be left out.
+        alias: the type name for ``create``; alternatively, the client sets ``attribute``.
+        optional: columns of the schema that may be missing.
     """
 
     alias: str
     attribute: str
-    kind: Kind
+    kind: TableKind
     schema: Schema
     optional: tuple[str, ...]
 
     def wrong(self, schema: Schema) -> list[str]:
-        """Return the columns of a schema that it must not have, or has not as it must."""
+        """Return the names of unknown, missing and different columns of a schema."""
         given = {column.name: (column.yt, column.sort_order) for column in schema.columns}
         needed = {column.name: (column.yt, column.sort_order) for column in self.schema.columns}
         found = list(given.keys() - needed.keys())
         return found + [name for name in needed if name not in self.optional and given.get(name) != needed[name]]
 
     def check(self, schema: Schema) -> None:
-        """Raise unless a schema has the right columns."""
+        """Raise an error unless a schema has the right columns."""
         wrong = self.wrong(schema)
         if wrong:
             valid = ", ".join(column.name for column in self.schema.columns)
@@ -101,12 +100,12 @@ class _Role:
 
 
 _ROLES = (
-    _Role(CONSUMER_ALIAS, "treat_as_queue_consumer", Kind.CONSUMER, CONSUMER_SCHEMA, ("meta",)),
-    _Role(PRODUCER_ALIAS, "treat_as_queue_producer", Kind.PRODUCER, PRODUCER_SCHEMA, ("user_meta", "system_meta")),
+    _Role(CONSUMER_ALIAS, "treat_as_queue_consumer", TableKind.CONSUMER, CONSUMER_SCHEMA, ("meta",)),
+    _Role(PRODUCER_ALIAS, "treat_as_queue_producer", TableKind.PRODUCER, PRODUCER_SCHEMA, ("user_meta", "system_meta")),
 )
 REGISTRATIONS_PATH = "//sys/queue_agents/consumer_registrations"
 _MAX_TABLETS = 10_000
-_READ = (Kind.QUEUE, Kind.CONSUMER)
+_READ = (TableKind.QUEUE, TableKind.CONSUMER)
 _FIXED: Mapping[str, Any] = {
     "atomicity": "full",
     "commit_ordering": "weak",
@@ -120,7 +119,7 @@ _FIXED: Mapping[str, Any] = {
     "queue_agent_stage": "production",
     "tablet_balancer_config": {"enable_auto_reshard": True, "enable_auto_tablet_move": True},
 }
-# What else users may set of a table that is not their own, though nothing follows from most of it.
+# Other system attributes that users can set. Most of them have no effect.
 _SETTABLE = (
     *(f"{which}_data_{what}" for which in ("min", "max") for what in ("ttl", "versions")),
     "desired_tablet_count",
@@ -137,19 +136,19 @@ _SETTABLE = (
 
 
 def find_table(context: Context, path: YPath | str, transaction: str | None = None) -> Table:
-    """Return the table that a path leads to.
+    """Return the table of a path.
 
     Raises:
-        YtError: nothing is there, or something else than a table.
+        YtError: there is no node, or it is not a table.
     """
     parsed = parse_path(path) if isinstance(path, str) else path
     node = context.cypress.find(parsed.node, transaction)
-    with context.cluster.database.read() as connection:
+    with context.database.read() as connection:
         return table_state.load(connection, node)
 
 
 class TableNode(NodeType):
-    """Tables of all kinds."""
+    """All kinds of tables."""
 
     name = table_state.TABLE_TYPE
     object_type = ObjectType.TABLE
@@ -160,17 +159,17 @@ class TableNode(NodeType):
         rows, weights = (kept.pop(name, None) for name in STARTS)
         table = self._new(node, kept, alias)
         begins = starts_of(rows, weights, len(table.tablets), len(table.tablets))
-        if table.kind is Kind.STATIC:
+        if table.kind is TableKind.STATIC:
             set_schema(context, table)
             context.cluster.contents.replace(node.chain, node.id, ())
             _refuse_export(kept)
             return kept
-        with context.cluster.database.write() as connection:
+        with context.database.write() as connection:
             table_state.save(connection, table)
             table_objects.create(connection, table, context.cluster.name)
             table_objects.begin(connection, table, begins)
             if table.kind in _READ:
-                look_again(context, table.name)
+                update_trimming(context, table.name)
             _refuse_export(kept)
             config = kept.pop("auto_trim_config", None)
             if config is not None:
@@ -178,7 +177,7 @@ class TableNode(NodeType):
         return kept
 
     def _new(self, node: Node, kept: dict[str, Any], alias: str) -> Table:
-        """Return a new table; takes from the attributes what is not to be kept as such."""
+        """Return a new table; remove the attributes that the type handles from ``kept``."""
         given = kept.pop("schema", None)
         dynamic = bool(kept.pop("dynamic", False))
         count, pivots = kept.pop("tablet_count", None), kept.pop("pivot_keys", None)
@@ -187,22 +186,22 @@ class TableNode(NodeType):
                 schema = role.schema if given is None else Schema.parse(given).with_unique_keys
                 role.check(schema)
                 kept[role.attribute] = True
-                # Those made by their own name are mounted at once.
+                # A table created by its alias is mounted immediately.
                 return Table(node, role.kind, schema, new_tablets(1, MOUNTED if alias == role.alias else UNMOUNTED))
         if not dynamic:
             schema = Schema((), strict=False) if given is None else Schema.parse(given)
-            return Table(node, Kind.STATIC, schema.of_bytes, ())
+            return Table(node, TableKind.STATIC, schema.of_bytes, ())
         if given is None or not (schema := Schema.parse(given)).columns:
             raise refused(f'"schema" is mandatory for dynamic tables, and {node.path} has none')
         for role in _ROLES:
-            # A table with the columns of one can be used as such, whether the queue agent looks at it or not.
+            # A table with these columns can be used as a consumer or producer even without the attribute.
             if not role.wrong(schema):
                 return Table(node, role.kind, schema.with_unique_keys, new_tablets(1))
         if not schema.strict:
             raise refused("The schema of a dynamic table must be strict")
         schema = schema.with_unique_keys.of_bytes
-        kind = Kind.SORTED if schema.keys else Kind.QUEUE
-        if kind is Kind.SORTED and len(schema.keys) == len(schema.columns):
+        kind = TableKind.SORTED if schema.keys else TableKind.QUEUE
+        if kind is TableKind.SORTED and len(schema.keys) == len(schema.columns):
             raise refused("There must be at least one non-key column in a sorted dynamic table")
         if pivots is not None:
             given_pivots = pivots_of(pivots, schema)
@@ -210,50 +209,50 @@ class TableNode(NodeType):
         number = 1 if count is None else count
         if not isinstance(number, int) or not 1 <= number <= _MAX_TABLETS:
             raise refused("Tablet count is out of range", received=repr(number), valid=f"1 to {_MAX_TABLETS}")
-        if kind is Kind.SORTED and number > 1:
+        if kind is TableKind.SORTED and number > 1:
             raise refused("A sorted table gets its tablets by pivot_keys", received=f"tablet_count={number}")
         return Table(node, kind, schema, new_tablets(number))
 
     def remove(self, context: Context, node: Node) -> None:
-        with context.cluster.database.write() as connection:
+        with context.database.write() as connection:
             table = table_state.load(connection, node)
-            if table.kind is Kind.REGISTRATIONS:
+            if table.kind is TableKind.REGISTRATIONS:
                 raise refused(f"{node.path} cannot be removed")
             table_objects.drop(connection, table, context.cluster.name)
             table_state.forget(connection, node)
             if table.kind in _READ:
-                look_again(context, table.name)
+                update_trimming(context, table.name)
 
     def move(self, context: Context, node: Node, source: str) -> None:
-        with context.cluster.database.write() as connection:
+        with context.database.write() as connection:
             table = table_state.load(connection, node)
             if table.dynamic:
                 refuse_in_transaction(node, "moved")
             table_objects.rename(connection, table, source, context.cluster.name)
             if table.kind in _READ:
-                look_again(context, source, node.path)
+                update_trimming(context, source, node.path)
 
     def copy(self, context: Context, node: Node, source: Node) -> None:
-        with context.cluster.database.write() as connection:
+        with context.database.write() as connection:
             table = table_state.load(connection, source)
             made = dataclasses.replace(table, node=node)
-            if table.kind is Kind.STATIC:
+            if table.kind is TableKind.STATIC:
                 return
             if any(tablet.state == MOUNTED for tablet in table.tablets):
                 raise refused(f"Cannot copy {source.path}: it is mounted", remedy="unmount or freeze it")
             pivots = [tablet.pivot for tablet in table.tablets]
             made = dataclasses.replace(made, tablets=new_tablets(len(pivots), pivots=pivots))
             table_objects.create(connection, made, context.cluster.name)
-            table_objects.copy(connection, table, made, context.cluster.database)
+            table_objects.copy(connection, table, made, context.database)
             table_state.save(connection, made)
             if "auto_trim_config" in made.options:
-                look_again(context, made.name)
+                update_trimming(context, made.name)
                 table_objects.set_auto_trim(connection, made, made.options["auto_trim_config"])
 
     # -- attributes -------------------------------------------------------------------------------------
 
     def attribute(self, context: Context, node: Node, name: str) -> Any:
-        with context.cluster.database.read() as connection:
+        with context.database.read() as connection:
             table = table_state.load(connection, node)
             if name in _OF_TABLES:
                 return _OF_TABLES[name](context, table)
@@ -264,7 +263,7 @@ class TableNode(NodeType):
 
     def set_attribute(self, context: Context, node: Node, name: str, value: Any) -> bool:
         _refuse_export({name: value})
-        with context.cluster.database.write() as connection:
+        with context.database.write() as connection:
             table = table_state.load(connection, node)
             if name == "auto_trim_config":
                 refuse_in_transaction(node, "given an auto_trim_config")
@@ -279,26 +278,26 @@ class TableNode(NodeType):
         if name != "auto_trim_config":
             return False
         refuse_in_transaction(node, "made to lose its auto_trim_config")
-        with context.cluster.database.write() as connection:
+        with context.database.write() as connection:
             _set_auto_trim(context, table_state.load(connection, node), None)
         return True
 
 
 def check_role(table: Table) -> None:
-    """Raise if a queue consumer or producer has not the columns of one."""
+    """Raise an error if a queue consumer or producer does not have the right columns."""
     for role in _ROLES:
         if role.kind is table.kind:
             role.check(table.schema)
 
 
 def set_schema(context: Context, table: Table) -> None:
-    """Keep the schema of a static table, for the transaction that sees it and has locked it."""
+    """Save the schema of a static table for the transaction that has locked it."""
     node = table.node
     context.cypress.tree.put(node.chain[0], node.id, Facet.CONTENT, "", table.schema.to_json().encode())
 
 
 def refuse_in_transaction(node: Node, what: str) -> None:
-    """Raise for what is done to a dynamic table at once, and so cannot be a part of a master transaction."""
+    """Raise an error for a change of a dynamic table in a master transaction: it could not be undone."""
     if node.transaction is not None:
         raise refused(
             f"A dynamic table cannot be {what} in a master transaction",
@@ -308,31 +307,31 @@ def refuse_in_transaction(node: Node, what: str) -> None:
 
 
 def make_dynamic(context: Context, table: Table) -> None:
-    """Turn a static table into a dynamic one with the same rows, which is not mounted."""
+    """Make a static table an unmounted dynamic one with the same rows."""
     refuse_in_transaction(table.node, "made")
     schema = table.schema.with_unique_keys
     if not schema.columns or not schema.strict:
         raise refused(f"{table.name} needs a strict schema to become dynamic")
-    database = context.cluster.database
+    database = context.database
     node, tree = table.node, context.cypress.tree
     with database.write() as connection:
         context.cypress.locks.check(node.chain, node.id, node.path)
-        made = Table(node, Kind.SORTED if schema.keys else Kind.QUEUE, schema, new_tablets(1))
+        made = Table(node, TableKind.SORTED if schema.keys else TableKind.QUEUE, schema, new_tablets(1))
         table_objects.create(connection, made, context.cluster.name)
         table_state.save(connection, made)
         for part in context.cluster.contents.parts(node.chain, node.id):
             rows = rows_decoding.decode_rows(static_tables.piece(connection, part), schema.columns)
-            if made.kind is Kind.QUEUE:
+            if made.kind is TableKind.QUEUE:
                 EmbeddedQueue(database, made.name).append(rows)
             else:
                 EmbeddedTable(database, made.name).put(schema.layout.to_stored(rows))
         for facet in (Facet.CONTENT, Facet.PARTS):
             tree.put(node.chain[0], node.id, facet, "", None)
-        context.cypress.touch(context, node)
+        context.cypress.touch(context.now, node)
 
 
 def _set_auto_trim(context: Context, table: Table, config: Any) -> None:
-    with context.cluster.database.write() as connection:
+    with context.database.write() as connection:
         table_objects.set_auto_trim(connection, table, config)
         options = {key: value for key, value in table.options.items() if key != "auto_trim_config"}
         if config is not None:
@@ -350,13 +349,13 @@ def _refuse_export(attributes: Mapping[str, Any]) -> None:
 
 
 def _row_count(context: Context, table: Table) -> int:
-    with context.cluster.database.read() as connection:
-        if table.kind is Kind.STATIC:
+    with context.database.read() as connection:
+        if table.kind is TableKind.STATIC:
             return context.cluster.contents.totals(table.node.chain, table.node.id)[1]
-        if table.kind is Kind.QUEUE:
+        if table.kind is TableKind.QUEUE:
             state = stored_queues.load(connection, table.name)
             return sum(each.bounds.rows for each in stored_queues.partitions(connection, state))
-        if table.kind is Kind.SORTED:
+        if table.kind is TableKind.SORTED:
             found = connection.execute(
                 "SELECT ifnull(sum(p.rows), 0) FROM partition p JOIN object o ON o.id = p.object"
                 " WHERE o.name = ? AND p.open",
@@ -367,17 +366,17 @@ def _row_count(context: Context, table: Table) -> int:
 
 
 def _size(context: Context, table: Table) -> int:
-    with context.cluster.database.read() as connection:
-        if table.kind is Kind.QUEUE:
+    with context.database.read() as connection:
+        if table.kind is TableKind.QUEUE:
             state = stored_queues.load(connection, table.name)
             return sum(each.bounds.bytes for each in stored_queues.partitions(connection, state))
-        if table.kind is Kind.STATIC:
+        if table.kind is TableKind.STATIC:
             return context.cluster.contents.totals(table.node.chain, table.node.id)[2]
     return 0
 
 
 def _chunk_count(context: Context, table: Table) -> int:
-    if table.kind is Kind.STATIC:
+    if table.kind is TableKind.STATIC:
         return context.cluster.contents.totals(table.node.chain, table.node.id)[0]
     return 1
 
@@ -391,9 +390,9 @@ def _schema_value(context: Context, table: Table) -> Any:
 def _tablets(context: Context, table: Table) -> Any:
     if not table.dynamic:
         return NOTHING
-    with context.cluster.database.read() as connection:
+    with context.database.read() as connection:
         bounds = None
-        if table.kind is Kind.QUEUE:
+        if table.kind is TableKind.QUEUE:
             bounds = [
                 each.bounds for each in stored_queues.partitions(connection, stored_queues.load(connection, table.name))
             ]
@@ -411,7 +410,7 @@ _OF_TABLES: Mapping[str, Callable[[Context, Table], Any]] = {
     "sorted": lambda context, table: bool(table.schema.key_names),
     "key_columns": lambda context, table: list(table.schema.key_names),
     "sorted_by": lambda context, table: list(table.schema.key_names) or NOTHING,
-    # A cluster does not count the rows of dynamic tables, only those of their chunks.
+    # A cluster does not count the rows of dynamic tables, only the rows of their chunks.
     "row_count": lambda context, table: NOTHING if table.dynamic else _row_count(context, table),
     "chunk_row_count": _row_count,
     "chunk_count": _chunk_count,

@@ -1,4 +1,4 @@
-"""The objects of the embedded store that hold the rows of dynamic tables: made, renamed, removed with their nodes."""
+"""The objects of the embedded store with the rows of dynamic tables; created, renamed and removed with the nodes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.parameters import is_boolean
 from headrace.endpoints.ytsaurus.queues import consumer_rows, queue_partitions, registration_rows
 from headrace.endpoints.ytsaurus.storage.snapshot import SnapshotDatabase
-from headrace.endpoints.ytsaurus.tables.state import Kind, Schema, Table
+from headrace.endpoints.ytsaurus.tables.state import Schema, Table, TableKind
 from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, QueueSchema
 from headrace.queues.validation import changed_options
 from headrace.queues.values import QueueOptions
 from headrace.stores.embedded import catalog
-from headrace.stores.embedded.catalog import Kind as ObjectKind
+from headrace.stores.embedded.catalog import ObjectKind
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.queues import stored_queues
 from headrace.stores.embedded.tables import stored_tables
@@ -29,12 +29,12 @@ from headrace.tables.schema import Column
 from headrace.wire.ytsaurus.types import YtColumn
 
 SYSTEM_COLUMNS = (TIMESTAMP, CUMULATIVE_DATA_WEIGHT)
-"""Columns of a queue that the store fills."""
-_OBJECT_KINDS: Mapping[Kind, ObjectKind] = {
-    Kind.SORTED: "table",
-    Kind.QUEUE: "queue",
-    Kind.CONSUMER: "consumer",
-    Kind.PRODUCER: "producer",
+"""Columns of a queue with values from the store."""
+_OBJECT_KINDS: Mapping[TableKind, ObjectKind] = {
+    TableKind.SORTED: "table",
+    TableKind.QUEUE: "queue",
+    TableKind.CONSUMER: "consumer",
+    TableKind.PRODUCER: "producer",
 }
 _SECOND = 1000
 
@@ -43,14 +43,14 @@ def queue_schema(schema: Schema) -> QueueSchema:
     """Return the columns of a queue of the embedded store for a schema.
 
     Raises:
-        SchemaError: the queue cannot be kept.
+        SchemaError: the store does not support the schema.
     """
     return QueueSchema(tuple(_queue_column(column) for column in schema.columns))
 
 
 def _queue_column(column: YtColumn) -> Column:
     if column.expression is not None:
-        raise refused(f"Column {column.name!r} is computed, which this endpoint does not do")
+        raise refused(f"Column {column.name!r} is computed, which this endpoint does not support")
     if column.name == TIMESTAMP:
         return Column(TIMESTAMP, pa.timestamp("us", tz="UTC"))
     if column.name == CUMULATIVE_DATA_WEIGHT:
@@ -59,7 +59,7 @@ def _queue_column(column: YtColumn) -> Column:
 
 
 def create(connection: apsw.Connection, table: Table, cluster: str) -> None:
-    """Make the object for a new table, inside the caller's write transaction."""
+    """Create the object for a new table, in the caller's write transaction."""
     kind = object_kind(table)
     if kind is None:
         return
@@ -79,16 +79,16 @@ def create(connection: apsw.Connection, table: Table, cluster: str) -> None:
 
 
 def begin(connection: apsw.Connection, table: Table, begins: Mapping[int, tuple[int, int]]) -> None:
-    """Let tablets of a new queue begin elsewhere, see `headrace.endpoints.ytsaurus.tables.tablets.starts_of`."""
+    """Set the first rows of a new queue's tablets, see `headrace.endpoints.ytsaurus.tables.tablets.starts_of`."""
     if not begins:
         return
-    if table.kind is not Kind.QUEUE:
+    if table.kind is not TableKind.QUEUE:
         raise refused(f"Only tablets of ordered dynamic tables begin with trimmed rows, and {table.name} is none")
     queue_partitions.begin_at(connection, stored_queues.load(connection, table.name).id, begins)
 
 
 def drop(connection: apsw.Connection, table: Table, cluster: str) -> None:
-    """Remove the object of a table with its rows, inside the caller's write transaction."""
+    """Delete the object of a table with its rows, in the caller's write transaction."""
     kind = object_kind(table)
     object_id = None if kind is None else catalog.find_to_drop(connection, table.name, kind, missing_ok=True)
     if object_id is None:
@@ -108,13 +108,13 @@ def drop(connection: apsw.Connection, table: Table, cluster: str) -> None:
 
 
 def rename(connection: apsw.Connection, table: Table, old: str, cluster: str) -> None:
-    """Give the object of a table the name that its node has now, inside the caller's write transaction."""
+    """Rename the object of a moved table, in the caller's write transaction."""
     kind = object_kind(table)
     if kind is None:
         return
     object_id = catalog.find(connection, old, kind)
     catalog.is_taken(connection, table.name, kind, exist_ok=False)
-    # Registrations and offsets name a queue by its path, so they stay with that.
+    # Registrations and offsets refer to the path of a queue, so they stay with the path.
     registration_rows.release(connection, object_id, cluster)
     if kind == "queue":
         consumer_rows.release(connection, object_id, old, cluster)
@@ -125,10 +125,10 @@ def rename(connection: apsw.Connection, table: Table, old: str, cluster: str) ->
 
 
 def copy(connection: apsw.Connection, source: Table, target: Table, database: Database) -> None:
-    """Give the new object of a table the rows of another's, inside the caller's write transaction.
+    """Copy the rows of a table to a new one, in the caller's write transaction.
 
     Raises:
-        YtError: rows of such a table are not copied.
+        YtError: tables of this kind cannot be copied.
     """
     kind = object_kind(source)
     if kind == "table":
@@ -144,17 +144,17 @@ def copy(connection: apsw.Connection, source: Table, target: Table, database: Da
 
 
 def object_kind(table: Table) -> ObjectKind | None:
-    """Return the kind of object that holds a table's rows; None if none does."""
+    """Return the kind of the object with a table's rows; None if there is none."""
     return _OBJECT_KINDS.get(table.kind)
 
 
 def set_auto_trim(connection: apsw.Connection, table: Table, config: Any) -> None:
-    """Let a queue trim itself as ``@auto_trim_config`` says, and do it once, inside the caller's write transaction.
+    """Configure the automatic trimming of a queue, and trim it once, in the caller's write transaction.
 
     Raises:
-        YtError: the table is no queue, or it is no such configuration.
+        YtError: the table is not a queue, or the configuration is invalid.
     """
-    if table.kind is not Kind.QUEUE:
+    if table.kind is not TableKind.QUEUE:
         raise refused(f"{table.name} is not a queue, and cannot trim itself")
     if not isinstance(config, Mapping | None):
         raise refused("auto_trim_config is not a map", received=repr(config)[:200])

@@ -1,6 +1,6 @@
-"""States of the store for which clients have asked a timestamp, so that they can read at it for a while.
+"""Past states of the store, which clients can read for a while after they have asked for a timestamp.
 
-The store keeps the newest rows only. A state of the past is a snapshot of the database, which is held open.
+The store keeps only the newest rows. A past state is an open snapshot of the database.
 """
 
 from __future__ import annotations
@@ -9,18 +9,14 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from headrace.endpoints.ytsaurus.clock import next_timestamp, timestamp_of
-from headrace.endpoints.ytsaurus.periodic import periodic
+from headrace.endpoints.ytsaurus.context import Cluster
 from headrace.endpoints.ytsaurus.storage.snapshot import SnapshotDatabase
 from headrace.stores.embedded.connection import Database
 
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.cluster import Cluster
-
 KEPT_SECONDS = 30.0
-"""A state can be read for this long after its timestamp was generated; held longer, the database could not shrink."""
+"""A state can be read for this time after its timestamp was generated. Open snapshots keep the database large."""
 MAX_STATES = 16
 _TRIES = 5
 
@@ -29,8 +25,8 @@ class _State:
     """One state of the store.
 
     Attributes:
-        first, last: the timestamps at which the store was in this state, as far as is known.
-        view: the store in this state; use it while holding ``guard``.
+        first, last: the known first and last timestamps of this state.
+        view: the store in this state; hold ``guard`` while using it.
     """
 
     def __init__(self, database: Database) -> None:
@@ -38,7 +34,7 @@ class _State:
         self.is_open = True
         self._stack = contextlib.ExitStack()
         connection = self._stack.enter_context(database.snapshot())
-        # The first statement that reads fixes the state.
+        # The snapshot is the state at the first statement that reads.
         ((version, committed),) = connection.execute("SELECT version, ts FROM clock")
         self.version = int(version)
         self.view = SnapshotDatabase(database, connection)
@@ -46,7 +42,7 @@ class _State:
         self.until = time.monotonic() + KEPT_SECONDS
 
     def close(self) -> bool:
-        """Close the state and return True; return False if somebody is reading it."""
+        """Close the state and return True; return False if it is being read."""
         if not self.guard.acquire(blocking=False):
             return False
         try:
@@ -58,7 +54,7 @@ class _State:
 
 
 class PastStates:
-    """The states of a cluster's store that have a timestamp."""
+    """The past states of a cluster's store."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._database = cluster.database
@@ -67,7 +63,7 @@ class PastStates:
         self._being_read: list[_State] = []
 
     def timestamp(self) -> int:
-        """Return a timestamp that is later than all before; the store can be read at it for a while."""
+        """Return a timestamp later than all previous ones; the store can be read at it for a while."""
         with self._guard:
             for _ in range(_TRIES):
                 state = self._newest()
@@ -76,12 +72,12 @@ class PastStates:
                     state.last = found
                     state.until = time.monotonic() + KEPT_SECONDS
                     return found
-        # The store is written all the time: the timestamp is right, but nothing is kept for it.
+        # Writes are too frequent. The timestamp is valid, but its state is not kept.
         return next_timestamp()
 
     @contextlib.contextmanager
     def at(self, timestamp: int) -> Iterator[Database | None]:
-        """Give the store as it was at a timestamp; None if that state is not kept."""
+        """Yield the state of the store at a timestamp; None if it is not kept."""
         with self._guard:
             found = next((state for state in self._states if state.first <= timestamp <= state.last), None)
         if found is None:
@@ -91,7 +87,7 @@ class PastStates:
             yield found.view if found.is_open else None
 
     def expire(self) -> None:
-        """Close the states that have been kept for long enough."""
+        """Close the states whose time has passed."""
         with self._guard:
             now = time.monotonic()
             over = [*self._being_read, *(state for state in self._states if state.until < now)]
@@ -99,7 +95,7 @@ class PastStates:
             self._being_read = [state for state in over if not state.close()]
 
     def _newest(self) -> _State:
-        """Return the present state, which is kept from now on."""
+        """Return the current state, and keep it."""
         if self._states and self._states[-1].version == self._version():
             return self._states[-1]
         if len(self._states) >= MAX_STATES:
@@ -110,13 +106,12 @@ class PastStates:
         return self._states[-1]
 
     def _version(self) -> int:
-        # Not by `query`: the command that asks may itself be looking at a state of the past.
+        # `query` is not used, because the current command may itself read a past state.
         with self._database.snapshot() as connection:
             ((version,),) = connection.execute("SELECT version FROM clock")
         return int(version)
 
 
-@periodic(1.0)
 def close_past_states(cluster: Cluster) -> None:
-    """Close states of the past that nobody may read any more."""
-    cluster.part(PastStates).expire()
+    """Close past states whose time has passed."""
+    cluster.service(PastStates).expire()

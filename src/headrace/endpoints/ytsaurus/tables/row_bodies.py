@@ -1,10 +1,10 @@
-"""Rows in the bodies of requests: into the columns of a table, or an error that says which it has."""
+"""Decoding of rows in request bodies into the columns of a table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from headrace.endpoints.ytsaurus.context import Context
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.tables.state import Table
 from headrace.errors import SchemaError
@@ -13,17 +13,14 @@ from headrace.wire.yson.rows_decoding import Decoded
 from headrace.wire.ytsaurus.errors import Code, YtError
 from headrace.wire.ytsaurus.types import YtColumn
 
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.commands import Context
-
 __all__ = ["Decoded", "read_body"]
 
 
 def read_body(context: Context, body: bytes, columns: Sequence[YtColumn], table: Table) -> Decoded:
-    """Read rows into some columns of a table, or columns that a command takes beside them.
+    """Decode rows into columns of a table, and additional columns of a command.
 
     Raises:
-        YtError: a row has another column, or is null; 307, a value does not fit its column.
+        YtError: a row is null or has an unknown column; 307, a value does not fit its column.
     """
     form = context.input_format
     try:

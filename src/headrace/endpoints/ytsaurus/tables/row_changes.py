@@ -1,4 +1,4 @@
-"""Changes of rows that are checked and typed, and made by the commit of a tablet transaction."""
+"""Checked and typed changes of rows, which the commit of a tablet transaction applies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from headrace.stores.embedded.tables.writing import Prepared
 from headrace.tables.changes import RowChange
 from headrace.wire.ytsaurus.errors import Code, YtError
 
-# No number of a tablet.
+# In place of a tablet's number: the store chooses the tablet.
 _UNCHOSEN = -(1 << 63)
 _HASHES = 1 << 62
 
@@ -36,13 +36,13 @@ class SortedChange:
     """A change of rows of a sorted table.
 
     Args:
-        rows: rows of the table's schema: all columns for PUT, the key and those to be set for UPDATE, the key for
+        rows: rows of the table's schema: all columns for PUT, the key and the columns to set for UPDATE, the key for
             DELETE.
-        keep_nulls: a null among them is a value to be set (UPDATE only).
-        stored: the rows are in the form of the embedded table already.
+        keep_nulls: set columns to null where the rows have null (UPDATE only).
+        stored: the rows are already rows of the embedded table.
 
     Attributes:
-        stored: the rows in the form of the embedded table.
+        stored: the rows as rows of the embedded table.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class SortedChange:
 
     @property
     def size(self) -> Mapping[int, int]:
-        # Keys are taken to be spread over the tablets.
+        # This assumes that keys are distributed evenly among the tablets.
         return {0: len(self._hashes) // len(self._table.tablets)}
 
     def locks(self, connection: apsw.Connection) -> Locks:
         return {_object(connection, self._table): Locked(self._hashes, NO_HASHES)}
 
     def require_mounted(self, connection: apsw.Connection) -> None:
-        """Raise unless the table is mounted now."""
+        """Raise an error unless the table is mounted now."""
         table_state.load(connection, self._table.node).require_mounted()
 
     def apply(self, connection: apsw.Connection, version: int, ts: int) -> None:
@@ -83,10 +83,10 @@ class SortedChange:
 
 @dataclass(frozen=True)
 class LockedRows:
-    """Rows of a sorted table that a transaction locks without changing them.
+    """Locks on rows of a sorted table, without changes.
 
     Attributes:
-        exclusive: as if it changed them; otherwise others may lock them too, but not change them.
+        exclusive: lock the rows like a change. Otherwise other transactions can lock them too, but not change them.
     """
 
     of: Table
@@ -110,7 +110,7 @@ class LockedRows:
 
 
 class QueueAppend:
-    """Rows for a queue; their column `$tablet_index` says where they go, if they have it."""
+    """Rows to append to a queue; an optional column `$tablet_index` selects the tablet."""
 
     def __init__(self, database: Database, table: Table, rows: pa.RecordBatch) -> None:
         self.table = table.name
@@ -148,7 +148,7 @@ class QueueAppend:
             if not mounted:
                 table.require_mounted()
             if chosen:
-                # Some rows have chosen, so the others cannot be given one tablet together.
+                # If some rows name a tablet, one tablet cannot be chosen for all rows together.
                 table.require_mounted()
             upper = stored_queues.load(connection, self.table).upper
             partition = min(mounted, key=upper.__getitem__)
@@ -158,12 +158,12 @@ class QueueAppend:
 
 @dataclass(frozen=True)
 class ConsumerChange:
-    """Rows of a consumer that are written or deleted.
+    """Rows of a consumer to write or delete.
 
     Attributes:
         cluster: the name of this cluster.
-        seen: offsets that were looked at before, by the same keys; if they are others now, somebody has advanced the
-            consumer without this process.
+        seen: key → offset at the time of the command. If an offset has changed since, another process has advanced
+            the consumer.
     """
 
     of: Table
@@ -201,7 +201,7 @@ class ConsumerChange:
 
 @dataclass(frozen=True)
 class SessionChange:
-    """A producer's session that is written or deleted."""
+    """A producer's session to write or delete."""
 
     of: Table
     row: SessionRow
@@ -229,7 +229,7 @@ class SessionChange:
 
 
 def _object(connection: apsw.Connection, table: Table) -> int:
-    """Return the id of the object with a table's rows."""
+    """Return the id of the object with the rows of a table."""
     kind = object_kind(table)
     assert kind is not None
     return catalog.find(connection, table.name, kind)

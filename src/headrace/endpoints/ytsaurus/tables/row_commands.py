@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.endpoints.ytsaurus.commands import Answer, Context, Parameters, command
+from headrace.endpoints.ytsaurus.context import Answer, Context
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.formats import write_rows
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.queues.consumer_rows import ConsumerRow
 from headrace.endpoints.ytsaurus.queues.producer_sessions import session_rows
 from headrace.endpoints.ytsaurus.tables.aggregates import aggregated, functions_of
@@ -28,7 +29,7 @@ from headrace.endpoints.ytsaurus.tables.row_changes import (
     SortedChange,
 )
 from headrace.endpoints.ytsaurus.tables.row_sources import few_rows
-from headrace.endpoints.ytsaurus.tables.state import Kind, Table
+from headrace.endpoints.ytsaurus.tables.state import Table, TableKind
 from headrace.endpoints.ytsaurus.tables.tablet_transactions import Change, check_timestamp, reading, write_in
 from headrace.queues.columns import TABLET_INDEX
 from headrace.stores.embedded.connection import Database
@@ -42,17 +43,17 @@ _TABLET_INDEX = YtColumn.of(TABLET_INDEX, "int64", required=False)
 
 
 def table_to_change(context: Context, parameters: Parameters) -> Table:
-    """Return the dynamic table whose rows a command changes."""
+    """Return the dynamic table that a command writes to."""
     table = find_table(context, parameters.path())
     table.require_dynamic()
-    if table.kind is Kind.REGISTRATIONS:
+    if table.kind is TableKind.REGISTRATIONS:
         raise refused(f"{table.name} is written by register_queue_consumer and unregister_queue_consumer only")
     return table
 
 
 def written_columns(table: Table) -> tuple[YtColumn, ...]:
-    """Return the columns that writers of a table give."""
-    if table.kind is not Kind.QUEUE:
+    """Return the columns that clients can write."""
+    if table.kind is not TableKind.QUEUE:
         return table.schema.columns
     own = tuple(column for column in table.schema.columns if column.name not in SYSTEM_COLUMNS)
     return (*own, _TABLET_INDEX)
@@ -63,16 +64,15 @@ def _must_be_sorted(table: Table) -> None:
         raise YtError(Code.TABLE_MUST_BE_SORTED, f"Table {table.name} is not sorted", attributes={"path": table.name})
 
 
-@command("insert_rows", input="tabular", volatile=True, heavy=True)
 def insert_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Write rows: replace those that are there or, with ``update``, set only the columns that are given."""
+    """Write rows: replace existing ones or, with ``update``, set only the given columns."""
     table = table_to_change(context, parameters)
     decoded = read_body(context, body, written_columns(table), table)
-    database = context.cluster.database
+    database = context.database
     changes: list[Change]
-    if table.kind is Kind.QUEUE:
+    if table.kind is TableKind.QUEUE:
         changes = [QueueAppend(database, table, decoded.rows)]
-    elif table.kind in (Kind.CONSUMER, Kind.PRODUCER):
+    elif table.kind in (TableKind.CONSUMER, TableKind.PRODUCER):
         return _insert_few(context, parameters, table, decoded)
     else:
         if parameters.flag("update"):
@@ -91,7 +91,7 @@ def insert_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
 
 
 def _updates(database: Database, table: Table, decoded: Decoded) -> Iterator[SortedChange]:
-    """Return a change for the rows that give the same columns, in an order that keeps the last of one key last."""
+    """Yield one change for rows with the same set of columns. Rows with the same key keep their order."""
     keys = {column.name for column in table.schema.keys}
     optional = [name for name in decoded.written if name not in keys]
     if not decoded.rows.num_rows:
@@ -111,7 +111,7 @@ def _updates(database: Database, table: Table, decoded: Decoded) -> Iterator[Sor
         names = [name for name in decoded.rows.schema.names if name not in left_out]
         rows = decoded.rows.select(names).take(pa.array(group))
         if len(names) == len(keys):
-            # A row with nothing but its key is there afterwards, with nulls if it was not there before.
+            # A row with only a key exists after the update; a new row has nulls.
             rest = next(column for column in table.schema.columns if column.name not in keys)
             rows = rows.append_column(rest.name, pa.nulls(rows.num_rows, rest.type))
             yield SortedChange(database, table, RowChange.UPDATE, rows)
@@ -120,9 +120,9 @@ def _updates(database: Database, table: Table, decoded: Decoded) -> Iterator[Sor
 
 
 def _insert_few(context: Context, parameters: Parameters, table: Table, decoded: Decoded) -> Answer:
-    """Write rows of a consumer or producer, of which there are few."""
+    """Write rows of a consumer or producer."""
     rows = decoded.rows
-    with context.cluster.database.write():
+    with context.database.write():
         if parameters.flag("update") and decoded.written:
             with reading(context, parameters) as database:
                 known, _ = _found(context, database, table, rows.select([column.name for column in table.schema.keys]))
@@ -140,16 +140,16 @@ def _insert_few(context: Context, parameters: Parameters, table: Table, decoded:
 
 
 def _few_changes(context: Context, table: Table, rows: pa.RecordBatch, *, delete: bool = False) -> list[Change]:
-    """Return what writes or deletes rows of a consumer or producer; those to be deleted are only keys."""
+    """Return the changes for rows of a consumer or producer; to delete rows, give their keys."""
     require_values(table.schema.columns, rows)
     here = context.cluster.name
-    if table.kind is Kind.PRODUCER:
+    if table.kind is TableKind.PRODUCER:
         return [SessionChange(table, row, delete=delete) for row in session_rows(rows, here)]
     return [ConsumerChange(table, _consumer_rows(rows), here, delete=delete)] if rows.num_rows else []
 
 
 def _consumer_rows(rows: pa.RecordBatch) -> list[ConsumerRow]:
-    """Return rows of a consumer; of those that are only a key, with the offset 0."""
+    """Return rows of a consumer; rows with only a key get the offset 0."""
     values = rows.to_pydict()
     count = rows.num_rows
     return [
@@ -165,15 +165,14 @@ def _consumer_rows(rows: pa.RecordBatch) -> list[ConsumerRow]:
     ]
 
 
-@command("delete_rows", input="tabular", volatile=True, heavy=True)
 def delete_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Delete rows by their keys."""
     table = table_to_change(context, parameters)
     _must_be_sorted(table)
     keys = read_body(context, body, table.schema.keys, table).rows
     changes: list[Change]
-    if table.kind is Kind.SORTED:
-        changes = [SortedChange(context.cluster.database, table, RowChange.DELETE, keys)]
+    if table.kind is TableKind.SORTED:
+        changes = [SortedChange(context.database, table, RowChange.DELETE, keys)]
     else:
         changes = _few_changes(context, table, keys, delete=True)
     if keys.num_rows:
@@ -183,12 +182,11 @@ def delete_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
     return Answer.structured({})
 
 
-@command("lock_rows", input="tabular", volatile=True, heavy=True)
 def lock_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Lock rows in a tablet transaction, so that it fails if somebody changes them meanwhile."""
+    """Lock rows in a tablet transaction. Its commit fails if another transaction has changed them."""
     table = table_to_change(context, parameters)
     _must_be_sorted(table)
-    if table.kind is not Kind.SORTED:
+    if table.kind is not TableKind.SORTED:
         raise refused("Rows of queue consumers and producers cannot be locked", received=table.name)
     kind = parameters.text(
         "lock_type", "shared_weak", valid=("none", "shared_weak", "shared_strong", "shared_write", "exclusive")
@@ -202,9 +200,8 @@ def lock_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     return Answer.structured({})
 
 
-@command("lookup_rows", input="tabular", output="tabular", heavy=True)
 def lookup_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Return the rows of some keys, in their order."""
+    """Return the rows with the given keys, in the order of the keys."""
     table = find_table(context, parameters.path())
     table.require_dynamic()
     _must_be_sorted(table)
@@ -241,13 +238,14 @@ def _wanted_columns(parameters: Parameters, table: Table) -> tuple[YtColumn, ...
 def _found(
     context: Context, database: Database, table: Table, keys: pa.RecordBatch
 ) -> tuple[pa.RecordBatch, np.ndarray[Any, np.dtype[np.bool_]]]:
-    """Return a row for each key, whatever it holds where none is there, and which are there."""
+    """Return one row for each key, and which of them exist. The content of other rows is undefined."""
     layout = table.schema.layout
     names = [column.name for column in table.schema.columns]
-    if table.kind is Kind.SORTED:
+    if table.kind is TableKind.SORTED:
         stored = layout.to_stored(keys)
-        found = EmbeddedTable(database, table.name).find(stored)
-        return layout.from_stored(found.rows, names), found.present
+        with database.read() as connection:
+            _, found, exist = EmbeddedTable(database, table.name).fetch(connection, stored)
+        return layout.from_stored(found, names), exist
     rows = few_rows(database, table, context.cluster.name)
     key_names = [column.name for column in table.schema.keys]
     known = {tuple(row[name] for name in key_names): place for place, row in enumerate(rows.to_pylist())}
@@ -259,7 +257,7 @@ def _found(
 def _with_gaps(
     context: Context, rows: pa.RecordBatch, present: np.ndarray[Any, np.dtype[np.bool_]], columns: Sequence[YtColumn]
 ) -> bytes:
-    """Return rows as they are written, with null in the place of those that are not there."""
+    """Return rows in the output format, with null for missing ones."""
     form = context.output_format
     null = b"null\n" if form.name == "json" else b"#;\n" if form.text else b"#;"
     edges = [0, *(np.flatnonzero(np.diff(present.astype(np.int8))) + 1).tolist(), len(present)]
@@ -272,19 +270,18 @@ def _with_gaps(
     return b"".join(pieces)
 
 
-@command("trim_rows", volatile=True, heavy=True)
 def trim_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
-    """Remove the first rows of a tablet of an ordered table; never brings rows back."""
+    """Delete the first rows of a tablet of an ordered table."""
     table = find_table(context, parameters.path())
     table.require_dynamic()
-    if table.kind is not Kind.QUEUE:
+    if table.kind is not TableKind.QUEUE:
         raise refused(f"Table {table.name} is sorted, and cannot be trimmed")
     index = parameters.number("tablet_index")
     count = parameters.number("trimmed_row_count", least=0)
     table.tablet(index)
     table.require_mounted(index)
-    queue = EmbeddedQueue(context.cluster.database, table.name)
-    with context.cluster.database.write():
+    queue = EmbeddedQueue(context.database, table.name)
+    with context.database.write():
         upper = queue.bounds()[index].upper
         if count > upper:
             raise refused(

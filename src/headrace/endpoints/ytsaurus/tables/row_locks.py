@@ -1,4 +1,4 @@
-"""Which rows were changed since a transaction began: what makes the first committer win."""
+"""Optimistic locking: the rows that other transactions have changed since a transaction began."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ Hashes: TypeAlias = npt.NDArray[np.int64]
 
 
 class Locked(NamedTuple):
-    """Rows of one table, by the hashes of their keys.
+    """Rows of one table, as hashes of their keys.
 
-    Two different keys of one hash, of which there are 2^62, may cost a transaction that would not have had to fail.
+    A collision of two keys, among 2^62 hashes, may cause an unnecessary conflict.
     """
 
     written: Hashes
-    """Rows that are changed, or locked as if they were."""
+    """Rows that are changed or locked exclusively."""
     read: Hashes
-    """Rows that nobody may change meanwhile."""
+    """Rows that other transactions must not change."""
 
     def joined(self, other: Locked) -> Locked:
-        """Return the rows of both."""
+        """Return the union."""
         return Locked(np.concatenate([self.written, other.written]), np.concatenate([self.read, other.read]))
 
 
 NO_HASHES: Hashes = np.empty(0, dtype=np.int64)
 Locks: TypeAlias = Mapping[int, Locked]
-"""Id of an object of the store → its rows."""
+"""Id of an object in the store → its rows."""
 
 
 class RowLocks:
-    """The rows that recent commits changed, for as long as a transaction is open that began before.
+    """The rows of recent commits, kept while a transaction is open that began before them.
 
-    Commits of this process count; they come one after the other, as each holds the writer lock of the store. Versions
-    are those of the store's commits, so that what a snapshot shows and what it does not is told by one number.
+    Only commits of this process are recorded. They are sequential, because each holds the store's writer lock. Versions
+    are the store's commit numbers, so one number determines which commits a snapshot contains.
     """
 
     def __init__(self) -> None:
@@ -46,17 +46,17 @@ class RowLocks:
         self._open: dict[str, int] = {}
 
     def begin(self, transaction: str) -> None:
-        """Keep what is committed from now on; call it before the transaction has its snapshot."""
+        """Record commits from now on. Call this before the transaction takes its snapshot."""
         with self._guard:
             self._open[transaction] = -1
 
     def began(self, transaction: str, version: int) -> None:
-        """Note which commit is the last that the transaction sees."""
+        """Set the last commit that the transaction sees."""
         with self._guard:
             self._open[transaction] = version
 
     def end(self, transaction: str) -> None:
-        """Forget a transaction, and what was kept only for it."""
+        """Remove a transaction, and the commits that were recorded only for it."""
         with self._guard:
             self._open.pop(transaction, None)
             if not self._open:
@@ -66,7 +66,7 @@ class RowLocks:
             self._commits = [commit for commit in self._commits if commit[0] > oldest]
 
     def conflict(self, since: int, locks: Locks) -> int | None:
-        """Return the object with rows that a commit after a version has changed or read, None if there is none."""
+        """Return an object with rows in conflict with a commit after a version, None if there is none."""
         with self._guard:
             recent = [others for version, others in self._commits if version > since]
         for others in recent:
@@ -76,7 +76,7 @@ class RowLocks:
         return None
 
     def committed(self, version: int, locks: Locks) -> None:
-        """Note the rows of a commit, inside its write transaction."""
+        """Record the rows of a commit, inside its write transaction."""
         with self._guard:
             if self._open:
                 self._commits.append((version, locks))

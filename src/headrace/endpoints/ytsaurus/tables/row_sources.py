@@ -1,4 +1,4 @@
-"""The rows of tables for queries and lookups, as of one state of the store."""
+"""The rows of tables for queries and lookups, from one state of the store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from headrace.endpoints.ytsaurus.queues import consumer_rows, producer_rows, registration_rows
 from headrace.endpoints.ytsaurus.queues.pages import addressed, columns_of_queue, read_page
 from headrace.endpoints.ytsaurus.tables.layout import rows_of
-from headrace.endpoints.ytsaurus.tables.state import Kind, Table
+from headrace.endpoints.ytsaurus.tables.state import Table, TableKind
 from headrace.queues.columns import ROW_INDEX, TABLET_INDEX
 from headrace.stores.embedded import catalog
 from headrace.stores.embedded.connection import Database
@@ -32,7 +32,7 @@ class SortedRows:
     """The rows of a sorted table, in key order.
 
     Args:
-        database: where to read; a `SnapshotDatabase` for one state of the store.
+        database: for a consistent read, a `SnapshotDatabase`.
     """
 
     def __init__(self, database: Database, table: Table) -> None:
@@ -42,14 +42,14 @@ class SortedRows:
 
     def scan(self, names: Sequence[str], conditions: Sequence[Predicate]) -> Iterator[pa.RecordBatch]:
         layout = self._table.schema.layout
-        # A key range, even if it is everything, keeps the scan on one connection.
+        # With a key range, even a full one, the scan stays on one connection.
         reader = self._handle.scan(list(names), layout.predicates(conditions), keys=KeyRange(), batch_rows=_PAGE_ROWS)
         for batch in reader:
             yield layout.from_stored(batch, names)
 
 
 class QueueRows:
-    """The rows of a queue, partition by partition."""
+    """The rows of a queue, in the order of its partitions."""
 
     def __init__(self, database: Database, table: Table) -> None:
         self.columns: Sequence[YtColumn] = columns_of_queue(table)
@@ -70,7 +70,7 @@ class QueueRows:
 
 
 class FewRows:
-    """Rows that are there already."""
+    """Rows in memory."""
 
     def __init__(self, rows: pa.RecordBatch, columns: Sequence[YtColumn]) -> None:
         self.columns = columns
@@ -81,10 +81,10 @@ class FewRows:
 
 
 def source_of(database: Database, table: Table, cluster: str) -> Source:
-    """Return the rows of a dynamic table; ``cluster`` is the name of this one."""
-    if table.kind is Kind.SORTED:
+    """Return the rows of a dynamic table; ``cluster`` is the name of this cluster."""
+    if table.kind is TableKind.SORTED:
         return SortedRows(database, table)
-    if table.kind is Kind.QUEUE:
+    if table.kind is TableKind.QUEUE:
         return QueueRows(database, table)
     return FewRows(few_rows(database, table, cluster), table.schema.columns)
 
@@ -92,7 +92,7 @@ def source_of(database: Database, table: Table, cluster: str) -> Source:
 def few_rows(database: Database, table: Table, cluster: str) -> pa.RecordBatch:
     """Return all rows of a consumer, a producer or the table of registrations."""
     with database.read() as connection:
-        if table.kind is Kind.CONSUMER:
+        if table.kind is TableKind.CONSUMER:
             rows = consumer_rows.rows(connection, catalog.find(connection, table.name, "consumer"), cluster)
             values: Mapping[str, Sequence[Any]] = {
                 "queue_cluster": [row.cluster for row in rows],
@@ -101,7 +101,7 @@ def few_rows(database: Database, table: Table, cluster: str) -> pa.RecordBatch:
                 "offset": [row.offset for row in rows],
                 "meta": [row.meta for row in rows],
             }
-        elif table.kind is Kind.PRODUCER:
+        elif table.kind is TableKind.PRODUCER:
             sessions = producer_rows.rows(connection, catalog.find(connection, table.name, "producer"))
             values = {
                 "queue_cluster": [cluster] * len(sessions),
@@ -130,7 +130,7 @@ def _yson(value: Any) -> bytes | None:
 
 
 def _interval(conditions: Sequence[Predicate], column: str) -> tuple[int, int]:
-    """Return the whole numbers, the end excluded, that conditions leave for a column."""
+    """Return the first value and the end of the range that conditions allow for a column."""
     low, end = 0, _MOST_ROWS
     for each in conditions:
         if each.column != column:

@@ -1,8 +1,8 @@
-"""What is kept of a table beyond its place in Cypress: its kind, its schema, its tablets and their states.
+"""The saved state of a table: its kind, its schema, its tablets and their states.
 
-The rows of a dynamic table stand in an object of the embedded store of the same name as the node's path: a sorted
-table in a table, an ordered one in a queue, a queue consumer in a consumer, a queue producer in a producer. Static
-tables have no such object: their schema is the content of their node, so each master transaction sees its own.
+The rows of a dynamic table are in an object of the embedded store with the node's path as its name: a sorted table in a
+table, an ordered one in a queue, a queue consumer in a consumer, a queue producer in a producer. Static tables have no
+such object. Their schema is the content of the node, so each master transaction has its own version.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import apsw
 
 from headrace.cached import cached_property
-from headrace.endpoints.ytsaurus.cypress.node_types import Node
+from headrace.endpoints.ytsaurus.cypress.node import Node
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.ids import ObjectType, new_id
 from headrace.endpoints.ytsaurus.storage.tree import Facet, seen
@@ -34,11 +34,11 @@ CREATE TABLE IF NOT EXISTS yt_table (node TEXT PRIMARY KEY, kind TEXT NOT NULL, 
 TABLE_TYPE = "table"
 MOUNTED, UNMOUNTED, FROZEN = "mounted", "unmounted", "frozen"
 ROW_LIMIT = 100_000
-"""Rows of one tablet that a transaction may change."""
+"""The maximum number of rows of one tablet that a transaction can change."""
 
 
-class Kind(enum.StrEnum):
-    """What a table is, and the kind of object that holds its rows."""
+class TableKind(enum.StrEnum):
+    """The kinds of tables, with the kinds of the store's objects as values."""
 
     SORTED = "table"
     QUEUE = "queue"
@@ -46,12 +46,12 @@ class Kind(enum.StrEnum):
     PRODUCER = "producer"
     STATIC = "static"
     REGISTRATIONS = "registrations"
-    """The table of all registrations of consumers, which is made up when it is read."""
+    """The table of all registrations of consumers, which is computed when it is read."""
 
 
 @dataclass(frozen=True)
 class Tablet:
-    """A tablet: its id, its state, and for a sorted table the key that it begins with."""
+    """A tablet: its id, its state and, in a sorted table, its first key."""
 
     id: str
     state: str = UNMOUNTED
@@ -64,11 +64,11 @@ class Schema:
 
     Attributes:
         columns: all columns, in order.
-        strict: there are no others.
+        strict: rows have no other columns.
         unique_keys: keys are unique, as in every sorted dynamic table.
-        binary_strings: columns of type ``string`` hold any bytes. Otherwise they are texts: in tables that the endpoint
-            itself looks into, and in dynamic ones that were made when it had only texts.
-        sorted_by: the columns by which rows without columns of a schema are sorted, as they were written.
+        binary_strings: columns of type ``string`` contain any bytes. Otherwise they are texts: in tables that the
+            endpoint itself reads, and in dynamic tables of earlier versions.
+        sorted_by: the sort order of a table without columns in its schema.
     """
 
     columns: tuple[YtColumn, ...]
@@ -84,37 +84,37 @@ class Schema:
 
     @property
     def key_names(self) -> tuple[str, ...]:
-        """The names of the columns by which rows are sorted."""
+        """The names of the columns that rows are sorted by."""
         return tuple(column.name for column in self.keys) or self.sorted_by
 
     @property
     def with_unique_keys(self) -> Schema:
-        """The schema as a dynamic table has it: if it has keys, they are unique."""
+        """The schema for a dynamic table, where keys are unique."""
         return dataclasses.replace(self, unique_keys=bool(self.keys))
 
     @property
     def of_bytes(self) -> Schema:
-        """The schema with strings of any bytes."""
+        """The schema with strings as bytes."""
         columns = tuple(column.of_bytes for column in self.columns)
         return dataclasses.replace(self, columns=columns, binary_strings=True)
 
     @cached_property
     def layout(self) -> SortedLayout:
-        """How rows with this schema stand in a table of the embedded store."""
+        """The layout of rows with this schema in a table of the embedded store."""
         return SortedLayout(self.columns)
 
     def to_json(self) -> str:
-        """Return the schema as it is kept."""
+        """Return the schema in its saved form."""
         kept = {name: getattr(self, name) for name in ("strict", "unique_keys", "binary_strings")}
         kept["sorted_by"] = list(self.sorted_by)
         return json.dumps({**kept, "columns": schema_of(self.columns)}, default=_plain)
 
     @classmethod
     def parse(cls, value: Any) -> Schema:
-        """Read a schema as clients give it: a list of columns, perhaps with attributes. Its strings are texts.
+        """Parse a client's schema: a list of columns, which may have attributes. Its strings are texts.
 
         Raises:
-            SchemaError: it is none.
+            SchemaError: the schema is invalid.
         """
         attributes = attributes_of(value)
         columns = columns_of(value)
@@ -124,47 +124,47 @@ class Schema:
 
 @dataclass(frozen=True)
 class Table:
-    """A table as it is now.
+    """The current state of a table.
 
     Attributes:
-        node: where it is in Cypress; its path is the name of the object with its rows.
-        options: what else is set: ``auto_trim_config`` of a queue.
+        node: its node; the path is the name of the object with its rows.
+        options: other settings: ``auto_trim_config`` of a queue.
     """
 
     node: Node
-    kind: Kind
+    kind: TableKind
     schema: Schema
     tablets: tuple[Tablet, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """The name of the object that holds the rows."""
+        """The name of the object with the rows."""
         return self.node.path
 
     @property
     def dynamic(self) -> bool:
-        return self.kind is not Kind.STATIC
+        return self.kind is not TableKind.STATIC
 
     @property
     def sorted(self) -> bool:
-        return self.kind is not Kind.QUEUE and bool(self.schema.keys)
+        return self.kind is not TableKind.QUEUE and bool(self.schema.keys)
 
     @property
     def state(self) -> str:
-        """The state of all tablets together: ``mixed`` if they differ."""
+        """The common state of all tablets, or ``mixed``."""
         if not self.dynamic:
             return "none"
         states = {tablet.state for tablet in self.tablets}
         return states.pop() if len(states) == 1 else "mixed"
 
     def require_dynamic(self) -> None:
-        """Raise unless the table is a dynamic one."""
+        """Raise an error unless the table is dynamic."""
         if not self.dynamic:
             raise refused(f"Table {self.name} is not dynamic")
 
     def require_mounted(self, index: int | None = None, *, reading: bool = False) -> None:
-        """Raise unless a tablet, or all of them, can be written; with ``reading``, unless they can be read."""
+        """Raise an error unless a tablet, or all of them, can be written, or with ``reading`` read."""
         self.require_dynamic()
         for number, tablet in enumerate(self.tablets):
             can = tablet.state == MOUNTED or (reading and tablet.state == FROZEN)
@@ -178,7 +178,7 @@ class Table:
                 )
 
     def tablet(self, index: int) -> Tablet:
-        """Return a tablet by its number, or raise."""
+        """Return a tablet by its number, or raise an error."""
         if not 0 <= index < len(self.tablets):
             raise refused(
                 f"Invalid tablet index for table {self.name}",
@@ -195,7 +195,7 @@ def new_tablets(count: int, state: str = UNMOUNTED, pivots: Sequence[tuple[Any, 
 
 
 def save(connection: apsw.Connection, table: Table) -> None:
-    """Keep a dynamic table as it is now, inside the caller's write transaction."""
+    """Save the state of a dynamic table, in the caller's write transaction."""
     tablets = json.dumps([dataclasses.astuple(tablet) for tablet in table.tablets], default=_plain)
     connection.execute(
         "INSERT OR REPLACE INTO yt_table VALUES (?, ?, ?, ?, ?)",
@@ -204,26 +204,26 @@ def save(connection: apsw.Connection, table: Table) -> None:
 
 
 def load(connection: apsw.Connection, node: Node) -> Table:
-    """Return the table of a node, as the master transaction of the node sees it.
+    """Return the table of a node, as its master transaction sees it.
 
     Raises:
-        YtError: the node is no table.
+        YtError: the node is not a table.
     """
     if node.type == TABLE_TYPE:
         static = seen(lambda sql, bindings: list(connection.execute(sql, bindings)), node.chain, node.id, Facet.CONTENT)
         if static is not None:
-            return Table(node, Kind.STATIC, _schema(bytes(static).decode(), Kind.STATIC), ())
+            return Table(node, TableKind.STATIC, _schema(bytes(static).decode(), TableKind.STATIC), ())
     found = connection.execute(
         "SELECT kind, schema, tablets, options FROM yt_table WHERE node = ?", (node.id,)
     ).fetchone()
     if found is None:
         raise refused(f"{node.path} is not a table", received=node.type)
     kind, schema, tablets, options = found
-    return Table(node, Kind(kind), _schema(schema, kind), _tablets(tablets), json.loads(options))
+    return Table(node, TableKind(kind), _schema(schema, kind), _tablets(tablets), json.loads(options))
 
 
 def forget(connection: apsw.Connection, node: Node) -> None:
-    """Remove what is kept of a table, inside the caller's write transaction."""
+    """Delete the state of a table, in the caller's write transaction."""
     connection.execute("DELETE FROM yt_table WHERE node = ?", (node.id,))
 
 
@@ -232,8 +232,8 @@ def _schema(text: str, kind: str) -> Schema:
     kept = json.loads(text)
     sorted_by = tuple(kept.get("sorted_by", ()))
     schema = Schema(columns_of(kept["columns"]), kept["strict"], kept["unique_keys"], sorted_by=sorted_by)
-    # Earlier versions kept no such mark. Rows of static tables are YSON, which was never but bytes.
-    return schema.of_bytes if kept.get("binary_strings", kind == Kind.STATIC) else schema
+    # Earlier versions did not save `binary_strings`. Rows of static tables are YSON, whose strings are always bytes.
+    return schema.of_bytes if kept.get("binary_strings", kind == TableKind.STATIC) else schema
 
 
 @functools.lru_cache(maxsize=256)
@@ -244,7 +244,7 @@ def _tablets(text: str) -> tuple[Tablet, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of YSON's classes, or bytes, as JSON can keep it."""
+    """Return bytes or a value of a YSON class as JSON."""
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
     if type(value).__name__ == "YsonEntity":

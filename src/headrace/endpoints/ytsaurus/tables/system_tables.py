@@ -1,24 +1,19 @@
-"""What the table half of a cluster needs when it starts: its own tables in the store, and its system nodes."""
+"""The endpoint's own tables in the store, and the table of registrations in Cypress."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from headrace.endpoints.ytsaurus.periodic import at_start
+from headrace.endpoints.ytsaurus.context import Cluster
+from headrace.endpoints.ytsaurus.cypress.operations import make_node
 from headrace.endpoints.ytsaurus.queues import consumer_rows, registration_rows
 from headrace.endpoints.ytsaurus.storage import static_rows as static_tables
 from headrace.endpoints.ytsaurus.storage.tree import Facet
 from headrace.endpoints.ytsaurus.tables import state as table_state
 from headrace.endpoints.ytsaurus.tables.nodes import REGISTRATIONS_PATH, REGISTRATIONS_SCHEMA, TABLE
-from headrace.endpoints.ytsaurus.tables.state import MOUNTED, Kind, Table, new_tablets
-
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.cluster import Cluster
+from headrace.endpoints.ytsaurus.tables.state import MOUNTED, Table, TableKind, new_tablets
 
 
-@at_start
 def make_tables(cluster: Cluster) -> None:
-    """Make what is not there yet."""
+    """Create missing tables when a cluster starts."""
     context = cluster.context()
     with cluster.database.write() as connection:
         for statement in (table_state.DDL, static_tables.DDL, consumer_rows.DDL, registration_rows.DDL):
@@ -27,10 +22,10 @@ def make_tables(cluster: Cluster) -> None:
         parent = cluster.cypress.find(directory)
         node = cluster.cypress.child(parent, name)
         if node is None:
-            node = cluster.cypress.make(context, parent, name, TABLE, {})
-            table = Table(node, Kind.REGISTRATIONS, REGISTRATIONS_SCHEMA, new_tablets(1, MOUNTED))
+            node = make_node(context, parent, name, TABLE, {})
+            table = Table(node, TableKind.REGISTRATIONS, REGISTRATIONS_SCHEMA, new_tablets(1, MOUNTED))
             table_state.save(connection, table)
         if cluster.cypress.content(node) is not None:
-            # It was made as a static table, and its rows are elsewhere.
+            # An earlier version has created it as a static table; its rows are not in the node.
             for facet in (Facet.CONTENT, Facet.PARTS):
                 cluster.cypress.tree.put(node.chain[0], node.id, facet, "", None)

@@ -1,8 +1,8 @@
-"""Tablet transactions: they read one state of the store, and write all at once when they are committed.
+"""Tablet transactions: they read one state of the store, and apply all changes when they are committed.
 
-What a transaction changes is kept in memory until then, so it is gone with the process, as the transaction is. Its
-reads see the store as it was when it began, without its own changes. The commit is one write transaction of the store;
-it fails if a row that it changes was changed by somebody else since the transaction began.
+Changes are kept in memory until the commit, so the process's end aborts the transaction. Reads see the store at the
+time when the transaction began, without its own changes. The commit is one write transaction of the store. It fails if
+another transaction has changed one of the rows since this one began.
 """
 
 from __future__ import annotations
@@ -11,36 +11,32 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import apsw
 
 from headrace.endpoints.ytsaurus.clock import timestamp_of
+from headrace.endpoints.ytsaurus.context import Cluster, Context
 from headrace.endpoints.ytsaurus.errors import no_such_transaction, refused
 from headrace.endpoints.ytsaurus.ids import NULL_ID, ObjectType, is_id, kind_of, new_id
-from headrace.endpoints.ytsaurus.periodic import periodic
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.storage.snapshot import SnapshotDatabase
 from headrace.endpoints.ytsaurus.tables.past_states import KEPT_SECONDS, PastStates
 from headrace.endpoints.ytsaurus.tables.row_locks import Locked, Locks, RowLocks
 from headrace.endpoints.ytsaurus.tables.state import ROW_LIMIT
-from headrace.endpoints.ytsaurus.transactions.types import Start, TransactionType, register_transactions
 from headrace.sqlite.forks import no_fork
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.wire.ytsaurus.errors import Code, YtError
 
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.cluster import Cluster
-    from headrace.endpoints.ytsaurus.commands import Context, Parameters
-
 MAX_OPEN = 500
-"""Each open transaction has a connection to the database."""
+"""The maximum number of open transactions; each has a connection to the database."""
 MAX_TIMEOUT = 3600 * 1000
-# Timestamps from here on are no times: they stand for what is newest.
+# Timestamps from this one on are not times, but mean the newest rows.
 _FIRST_SPECIAL = 0x3FFFFFFFFFFFFF00
 
 
 class Change(Protocol):
-    """A change of rows that is checked and typed, but not yet made."""
+    """A checked and typed change of rows that is not yet applied."""
 
     @property
     def table(self) -> str:
@@ -49,15 +45,15 @@ class Change(Protocol):
 
     @property
     def size(self) -> Mapping[int, int]:
-        """Number of a tablet → rows that are changed in it."""
+        """Number of a tablet → number of rows to change in it."""
         ...
 
     def locks(self, connection: apsw.Connection) -> Locks:
-        """Return the rows that nobody else may have changed."""
+        """Return the rows that other transactions must not have changed."""
         ...
 
     def apply(self, connection: apsw.Connection, version: int, ts: int) -> None:
-        """Make the change in a write transaction, with the version and the timestamp (µs) of its commit."""
+        """Apply the change in a write transaction, with the version and the timestamp (µs) of its commit."""
         ...
 
 
@@ -65,9 +61,9 @@ class TabletTransaction:
     """One open transaction.
 
     Attributes:
-        view: the store as it was when the transaction began; use it within `reading`.
-        since: the version of the last commit that it sees.
-        changes: what is to be written.
+        view: the store when the transaction began; use it within `reading`.
+        since: the version of the last visible commit.
+        changes: the changes to apply.
     """
 
     def __init__(
@@ -85,7 +81,7 @@ class TabletTransaction:
         locks.begin(transaction_id)
         try:
             connection = self._stack.enter_context(database.snapshot())
-            # The first statement that reads fixes what the transaction sees.
+            # The snapshot is the state at the first statement that reads.
             with no_fork:
                 ((version,),) = connection.execute("SELECT version FROM clock")
         except BaseException:
@@ -97,7 +93,7 @@ class TabletTransaction:
         self.ping()
 
     def ping(self) -> None:
-        """Let the transaction live for another timeout."""
+        """Restart the timeout."""
         self._deadline = time.monotonic() + self.timeout / 1000
 
     @property
@@ -106,14 +102,14 @@ class TabletTransaction:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[TabletTransaction]:
-        """Use the transaction, while no other thread does."""
+        """Use the transaction exclusively in this thread."""
         with self._guard:
             if not self._open:
                 raise no_such_transaction(self.id)
             yield self
 
     def close(self) -> None:
-        """End the transaction without writing anything."""
+        """End the transaction without applying its changes."""
         with self._guard:
             self._open = False
             self._stack.close()
@@ -133,8 +129,8 @@ class TabletTransactions:
         """Begin a transaction; return its id.
 
         Args:
-            timeout: milliseconds after the last ping at which it is aborted.
-            attributes: what the client says of it.
+            timeout: milliseconds after the last ping until the transaction is aborted.
+            attributes: the client's attributes.
         """
         self.abort_expired()
         with self._guard:
@@ -150,7 +146,7 @@ class TabletTransactions:
         """Return an open transaction.
 
         Raises:
-            YtError: 11000, there is none of this id.
+            YtError: 11000, there is none with this id.
         """
         with self._guard:
             found = self._open.get(transaction_id)
@@ -164,21 +160,25 @@ class TabletTransactions:
             raise no_such_transaction(transaction_id)
         return found
 
-    def ping(self, transaction_id: str) -> None:
-        """Let a transaction live for another timeout."""
-        self.get(transaction_id).ping()
+    def attributes(self, transaction_id: str) -> Mapping[str, Any] | None:
+        """Return the attributes of a transaction, None if there is none with this id."""
+        try:
+            found = self.get(transaction_id)
+        except YtError:
+            return None
+        return {**found.attributes, "id": found.id, "type": "tablet_transaction", "timeout": found.timeout}
 
     def abort(self, transaction_id: str) -> None:
-        """End a transaction; nothing that it wrote is there."""
+        """End a transaction without applying its changes."""
         transaction = self.get(transaction_id)
         self._pop(transaction_id)
         transaction.close()
 
     def commit(self, transaction_id: str) -> int:
-        """Write all changes of a transaction at once; return the version. It is over even if that fails.
+        """Apply all changes of a transaction atomically; return the version. The transaction ends even if this fails.
 
         Raises:
-            YtError: 1700, somebody else has changed one of its rows; 1702, a tablet is not mounted.
+            YtError: 1700, another transaction has changed one of the rows; 1702, a tablet is not mounted.
         """
         transaction = self.get(transaction_id)
         self._pop(transaction_id)
@@ -189,11 +189,10 @@ class TabletTransactions:
                 transaction.close()
 
     def write(self, changes: Sequence[Change], *, since: int | None = None) -> int:
-        """Make changes in one write transaction of the store; return the version of the commit.
+        """Apply changes in one write transaction of the store; return the version of the commit.
 
         Args:
-            since: the version of the last commit that those who decided on the changes have seen; None if it does not
-                matter.
+            since: the version of the last commit before the changes were computed; None for changes without conflicts.
         """
         if not changes:
             return 0
@@ -213,7 +212,7 @@ class TabletTransactions:
         return version
 
     def abort_expired(self) -> None:
-        """End all transactions whose time is over."""
+        """End all expired transactions."""
         with self._guard:
             expired = [transaction for transaction in self._open.values() if transaction.expired]
             for transaction in expired:
@@ -252,71 +251,34 @@ def _check_sizes(changes: Sequence[Change]) -> None:
                 )
 
 
-class TabletTransactionType(TransactionType):
-    """Tablet transactions, for the commands that all types of transactions share."""
-
-    name = "tablet"
-    object_type = ObjectType.ATOMIC_TABLET_TRANSACTION
-
-    def start(self, context: Context, wanted: Start) -> str:
-        if wanted.parent is not None:
-            raise refused("A tablet transaction is not nested", received=wanted.parent)
-        return context.part(TabletTransactions).start(wanted.timeout, wanted.attributes)
-
-    def ping(self, context: Context, transaction_id: str) -> None:
-        context.part(TabletTransactions).ping(transaction_id)
-
-    def commit(self, context: Context, transaction_id: str) -> Mapping[str, Any]:
-        context.part(TabletTransactions).commit(transaction_id)
-        return {}
-
-    def abort(self, context: Context, transaction_id: str) -> None:
-        context.part(TabletTransactions).abort(transaction_id)
-
-    def attributes(self, context: Context, transaction_id: str) -> Mapping[str, Any] | None:
-        try:
-            transaction = context.part(TabletTransactions).get(transaction_id)
-        except YtError:
-            return None
-        return {
-            **transaction.attributes,
-            "id": transaction.id,
-            "type": "tablet_transaction",
-            "timeout": transaction.timeout,
-        }
-
-
-register_transactions(TabletTransactionType())
-
-
 def transaction_of(context: Context, parameters: Parameters) -> TabletTransaction | None:
-    """Return the tablet transaction in which a command runs, None if it runs by itself.
+    """Return the tablet transaction of a command, None if it has none.
 
     Raises:
-        YtError: 11000, there is no such transaction; 1, it is a master transaction.
+        YtError: 11000, there is no such transaction; 1, the transaction is a master transaction.
     """
     given = parameters.text("transaction_id", None)
     if given in (None, NULL_ID):
         return None
     if not is_id(given):
         raise refused("Error reading parameter /transaction_id", received=repr(given)[:100], valid="an id: 1-2-3-4")
-    return context.part(TabletTransactions).get(given)
+    return context.cluster.service(TabletTransactions).get(given)
 
 
 def write_in(context: Context, parameters: Parameters, changes: Sequence[Change]) -> None:
-    """Make changes in the transaction of a command, where they wait for its commit, or at once if it has none."""
+    """Add changes to the transaction of a command, or apply them immediately if it has none."""
     transaction = transaction_of(context, parameters)
     if transaction is None:
-        context.part(TabletTransactions).write(changes)
+        context.cluster.service(TabletTransactions).write(changes)
         return
     with transaction.held():
-        # What is too much even now need not wait for the commit to be refused.
+        # Too many changes are an error now, not only in the commit.
         _check_sizes([*transaction.changes, *changes])
         transaction.changes.extend(changes)
 
 
 def check_timestamp(parameters: Parameters) -> None:
-    """Raise if a command wants rows to be hidden by their age."""
+    """Raise an error if a command filters rows by age."""
     retention = parameters.number("retention_timestamp", 0)
     if retention:
         problem = "This endpoint does not hide rows by their age"
@@ -325,15 +287,15 @@ def check_timestamp(parameters: Parameters) -> None:
 
 @contextlib.contextmanager
 def reading(context: Context, parameters: Parameters) -> Iterator[Database]:
-    """Read one state of the store: that of the command's timestamp or transaction, or as it is now.
+    """Yield a state of the store: at the command's timestamp, in its transaction, or now.
 
     Raises:
-        YtError: the store is not kept as it was at the timestamp.
+        YtError: the state at the timestamp is not kept.
     """
     transaction = transaction_of(context, parameters)
     wanted = parameters.number("timestamp", None)
     if wanted is not None and wanted < _FIRST_SPECIAL:
-        ((committed,),) = context.cluster.database.query("SELECT ts FROM clock")
+        ((committed,),) = context.database.query("SELECT ts FROM clock")
         newest = timestamp_of(int(committed))
         if wanted < newest:
             with _past(context, wanted, newest) as view:
@@ -343,14 +305,14 @@ def reading(context: Context, parameters: Parameters) -> Iterator[Database]:
         with transaction.held():
             yield transaction.view
         return
-    database = context.cluster.database
+    database = context.database
     with database.read() as connection:
         yield SnapshotDatabase(database, connection)
 
 
 @contextlib.contextmanager
 def _past(context: Context, wanted: int, newest: int) -> Iterator[Database]:
-    with context.part(PastStates).at(wanted) as view:
+    with context.cluster.service(PastStates).at(wanted) as view:
         if view is None:
             raise refused(
                 "This endpoint keeps the newest rows only, and those at timestamps that it has generated lately",
@@ -361,7 +323,6 @@ def _past(context: Context, wanted: int, newest: int) -> Iterator[Database]:
         yield view
 
 
-@periodic(0.5)
 def abort_expired_tablet_transactions(cluster: Cluster) -> None:
-    """Abort tablet transactions that were not pinged in time: their snapshots keep the database from shrinking."""
-    cluster.part(TabletTransactions).abort_expired()
+    """Abort tablet transactions whose timeout has passed; their snapshots keep the database large."""
+    cluster.service(TabletTransactions).abort_expired()

@@ -1,35 +1,33 @@
-"""Tablets: what ``@tablets`` says of one, and the keys at which tablets of sorted tables begin."""
+"""Tablets: their form in ``@tablets``, pivot keys of sorted tables, first rows of queues."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headrace.endpoints.ytsaurus.context import Context
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.ids import NULL_ID
 from headrace.endpoints.ytsaurus.parameters import is_boolean, is_entity
 from headrace.endpoints.ytsaurus.tables.state import UNMOUNTED, Schema, Table
 from headrace.queues.values import Bounds
 
-if TYPE_CHECKING:
-    from headrace.endpoints.ytsaurus.commands import Context
-
 CELLS = "//sys/tablet_cells"
 MOST_ROWS = 1 << 40
-"""Row indexes of a tablet are below this."""
+"""Row indexes of a tablet are less than this."""
 STARTS = ("trimmed_row_counts", "cumulative_data_weights")
 _WHOLE = re.compile(r"(u?)int(8|16|32|64)")
 
 
 def cell_of(context: Context) -> str:
-    """Return the id of the cell in which all tablets are said to live."""
+    """Return the id of the tablet cell that is reported for all tablets."""
     return next(iter(context.cypress.child_names(context.cypress.find(CELLS))), NULL_ID)
 
 
 def tablet_value(table: Table, number: int, bounds: Bounds | None, cell: str) -> dict[str, Any]:
-    """Return what ``@tablets`` says of a tablet; ``bounds`` are those of its rows, in a queue."""
+    """Return a tablet in the form of ``@tablets``; ``bounds`` are the rows of a queue's tablet."""
     tablet = table.tablets[number]
     found: dict[str, Any] = {
         "index": number,
@@ -47,10 +45,10 @@ def tablet_value(table: Table, number: int, bounds: Bounds | None, cell: str) ->
 
 
 def pivots_of(given: Any, schema: Schema) -> list[tuple[Any, ...]]:
-    """Check and return the keys at which the tablets of a table begin; the first one begins before all keys.
+    """Check and return the pivot keys of a table.
 
     Raises:
-        YtError: the table is not sorted, or they are no keys that rise.
+        YtError: the table is not sorted, or the keys are invalid or not increasing.
     """
     if not schema.keys:
         raise refused("Pivot keys are for sorted tables")
@@ -67,10 +65,10 @@ def pivots_of(given: Any, schema: Schema) -> list[tuple[Any, ...]]:
 
 
 def uniform_pivots(schema: Schema, count: int) -> list[list[int]]:
-    """Return the keys that cut all values of the first key column into ranges of one size.
+    """Return the pivot keys that divide the values of the first key column into ranges of equal size.
 
     Raises:
-        YtError: the column is no whole number, or has fewer values.
+        YtError: the column is not a whole number, or has fewer values.
     """
     kind = schema.keys[0].yt
     found = _WHOLE.fullmatch(kind) if isinstance(kind, str) else None
@@ -84,14 +82,14 @@ def uniform_pivots(schema: Schema, count: int) -> list[list[int]]:
 
 
 def starts_of(rows: Any, weights: Any, count: int, added: int) -> dict[int, tuple[int, int]]:
-    """Return for tablets of a queue at which row index and cumulative data weight they begin.
+    """Return number → (first row index, first cumulative data weight) for tablets of a queue.
 
     Args:
-        rows, weights: a number for each of the last tablets, or None for the beginning; they are called `STARTS`.
-        count: tablets, from number 0 on, of which the last ``added`` are new.
+        rows, weights: the values of the parameters `STARTS`: a number for each of the last tablets, or None.
+        count: the number of tablets, of which the last ``added`` are new.
 
     Raises:
-        YtError: they are no such numbers.
+        YtError: the values are invalid.
     """
     found: dict[int, tuple[int, int]] = {}
     for values, place in ((rows, 0), (weights, 1)):
@@ -108,7 +106,7 @@ def starts_of(rows: Any, weights: Any, count: int, added: int) -> dict[int, tupl
 
 
 def plain_key(value: Any) -> Any:
-    """Return a value of a key as a plain one of Python."""
+    """Return a value of a key as a plain Python value."""
     if is_entity(value):
         return None
     if is_boolean(value):
@@ -116,17 +114,17 @@ def plain_key(value: Any) -> Any:
     if isinstance(value, str):
         return str(value)
     if isinstance(value, bytes) or hasattr(value, "_bytes"):
-        # Strings of YSON that are no text have a class of their own.
+        # YSON strings that are not UTF-8 have a separate class.
         return bytes(getattr(value, "_bytes", value))
     if isinstance(value, float):
         return float(value)
     if isinstance(value, int):
         return int(value)
-    raise refused("A pivot key holds something that is no key", received=repr(value)[:200])
+    raise refused("A pivot key has a value that cannot be in a key", received=repr(value)[:200])
 
 
 def sortable(pivot: Sequence[Any]) -> list[tuple[int, Any]]:
-    """Return a key in a form that sorts across types: null, numbers, booleans, texts."""
+    """Return a key in a form that can be compared across types: null, numbers, booleans, texts."""
     found: list[tuple[int, Any]] = []
     for value in pivot:
         if value is None:

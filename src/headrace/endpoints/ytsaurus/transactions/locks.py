@@ -1,4 +1,4 @@
-"""Locks of master transactions on nodes: who may change what, and who waits for whom."""
+"""Locks of master transactions on nodes, and the conflicts between them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Lock:
     """A lock.
 
     Attributes:
-        key: what a shared lock is about: ``child:name`` or ``attribute:name``; empty for all of the node, which two
-            transactions may share.
-        explicit: a client asked for it; the others came with changes.
+        key: the target of a shared lock: ``child:name`` or ``attribute:name``; empty for the whole node, which two
+            transactions can share.
+        explicit: a client asked for the lock; other locks come with changes.
         created: µs since 1970.
     """
 
@@ -37,7 +37,7 @@ class Lock:
 
 
 class Locks:
-    """The locks of all transactions. A chain is what `headrace.endpoints.ytsaurus.storage.tree.Tree` says."""
+    """The locks of all transactions. A chain is defined in `headrace.endpoints.ytsaurus.storage.tree.Tree`."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -49,21 +49,21 @@ class Locks:
         return found[0] if found else None
 
     def of_node(self, node: str) -> list[Lock]:
-        """Return all locks on a node, pending ones too."""
+        """Return all locks on a node, including pending ones."""
         return self._select("node = ?", node)
 
     def of_transaction(self, tx: str) -> list[Lock]:
-        """Return all locks of a transaction, pending ones too."""
+        """Return all locks of a transaction, including pending ones."""
         return self._select("tx = ?", tx)
 
     def check(self, chain: tuple[str, ...], node: str, path: str, mode: str = EXCLUSIVE, key: str = "") -> None:
-        """Raise the error of a conflict if another lock does not let a transaction have its own."""
+        """Raise the error of a conflict if another lock prevents a lock."""
         conflict = self._conflict(chain, node, path, mode, key)
         if conflict is not None:
             raise conflict
 
     def need(self, chain: tuple[str, ...], node: str, path: str, mode: str = EXCLUSIVE, key: str = "") -> None:
-        """Take the lock that a change needs; outside of transactions, see only that nobody has another."""
+        """Take the lock that a change needs. Outside of transactions, only check for conflicts."""
         self.check(chain, node, path, mode, key)
         if chain[0] == TRUNK:
             return
@@ -75,11 +75,11 @@ class Locks:
     def take(
         self, chain: tuple[str, ...], node: str, path: str, mode: str, key: str, *, waitable: bool, now: int
     ) -> Lock:
-        """Take a lock that a client asks for; one that has to wait is pending, if it may."""
+        """Take a lock for a client. If there is a conflict and ``waitable``, the lock is pending."""
         state = ACQUIRED
         conflict = self._conflict(chain, node, path, mode, key)
         if conflict is not None:
-            # No other transaction ends a conflict with a lock of the transaction itself, so it does not wait for that.
+            # A conflict with the transaction's own lock cannot be resolved by other transactions, so waiting is no use.
             if not waitable or conflict.code != Code.CYPRESS_LOCK_CONFLICT:
                 raise conflict
             state = PENDING
@@ -88,13 +88,13 @@ class Locks:
         return self._insert(chain[0], node, mode, key, state, explicit=1, now=now)
 
     def release(self, tx: str, node: str) -> None:
-        """Give back what a client asked for on a node, which the transaction has not changed."""
+        """Release the explicit locks on a node that the transaction has not changed."""
         self._database.execute("DELETE FROM yt_lock WHERE tx = ? AND node = ? AND explicit = 1", (tx, node))
         if not any(lock.node == node for lock in self.of_transaction(tx)):
             self._tree.forget(tx, node)
 
     def pass_on(self, tx: str, parent: str) -> None:
-        """Give the locks of a transaction that is committed to its parent, also those that wait; snapshots end."""
+        """Move the locks of a committed transaction, including pending ones, to its parent; snapshot locks end."""
         if parent == TRUNK:
             self.drop(tx)
             return
@@ -102,18 +102,18 @@ class Locks:
         self._database.execute("UPDATE yt_lock SET tx = ? WHERE tx = ?", (parent, tx))
 
     def orphan(self, node: str) -> None:
-        """Remove the locks that wait for a node which is gone for good."""
+        """Delete the pending locks on a node that has been deleted."""
         self._database.execute("DELETE FROM yt_lock WHERE node = ? AND state = 'pending'", (node,))
 
     def drop(self, tx: str) -> None:
-        """Remove all locks of a transaction."""
+        """Delete all locks of a transaction."""
         self._database.execute("DELETE FROM yt_lock WHERE tx = ?", (tx,))
 
     def grant(self, chains: dict[str, tuple[str, ...]]) -> None:
-        """Let pending locks be acquired that nothing stands against any more, those that came first before others.
+        """Acquire the pending locks that no longer conflict, in the order of their creation.
 
         Args:
-            chains: transaction → its chain, of all that are there.
+            chains: the chains of all transactions.
         """
         for lock in sorted(self._select("state = ?", PENDING), key=lambda lock: (lock.created, lock.id)):
             chain = chains[lock.transaction]
@@ -122,14 +122,14 @@ class Locks:
                 self._acquired(chain, lock.node, lock.mode)
 
     def _acquired(self, chain: tuple[str, ...], node: str, mode: str) -> None:
-        """Let a transaction keep what it sees of a node that it locks, so far as the lock promises it."""
+        """Save the transaction's view of a node, as far as the lock guarantees it."""
         if mode != SNAPSHOT:
             self._tree.branch(chain, node, anew=mode == EXCLUSIVE)
         elif self._tree.chain_for(chain, node) != chain[:1]:
             self._tree.take_snapshot(chain, node)
 
     def _conflict(self, chain: tuple[str, ...], node: str, path: str, mode: str, key: str) -> YtError | None:
-        """Return the error for a lock that a transaction wants; None if it can have it."""
+        """Return the error if a lock conflicts with another; None if the transaction can take it."""
         found = None
         for lock in self._select("node = ? AND state = 'acquired'", node):
             if lock.transaction in chain:
@@ -162,9 +162,9 @@ class Locks:
 
 
 def _excludes_own(lock: Lock, chain: tuple[str, ...], mode: str) -> bool:
-    """Tell whether a lock of a transaction, or of an outer one, excludes one that it wants.
+    """Return whether a lock of the same or an outer transaction excludes a new one.
 
-    A transaction changes nothing of which it has a snapshot, and has no snapshot of what it changes.
+    A transaction cannot change a node in its snapshot, and cannot take a snapshot of a node that it has changed.
     """
     if mode == SNAPSHOT:
         return lock.mode != SNAPSHOT and lock.transaction == chain[0]
@@ -172,12 +172,12 @@ def _excludes_own(lock: Lock, chain: tuple[str, ...], mode: str) -> bool:
 
 
 def _excludes(lock: Lock, mode: str, key: str) -> bool:
-    """Tell whether a lock of another transaction excludes one that is no snapshot."""
+    """Return whether a lock of another transaction excludes a shared or exclusive lock."""
     if lock.mode == SNAPSHOT:
         return False
     return EXCLUSIVE in (mode, lock.mode) or (key != "" and key == lock.key)
 
 
 def _covers(lock: Lock, mode: str, key: str) -> bool:
-    """Tell whether who has a lock needs no other of that mode and key."""
+    """Return whether a lock includes one of a mode and key."""
     return lock.mode == EXCLUSIVE or (lock.mode == mode and lock.key == key)

@@ -1,20 +1,21 @@
-"""What a request asks to be so before it is done: transactions that are open, nodes that nobody has changed."""
+"""Prerequisites of a request: open transactions, and revisions of nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.endpoints.ytsaurus.commands import Context, Parameters
+from headrace.endpoints.ytsaurus.context import Context
 from headrace.endpoints.ytsaurus.errors import no_such_transaction, refused
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 
 def check_prerequisites(context: Context, parameters: Parameters) -> None:
-    """Raise unless all prerequisites of a request are met.
+    """Check the prerequisites of a request.
 
     Raises:
-        YtError: 1000, they are not.
+        YtError: 1000, a prerequisite is not met.
     """
     for transaction_id in parameters.sequence("prerequisite_transaction_ids", []):
         if context.transactions.find(str(transaction_id)) is None:

@@ -1,4 +1,4 @@
-"""Master transactions: nested, with timeouts; what they change in Cypress is seen by nobody else before the commit."""
+"""Master transactions: nested, with timeouts. Their changes of Cypress are invisible to others until the commit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.wire.yson import documents
 
 DEFAULT_TIMEOUT = 15_000
 MAX_TIMEOUT = 24 * 3600 * 1000
-"""Milliseconds; what a client asks for beyond it is cut."""
+"""Milliseconds. Longer timeouts are reduced to this one."""
 MAX_DEPTH = 64
 
 
@@ -25,9 +25,9 @@ class Transaction:
     """A master transaction.
 
     Attributes:
-        parent: the id of the one that it is nested in, `TRUNK` if there is none.
-        timeout: milliseconds after the last ping at which it is aborted.
-        deadline: µs since 1970 at which it is aborted in any case, if there is such a time.
+        parent: the id of the transaction around it, or `TRUNK`.
+        timeout: milliseconds after the last ping until the transaction is aborted.
+        deadline: µs since 1970 at which the transaction is aborted in any case, or None.
         started: µs since 1970.
     """
 
@@ -41,7 +41,7 @@ class Transaction:
 
 
 class Transactions:
-    """All master transactions of a cluster. They outlive the process; the times of their last pings do not."""
+    """All master transactions of a cluster. They survive a restart; the times of their last pings do not."""
 
     def __init__(self, tree: Tree, locks: Locks) -> None:
         self._tree = tree
@@ -49,16 +49,16 @@ class Transactions:
         self._database = tree.database
         self._guard = threading.Lock()
         self._expiry: dict[str, float] = {}
-        # Called with each node that is gone for good in a moment, and a chain that still sees it.
+        # Called before a node is deleted for good, with a chain that still sees the node.
         self.on_gone: Callable[[tuple[str, ...], str], None] = lambda chain, node: None
-        # Clients that were connected to a process before this one get the time of a whole timeout to find it.
+        # After a restart, clients have a whole timeout to reconnect.
         for transaction in self.all():
             self._prolong(transaction)
 
     def start(
         self, parent: str, *, timeout: int, deadline: int | None, user: str, attributes: Mapping[str, Any], now: int
     ) -> Transaction:
-        """Begin a transaction, nested in another one unless that is `TRUNK`."""
+        """Begin a transaction inside ``parent``, which may be `TRUNK`."""
         if parent != TRUNK and len(self.chain(parent)) > MAX_DEPTH:
             raise refused("transactions are nested too deep", valid=f"at most {MAX_DEPTH}")
         kind = ObjectType.TRANSACTION if parent == TRUNK else ObjectType.NESTED_TRANSACTION
@@ -81,26 +81,26 @@ class Transactions:
         return transaction
 
     def find(self, transaction_id: str) -> Transaction | None:
-        """Return a transaction, None if it is not there; one whose time is over is not."""
+        """Return a transaction, None if it does not exist or has expired."""
         found = self._select("WHERE id = ?", (transaction_id,))
         return found[0] if found and not self._is_over(found[0]) else None
 
     def get(self, transaction_id: str) -> Transaction:
-        """Return a transaction, or raise the error that there is none."""
+        """Return a transaction, or raise an error if there is none."""
         found = self.find(transaction_id)
         if found is None:
             raise no_such_transaction(transaction_id)
         return found
 
     def all(self) -> list[Transaction]:
-        """Return all transactions, also those whose time is over."""
+        """Return all transactions, including expired ones."""
         return self._select("", ())
 
     def chain(self, transaction_id: str | None) -> tuple[str, ...]:
-        """Return what a transaction sees, see `Tree`; None and the null id stand for no transaction.
+        """Return the chain of a transaction (see `Tree`); None and the null id mean no transaction.
 
         Raises:
-            YtError: the transaction, or one that it is nested in, is not there.
+            YtError: the transaction or one of its parents does not exist.
         """
         chain = []
         current = TRUNK if transaction_id in (None, NULL_ID, TRUNK) else str(transaction_id)
@@ -110,7 +110,7 @@ class Transactions:
         return (*chain, TRUNK)
 
     def ping(self, transaction_id: str, *, ancestors: bool = False) -> None:
-        """Let a transaction live for another timeout, and those that it is nested in too, if wanted."""
+        """Restart the timeout of a transaction and, with ``ancestors``, of its parents."""
         transaction = self.get(transaction_id)
         self._prolong(transaction)
         while ancestors and transaction.parent != TRUNK:
@@ -118,13 +118,13 @@ class Transactions:
             self._prolong(transaction)
 
     def commit(self, transaction_id: str) -> None:
-        """Give all changes to the parent, or make them visible to all; nested transactions are aborted."""
+        """Move all changes to the parent, or make them visible to all. Nested transactions are aborted."""
         transaction = self.get(transaction_id)
         for nested in self.nested(transaction_id):
             self._abort(nested)
         parents = self.chain(transaction.parent)
         snapshots = {lock.node for lock in self._locks.of_transaction(transaction_id) if lock.mode == SNAPSHOT}
-        # Gone for good are removed nodes that only the parent has, for beyond it nobody ever saw them.
+        # A removed node is deleted for good if only the parent sees it, and no transaction around the parent.
         gone = [
             node
             for node, facet, _, value in self._tree.own_entries(transaction_id)
@@ -146,17 +146,17 @@ class Transactions:
         self.grant()
 
     def abort(self, transaction_id: str) -> None:
-        """Forget all changes, and those of nested transactions."""
+        """Discard all changes, including those of nested transactions."""
         self._abort(self.get(transaction_id))
         self._stop_counting(transaction_id)
         self.grant()
 
     def nested(self, transaction_id: str) -> list[Transaction]:
-        """Return the transactions that are nested in one directly."""
+        """Return the transactions whose parent is this one."""
         return self._select("WHERE parent = ?", (transaction_id,))
 
     def abort_expired(self) -> None:
-        """Abort all transactions whose time is over; afterwards nobody finds a lock of theirs."""
+        """Abort all expired transactions; their locks are released."""
         with self._guard:
             now = time.monotonic()
             may_be = any(expiry <= now for expiry in self._expiry.values())
@@ -169,8 +169,8 @@ class Transactions:
             self.grant()
             there = {transaction.id for transaction in self.all()}
         with self._guard:
-            # Only now, after the commit: until then another thread that looks has to wait for it. What was begun in a
-            # transaction of the store that was undone is forgotten, too.
+            # After the commit, because until then other threads must wait for it. Transactions whose beginning was
+            # rolled back are removed, too.
             self._expiry = {key: expiry for key, expiry in self._expiry.items() if key in there or expiry > now}
 
     def _abort(self, transaction: Transaction) -> None:
@@ -193,7 +193,7 @@ class Transactions:
         self._end(transaction.id)
 
     def chain_of(self, transaction_id: str) -> tuple[str, ...]:
-        """Return the chain of a transaction as `chain` does, whether its time is over or not."""
+        """Return the chain of a transaction as `chain` does, even if it has expired."""
         chain = []
         while transaction_id != TRUNK:
             chain.append(transaction_id)
@@ -202,7 +202,7 @@ class Transactions:
         return (*chain, TRUNK)
 
     def grant(self) -> None:
-        """Let locks that wait be acquired if nothing conflicts with them any more."""
+        """Acquire the pending locks that no longer conflict with others."""
         self._locks.grant({transaction.id: self.chain_of(transaction.id) for transaction in self.all()})
 
     def _end(self, transaction_id: str) -> None:

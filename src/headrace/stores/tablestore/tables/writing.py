@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from headrace import failpoints
 from headrace.errors import NotFoundError, OptionError, RowsNotWrittenError, StoreError
 from headrace.retries import Retries
-from headrace.rows.by_position import last_places, sort_indices
+from headrace.rows.by_position import last_rows, sort_indices
 from headrace.stores.tablestore.connection import Connection
 from headrace.stores.tablestore.failures import failure_of
 from headrace.stores.tablestore.tables.write_options import WriteOptions
@@ -213,7 +213,7 @@ def turns(rows: pa.RecordBatch, schema: TableSchema, change: RowChange, places: 
     if not len(places):
         return
     keys = rows.select(list(schema.primary_key)).take(pa.array(places))
-    last = last_places(keys, schema.primary_key)
+    last = last_rows(keys, schema.primary_key)
     if len(last) == len(places):
         yield places
         return

@@ -1,4 +1,4 @@
-"""Rows put aside for a batch: Arrow streams in files of Cypress, one for each receipt, invisible to readers of tables.
+"""Staged rows: Arrow streams in files of Cypress, one for each receipt, which readers of tables do not see.
 
 A receipt's number is part of the file's name, and the file's attributes say for which table or queue it is. What is
 abandoned with its job goes after a month by the cluster's own expiration.
@@ -28,7 +28,7 @@ _KEPT = datetime.timedelta(days=30)
 
 @dataclass(frozen=True)
 class Staging:
-    """What is put aside for one sink of a job."""
+    """The staged rows of one sink of a job."""
 
     connection: Connection
     names: Names
@@ -46,7 +46,7 @@ class Staging:
         return f"{self._batch(batch)}/{receipt:016x}"
 
     def put(self, batch: int, rows: Iterable[pa.RecordBatch], target: str) -> list[Staged]:
-        """Put rows aside; nothing is when the input fails.
+        """Stage rows. If the input fails, nothing is staged.
 
         Args:
             target: the table or queue that the rows are for; empty if that is not known.
@@ -70,12 +70,12 @@ class Staging:
         path = self._file(batch, receipt.id)
         expires = (datetime.datetime.now(datetime.UTC) + _KEPT).strftime("%Y-%m-%dT%H:%M:%S.000000Z")
         attributes = {"headrace_target": target, "headrace_rows": receipt.rows, "expiration_time": expires}
-        with translated("put rows aside"):
+        with translated("stage rows"):
             self.connection.client.create("file", path, recursive=True, attributes=attributes)
         self.connection.write_file(path, sink.getvalue().to_pybytes())
 
     def check(self, batch: int, wanted: Sequence[tuple[str, Staged]]) -> None:
-        """Raise `PublicationError` unless rows are put aside for the batch and for these targets."""
+        """Raise `PublicationError` unless rows are staged for the batch and for these targets."""
         children = self.connection.children(self._batch(batch), _ATTRIBUTES) if wanted else []
         there = {int(name, 16): attributes for name, attributes in children}
         for target, receipt in wanted:
@@ -87,7 +87,7 @@ class Staging:
         """Return the rows of a receipt."""
 
         def read() -> bytes:
-            with translated("read rows that were put aside"):
+            with translated("read staged rows"):
                 return bytes(self.connection.open_file(self._file(batch, receipt.id)).read())
 
         try:
@@ -107,14 +107,14 @@ class Staging:
         )
 
     def discard(self, batch: int, receipts: Sequence[int] | None = None) -> None:
-        """Remove what was put aside for a batch: these receipts, or everything."""
+        """Remove the staged rows of a batch: those of these receipts, or all."""
         if receipts is None:
             self.connection.remove(self._batch(batch))
         for receipt in receipts or ():
             self.connection.remove(self._file(batch, receipt))
 
     def sweep(self, batch: int) -> None:
-        """Remove what was put aside for batches up to this one."""
+        """Remove the staged rows of all batches up to this one."""
         for name, _ in self.connection.children(self._directory, ("type",)):
             if name.isdecimal() and int(name) <= batch:
                 self.connection.remove(f"{self._directory}/{name}")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from yt.wrapper import YtClient
 
 from headrace.rows import check_not_null
-from headrace.rows.by_position import compared, last_places, repeats
+from headrace.rows.by_position import compared, last_rows, repeats
 from headrace.stores.ytsaurus.connection import ROWS_PER_TABLET, Connection, parts
 from headrace.stores.ytsaurus.schemas import TableLayout
 from headrace.tables.changes import RowChange
@@ -110,7 +110,7 @@ def _runs(keys: pa.Table, patterns: np.ndarray) -> Iterator[np.ndarray]:
 
 def last_of_each_key(rows: pa.Table, key: list[str]) -> pa.Table:
     """Return the last row of each key, in the order of the rows."""
-    return rows.take(pa.array(last_places(rows, key)))
+    return rows.take(pa.array(last_rows(rows, key)))
 
 
 def keys_gone(here: pa.Table, wanted: pa.Table) -> pa.Table:

@@ -1,0 +1,104 @@
+"""The commands that begin, ping, commit and abort transactions. The id of a transaction shows its type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.endpoints.ytsaurus.context import Answer, Context
+from headrace.endpoints.ytsaurus.errors import no_such_transaction, refused
+from headrace.endpoints.ytsaurus.ids import NULL_ID, ObjectType, is_id, kind_of
+from headrace.endpoints.ytsaurus.parameters import Parameters, as_text
+from headrace.endpoints.ytsaurus.storage.tree import TRUNK
+from headrace.endpoints.ytsaurus.tables.tablet_transactions import TabletTransactions
+from headrace.endpoints.ytsaurus.transactions.transactions import DEFAULT_TIMEOUT
+from headrace.endpoints.ytsaurus.values import time_of
+
+MASTER, TABLET = "master", "tablet"
+
+
+def start_transaction(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Begin a transaction."""
+    kind = parameters.text("type", MASTER, valid=(MASTER, TABLET))
+    parent = parameters.text("transaction_id", parameters.text("parent_id", None))
+    parent = None if parent == NULL_ID else parent
+    timeout, deadline = parameters.number("timeout", DEFAULT_TIMEOUT, least=1), _deadline(parameters)
+    attributes = parameters.mapping("attributes", {})
+    if kind == TABLET:
+        if parent is not None:
+            raise refused("A tablet transaction is not nested", received=parent)
+        transaction_id = _tablet_transactions(context).start(timeout, attributes)
+    else:
+        begun = context.transactions.start(
+            parent or TRUNK,
+            timeout=timeout,
+            deadline=deadline,
+            user=context.user,
+            attributes=attributes,
+            now=context.now,
+        )
+        transaction_id = begun.id
+    return Answer.structured({"transaction_id": transaction_id})
+
+
+def ping_transaction(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Restart the timeout of a transaction.
+
+    Pings are frequent and save nothing, so the command needs no write transaction of the store.
+    """
+    transaction_id = _id(parameters)
+    if _is_tablet_transaction(transaction_id):
+        _tablet_transactions(context).get(transaction_id).ping()
+    else:
+        context.transactions.ping(transaction_id, ancestors=parameters.flag("ping_ancestor_transactions"))
+    return Answer.structured({})
+
+
+def commit_transaction(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Make the changes of a transaction visible."""
+    transaction_id = _id(parameters)
+    if _is_tablet_transaction(transaction_id):
+        _tablet_transactions(context).commit(transaction_id)
+    else:
+        context.transactions.commit(transaction_id)
+    return Answer.structured({})
+
+
+def abort_transaction(context: Context, parameters: Parameters, body: bytes) -> Answer:
+    """Discard the changes of a transaction."""
+    transaction_id = _id(parameters)
+    if _is_tablet_transaction(transaction_id):
+        _tablet_transactions(context).abort(transaction_id)
+    else:
+        context.transactions.abort(transaction_id)
+    return Answer.structured({})
+
+
+def _tablet_transactions(context: Context) -> TabletTransactions:
+    return context.cluster.service(TabletTransactions)
+
+
+def _is_tablet_transaction(transaction_id: str) -> bool:
+    return kind_of(transaction_id) == ObjectType.ATOMIC_TABLET_TRANSACTION
+
+
+def _id(parameters: Parameters) -> str:
+    transaction_id = str(parameters.text("transaction_id"))
+    if not is_id(transaction_id):
+        raise refused(
+            "Error reading parameter /transaction_id", received=repr(transaction_id)[:100], valid="an id: 1-2-3-4"
+        )
+    if transaction_id == NULL_ID:
+        raise no_such_transaction(transaction_id)
+    return transaction_id
+
+
+def _deadline(parameters: Parameters) -> int | None:
+    given: Any = parameters.value("deadline", None)
+    if given is None:
+        return None
+    deadline = time_of(as_text(given) or "")
+    if deadline is None:
+        raise refused(
+            "Error reading parameter /deadline", received=repr(given)[:100], valid="a time: 2030-01-01T00:00:00.000000Z"
+        )
+    return deadline
