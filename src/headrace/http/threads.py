@@ -18,10 +18,10 @@ class ThreadsClosedError(Exception):
 
 
 class Threads:
-    """Daemon threads up to a limit. A thread is started for a call if none is idle, as each may open files.
+    """Daemon threads up to a limit. A call starts a thread only if none is idle, because each may open files.
 
     Python joins the threads of a `ThreadPoolExecutor` at exit, before it calls atexit handlers. A request that retries
-    while its store is unreachable would delay the exit of the process for minutes. It does not wait for daemon threads.
+    while its store is unreachable would delay the exit for minutes. Python does not wait for daemon threads.
 
     Interrupting a thread is safe: a store writes in a transaction, or into a temporary file that is renamed when it is
     complete. The unfinished part is rolled back or ignored, as after a killed process.
@@ -41,7 +41,7 @@ class Threads:
         self._lock = threading.Lock()
 
     async def run(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
-        """Call a function in one of the threads and return its result. A cancelled call that waits is not made.
+        """Call a function in one of the threads and return its result. A waiting call that is cancelled is not made.
 
         Raises:
             ThreadsClosedError: `close` has been called.
