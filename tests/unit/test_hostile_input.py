@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -44,10 +45,10 @@ REFUSED = {("table", "merge"), ("base", "check_reader"), ("stream", "client")}
 EXAMPLES = int(os.environ.get("HEADRACE_CHAOS_INPUTS", "0")) or 150
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """A store."""
-    with headrace.open(tmp_path_factory.mktemp("hostile") / "store", create=True, synchronous="off") as opened:
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """A store of the test's own: a call may begin another reader of a tunnel."""
+    with headrace.open(tmp_path / "store", create=True, synchronous="off") as opened:
         yield opened
 
 
