@@ -95,18 +95,20 @@ class QueueFeed(Feed[QueueOffset, tuple[QueueRange, ...]]):
         previous = self._with_partitions_left(previous, bounds)
         self._align_consumer(previous)
         self.commit(previous)
-        self._ends = {name: {number: rows.upper for number, rows in part.items()} for name, part in bounds.items()}
+        self._ends = {
+            name: {number: rows.upper for number, rows in partitions.items()} for name, partitions in bounds.items()
+        }
         since = {
-            name: resolve_position(self.start, self._queues[name], part, self._consumer)
-            for name, part in bounds.items()
+            name: resolve_position(self.start, self._queues[name], partitions, self._consumer)
+            for name, partitions in bounds.items()
             if name not in previous.queues
         }
         starts = dict(previous.queues) | (since if unlimited else {})
         ends = self._next_ends(starts, bounds, NO_LIMITS if unlimited else self.limits) | ({} if unlimited else since)
         self._behind = {
             _label(name, number): max(0, rows.upper - ends[name].get(number, 0))
-            for name, part in bounds.items()
-            for number, rows in part.items()
+            for name, partitions in bounds.items()
+            for number, rows in partitions.items()
         }
         if ends.keys() == previous.queues.keys() and all(_agree(previous.queues[name], ends[name]) for name in ends):
             return previous
@@ -123,7 +125,7 @@ class QueueFeed(Feed[QueueOffset, tuple[QueueRange, ...]]):
         end = self._without_dropped(end, {name: queue.id for name, queue in self._queues.items()})
         start = self._without_dropped(start, end.ids)
         self._align_consumer(start, end)
-        found: list[QueueRange] = []
+        ranges: list[QueueRange] = []
         for name in self._queues:
             starts = start.queues.get(name, end.since.get(name))
             if starts is None or name not in end.queues:
@@ -134,10 +136,10 @@ class QueueFeed(Feed[QueueOffset, tuple[QueueRange, ...]]):
                 if row != starts.get(number, 0)
             ]
             bounds = self._queues[name].bounds() if wanted else {}
-            found += [
-                rows_left(part, bounds.get(part.partition), fail_on_data_loss=self.fail_on_data_loss) for part in wanted
+            ranges += [
+                rows_left(each, bounds.get(each.partition), fail_on_data_loss=self.fail_on_data_loss) for each in wanted
             ]
-        return found
+        return ranges
 
     def tasks(self, start: QueueOffset, end: QueueOffset) -> list[tuple[QueueRange, ...]]:
         return plan_tasks(self.ranges(start, end), self.min_tasks)
@@ -189,8 +191,8 @@ class QueueFeed(Feed[QueueOffset, tuple[QueueRange, ...]]):
             for number in bounds[name]
         }
         backlogs = {
-            partition: Backlog(part.rows, _size(bounds[partition[0]][partition[1]], part.rows))
-            for partition, part in unread.items()
+            partition: Backlog(wanted.rows, _size(bounds[partition[0]][partition[1]], wanted.rows))
+            for partition, wanted in unread.items()
         }
         if ages_matter(backlogs, limits):
             backlogs = {
@@ -200,12 +202,12 @@ class QueueFeed(Feed[QueueOffset, tuple[QueueRange, ...]]):
         due = self._fixed_end is not None or enough_rows(backlogs, limits)
         shares = share_rows(backlogs, limits) if due else dict.fromkeys(backlogs, 0)
         ends: dict[str, dict[int, int]] = {name: {} for name in starts}
-        for (name, number), part in unread.items():
+        for (name, number), wanted in unread.items():
             share = shares[name, number]
             # If the batch reads no rows of a partition, the offset does not change, even if rows are lost.
-            unchanged = part.rows > 0 and share == 0
-            taken = part.rows if share is None else min(part.rows, share)
-            ends[name][number] = starts[name].get(number, 0) if unchanged else part.first + taken
+            unchanged = wanted.rows > 0 and share == 0
+            taken = wanted.rows if share is None else min(wanted.rows, share)
+            ends[name][number] = starts[name].get(number, 0) if unchanged else wanted.first + taken
         return ends
 
     def _unread(self, name: str, number: int, first: int, bounds: Bounds) -> QueueRange:
