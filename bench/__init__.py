@@ -1,1 +1,1 @@
-"""Benchmarks: each a ratio of two things measured side by side in one run."""
+"""Benchmarks. Each compares headrace with a baseline in one run."""

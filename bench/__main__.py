@@ -43,12 +43,12 @@ BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
 
 
 def as_markdown(results: list[Result], scale: float) -> str:
-    """Return the results as a page."""
+    """Return the results as a page in Markdown."""
     lines = [
         "# Benchmarks",
         "",
-        "Made by `make bench`. Each ratio was measured side by side in one run; the absolute figures are those of one",
-        "machine and mean little elsewhere.",
+        "Written by `make bench`. Both sides of a ratio were measured in the same run. The absolute figures depend on",
+        "the machine.",
         "",
         f"Machine: {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, "
         f"pyspark {pyspark.__version__}, pyarrow {pa.__version__}, "
@@ -70,12 +70,12 @@ def as_markdown(results: list[Result], scale: float) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(BENCHMARKS)}; all by default")
-    parser.add_argument("--scale", type=float, default=1.0, help="a share of the full sizes, for a quick look")
+    parser.add_argument("--scale", type=float, default=1.0, help="the fraction of the full sizes to run")
     parser.add_argument("--write", type=Path, help="write the page to this file")
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.names) - set(BENCHMARKS))
     if unknown:
-        parser.error(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+        parser.error(f"no such benchmark: {', '.join(unknown)}; valid: {', '.join(BENCHMARKS)}")
     results = []
     for name in arguments.names or BENCHMARKS:
         with tempfile.TemporaryDirectory(prefix="headrace-bench-") as directory:

@@ -1,4 +1,4 @@
-"""What a micro-batch costs with its checkpoint in a store, beside the same with its checkpoint in a local directory."""
+"""The time of a micro-batch with its checkpoint in a store, compared with a checkpoint in a local directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.ytsaurus import TOKEN, cluster
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _STATE = "org.apache.spark.sql.execution.streaming.state"
-# What is measured → the state store, None for a query without state.
+# The state store of each query; None for a query without state.
 _QUERIES = {
     "without state": None,
     "a count by key, RocksDB with changelog": f"{_STATE}.RocksDBStateStoreProvider",
@@ -25,7 +25,7 @@ _LOCAL = "local directory"
 
 
 def checkpoints(directory: Path, scale: float) -> Result:
-    """Batches of 10 rows from Spark's own source into nothing, so that the checkpoint is most of what they do."""
+    """Batches of 10 rows from Spark's own source into noop, so that the checkpoint takes most of their time."""
     rounds, batches = 4, max(8, int(40 * scale))
     figures: dict[str, str] = {}
     ratios = []
@@ -36,12 +36,12 @@ def checkpoints(directory: Path, scale: float) -> Result:
         headrace.open(f"yt+http://{proxy}", token=TOKEN) as ytsaurus,
     ):
         stores = {"embedded store": embedded, "YTsaurus over HTTP": ytsaurus}
-        # Queries are stopped in the middle of a batch, and Spark says so at length.
+        # The queries are stopped during a batch, which Spark would log with stack traces.
         spark.sparkContext.setLogLevel("OFF")
         for query, (what, provider) in enumerate(_QUERIES.items()):
             taken: dict[str, list[float]] = {place: [] for place in (_LOCAL, *stores)}
             for number in range(rounds):
-                # In turn, never at once: two queries on two cores would measure each other.
+                # One after the other: two queries at a time would compete for the cores.
                 name = f"{query}-{number}"
                 served = {
                     place: headrace.checkpoint(f"headrace:///bench/{name}", store=store, spark=spark)
@@ -49,7 +49,7 @@ def checkpoints(directory: Path, scale: float) -> Result:
                 }
                 for place, checkpoint in {_LOCAL: str(directory / name), **served}.items():
                     measured = _batch_ms(spark, provider, checkpoint, batches)
-                    # The first round warms all up.
+                    # The first round warms up the process.
                     taken[place] += measured if number else []
             medians = {place: statistics.median(each) for place, each in taken.items()}
             figures |= {f"{what}: {place}": f"{median:.0f} ms" for place, median in medians.items()}
@@ -61,14 +61,14 @@ def checkpoints(directory: Path, scale: float) -> Result:
         "checkpoint in a store: a micro-batch of 10 rows, 2 shuffle partitions",
         figures,
         ratios,
-        "Medians of Spark's `triggerExecution`, rounds of all in turn in one warm process. Stores write each file "
-        "through to the disk; Spark's local files are not, but cost processes to be forked, because pip's Spark is "
-        "without Hadoop's native library. The cluster is `headrace serve` on the same two cores.",
+        "Medians of Spark's `triggerExecution`, in alternating rounds in one warm process. Stores force each file to "
+        "the disk. Spark does not, but forks processes for each local file, because pip's Spark does not contain "
+        "Hadoop's native library. The cluster is `headrace serve` on the same two cores.",
     )
 
 
 def _batch_ms(spark: SparkSession, provider: str | None, checkpoint: str, batches: int) -> list[float]:
-    """Run a query for so many batches; return how long each took, without the first ones."""
+    """Run a query for ``batches`` batches; return the time of each in milliseconds, except of the first three."""
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).option("numPartitions", 2).load()
     if provider is not None:
         spark.conf.set(_PROVIDER, provider)

@@ -1,4 +1,4 @@
-"""Small batches: what they cost, whether that grows with history, and what an idle stream costs."""
+"""Small batches: their time, its growth with history, and the CPU time of an idle stream."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STATISTICS = {"begin": "string", "end": "string", "count": "long", "totalPrice"
 
 
 def _statistics(orders_: DataFrame) -> DataFrame:
-    """The main job's query."""
+    """Return statistics of orders in windows of 30 seconds."""
     return (
         orders_.selectExpr("price", "window(to_timestamp(timestamp / 1000), '30 seconds') AS window")
         .groupBy("window")
@@ -37,7 +37,7 @@ def _statistics(orders_: DataFrame) -> DataFrame:
 
 
 class _Job:
-    """The main job on a store of its own, fed 100 rows at a time."""
+    """A query with its own store, which gets 100 rows at a time."""
 
     def __init__(self, spark: SparkSession, directory: Path, history: int) -> None:
         self.store = headrace.open(directory / "store", create=True)
@@ -58,7 +58,7 @@ class _Job:
         ).start()
 
     def batch_ms(self) -> float:
-        """Put 100 rows and return how long their batch took."""
+        """Put 100 rows; return the time of their batch in milliseconds."""
         self.number += 1
         self.table.put(orders(1_000_000 + self.number * _ROWS, _ROWS))
         self.query.processAllAvailable()
@@ -66,7 +66,7 @@ class _Job:
 
 
 def _rate_query(spark: SparkSession, directory: Path) -> StreamingQuery:
-    """The same query from Spark's own rate source into nothing, 100 rows in a batch."""
+    """Start the same query from Spark's own rate source into noop, with 100 rows in a batch."""
     rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", _ROWS).option("numPartitions", 1).load()
     rows = rate.selectExpr("value / 4.0D AS price", "1700000000000 + value * 10 AS timestamp")
     query = _statistics(rows).writeStream.format("noop").outputMode("update")
@@ -80,38 +80,37 @@ def _rate_batches(query: StreamingQuery, count: int) -> list[float]:
 
 
 def _busy_ms(report: Any) -> float:
-    """Return a batch's duration without the question for new data, in which a source may wait for some."""
+    """Return the time of a batch in milliseconds, without `latestOffset`, in which a source can wait for data."""
     return float(report["durationMs"]["triggerExecution"] - report["durationMs"]["latestOffset"])
 
 
 def small_batch(directory: Path, scale: float) -> Result:
-    """A batch of 100 rows, source to published, beside the same query from rate to noop."""
+    """A batch of 100 rows from the source to the publication, compared with the same query from rate to noop."""
     rounds, batches = 4, 25
     ours: list[float] = []
     theirs: list[float] = []
     with spark_session() as spark:
         job = _Job(spark, directory, 1000)
         for number in range(rounds):
-            # In turn, never at once: two queries on two cores would measure each other.
+            # One after the other: two queries at a time would compete for the cores.
             ours += [job.batch_ms() for _ in range(batches)][2:]
             query = _rate_query(spark, directory / str(number))
             theirs += _rate_batches(query, batches)[2:]
             query.stop()
         job.query.stop()
-    # The first round warms both up.
+    # The first round warms up both.
     kept = (rounds - 1) * (batches - 2)
     mine, spark_alone = statistics.median(ours[-kept:]), statistics.median(theirs[-kept:])
     return Result(
         "small batch: 100 rows, 30-second windows, update mode, checkpoint in a local directory",
         {"headrace, tunnel to published": f"{mine:.0f} ms", "Spark alone, rate to noop": f"{spark_alone:.0f} ms"},
         [Ratio("headrace / Spark alone", mine / spark_alone, 1.5, at_most=True)],
-        "Medians of a warmed-up process, without the time in which a source waits for data. Rounds of both are run "
-        "in turn.",
+        "Medians of a warm process, in alternating rounds, without the time in which a source waits for data.",
     )
 
 
 def idle(directory: Path, scale: float) -> Result:
-    """An idle stream: batches run, and CPU of the Python processes."""
+    """An idle stream: the number of its batches, and the CPU time of its Python processes."""
     watched = max(10.0, 30.0 * scale)
     with spark_session() as spark:
         job = _Job(spark, directory, 1000)
@@ -149,7 +148,7 @@ def _cpu(processes: list[psutil.Process]) -> float:
 
 
 def history(directory: Path, scale: float) -> Result:
-    """The same batch with 100 times the history, and after 100 000 batches."""
+    """The time of a batch with 100 times the history, and after 100,000 batches."""
     rows, rounds, many = int(1_000_000 * scale), 15, int(100_000 * scale)
     with spark_session() as spark:
         young, old = _Job(spark, directory / "young", rows // 100), _Job(spark, directory / "old", rows)
@@ -162,7 +161,7 @@ def history(directory: Path, scale: float) -> Result:
         young.query.stop()
     first, last = _many_batches(directory / "feed", many)
     return Result(
-        f"history: 100 rows behind {rows // 100:,} and behind {rows:,} changes, and after {many:,} batches",
+        f"history: 100 rows after {rows // 100:,} and after {rows:,} changes, and after {many:,} batches",
         {
             f"batch, {rows // 100:,} changes of history": f"{young_ms:.0f} ms",
             f"batch, {rows:,} changes of history": f"{old_ms:.0f} ms",
@@ -173,8 +172,8 @@ def history(directory: Path, scale: float) -> Result:
             Ratio("100 × the history", old_ms / young_ms, 1.2, at_most=True),
             Ratio(f"after {many:,} batches", last / first, 1.2, at_most=True),
         ],
-        "The batches that have gone before are run without Spark (planning, reading, recording, publishing and "
-        "committing one row each), because Spark itself would need hours for them.",
+        "The earlier batches are run without Spark (planning, reading, recording, publishing and committing one row "
+        "each), because Spark would need hours for them.",
     )
 
 

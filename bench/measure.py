@@ -1,4 +1,4 @@
-"""What all benchmarks share: results, repeats, Spark queries that are timed by Spark itself."""
+"""Results, repetitions, and Spark queries with Spark's own times, for all benchmarks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS = {"UserId": "string", "OrderId": "long", "price": "double", "timestamp"
 
 @dataclass
 class Result:
-    """One measured path: named figures, and the ratios that are judged."""
+    """The result of a benchmark: figures by name, and ratios with bounds."""
 
     title: str
     figures: dict[str, str]
@@ -31,7 +31,7 @@ class Result:
 
 @dataclass
 class Ratio:
-    """A ratio with its bound: at least ``bound``, or at most."""
+    """A ratio with its lower bound, or its upper bound if ``at_most`` is set."""
 
     what: str
     value: float
@@ -44,14 +44,14 @@ class Ratio:
 
 
 def seconds(run: Callable[[], Any]) -> float:
-    """Return how long a call takes."""
+    """Return the duration of a call in seconds."""
     begin = time.perf_counter()
     run()
     return time.perf_counter() - begin
 
 
 def median_of(repeats: int, *runs: Callable[[], float]) -> list[float]:
-    """Run several measurements in turn, so that the machine's moods meet all of them; return the medians."""
+    """Run several measurements alternately, so that changes of the machine's load affect all; return the medians."""
     samples: list[list[float]] = [[] for _ in runs]
     for _ in range(repeats):
         for run, taken in zip(runs, samples, strict=True):
@@ -60,7 +60,7 @@ def median_of(repeats: int, *runs: Callable[[], float]) -> list[float]:
 
 
 def orders(first: int, count: int, *, shuffled: int | None = None) -> pa.Table:
-    """Return orders with keys from ``first`` on; ``shuffled`` draws random keys below that number instead."""
+    """Return orders with keys from ``first`` on, or with random keys below ``shuffled``."""
     if shuffled is None:
         ids = np.arange(first, first + count, dtype=np.int64)
     else:
@@ -77,7 +77,7 @@ def orders(first: int, count: int, *, shuffled: int | None = None) -> pa.Table:
 
 
 def orders_table(directory: Path, rows: int, name: str = "orders", **options: Any) -> headrace.Table:
-    """Create a table of orders with so many rows."""
+    """Create a table of orders with ``rows`` rows."""
     store = headrace.open(directory, create=True, **options)
     table = store.create_table(name, COLUMNS, ["UserId", "OrderId"], exist_ok=True)
     for first in range(0, rows, 100_000):
@@ -87,7 +87,7 @@ def orders_table(directory: Path, rows: int, name: str = "orders", **options: An
 
 @contextmanager
 def spark_session() -> Iterator[SparkSession]:
-    """A session on two cores, without the UI."""
+    """Start a Spark session on two cores, without the UI."""
     settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": 2, "spark.driver.memory": "4g"}
     spark = headrace.session("bench", master="local[2,4]", conf=settings)
     spark.sparkContext.setLogLevel("ERROR")
@@ -98,7 +98,7 @@ def spark_session() -> Iterator[SparkSession]:
 
 
 def drain(df: DataFrame, checkpoint: Path) -> tuple[float, int]:
-    """Run a stream to its present end into nothing; return the seconds of its batches, and their rows."""
+    """Run a stream into noop with availableNow; return the seconds of its batches, and their rows."""
     query = df.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     running = query.trigger(availableNow=True).start()
     running.awaitTermination()
@@ -106,7 +106,7 @@ def drain(df: DataFrame, checkpoint: Path) -> tuple[float, int]:
 
 
 def batch_seconds(query: Any) -> tuple[float, int]:
-    """Return the time of a query's batches that had rows, as Spark measured it, and their rows."""
+    """Return the seconds of a query's batches with rows, by Spark's report, and their rows."""
     progress = [report for report in query.recentProgress if report["numInputRows"]]
     return (
         sum(report["durationMs"]["triggerExecution"] for report in progress) / 1000.0,
@@ -115,6 +115,6 @@ def batch_seconds(query: Any) -> tuple[float, int]:
 
 
 def rate(rows: float, taken: float) -> str:
-    """Format a rate."""
+    """Return a rate as text."""
     value = rows / taken
     return f"{value / 1e6:.2f} M rows/s" if value >= 1e6 else f"{value / 1e3:.0f} k rows/s"

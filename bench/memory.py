@@ -1,4 +1,4 @@
-"""A source of ready-made Arrow batches, and a sink that only looks at them: what Spark itself costs."""
+"""A source of Arrow batches in memory and a sink that discards them, to measure the time of Spark itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PARTITIONS = 2
 
 @cache
 def _batch(*, changes: bool) -> pa.RecordBatch:
-    """A batch of orders; with the change columns, if that is what a tunnel is measured against."""
+    """Return a batch of orders, with change columns for a comparison with a tunnel."""
     data = orders(0, _BATCH_ROWS).combine_chunks().to_batches()[0]
     fields, columns = [pa.field(field.name, field.type) for field in data.schema], list(data.columns)
     if changes:
@@ -64,7 +64,7 @@ class _MemoryReader(DataSourceStreamReader):
 
 
 class MemorySource(DataSource):
-    """``rows`` rows in one batch, as Arrow or as Python ``tuples``, with or without the columns of ``changes``."""
+    """Delivers ``rows`` rows in one batch, as Arrow or as Python ``tuples``, optionally with change columns."""
 
     @classmethod
     def name(cls) -> str:
@@ -94,7 +94,7 @@ class _MemoryWriter(DataSourceStreamArrowWriter):
 
 
 class MemorySink(DataSource):
-    """Takes Arrow batches and keeps nothing."""
+    """Discards Arrow batches."""
 
     @classmethod
     def name(cls) -> str:

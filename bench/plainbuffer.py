@@ -1,4 +1,4 @@
-"""PlainBuffer: pages of rows to and from Arrow, beside the same row by row."""
+"""PlainBuffer: pages of rows to and from Arrow, compared with code that works row by row."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from headrace.wire.plainbuffer.rows import decode_row, encode_row
 from headrace.wire.plainbuffer.values import Cell, Row, SequenceInfo
 
 _SCHEMA = TableSchema.of(COLUMNS, ["UserId", "OrderId"])
-# What a page of GetRange may hold at most, and what an endpoint gives at a time.
+# The largest page of GetRange, and the page size of the endpoint.
 _PAGE_ROWS = 5000
 _TIME = 1_700_000_000_000
 
 
 def _page() -> tuple[pa.RecordBatch, Changes]:
-    """Return a page of orders, and the changes that put them."""
+    """Return a page of orders, and the same orders as changes."""
     batch = orders(0, _PAGE_ROWS).combine_chunks().to_batches()[0].cast(_SCHEMA.changes)
     ops = pa.array([int(ChangeOp.INSERT)] * _PAGE_ROWS, type=pa.int8())
     times = pa.array([_TIME * 1000] * _PAGE_ROWS).cast(pa.timestamp("us", tz="UTC"))
@@ -37,7 +37,7 @@ def _row(values: dict[str, Any], sequence: SequenceInfo | None = None) -> Row:
 
 
 def _decoded_row_by_row(records: list[bytes]) -> pa.RecordBatch:
-    """Decode as one would without numpy: a row, its values into lists, the lists into Arrow."""
+    """Decode row by row, without numpy: values into lists, and lists into Arrow."""
     columns: dict[str, list[Any]] = {name: [] for name in _SCHEMA.names}
     for record in records:
         row = decode_row(record)
@@ -58,7 +58,7 @@ def _timed(pages: int, call: Callable[[], Any]) -> Callable[[], float]:
 
 
 def plainbuffer_decode(directory: Path, scale: float) -> Result:
-    """Records of a tunnel and a block of rows into Arrow."""
+    """Decode records of a tunnel and a block of rows into Arrow."""
     batch, changes = _page()
     _, records = encode_records(changes, _SCHEMA)
     block = encode_block(batch, _SCHEMA, timestamps=_TIME)
@@ -83,7 +83,7 @@ def plainbuffer_decode(directory: Path, scale: float) -> Result:
 
 
 def plainbuffer_encode(directory: Path, scale: float) -> Result:
-    """Rows from Arrow into puts and into records of a tunnel."""
+    """Encode rows from Arrow as puts and as records of a tunnel."""
     batch, changes = _page()
 
     def puts_row_by_row() -> list[bytes]:

@@ -1,4 +1,4 @@
-"""Queues: appends beside bare blobs, streams beside sources and sinks in memory, and what length and width cost."""
+"""Queues: appends compared with bare blobs, streams compared with memory, and the influence of length and width."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _APPEND_ROWS = 100_000
 
 
 def _filled(directory: Path, name: str, rows: int, partitions: int) -> Queue:
-    """Create a queue with so many rows, spread evenly."""
+    """Create a queue with ``rows`` rows, spread evenly over its partitions."""
     store = headrace.open(directory / "store", create=True, synchronous="off")
     queue = store.create_queue(name, COLUMNS, partitions=partitions)
     each = min(_APPEND_ROWS, rows // partitions)
@@ -35,7 +35,7 @@ def _stream(spark: SparkSession, directory: Path, queue: str, **options: object)
 
 
 def queue_append(directory: Path, scale: float) -> Result:
-    """Durable appends of 10 000 rows from Arrow, beside bare inserts of the same bytes."""
+    """Durable appends of 10,000 rows from Arrow, compared with bare inserts of the same bytes."""
     rows, repeats = 10_000, max(20, int(100 * scale))
     queue = headrace.open(directory / "store", create=True).create_queue("orders", COLUMNS)
     batches = [orders(number * rows, rows).combine_chunks() for number in range(8)]
@@ -62,7 +62,7 @@ def queue_append(directory: Path, scale: float) -> Result:
 
 
 def queue_source(directory: Path, scale: float) -> Result:
-    """A queue into nothing, beside the same rows from memory."""
+    """A queue into noop, compared with the same rows from memory."""
     rows = int(10_000_000 * scale)
     _filled(directory, "orders", rows, 2)
     with spark_session() as spark:
@@ -91,7 +91,7 @@ def queue_source(directory: Path, scale: float) -> Result:
 
 
 def queue_to_queue(directory: Path, scale: float) -> Result:
-    """From queue to queue exactly once, with the consumer in the transaction, beside memory to memory."""
+    """Queue to queue, exactly once and with the consumer in the transaction, compared with memory to memory."""
     rows = int(5_000_000 * scale)
     store = headrace.open(directory / "store", create=True, synchronous="off")
     _filled(directory, "orders", rows, 2)
@@ -141,7 +141,7 @@ def _finished(query: StreamingQuery, rows: int) -> float:
 
 
 def queue_length(directory: Path, scale: float) -> Result:
-    """The same batches at the start and at the end of a long queue."""
+    """Batches at the start and at the end of a long queue."""
     rows, batch_rows, batches = int(100_000_000 * scale), 100_000, 12
     _filled(directory, "orders", rows, 1)
     with spark_session() as spark:
@@ -166,7 +166,7 @@ def queue_length(directory: Path, scale: float) -> Result:
 
 
 def queue_width(directory: Path, scale: float) -> Result:
-    """Batches from 64 partitions, 100 rows of each, beside the same number of rows from one."""
+    """Batches from 64 partitions with 100 rows each, compared with as many rows from one partition."""
     batches, partitions, each = max(15, int(40 * scale)), 64, 100
     for name, count in (("wide", partitions), ("narrow", 1)):
         store = headrace.open(directory / "store", create=True, synchronous="off")
@@ -193,12 +193,12 @@ def queue_width(directory: Path, scale: float) -> Result:
         f"width: batches of {each * partitions:,} rows on two cores",
         {f"from {partitions} partitions, {each} rows of each": f"{many:.0f} ms", "from one partition": f"{one:.0f} ms"},
         [Ratio("64 partitions / one", many / one, 1.5, at_most=True)],
-        "Whole batches, the planning of offsets included.",
+        "Whole batches, including the planning of offsets.",
     )
 
 
 def _batch_ms(stream: DataFrame, checkpoint: Path, batches: int) -> float:
-    """Return the median time of so many batches of a stream that has that many waiting; the first two warm it up."""
+    """Return the median time of the batches of a stream with enough unread rows, without the first two batches."""
     query = stream.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
     try:
         while len(_busy(query)) < batches:

@@ -1,4 +1,4 @@
-"""Throughput of the source and of the sink, beside sources and stores without headrace's work."""
+"""Throughput of the source and of the sink, compared with rows in memory and with bare puts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.tables import bare_put_rate
 
 
 def source(directory: Path, scale: float) -> Result:
-    """A tunnel's changes into nothing, beside the same rows from memory."""
+    """Changes of a tunnel into noop, compared with the same rows from memory."""
     rows = int(10_000_000 * scale)
     tuple_rows = rows // 10
     store = headrace.open(directory / "store", create=True, synchronous="off")
@@ -67,7 +67,7 @@ def source(directory: Path, scale: float) -> Result:
 
 
 def sink(directory: Path, scale: float) -> Result:
-    """write_stream in update mode beside a bare put of the same number of keys."""
+    """`write_stream` in update mode, compared with a bare put of as many keys."""
     keys = int(100_000 * scale)
     columns = {"UserId": "string", "OrderId": "long", "price": "double"}
     table = orders_table(directory / "store", 10 * keys)
@@ -96,7 +96,7 @@ def sink(directory: Path, scale: float) -> Result:
             "bare put of as many keys": rate(keys, bare),
         },
         [Ratio("sink / put", bare / plain, 0.3)],
-        "With the aggregation, most of the batch is Spark's work on its state; the ratio is therefore taken without.",
+        "The ratio is without the aggregation, because Spark's state takes most of the time of such a batch.",
     )
 
 
@@ -108,7 +108,7 @@ def _sink_seconds(
     keys: int,
     query: Callable[[DataFrame], DataFrame],
 ) -> float:
-    """Return the median time of a batch of so many keys, from reading to publication."""
+    """Return the median time of a batch with ``keys`` keys, from reading to publication."""
     stream = spark.readStream.format("headrace").option("store", str(directory / "store")).option("tunnel", name)
     running = headrace.write_stream(
         query(stream.load()),

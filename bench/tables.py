@@ -1,4 +1,4 @@
-"""The embedded store alone: put and scan beside Python's own sqlite3."""
+"""The embedded store without Spark: put and scan, compared with Python's sqlite3."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UPSERT = "INSERT INTO orders VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET pric
 
 
 def _plain_sqlite(path: Path, rows: int) -> sqlite3.Connection:
-    """A table of the same columns and key in plain SQLite, with the same durability and page cache."""
+    """Create a table with the same columns and key in plain SQLite, with the same durability and page cache."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -36,7 +36,7 @@ def _tuples(rows: pa.Table) -> list[tuple[Any, ...]]:
 
 
 def put(directory: Path, scale: float) -> Result:
-    """`put` from Arrow with its change log, beside upserts of tuples without one."""
+    """`put` from Arrow with a change log, compared with upserts of tuples without one."""
     rows, batch_rows, repeats = int(1_000_000 * scale), 10_000, 9
     table = orders_table(directory / "store", rows)
     plain = _plain_sqlite(directory / "plain.db", rows)
@@ -63,7 +63,7 @@ def put(directory: Path, scale: float) -> Result:
 
 
 def scan(directory: Path, scale: float) -> Result:
-    """`scan` to Arrow, beside fetchall."""
+    """`scan` to Arrow, compared with fetchall."""
     rows = int(1_000_000 * scale)
     table = orders_table(directory / "store", rows)
     plain = _plain_sqlite(directory / "plain.db", rows)
@@ -81,7 +81,7 @@ def scan(directory: Path, scale: float) -> Result:
 
 
 def bare_put_rate(table: headrace.Table, rows: int, repeats: int) -> float:
-    """Return the seconds of a put of so many distinct random keys."""
+    """Return the seconds of a put of ``rows`` distinct random keys."""
     names = table.schema.names
     batches = iter([orders(n, rows, shuffled=10 * rows).select(names) for n in range(100, 100 + repeats)])
     return median_of(repeats, lambda: seconds(lambda: table.put(next(batches))))[0]

@@ -1,4 +1,4 @@
-"""Tablestore's protocol over HTTP: `headrace serve` in a process of its own, and clients in this one."""
+"""Tablestore's protocol over HTTP: `headrace serve` in another process, and clients in this one."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from headrace.tunnels.values import FINISHED
 _KEY_ID, _KEY_SECRET = "LTAIbench", "not a secret"
 _KEY = ["UserId", "OrderId"]
 _PAGE_ROWS = 5000
-# What one BatchWriteRow may hold.
+# The largest number of rows in a BatchWriteRow.
 _BATCH_ROWS = 200
 
 
 @contextmanager
 def _served(directory: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """Serve instances under a directory; yield the endpoint and the process."""
+    """Serve the instances of a directory; yield the endpoint and the process."""
     keys = {"HEADRACE_ACCESS_KEY_ID": _KEY_ID, "HEADRACE_ACCESS_KEY_SECRET": _KEY_SECRET}
     process = subprocess.Popen(
         [sys.executable, "-m", "headrace.cli.main", "serve", "--tablestore", "0", "--root", str(directory), "--json"],
@@ -54,7 +54,7 @@ def _opened(endpoint: str) -> Store:
 
 
 class _Cost(NamedTuple):
-    """Seconds: of the wall, and of the cores, here and in the server."""
+    """Elapsed seconds, and CPU seconds of this process and of the server."""
 
     wall: float
     here: float
@@ -62,7 +62,7 @@ class _Cost(NamedTuple):
 
 
 def _cost(run: Callable[[], Any], server: psutil.Process) -> _Cost:
-    # What was made ready before the measurement is not its business.
+    # Keeps the garbage of the preparation out of the measurement.
     gc.collect()
     here, there = _cores(psutil.Process()), _cores(server)
     wall = seconds(run)
@@ -75,10 +75,10 @@ def _cores(process: psutil.Process) -> float:
 
 
 def _drain(store: Store, tunnel_id: str, rows: int) -> None:
-    """Read a tunnel with fresh eyes to its present end, page by page, as a feed does."""
+    """Read all existing records of a tunnel, page by page like a feed."""
     tunnel: Tunnel = store.tunnel(tunnel_id, columns=COLUMNS)
     (channel,) = tunnel.channels()
-    position, count = channel.checkpoint, 0
+    position, count = channel.committed, 0
     while position != FINISHED:
         page = tunnel.read(channel.id, position, _PAGE_ROWS)
         if not page.changes.num_rows:
@@ -90,7 +90,7 @@ def _drain(store: Store, tunnel_id: str, rows: int) -> None:
 
 
 def tablestore_tunnel(directory: Path, scale: float) -> Result:
-    """A tunnel's records over HTTP into Arrow: base data, and changes."""
+    """Read base data and changes of a tunnel over HTTP into Arrow."""
     rows = max(_PAGE_ROWS, int(500_000 * scale))
     with _served(directory) as (endpoint, server):
         store = _opened(endpoint)
@@ -114,28 +114,28 @@ def tablestore_tunnel(directory: Path, scale: float) -> Result:
         f"Tablestore tunnel over HTTP: {rows:,} rows of 4 columns into Arrow, from `headrace serve`",
         figures,
         ratios,
-        "Per core: rows by the processor time that reader and server take together.",
+        "Per core: rows divided by the CPU time of reader and server together.",
     )
 
 
 def _filled(store: Store, directory: Path, rows: int) -> tuple[str, str]:
-    """Put orders into the table behind the server; return a tunnel of its base data, and one of the changes."""
+    """Put orders directly into the server's store; return a tunnel of the base data, and one of the changes."""
     stream = store.create_tunnel("orders", "changes", "Stream").id
-    with headrace.open(directory / "shop") as behind:
-        table = behind.table("orders")
+    with headrace.open(directory / "shop") as server_store:
+        table = server_store.table("orders")
         for first in range(0, rows, 100_000):
             table.put(_stamped(orders(first, min(100_000, rows - first))))
     return store.create_tunnel("orders", "base", "BaseData", base_channels=1).id, stream
 
 
 def _stamped(rows: pa.Table) -> pa.Table:
-    """Return rows with the time of their writing, which rows have that came through the server."""
+    """Return rows with the time of their writing, like rows that the server has written."""
     times = pa.repeat(pa.scalar(time.time_ns() // 1_000_000), rows.num_rows)
     return rows.append_column(":timestamp", times)
 
 
 def tablestore_put(directory: Path, scale: float) -> Result:
-    """Rows through BatchWriteRow, beside the official SDK in the same process against the same endpoint."""
+    """Write rows with BatchWriteRow, compared with the official SDK in the same process, to the same endpoint."""
     rows = max(_BATCH_ROWS, int(20_000 * scale))
     with _served(directory) as (endpoint, server):
         store = _opened(endpoint)
@@ -169,9 +169,9 @@ def tablestore_put(directory: Path, scale: float) -> Result:
             "official SDK, per core of the server": rate(rows, there[1]),
         },
         [Ratio("put / official SDK, by the clock", theirs / ours, 2.0)],
-        f"Both send {_BATCH_ROWS} rows at a time from one process, to the same server on the same machine. The SDK "
-        "gets them as Python values, made from the same Arrow table, and sends one request after the other; it encodes "
-        f"with its {_sdk_encoder()}.",
+        f"Both send {_BATCH_ROWS} rows in a request from one process, to the same server on the same machine. The SDK "
+        "gets Python values, made from the same Arrow table, and sends one request after the other. It encodes with "
+        f"its {_sdk_encoder()}.",
     )
 
 
@@ -182,11 +182,15 @@ def _count(table: Table) -> int:
 def _sdk_encoder() -> str:
     from tablestore import encoder
 
-    return "extension in C++" if encoder.NATIVE_ENCODER_AVAILABLE else "code in Python, as its extension does not load"
+    return (
+        "extension in C++"
+        if encoder.NATIVE_ENCODER_AVAILABLE
+        else "code in Python, because its extension does not load"
+    )
 
 
 def _sdk_put(endpoint: str) -> Callable[[pa.Table], None]:
-    """Return what puts rows as users of the official SDK do: a list of items, 200 at a time."""
+    """Return a function that puts rows with the official SDK: lists of 200 items."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import tablestore as sdk

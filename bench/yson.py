@@ -1,7 +1,7 @@
-"""What it costs to read and write rows of YTsaurus: binary YSON by numpy, by YTsaurus' client, and the other formats.
+"""Encoding and decoding rows of YTsaurus: binary YSON by numpy and by YTsaurus' client, and the other formats.
 
-The HTTP API gives rows of queues and dynamic tables in YSON, JSON and schemaful DSV only, neither in Skiff nor in
-Arrow; DSV does not tell null from an empty string, so it is no choice.
+The HTTP API returns rows of queues and dynamic tables in YSON, JSON and schemaful DSV only. DSV cannot distinguish null
+from an empty string, so it is not used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COLUMNS = [
     YtColumn.of("price", "double", required=False),
     YtColumn.of("note", "utf8", required=False),
 ]
-# What one pull gives, and a transaction takes for each tablet.
+# The rows of one pull, and the largest number of rows of a tablet in a transaction.
 _ROWS = 100_000
 
 
@@ -52,7 +52,7 @@ def _timed(times: int, call: Callable[[], Any]) -> Callable[[], float]:
 
 
 def yson_decode(directory: Path, scale: float) -> Result:
-    """A pull's rows into Arrow."""
+    """Decode the rows of a pull into Arrow."""
     rows = _rows().slice(0, max(1000, int(_ROWS * scale)))
     binary, text = encode_rows(rows, _COLUMNS), encode_rows(rows, _COLUMNS, text=True)
     lines = encode_json_rows(rows, _COLUMNS)
@@ -80,7 +80,7 @@ def yson_decode(directory: Path, scale: float) -> Result:
 
 
 def yson_encode(directory: Path, scale: float) -> Result:
-    """Rows from Arrow into what is sent to write them."""
+    """Encode rows from Arrow as the body of a write."""
     rows = _rows().slice(0, max(1000, int(_ROWS * scale)))
     ours, text, json_lines, client = median_of(
         5,

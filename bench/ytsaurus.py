@@ -1,4 +1,4 @@
-"""YTsaurus' protocol over HTTP: `headrace serve` in a process of its own, Spark and our store in this one."""
+"""YTsaurus' protocol over HTTP: `headrace serve` in another process, Spark and headrace's store in this one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ TOKEN = "not-a-secret"
 _PARTITIONS = 2
 _APPEND_ROWS = 50_000
 # SPYT's own figures for jobs that write exactly once, one executor with one core: a plain copy through its
-# transactional mode, and the fastest job that it tells of, a join. Source: SPYT's documentation of streaming.
+# transactional mode, and its fastest published job, a join. Source: SPYT's documentation of streaming.
 _PUBLISHED_COPY, _PUBLISHED_FASTEST = 2_600.0, 26_200.0
 
 
 @contextmanager
 def cluster(directory: Path) -> Iterator[str]:
-    """Serve a cluster from a directory; yield its address."""
+    """Serve a directory as a cluster; yield its address."""
     process = subprocess.Popen(
         [sys.executable, "-m", "headrace.cli.main", "serve", "--ytsaurus", "0", "--root", str(directory), "--json"],
         env=os.environ | {"HEADRACE_YT_TOKEN": TOKEN},
@@ -43,7 +43,7 @@ def cluster(directory: Path) -> Iterator[str]:
 
 
 def _filled(store: Store, name: str, rows: int) -> None:
-    """Create a queue with so many rows, spread evenly, and a consumer for it."""
+    """Create a queue with ``rows`` rows, spread evenly, and a consumer for it."""
     queue = store.create_queue(name, COLUMNS, partitions=_PARTITIONS)
     each = min(_APPEND_ROWS, rows // _PARTITIONS)
     for number in range(rows // each):
@@ -62,7 +62,7 @@ def _stream(spark: SparkSession, proxy: str, queue: str, consumer: str, **option
 
 
 def ytsaurus_queue(directory: Path, scale: float) -> Result:
-    """A queue of a cluster into nothing, through Spark."""
+    """A queue of a cluster into noop, through Spark."""
     rows = max(100_000, int(3_000_000 * scale))
     with cluster(directory / "root") as proxy, spark_session() as spark:
         store = headrace.open(f"yt+http://{proxy}", token=TOKEN)
@@ -89,9 +89,9 @@ def ytsaurus_queue(directory: Path, scale: float) -> Result:
 
 
 def ytsaurus_exactly_once(directory: Path, scale: float) -> Result:
-    """From a queue into a sorted table and into queues, with the consumer's advance."""
+    """A queue into a sorted table and into queues, with the consumer's advance."""
     rows = max(100_000, int(800_000 * scale))
-    # Up to 100,000 rows a batch is one transaction; a larger one is published in parts.
+    # A batch of up to 100,000 rows is one transaction. A larger batch is published in parts.
     rows_of_batches = {"table": 100_000, "queue": 100_000, "queue in parts": 800_000}
     taken: dict[str, float] = {}
     with cluster(directory / "root") as proxy, spark_session() as spark:
@@ -139,7 +139,7 @@ def ytsaurus_exactly_once(directory: Path, scale: float) -> Result:
         f"YTsaurus exactly once: {rows:,} rows of 4 columns over HTTP, a batch in one transaction or in parts",
         figures | fastest,
         ratios,
-        f"SPYT's documentation tells of {_PUBLISHED_COPY:,.0f} rows a second for a copy in its transactional mode and "
-        f"of {_PUBLISHED_FASTEST:,.0f} for its fastest job, on one core of a cluster; here two cores do everything, "
-        "the cluster's part too, which is `headrace serve`. So this compares with a figure, not side by side.",
+        f"SPYT's documentation gives {_PUBLISHED_COPY:,.0f} rows a second for a copy in its transactional mode, and "
+        f"{_PUBLISHED_FASTEST:,.0f} for its fastest job, with one core for Spark. This benchmark uses two cores for "
+        "Spark and for the cluster, which is `headrace serve`. So the ratios compare with a published figure.",
     )

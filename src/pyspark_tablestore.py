@@ -1,5 +1,5 @@
 """Found by Spark: the data source format ``tablestore``."""
 
-from headrace.spark.sources import TablestoreDataSource as DefaultSource
+from headrace.spark.sources import data_source
 
-__all__ = ["DefaultSource"]
+DefaultSource = data_source("tablestore")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,14 +14,20 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+from tests.conformance import serving
 from tests.effort import LEVEL
 from tests.isolation import process_as_found
 from tests.order import longest_first, record
+from tests.startup import spark_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STARTUP = Path(__file__).parent / "startup"
+# Files of tests are in memory where there is room: a commit that waits for a disk takes milliseconds.
+MEMORY, ROOM = Path("/dev/shm"), 6 << 30
+if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM:
+    os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 # The time that an example takes says nothing on a machine that is shared.
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=30)
@@ -27,8 +35,7 @@ hypothesis.settings.register_profile("thorough", deadline=None, max_examples=100
 hypothesis.settings.load_profile(LEVEL)
 # A shell that runs the tests in the background has them ignore interrupts, and so all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# Java processes come and go here, those of documents and examples too: a quick start is worth more than peak speed.
-os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ["SPARK_SUBMIT_OPTS"] = spark_archive.options()
 # Processes that tests start load headrace from bytecode, and pyspark from its package: see tests/startup.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
@@ -59,8 +66,15 @@ def _process_as_found() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _servers() -> Iterator[None]:
+    """The servers that tests of one process share: they start when a test asks for them, and stop after Spark."""
+    yield
+    serving.stop()
+
+
 @pytest.fixture(scope="session")
-def _spark_of_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def _spark_of_process(_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of a test process: starting another one takes ten seconds of a core."""
     from tests.spark_session import start
 

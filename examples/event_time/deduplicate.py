@@ -1,11 +1,11 @@
-"""Deduplication: payments that a sender repeats are taken once.
+"""Deduplication: repeated payments count once.
 
-``ever``: an id is taken once for all time; the state grows with the ids.
-``exact``: id and event time are the key; the state forgets what is older than the watermark.
-``within``: an id is taken once within the watermark's delay, even if its repetition has another time.
-With a watermark, rows older than it are dropped, whether they are repetitions or not.
+``ever``: each id counts once; the state grows with the number of ids.
+``exact``: id and event time are the key; keys older than the watermark are removed from the state.
+``within``: an id counts once within the delay of the watermark, even if the repeated row has another time.
+With a watermark, all rows older than it are dropped.
 
-Run it with ``python examples/event_time/deduplicate.py``, or with ``exact`` or ``within`` behind it.
+Run it with ``python examples/event_time/deduplicate.py``; ``exact`` or ``within`` can be its argument.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ def at(time: str) -> datetime:
 
 ARRIVALS = [
     [{"id": 1, "time": at("12:00"), "amount": 5.0}, {"id": 1, "time": at("12:00"), "amount": 5.0}],
-    # The same again, and once more with a new time.
+    # The same row again, and the same id with a new time.
     [{"id": 1, "time": at("12:00"), "amount": 5.0}, {"id": 1, "time": at("12:02"), "amount": 5.0}],
     [{"id": 2, "time": at("12:09"), "amount": 7.0}],
-    # The watermark is at 11:59, and goes to 12:11.
+    # The watermark is at 11:59, and then moves to 12:11.
     [{"id": 3, "time": at("12:21"), "amount": 1.0}, {"id": 2, "time": at("12:10"), "amount": 7.0}],
-    # 12:08 is too late; 1 was forgotten at 12:10, ten minutes after it came.
+    # 12:08 is too late. Id 1 left the state at 12:10, ten minutes after its event time.
     [{"id": 4, "time": at("12:08"), "amount": 2.0}, {"id": 1, "time": at("12:22"), "amount": 5.0}],
 ]
 
 
 def create(store: headrace.Store) -> None:
-    """Create the queue that has repetitions and the queue that has none."""
+    """Create the queue with duplicates and the queue without them."""
     payment = {"id": "long", "time": "timestamp", "amount": "double"}
     store.create_queue("received", payment)
     store.create_queue("payments", payment)
 
 
 def once(received: DataFrame, how: str) -> DataFrame:
-    """Drop repetitions; see the top of this file for the three ways."""
+    """Drop duplicates in one of the three ways that the module describes."""
     if how == "ever":
         return received.dropDuplicates(["id"])
     timed = received.withWatermark("time", "10 minutes")
@@ -63,7 +63,7 @@ def build(spark: SparkSession, store: headrace.Store, checkpoint: Path, how: str
 
 
 def main(directory: Path, how: str = "ever") -> None:
-    """Let the rows arrive; each run goes on where the last one stopped."""
+    """Append the rows in steps. Each run of the query continues where the last one stopped."""
     spark = headrace.session("deduplication")
     with headrace.open(directory / "store", create=True) as store:
         create(store)

@@ -1,8 +1,8 @@
 """Fan-out: one query writes the latest state of each order into a table and every large order into a queue.
 
-``once`` lets headrace publish both outputs, and the query's progress, in one transaction: exactly once, and no reader
-sees one without the other. ``by_hand`` is Spark's ``foreachBatch`` with two writes of its own: a batch that runs again
-after a crash writes again, which a table with a key does not mind; a queue would get the rows twice.
+``once`` publishes both outputs and the query's progress in one transaction: exactly once, and readers see both outputs
+or neither. ``by_hand`` uses Spark's ``foreachBatch`` with two writes. A batch that runs again after a crash writes
+again: a table with a key stays the same, a queue gets the rows twice.
 
 Run it with ``python examples/event_time/fan_out.py``.
 """
@@ -29,7 +29,7 @@ ARRIVALS = [
 
 
 def create(store: headrace.Store) -> None:
-    """Create the queue of orders, and what is written from it."""
+    """Create the queue of orders, and the targets."""
     order = {"order": "long", "state": "string", "price": "double"}
     store.create_queue("orders", order)
     store.create_table("states", {"order": "long", "state": "string"}, "order")
@@ -71,7 +71,7 @@ def by_hand(spark: SparkSession, store: headrace.Store, checkpoint: Path) -> Dat
 
 
 def main(directory: Path) -> None:
-    """Let the orders arrive, each batch of them while the query runs."""
+    """Append the orders in steps while the query runs."""
     spark = headrace.session("fan-out")
     with headrace.open(directory / "store", create=True) as store:
         create(store)

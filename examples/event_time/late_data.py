@@ -1,9 +1,9 @@
-"""Late data: views per page and ten minutes, as each output mode keeps them.
+"""Late data: the number of views of each page in windows of ten minutes, in each output mode.
 
-The watermark is the latest event time seen so far, minus ten minutes; each batch moves it for the next one. A row is
-too late once the watermark has reached the end of its window.
+The watermark is the latest event time of all earlier batches, minus ten minutes. A row is too late if the watermark has
+reached the end of its window.
 
-Run it with ``python examples/event_time/late_data.py``, or with ``update`` or ``complete`` behind it.
+Run it with ``python examples/event_time/late_data.py``; ``update`` or ``complete`` can be its argument.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def at(time: str) -> datetime:
     return datetime.fromisoformat(f"2026-05-01T{time}+00:00")
 
 
-# What arrives together, in the order of arrival.
+# Each item arrives at once.
 ARRIVALS = [
     [{"time": at("12:04"), "page": "home"}, {"time": at("12:07"), "page": "help"}],
     [{"time": at("12:14"), "page": "home"}, {"time": at("12:09"), "page": "home"}],
-    # The watermark is at 12:04: 12:03 is older, but its window is open until 12:10.
+    # The watermark is at 12:04. The row of 12:03 is older, but its window is open until 12:10.
     [{"time": at("12:21"), "page": "home"}, {"time": at("12:03"), "page": "help"}],
-    # The watermark is at 12:11: the window of 12:08 is closed, that of 12:10 is not.
+    # The watermark is at 12:11. The window of 12:08 is closed, the window of 12:10 is open.
     [{"time": at("12:08"), "page": "help"}, {"time": at("12:10"), "page": "help"}],
     [{"time": at("12:40"), "page": "home"}],
 ]
@@ -55,13 +55,13 @@ def count(views: DataFrame) -> DataFrame:
 
 
 def build(spark: SparkSession, store: headrace.Store, checkpoint: Path, mode: str = "append") -> StreamWriter:
-    """Return the query: append writes a window when it closes, update whenever it changes, complete all of them."""
+    """Return the query. Append writes a window when it closes, update when it changes; complete writes all windows."""
     views = spark.readStream.format("headrace").option("store", store.url).option("queue", "views").load()
     return headrace.write_stream(count(views), store=store.url, table="counts", checkpoint=checkpoint, mode=mode)
 
 
 def main(directory: Path, mode: str = "append") -> None:
-    """Let the rows arrive; each run goes on where the last one stopped."""
+    """Append the rows in steps. Each run of the query continues where the last one stopped."""
     spark = headrace.session("late data")
     with headrace.open(directory / "store", create=True) as store:
         create(store)

@@ -1,7 +1,7 @@
-"""Session windows: a visit ends when its user has been quiet for five minutes.
+"""Session windows: a visit ends after five minutes without a click.
 
-A session grows with every row that comes within its gap, and two sessions become one when a row closes the gap between
-them. Append mode gives a session once, when the watermark has passed its end. Spark has no update mode for sessions.
+A row within five minutes of a session extends it, and a row between two sessions can join them. Append mode writes a
+session once, when the watermark has passed its end. Spark has no update mode for sessions.
 
 Run it with ``python examples/event_time/session_windows.py``.
 """
@@ -30,9 +30,9 @@ ARRIVALS = [
     [{"time": at("12:00"), "user": "ada"}, {"time": at("12:08"), "user": "ada"}, {"time": at("12:01"), "user": "bob"}],
     # Joins ada's two sessions into one, from 12:00 to 12:13.
     [{"time": at("12:04"), "user": "ada"}],
-    # The watermark goes to 12:11: bob's first session ends, ada's does not yet.
+    # The watermark moves to 12:11. Bob's first session ends, ada's session does not.
     [{"time": at("12:21"), "user": "bob"}],
-    # 12:05 would have lasted until 12:10 and is too late; 12:12 prolongs ada's session.
+    # 12:05 is too late, because its session would end at 12:10. 12:12 extends ada's session.
     [{"time": at("12:05"), "user": "bob"}, {"time": at("12:12"), "user": "ada"}],
     [{"time": at("12:50"), "user": "ada"}],
 ]
@@ -45,7 +45,7 @@ def create(store: headrace.Store) -> None:
 
 
 def visits(clicks: DataFrame) -> DataFrame:
-    """Put the clicks of each user together into visits."""
+    """Group the clicks of each user into visits."""
     from pyspark.sql import functions as F
 
     sessions = clicks.withWatermark("time", "10 minutes").groupBy(F.session_window("time", "5 minutes"), "user")
@@ -61,7 +61,7 @@ def build(spark: SparkSession, store: headrace.Store, checkpoint: Path) -> Strea
 
 
 def main(directory: Path) -> None:
-    """Let the clicks arrive; each run goes on where the last one stopped."""
+    """Append the clicks in steps. Each run of the query continues where the last one stopped."""
     spark = headrace.session("session windows")
     with headrace.open(directory / "store", create=True) as store:
         create(store)

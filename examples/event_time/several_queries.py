@@ -1,7 +1,7 @@
 """Several queries in one session: running totals and a copy of the large orders, both from one queue.
 
-Each query has its own checkpoint and its own consumer, goes at its own pace, and can be stopped and started without
-the other. A consumer stands where its query has published to, never behind.
+Each query has its own checkpoint and its own consumer, and can be stopped and started without the other. A consumer's
+offset is always the end of the rows that its query has published.
 
 Run it with ``python examples/event_time/several_queries.py``.
 """
@@ -38,13 +38,13 @@ def create(store: headrace.Store) -> None:
 
 
 def orders(spark: SparkSession, store: headrace.Store, consumer: str) -> DataFrame:
-    """Return the orders as a consumer reads them."""
+    """Return a stream of the orders through a consumer."""
     stream = spark.readStream.format("headrace").option("store", store.url)
     return stream.option("queue", "orders").option("consumer", consumer).load()
 
 
 def totals(spark: SparkSession, store: headrace.Store, checkpoint: Path) -> StreamWriter:
-    """Return the query that keeps what each user has spent."""
+    """Return the query that keeps the sum of each user's orders."""
     from pyspark.sql import functions as F
 
     users = orders(spark, store, "//home/totals").groupBy("user")

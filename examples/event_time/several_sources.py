@@ -1,7 +1,7 @@
-"""Several sources in one query: visits on the web, in the app and in the shops, counted together.
+"""Several sources in one query: visits on the web, in the app and in the shops.
 
-Web and app are queues, the shops' visits are rows of a table whose changes a tunnel gives. Each source has a watermark
-of its own and the query follows the slowest, so a source that lags makes the others wait instead of losing its rows.
+The visits on the web and in the app are rows of queues, the visits of the shops are rows of a table with a tunnel. Each
+source has its own watermark. The smallest one is the query's watermark, so a slow source does not lose rows.
 
 Run it with ``python examples/event_time/several_sources.py``.
 """
@@ -27,17 +27,17 @@ def at(time: str) -> datetime:
     return datetime.fromisoformat(f"2026-05-01T{time}+00:00")
 
 
-# What arrives together, from which source, in the order of arrival.
+# Each item arrives at once: rows by source.
 ARRIVALS: list[tuple[str, list[dict[str, Any]]]] = [
     ("web", [{"time": at("12:01")}, {"time": at("12:03")}]),
     ("app", [{"time": at("12:04")}]),
     ("shop", [{"visit": 1, "time": at("12:02")}]),
-    # The web is far ahead, but what comes from elsewhere is not late.
+    # The web is far ahead, but the rows of the other sources are not late.
     ("web", [{"time": at("12:45")}]),
     ("shop", [{"visit": 2, "time": at("12:09")}]),
     ("app", [{"time": at("12:31")}]),
     ("shop", [{"visit": 3, "time": at("12:28")}]),
-    # All are at 12:28 or later, the watermark at 12:23: the window of 12:09 is closed, that of 12:21 is not.
+    # All sources have reached 12:28, so the watermark is at 12:23: 12:09 is too late, the window of 12:21 is open.
     ("app", [{"time": at("12:09")}, {"time": at("12:21")}]),
     ("shop", [{"visit": 4, "time": at("12:50")}]),
     ("app", [{"time": at("12:51")}]),
@@ -46,7 +46,7 @@ ARRIVALS: list[tuple[str, list[dict[str, Any]]]] = [
 
 
 def create(store: headrace.Store) -> None:
-    """Create two queues and a table with a tunnel to read, and a queue to write."""
+    """Create the sources (two queues, and a table with a tunnel) and the queue of results."""
     for name in ("web", "app"):
         store.create_queue(name, {"time": "timestamp"})
     store.create_table("shop", {"visit": "long", "time": "timestamp"}, "visit")
@@ -83,7 +83,7 @@ def write(store: headrace.Store, source: str, rows: list[dict[str, Any]]) -> Non
 
 
 def main(directory: Path) -> None:
-    """Let the visits arrive while the query runs."""
+    """Append the visits in steps while the query runs."""
     spark = headrace.session("several sources")
     with headrace.open(directory / "store", create=True) as store:
         create(store)

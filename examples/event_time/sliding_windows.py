@@ -1,7 +1,7 @@
 """Sliding windows: the mean temperature of the last ten minutes, every five minutes.
 
-Each reading belongs to two windows. One that comes late may be too late for its first window and in time for its
-second; it then counts in the second only. Append mode gives each window once, when no row can change it any more.
+Each reading belongs to two windows. A late reading can be too late for the first window and in time for the second;
+then it counts only in the second. Append mode writes each window once, when it is closed.
 
 Run it with ``python examples/event_time/sliding_windows.py``.
 """
@@ -32,7 +32,7 @@ ARRIVALS = [
         {"time": at("12:08"), "sensor": "roof", "celsius": 22.0},
     ],
     [{"time": at("12:14"), "sensor": "roof", "celsius": 24.0}],
-    # The watermark is at 12:12: the windows up to 12:10 are closed, 12:05 to 12:15 is not.
+    # The watermark is at 12:12. The windows that end by 12:10 are closed, the window from 12:05 to 12:15 is open.
     [
         {"time": at("12:06"), "sensor": "roof", "celsius": 30.0},
         {"time": at("12:03"), "sensor": "roof", "celsius": 99.0},
@@ -48,7 +48,7 @@ def create(store: headrace.Store) -> None:
 
 
 def mean(readings: DataFrame) -> DataFrame:
-    """Return the mean of each sensor in windows of ten minutes that begin every five."""
+    """Return the mean of each sensor in windows of ten minutes that begin every five minutes."""
     from pyspark.sql import functions as F
 
     windows = F.window("time", "10 minutes", "5 minutes")
@@ -64,7 +64,7 @@ def build(spark: SparkSession, store: headrace.Store, checkpoint: Path) -> Strea
 
 
 def main(directory: Path) -> None:
-    """Let the readings arrive; each run goes on where the last one stopped."""
+    """Append the readings in steps. Each run of the query continues where the last one stopped."""
     spark = headrace.session("sliding windows")
     with headrace.open(directory / "store", create=True) as store:
         create(store)

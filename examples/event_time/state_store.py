@@ -1,7 +1,7 @@
-"""The state store: counts for all time, kept in RocksDB, and what a restart finds there.
+"""The state store: word counts in RocksDB, and a restart that continues with them.
 
-`headrace.session` sets RocksDB with changelog checkpoints: each batch saves only what it changed. The state lives in
-the checkpoint, beside the offsets of the rows that made it; a restart loads it and reads on from exactly those offsets.
+`headrace.session` sets RocksDB with changelog checkpoints: each batch saves only its changes. The checkpoint holds the
+state and the offsets of the rows that it includes. A restart loads both, and continues after these rows.
 
 Run it with ``python examples/event_time/state_store.py``.
 """
@@ -44,7 +44,7 @@ def build(spark: SparkSession, store: headrace.Store, checkpoint: Path) -> Strea
 
 
 def main(directory: Path) -> None:
-    """Run the query anew for every arrival, and say how many keys it found in its state and wrote into it."""
+    """Start the query again for each arrival, and print the number of keys in its state and of changed keys."""
     spark = headrace.session("state store")
     with headrace.open(directory / "store", create=True) as store:
         create(store)

@@ -1,7 +1,7 @@
-"""Stream–static join: every order gets the name and price that its product has now.
+"""Stream–static join: each order gets the current name and price of its product.
 
-The static side is a table, read anew for every batch: a row that changes counts for the orders that come after it,
-and changes nothing that is written already. No state is kept, and no watermark is needed.
+The static side is a table that is read again for each batch. A changed row applies to later orders; orders that are
+already written stay the same. The query has no state and needs no watermark.
 
 Run it with ``python examples/event_time/stream_static_join.py``.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from headrace.spark.write_stream import StreamWriter
 
-# What the products become, and the orders that arrive then.
+# In each step, the new products, and the orders that arrive after them.
 ARRIVALS = [
     ([{"product": 1, "name": "lamp", "price": 30.0}, {"product": 2, "name": "desk", "price": 90.0}],
      [{"order": 10, "product": 1, "pieces": 2}, {"order": 11, "product": 2, "pieces": 1}]),
@@ -36,7 +36,7 @@ def create(store: headrace.Store) -> None:
 
 
 def price(orders: DataFrame, products: DataFrame) -> DataFrame:
-    """Join orders to products; an order without a product keeps nulls."""
+    """Join orders to products. The columns of a missing product are null."""
     joined = orders.join(products, "product", "left")
     return joined.select("order", "name", (joined.pieces * joined.price).alias("total"))
 
@@ -49,7 +49,7 @@ def build(spark: SparkSession, store: headrace.Store, checkpoint: Path) -> Strea
 
 
 def main(directory: Path) -> None:
-    """Change the products and let orders arrive, while the query runs."""
+    """Change the products and append orders in steps while the query runs."""
     spark = headrace.session("stream-static join")
     with headrace.open(directory / "store", create=True) as store:
         create(store)

@@ -1,12 +1,13 @@
 """Stream–stream join: which advertisements were clicked within half an hour, and which were not.
 
-Both sides have a watermark, and the condition bounds their times against each other, so Spark knows how long it must
-keep a row for its match. The query's watermark is the smaller of the two. A match is given at once; an outer join gives
-a row without a match when the watermark says that none can come any more.
+Both sides have a watermark, and the condition limits the difference of their times. So Spark knows how long it must
+keep a row. The query's watermark is the smaller of the two. A match is written at once. An outer join writes a row
+without a match when the watermark shows that no match can follow.
 
-A restart knows the query's watermark, but not how far each side was: it moves on when both have given rows again.
+The checkpoint holds the query's watermark, but not those of the two sides. After a restart the watermark moves when
+both sides have delivered rows.
 
-Run it with ``python examples/event_time/stream_stream_join.py``, or with ``leftOuter`` or ``fullOuter`` behind it.
+Run it with ``python examples/event_time/stream_stream_join.py``; ``leftOuter`` or ``fullOuter`` can be its argument.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ def at(time: str) -> datetime:
     return datetime.fromisoformat(f"2026-05-01T{time}+00:00")
 
 
-# What arrives together, in which queue, in the order of arrival.
+# Each item arrives at once: rows by queue.
 ARRIVALS: list[tuple[str, list[dict[str, Any]]]] = [
     ("shown", [{"ad": 1, "shown": at("12:00")}, {"ad": 2, "shown": at("12:01")}]),
     ("clicked", [{"clicked_ad": 1, "clicked": at("12:10")}]),
     ("shown", [{"ad": 3, "shown": at("12:20")}]),
-    # The clicks are far ahead, but the watermark follows the slower side and goes to 12:10.
+    # The clicks are far ahead, but the watermark follows the slower side and moves to 12:10.
     ("clicked", [{"clicked_ad": 9, "clicked": at("12:05")}, {"clicked_ad": 1, "clicked": at("12:29")}]),
     ("clicked", [{"clicked_ad": 3, "clicked": at("13:00")}]),
     ("shown", [{"ad": 4, "shown": at("13:20")}, {"ad": 1, "shown": at("12:15")}]),
-    # The watermark is at 12:40: the first click is too late, though its advertisement is known.
+    # The watermark is at 12:40. The first click is too late, although its advertisement is known.
     ("clicked", [{"clicked_ad": 3, "clicked": at("12:39")}, {"clicked_ad": 4, "clicked": at("13:30")}]),
     ("shown", [{"ad": 5, "shown": at("13:22")}, {"ad": 6, "shown": at("15:00")}]),
     ("clicked", [{"clicked_ad": 6, "clicked": at("15:01")}]),
@@ -71,7 +72,7 @@ def build(spark: SparkSession, store: headrace.Store, checkpoint: Path, how: str
 
 
 def main(directory: Path, how: str = "inner") -> None:
-    """Let the rows arrive while the query runs."""
+    """Append the rows in steps while the query runs."""
     spark = headrace.session("stream-stream join")
     with headrace.open(directory / "store", create=True) as store:
         create(store)

@@ -1,8 +1,8 @@
-"""State of one's own: a sensor that has been silent for ten minutes is reported, with what it has counted until then.
+"""Custom state: a report for each sensor that has been silent for ten minutes, with the number of its readings.
 
-``transformWithStateInPandas`` keeps values for each key in the state store and calls back when the watermark passes a
-timer. Every batch's rows, values and timers are part of Spark's checkpoint, so a restart goes on with all of them. It
-needs RocksDB as the state store, which `headrace.session` sets, and the package protobuf (in ``pyspark[connect]``).
+``transformWithStateInPandas`` keeps values for each key in the state store, and calls a method when the watermark
+passes a timer. Values and timers are part of Spark's checkpoint, so a restart continues with them. It needs RocksDB as
+the state store, which `headrace.session` sets, and the package protobuf (in ``pyspark[connect]``).
 
 Run it with ``python examples/event_time/transform_with_state.py``.
 """
@@ -35,20 +35,20 @@ def at(time: str) -> datetime:
 
 ARRIVALS = [
     [{"time": at("12:00"), "sensor": "roof"}, {"time": at("12:02"), "sensor": "cellar"}],
-    # Out of order: the cellar was last heard at 12:04.
+    # Out of order: the last reading of the cellar is at 12:04.
     [{"time": at("12:04"), "sensor": "cellar"}, {"time": at("12:03"), "sensor": "cellar"}],
     [{"time": at("12:08"), "sensor": "roof"}],
-    # The watermark goes to 12:15: the cellar has been silent since 12:04, the roof not for long enough.
+    # The watermark moves to 12:15. The cellar has been silent since 12:04, the roof for less than ten minutes.
     [{"time": at("12:20"), "sensor": "yard"}],
-    # Too late, and the cellar begins anew.
+    # A reading that is too late, and the first new reading of the cellar.
     [{"time": at("12:05"), "sensor": "roof"}, {"time": at("12:21"), "sensor": "cellar"}],
-    # The watermark goes to 12:19: now the roof has been silent too, since 12:08.
+    # The watermark moves to 12:19. The roof has been silent since 12:08.
     [{"time": at("12:24"), "sensor": "yard"}],
 ]
 
 
 class Silence(StatefulProcessor):
-    """Remembers of each sensor when it was heard last and how often, until it falls silent."""
+    """Keeps the time of the last reading and the number of readings of each sensor, until the sensor is silent."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
@@ -72,13 +72,13 @@ class Silence(StatefulProcessor):
 
 
 def create(store: headrace.Store) -> None:
-    """Create the queue of signs of life and the queue of reports."""
+    """Create the queue of readings and the queue of reports."""
     store.create_queue("signs", {"time": "timestamp", "sensor": "string"})
     store.create_queue("silent", {"sensor": "string", "since": "timestamp", "readings": "long"})
 
 
 def silent(signs: DataFrame) -> DataFrame:
-    """Return a row for each time that a sensor fell silent."""
+    """Return a report for each silence of a sensor."""
     sensors = signs.withWatermark("time", "5 minutes").groupBy("sensor")
     columns = "sensor string, since timestamp, readings long"
     return sensors.transformWithStateInPandas(Silence(), columns, outputMode="Append", timeMode="EventTime")
@@ -91,7 +91,7 @@ def build(spark: SparkSession, store: headrace.Store, checkpoint: Path) -> Strea
 
 
 def main(directory: Path) -> None:
-    """Let the rows arrive; each run goes on where the last one stopped."""
+    """Append the rows in steps. Each run of the query continues where the last one stopped."""
     spark = headrace.session("transform with state")
     with headrace.open(directory / "store", create=True) as store:
         create(store)

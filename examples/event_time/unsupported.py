@@ -1,6 +1,6 @@
-"""What Structured Streaming cannot do: Spark says so before the first row is read, and headrace lets it.
+"""Queries that Structured Streaming does not support. Spark refuses them before it reads the first row.
 
-Each query here is refused with Spark's own error and Spark's own words, on the way through ``write_stream`` too.
+``write_stream`` raises Spark's own error for them.
 
 Run it with ``python examples/event_time/unsupported.py``.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def sort(clicks: DataFrame) -> DataFrame:
-    """Sort rows that are not aggregated: a stream has no last row."""
+    """Sort rows without an aggregation, although a stream has no last row."""
     return clicks.orderBy("time")
 
 
@@ -31,20 +31,20 @@ def limit(clicks: DataFrame) -> DataFrame:
 
 
 def outer_join_without_watermark(clicks: DataFrame) -> DataFrame:
-    """Join to the left without a bound in time: no row could ever be known to have no match."""
+    """Left join without a time limit, so a match can always follow."""
     other = clicks.selectExpr("user AS other", "time AS other_time")
     return clicks.join(other, clicks.user == other.other, "leftOuter")
 
 
 def outer_join_in_update_mode(clicks: DataFrame) -> DataFrame:
-    """Join streams to the left in update mode, though with watermarks."""
+    """Left join of streams with watermarks in update mode."""
     late = clicks.selectExpr("user AS other", "time AS other_time").withWatermark("other_time", "1 minute")
     early = clicks.withWatermark("time", "1 minute")
     return early.join(late, (early.user == late.other) & (early.time == late.other_time), "leftOuter")
 
 
 def append_without_watermark(clicks: DataFrame) -> DataFrame:
-    """Aggregate in append mode without a watermark: no group would ever be final."""
+    """Aggregate in append mode without a watermark, so no group is ever final."""
     return clicks.groupBy("user").count()
 
 
@@ -58,7 +58,7 @@ def two_aggregations_in_update_mode(clicks: DataFrame) -> DataFrame:
 
 
 def complete_without_aggregation(clicks: DataFrame) -> DataFrame:
-    """Keep all rows of a stream as its result."""
+    """Complete mode without an aggregation."""
     return clicks.where("user IS NOT NULL")
 
 
@@ -69,7 +69,7 @@ def distinct_count(clicks: DataFrame) -> DataFrame:
     return clicks.groupBy("user").agg(F.count_distinct("time").alias("times"))
 
 
-# What is refused, and in which output mode.
+# The refused queries with their output modes.
 REFUSED: list[tuple[Callable[[DataFrame], DataFrame], str]] = [
     (sort, "append"),
     (limit, "update"),
@@ -83,7 +83,7 @@ REFUSED: list[tuple[Callable[[DataFrame], DataFrame], str]] = [
 
 
 def create(store: headrace.Store) -> None:
-    """Create the queue of clicks, and a table that could hold what the queries give."""
+    """Create the queue of clicks, and a table with the columns of all results."""
     store.create_queue("clicks", {"time": "timestamp", "user": "string"})
     result = {"user": "string", "time": "timestamp", "other": "string", "other_time": "timestamp", "count": "long"}
     store.create_table("result", result | {"times": "long"}, "user")
@@ -95,14 +95,14 @@ def read(spark: SparkSession, store: headrace.Store) -> DataFrame:
 
 
 def build(spark: SparkSession, store: headrace.Store, checkpoint: Path, number: int) -> StreamWriter:
-    """Return one of the refused queries; Spark looks at it when it is started."""
+    """Return one of the refused queries. Spark checks it at the start."""
     query, mode = REFUSED[number]
     rows = query(read(spark, store))
     return headrace.write_stream(rows, store=store.url, table="result", checkpoint=checkpoint, mode=mode)
 
 
 def main(directory: Path) -> None:
-    """Start each query, and print what Spark says."""
+    """Start each query, and print Spark's error."""
     from pyspark.errors import AnalysisException
 
     spark = headrace.session("unsupported")

@@ -1,5 +1,5 @@
 -- Hourly statistics of every departure from New York in 2013, per carrier and origin.
--- FLIGHTS_STORE and FLIGHTS_CHECKPOINT are set by run.py, or by you.
+-- run.py sets FLIGHTS_STORE and FLIGHTS_CHECKPOINT.
 
 CREATE TABLE IF NOT EXISTS flights USING headrace OPTIONS (store = "${env:FLIGHTS_STORE}", table = "flights");
 CREATE TABLE IF NOT EXISTS airlines USING headrace OPTIONS (store = "${env:FLIGHTS_STORE}", table = "airlines");
@@ -7,8 +7,8 @@ CREATE TABLE IF NOT EXISTS hourly USING headrace OPTIONS (store = "${env:FLIGHTS
 
 CREATE SCAN departures ON flights USING STREAM OPTIONS (tunnel = "statistics", maxRowsPerTrigger = 200000);
 
--- A scheduled flight is inserted, its actual times arrive as an update, a cancelled one is deleted.
--- The table keeps pre-images, so a delete still knows its hour.
+-- A scheduled flight is an insert, its actual times are an update, and a cancellation is a delete.
+-- With pre-images, the row of a delete has all columns, so it has its hour.
 CREATE STREAM hourly_statistics
 OPTIONS (checkpointLocation = "${env:FLIGHTS_CHECKPOINT}", outputMode = "update")
 INSERT INTO hourly

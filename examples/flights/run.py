@@ -1,7 +1,7 @@
-"""A year of flights as a change stream: 336 776 departures written, updated and deleted in time order.
+"""A year of flights as a change stream: 336,776 departures are inserted, updated and deleted in time order.
 
-Run it with ``python examples/flights/run.py``; it takes a directory to work in, or makes a temporary one. The
-statistics that the stream keeps are compared, row for row, with DuckDB's over the raw file.
+Run it with ``python examples/flights/run.py [DIRECTORY]``; the default is a temporary directory. At the end, each row
+of the statistics is compared with DuckDB's result over the raw file.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def extract(directory: Path) -> Path:
 
 
 def read_flights(path: Path) -> pa.Table:
-    """Read the raw file in the table's types, in time order, with a column ``day`` to write it by."""
+    """Read the raw file with the table's types, in time order, and with an additional column ``date``."""
     types = {name: pa.int32() for name in ("distance", *ACTUAL)} | {"flight": pa.int64(), "time_hour": pa.string()}
     raw = csv.read_csv(
         path,
@@ -79,7 +79,7 @@ def create_tables(store: headrace.Store) -> None:
 
 
 def write_flights(store: headrace.Store, flights: pa.Table) -> None:
-    """Write day after day: the plan, then what really happened, then the cancellations."""
+    """Write day by day: the scheduled flights, then the actual times, then the cancellations."""
     table = store.table("flights")
     days = flights["date"].combine_chunks()
     starts = [0, *pc.indices_nonzero(pc.not_equal(days[1:], days[:-1])).to_numpy() + 1, len(days)]
@@ -92,7 +92,7 @@ def write_flights(store: headrace.Store, flights: pa.Table) -> None:
 
 
 def expected(path: Path) -> list[tuple[object, ...]]:
-    """Return the statistics as DuckDB computes them from the raw file."""
+    """Return the statistics that DuckDB computes from the raw file."""
     airlines = DATA / "airlines.csv"
     query = f"""
         SELECT replace(time_hour[1:16], 'T', ' ') AS hour, f.carrier, origin, a.name AS airline,
@@ -108,13 +108,13 @@ def expected(path: Path) -> list[tuple[object, ...]]:
 
 
 def streamed(store: headrace.Store) -> list[tuple[object, ...]]:
-    """Return the statistics as the stream has left them in the table."""
+    """Return the statistics that the stream has written."""
     rows = store.table("hourly").scan(list(HOURLY)).read_all().to_pylist()
     return sorted((tuple(row.values()) for row in rows), key=lambda row: row[:3])
 
 
 def main(directory: Path) -> int:
-    """Run the example in a directory; return 0 if stream and batch agree."""
+    """Run the example in a directory; return 0 if both results are equal, otherwise 1."""
     raw = extract(directory)
     with headrace.open(directory / "store", create=True) as store:
         create_tables(store)

@@ -12,19 +12,22 @@ if TYPE_CHECKING:
     from headrace.spark.listener import LagListener, lag_of
     from headrace.spark.outputs import Output
     from headrace.spark.session import session
-    from headrace.spark.sources import HeadraceDataSource, TablestoreDataSource, YtDataSource
     from headrace.spark.write_stream import write_stream
     from headrace.stores.registry import open
     from headrace.streaming_sql.session import StreamingSql, sql
     from headrace.workers import ChangeBatch, TunnelWorker
+    from pyspark_headrace import DefaultSource as HeadraceDataSource
+    from pyspark_tablestore import DefaultSource as TablestoreDataSource
+    from pyspark_yt import DefaultSource as YtDataSource
 
 __version__ = "0.1.0"
 
 # Spark imports this package in every worker, so a name imports its module when it is first used.
+# The module of each name, and its name there if that is another.
 _HOMES = {
     "ChangeBatch": "headrace.workers",
     "Consumer": "headrace.ports",
-    "HeadraceDataSource": "headrace.spark.sources",
+    "HeadraceDataSource": "pyspark_headrace:DefaultSource",
     "HeadraceError": "headrace.errors",
     "LagListener": "headrace.spark.listener",
     "Output": "headrace.spark.outputs",
@@ -33,10 +36,10 @@ _HOMES = {
     "Store": "headrace.ports",
     "StreamingSql": "headrace.streaming_sql.session",
     "Table": "headrace.ports",
-    "TablestoreDataSource": "headrace.spark.sources",
+    "TablestoreDataSource": "pyspark_tablestore:DefaultSource",
     "Tunnel": "headrace.ports",
     "TunnelWorker": "headrace.workers",
-    "YtDataSource": "headrace.spark.sources",
+    "YtDataSource": "pyspark_yt:DefaultSource",
     "checkpoint": "headrace.spark.checkpoint_location",
     "lag_of": "headrace.spark.listener",
     "open": "headrace.stores.registry",
@@ -72,7 +75,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+        module, _, attribute = _HOMES[name].partition(":")
+        return getattr(import_module(module), attribute or name)
     raise AttributeError(f"module 'headrace' has no attribute {name!r}")
 
 

@@ -1,9 +1,9 @@
-"""The processes that are killed: a driver with three streaming queries, and writers.
+"""The processes that a storm kills: a driver with three streaming queries, and writers.
 
-``python -m tests.chaos.actors driver DIRECTORY [QUERY…]`` runs the queries (all, or those that are named) until there
-is a file ``written``; ``… writer DIRECTORY SEED [RESHAPES]`` writes until it is killed or there is a file ``stop``;
-``… server DIRECTORY PORT`` serves the store as an instance of Tablestore. They open the store at what the file
-``address`` names, if there is one.
+``python -m tests.chaos.actors driver DIRECTORY [QUERY…]`` runs the given queries, or all of them, until the file
+``written`` exists. ``… writer DIRECTORY SEED [RESHAPES]`` writes until it is killed or the file ``stop`` exists.
+``… server DIRECTORY PORT`` serves the store as an instance of Tablestore. The file ``address``, if it exists, has the
+URL of the store.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BEGIN = 1_700_000_000_000
 
 
 def address(directory: Path) -> str:
-    """Return where the actors find the store."""
+    """Return the address of the store."""
     file = directory / "address"
     return file.read_text() if file.exists() else str(directory / "store")
 
@@ -49,7 +49,7 @@ def create(directory: Path) -> headrace.Store:
 
 
 def order(chance: random.Random, number: int) -> dict[str, Any]:
-    """Return an order whose price sums without rounding."""
+    """Return an order with a price that can be summed without rounding."""
     return {
         "UserId": f"user-{number % 50}",
         "OrderId": number,
@@ -59,14 +59,14 @@ def order(chance: random.Random, number: int) -> dict[str, Any]:
 
 
 def write(directory: Path, seed: int, reshapes: int = 3) -> None:
-    """Put, update and delete orders, and a few times (``reshapes``) split or merge the table.
+    """Put, update and delete orders, and split or merge the table ``reshapes`` times.
 
-    At a rate that a driver can follow on two busy cores: the test ends when it has caught up.
+    The rate is limited so that a driver on two busy cores can catch up.
     """
-    # A writer that was killed does something else when it is back.
+    # A restarted writer makes other changes.
     chance = random.Random(seed + os.getpid())
     table = headrace.open(address(directory)).table("orders")
-    # Where a service splits and merges as it sees fit, this is done behind it.
+    # Clients of an instance cannot split and merge, so this uses the store of the server.
     itself = headrace.open(directory / "store").table("orders")
     while not (directory / "stop").exists():
         numbers = [chance.randrange(5_000) for _ in range(chance.choice([1, 5, 50, 400]))]
@@ -95,12 +95,12 @@ def _reshape(table: headrace.Table, chance: random.Random) -> None:
             place = chance.randrange(len(partitions) - 1)
             table.merge(partitions[place].id, partitions[place + 1].id)
     except HeadraceError:
-        # The other writer was quicker, or the partition is too small.
+        # The other writer has changed the partitions, or the partition is too small.
         return
 
 
 def drive(directory: Path, names: Sequence[str]) -> None:
-    """Run the queries of these names, or all three, until told to stop; end when they have caught up."""
+    """Run the given queries, or all three, until the file ``written`` exists and they have caught up."""
     spark = driver_session()
     store = address(directory)
 
@@ -147,7 +147,7 @@ def drive(directory: Path, names: Sequence[str]) -> None:
 
 
 def serve(directory: Path, port: str) -> None:
-    """Serve the directory, so that the store is the instance ``store``; the access key is in the environment."""
+    """Serve the directory; the store is the instance ``store``. The environment has the access key."""
     command = [sys.executable, "-m", "headrace.cli.main", "serve", "--tablestore", port, "--root", str(directory)]
     os.execv(sys.executable, command)
 

@@ -1,8 +1,8 @@
-"""A driver whose checkpoint is in a store, and that another driver shares.
+"""A driver with a checkpoint in a store, which several drivers use at the same time.
 
 ``python -m tests.chaos.checkpoint_actors driver DIRECTORY NAME`` publishes numbered rows of Spark's own source into a
-queue, batch by batch, until there is a file ``stop``. It makes a file ``NAME`` after its third batch, and another one,
-``NAME.later``, after its tenth.
+queue, batch by batch, until the file ``stop`` exists. It creates the file ``NAME`` after its third batch, and the file
+``NAME.later`` after its tenth.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def drive(directory: Path, name: str) -> None:
             (directory / f"{name}.later").touch()
 
     numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).load()
-    # A query with state, so that there are files of it too.
+    # A query with state, so that the checkpoint has state files.
     query = (
         numbers.dropDuplicates(["value"]).writeStream.foreachBatch(publish).trigger(processingTime="100 milliseconds")
     )

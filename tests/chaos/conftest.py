@@ -11,7 +11,7 @@ from tests.chaos.storm import Actor
 
 @pytest.fixture
 def actors_of() -> Iterator[list[Actor]]:
-    """A list of running actors; whatever is in it at the end of the test is killed."""
+    """A list of running actors, which are killed at the end of the test."""
     running: list[Actor] = []
     yield running
     for actor in running:
@@ -21,7 +21,7 @@ def actors_of() -> Iterator[list[Actor]]:
 
 @pytest.fixture
 def server(tmp_path: Path, actors_of: list[Actor], monkeypatch: pytest.MonkeyPatch) -> Actor:
-    """A server of Tablestore before the store of the test's directory; the actors find it by its address."""
+    """A Tablestore server with the store of the test's directory. The actors use its address."""
     monkeypatch.setenv("HEADRACE_ACCESS_KEY_ID", "LTAIchaos")
     monkeypatch.setenv("HEADRACE_ACCESS_KEY_SECRET", "only for tests")
     with socket.socket() as listener:

@@ -1,4 +1,4 @@
-"""What the drivers that are killed have in common."""
+"""The common code of the drivers that storms kill."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import headrace
 
 
 def driver_session() -> SparkSession:
-    """A session that comes up quickly and forgives the deaths of its workers."""
+    """Start a session that starts quickly and tolerates the death of its workers."""
     spark = headrace.session(
         "chaos",
         master="local[2,8]",
@@ -26,7 +26,7 @@ def driver_session() -> SparkSession:
 
 
 def run_until_told(directory: Path, spark: SparkSession, queries: Sequence[StreamingQuery]) -> None:
-    """Run queries until there is a file ``written``, then let them catch up, stop them, and make the file ``done``."""
+    """Run queries until the file ``written`` exists and they have caught up. Then create the file ``done``."""
     (directory / "running").touch()
     while not (directory / "written").exists():
         for query in queries:

@@ -1,7 +1,8 @@
-"""Processes that open, write, fork, close and exit in any order, and write down what was acknowledged.
+"""Processes that open, write, fork, close and exit in random order, and log acknowledged rows.
 
-Run as a program: ``python -m tests.chaos.fork_actors DIRECTORY SEED SEQUENCES``. It imports everything, opens no store,
-and forks one actor after another. Each has a store of its own. Bystanders open it, write, checkpoint and close it.
+Run as a program: ``python -m tests.chaos.fork_actors DIRECTORY SEED SEQUENCES``. It imports all modules, opens no
+store, and forks one actor after another, each with its own store. Other processes (bystanders) open the same store,
+write, checkpoint and close it.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from headrace.stores.embedded.tables import reading
 
 STEPS = 16
 DEPTH = 3
-# A process that takes longer for one step waits for ever.
+# A process that takes longer for one step counts as hanging.
 PATIENCE_SECONDS = 45
 # The first character of each line of a log.
 MARKS = BEGUN, ENDED, TRIED, DONE, RAISED, BROKEN = ">", "<", "?", "+", "!", "#"
 
 
 def create(directory: Path) -> None:
-    """Make the store; called in a process that ends afterwards."""
+    """Create the store. The calling process must end afterwards."""
     store = headrace.open(directory, create=True)
     store.create_table("rows", {"id": "string", "n": "long"}, "id")
     store.create_queue("log", {"id": "string"}, partitions=2)
@@ -38,7 +39,7 @@ def create(directory: Path) -> None:
 
 
 class Log:
-    """A file of lines: rows that were tried, rows that were acknowledged, errors."""
+    """A file with lines for attempted rows, acknowledged rows, and errors."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -48,7 +49,7 @@ class Log:
 
 
 class Actor:
-    """One process: it does random things with the handles that it has, some of them inherited."""
+    """A process that does random steps with its handles, some of which it has inherited."""
 
     def __init__(self, directory: Path, log: Log, seed: int) -> None:
         self.directory = directory
@@ -61,7 +62,7 @@ class Actor:
         self.rows = 0
 
     def act(self) -> None:
-        """Do some steps, of which the last is the end of the process."""
+        """Do random steps. The last one ends the process."""
         steps: list[Callable[[], None]] = [
             *(self.open, self.close, self.checkpoint, self.scan, self.fork, self.start_thread),
             *(self.write, self.write, self.write),
@@ -120,7 +121,7 @@ class Actor:
         self.threads[-1].start()
 
     def scan(self) -> None:
-        """Begin a scan, or read one more page of it; it may have been begun by the parent."""
+        """Begin a scan, or read the next page of a scan, possibly of one that the parent has begun."""
         if not self.scans or self.random.random() < 0.5:
             self.scans.append(iter(self.handle().table("rows").scan(batch_rows=1)))
         next(self.random.choice(self.scans), None)
@@ -143,20 +144,20 @@ class Actor:
 
 
 def begin(log: Log) -> None:
-    """Say that this process begins; the system ends it if a step hangs."""
+    """Log the start of this process, and let an alarm end it if a step hangs."""
     signal.alarm(PATIENCE_SECONDS)
     log.write(BEGUN, str(os.getpid()))
 
 
 def run(actor: Actor) -> None:
-    """Act, and end the process: at once, or as a program ends."""
+    """Act, and end the process, either at once or with the usual clean-up of Python."""
     try:
         actor.act()
         if actor.random.random() < 0.5:
             for handle in actor.handles:
                 handle.close()
     except SystemExit:
-        # The end of a descendant, which has its parent's frames.
+        # A descendant has inherited its parent's frames.
         raise
     except BaseException:
         actor.log.write(BROKEN, traceback.format_exc().replace("\n", " | "))
@@ -167,7 +168,7 @@ def run(actor: Actor) -> None:
 
 
 def stand_by(directory: Path, log: Log, seed: int, until: int) -> None:
-    """Open, write, checkpoint and close until the other end of a pipe is closed."""
+    """Open, write, checkpoint and close until the writing end of a pipe is closed."""
     actor = Actor(directory, log, seed)
     os.set_blocking(until, False)
     while True:
@@ -186,8 +187,8 @@ def stand_by(directory: Path, log: Log, seed: int, until: int) -> None:
 
 
 def run_sequence(directory: Path, log: Log, seed: int) -> None:
-    """Run one actor, its descendants and the bystanders to their end."""
-    # Whoever lives has the writing end of the first pipe; the second tells the bystanders to end.
+    """Run an actor and bystanders until all of them and their descendants have ended."""
+    # All living processes hold the writing end of the first pipe. Closing the second pipe ends the bystanders.
     alive, lives = os.pipe()
     stop, stops = os.pipe()
     bystanders = []
@@ -204,7 +205,7 @@ def run_sequence(directory: Path, log: Log, seed: int) -> None:
         begin(log)
         run(Actor(directory, log, seed))
     os.close(lives)
-    # Ends when the actor and all of its descendants have ended.
+    # The read returns when the actor and all its descendants have ended.
     os.read(alive, 1)
     os.close(stops)
     for descriptor in (alive, stop):
@@ -219,9 +220,9 @@ def run_sequence(directory: Path, log: Log, seed: int) -> None:
 
 
 def main() -> None:
-    """Run sequences one after another, each in a store of its own."""
+    """Run sequences one after another, each with its own store."""
     root, seed, sequences = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    # A scan holds its transaction from the first page on.
+    # A scan keeps its transaction open from the first page on.
     reading.READ_AHEAD_BYTES = 1
     for number in range(seed, seed + sequences):
         directory = root / str(number)

@@ -1,4 +1,4 @@
-"""What the tables of the driver's queries have to hold, computed from the change log in plain Python."""
+"""The expected content of the tables of the driver's queries, computed from the change log in plain Python."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_changes(store: Store, tunnel: str) -> list[Change]:
 
 
 def check_tables(store: Store, context: str) -> list[Change]:
-    """Compare the tables with what they have to hold; return the changes that this follows from."""
+    """Compare the tables with their expected content; return the changes from which it was computed."""
     changes = read_changes(store, "oracle")
     live = [row for row, op, _ in changes if op is not ChangeOp.DELETE]
     assert len(changes) > 1000, context

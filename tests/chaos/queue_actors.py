@@ -1,11 +1,11 @@
-"""The processes that are killed around queues: a driver with two streaming queries, producers, and a trimmer.
+"""The processes of storms around queues: a driver with two streaming queries, producers, and a trimmer.
 
-``python -m tests.chaos.queue_actors driver DIRECTORY [CHECKPOINTS]`` runs the queries until it is told to end by a file
-``stop``, with their checkpoints below a directory of the store if one is named, otherwise beside it;
-``… writer DIRECTORY NAME`` pushes rows through a producer, going on behind the last one that is there;
-``… trimmer DIRECTORY`` removes rows that both consumers have read, all the time; ``… sweeper DIRECTORY`` keeps the
-sinks small too, for a soak; ``… server DIRECTORY PORT`` is a YTsaurus cluster whose rows lie in the directory. They
-open the store at what the file ``address`` names, if there is one.
+``python -m tests.chaos.queue_actors driver DIRECTORY [CHECKPOINTS]`` runs the queries until the file ``stop`` exists.
+``CHECKPOINTS`` is a directory of the store for their checkpoints; by default they are next to the store.
+``… writer DIRECTORY NAME`` pushes rows through a producer, starting after the last accepted row.
+``… trimmer DIRECTORY`` repeatedly removes rows that both consumers have read. ``… sweeper DIRECTORY`` also trims the
+sinks, for a soak test. ``… server DIRECTORY PORT`` is a YTsaurus cluster with its data in the directory. The file
+``address``, if it exists, has the URL of the store.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COPIER, SUMMER = "//consumers/copier", "//consumers/summer"
 
 
 def row(writer: str, number: int) -> dict[str, Any]:
-    """Return the row that a writer pushes under a number; its price sums without rounding."""
+    """Return the row of a writer with a number. Its price can be summed without rounding."""
     return {
         "writer": writer,
         "n": number,
@@ -39,7 +39,7 @@ def row(writer: str, number: int) -> dict[str, Any]:
 
 
 def create(directory: Path, **options: Any) -> headrace.Store:
-    """Create the store: two queues with vital consumers, and the sinks, whose tables get the options."""
+    """Create the store: two queues with vital consumers, and the sinks. The options are for the tables."""
     store = headrace.open(address(directory), create=True)
     for consumer in (COPIER, SUMMER):
         store.create_consumer(consumer)
@@ -55,7 +55,7 @@ def create(directory: Path, **options: Any) -> headrace.Store:
 
 
 def write(directory: Path, name: str) -> None:
-    """Push numbered rows into a queue, from the first that is not there yet."""
+    """Push numbered rows into a queue, starting after the last accepted row."""
     chance = random.Random(f"{name}{os.getpid()}")
     store = headrace.open(address(directory))
     producer, queue = store.producer("//producer"), store.queue(QUEUES[int(name) % len(QUEUES)])
@@ -63,10 +63,10 @@ def write(directory: Path, name: str) -> None:
     last = session.sequence_number
     while not (directory / "stop").exists():
         if sum(bounds.rows for bounds in queue.bounds().values()) > MOST_WAITING:
-            # Nobody reads at the moment, or the machine is slow: the test ends when all of it has been read.
+            # The readers are slow or dead. The test ends when they have read all rows, so wait for them.
             time.sleep(0.1)
             continue
-        # Some rows again, as somebody does who does not know whether a push arrived.
+        # Push some rows again, like a program that does not know whether its push arrived.
         first = max(0, last + 1 - chance.randrange(20))
         rows = [row(name, number) for number in range(first, last + 1 + chance.choice([1, 10, 300, 2000]))]
         last = producer.push(
@@ -76,7 +76,7 @@ def write(directory: Path, name: str) -> None:
 
 
 def trim(directory: Path) -> None:
-    """Trim the queues again and again, beside what they do by themselves."""
+    """Trim the queues repeatedly, in addition to automatic trimming."""
     store = headrace.open(address(directory))
     while not (directory / "stop").exists():
         for name in QUEUES:
@@ -85,7 +85,7 @@ def trim(directory: Path) -> None:
 
 
 def sweep(directory: Path, keep: int = 20_000) -> None:
-    """Trim the queues and the sinks again and again, so that the store has a bounded number of rows."""
+    """Trim the queues and the sinks repeatedly, so that the store has a bounded number of rows."""
     store = headrace.open(address(directory))
     copied, prices = store.queue("copied"), store.table("prices")
     while not (directory / "stop").exists():
@@ -101,7 +101,7 @@ def sweep(directory: Path, keep: int = 20_000) -> None:
 
 
 def drive(directory: Path, in_store: str = "") -> None:
-    """Run the two queries until told to stop; end when they have caught up."""
+    """Run the two queries until the file ``stop`` exists and they have caught up."""
     spark = driver_session()
     store = address(directory)
 
@@ -141,7 +141,7 @@ def drive(directory: Path, in_store: str = "") -> None:
 
 
 def serve(directory: Path, port: str) -> None:
-    """Be a YTsaurus cluster until killed."""
+    """Serve a YTsaurus cluster until killed."""
     from headrace.cli.main import main
 
     sys.argv = ["headrace", "serve", "--ytsaurus", port, "--root", str(directory / "cluster")]

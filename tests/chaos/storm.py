@@ -1,4 +1,4 @@
-"""Processes that are killed and started again, and a storm of kills over a driver and its writers."""
+"""Storms: a driver and its writers are killed at random moments and started again."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import psutil
 
 KILLS = int(os.environ.get("HEADRACE_CHAOS_KILLS", "4"))
 SEED = int(os.environ.get("HEADRACE_CHAOS_SEED", str(random.SystemRandom().randrange(10**6))))
-# A driver takes seconds to come back, a worker none: so many kills of each in ten.
+# The kills of each kind in ten. A driver needs seconds to restart, a worker does not.
 VICTIMS = ["driver"] * 3 + ["worker"] * 4 + ["writer"] * 3
 
 
 class Actor:
-    """A process group that is started again whenever it is dead."""
+    """A process group that is started again after its death."""
 
     def __init__(self, module: str, directory: Path, *arguments: str) -> None:
         self.command = [sys.executable, "-m", f"tests.chaos.{module}", arguments[0], str(directory), *arguments[1:]]
@@ -54,7 +54,7 @@ class Actor:
 
 
 def _is_worker(process: psutil.Process) -> bool:
-    """Tell whether a process runs tasks: the daemon for that has forked it. It may end meanwhile."""
+    """Return whether a process runs tasks, that is, pyspark's daemon has forked it. The process can end meanwhile."""
     try:
         parent = process.parent()
         return parent is not None and all(
@@ -65,7 +65,7 @@ def _is_worker(process: psutil.Process) -> bool:
 
 
 def random_victims(chance: random.Random, kills: int = KILLS) -> list[str]:
-    """Choose what is to be killed, one after the other."""
+    """Yield the kinds of the next victims."""
     return chance.choices(VICTIMS, k=kills)
 
 
@@ -78,14 +78,14 @@ def storm(
     *,
     server: Actor | None = None,
 ) -> Counter[str]:
-    """Kill at random moments, then let the driver catch up; return how often each kind was killed.
+    """Kill processes at random moments, then wait until the driver has caught up. Return the number of kills by kind.
 
-    Writers end by themselves when there is a file ``stop``, the driver when there is ``written``, which is made when
-    nobody writes any more. It makes ``running`` when it has come up and ``done`` when it has read everything.
+    The file ``stop`` ends the writers. The file ``written`` is created after their end, and ends the driver. The driver
+    creates the file ``running`` after its start, and the file ``done`` when it has read all rows.
 
     Args:
-        victims: ``driver``, ``writer``, ``server``, or ``worker``, which is a Python process of the driver's.
-        server: what the others talk to; it goes on to the end.
+        victims: ``driver``, ``writer``, ``server``, or ``worker``, which is a Python process of the driver.
+        server: the server of the store, which runs until the end.
     """
     killed: Counter[str] = Counter()
     for victim in victims:
@@ -111,7 +111,7 @@ def storm(
                 chance.choice(workers).kill()
         killed[victim] += 1
         if driver.process.poll() is not None:
-            # A query may give up when its workers die too often; its restart is part of the promise.
+            # A query can fail if its workers die too often. The promise includes its restart.
             (directory / "running").unlink(missing_ok=True)
             driver.start()
     (directory / "stop").touch()
@@ -128,7 +128,7 @@ def storm(
 
 
 def _wait_for_workers(driver: Actor, seconds: float = 5) -> list[psutil.Process]:
-    """Return the workers of a driver once there are some; none, if there are none for so long."""
+    """Wait for Python workers of a driver, and return them. Return an empty list if none appears in time."""
     deadline = time.monotonic() + seconds
     while not (workers := driver.workers()) and driver.process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -136,7 +136,7 @@ def _wait_for_workers(driver: Actor, seconds: float = 5) -> list[psutil.Process]
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> None:
-    """Wait for what another process does; it is an error if that takes longer."""
+    """Wait for a condition that another process fulfils, or fail after a time."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"it did not come true within {seconds} seconds (seed {SEED})"

@@ -1,4 +1,4 @@
-"""Kills, and a second driver, around queries whose checkpoints are in the store: every row arrives once."""
+"""Kills and second drivers of queries with checkpoints in the store: every row arrives once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.chaos.test_queue_kills import WRITERS, check_sinks
 
 @pytest.fixture
 def writers(actors_of: list[Actor], tmp_path: Path) -> list[Actor]:
-    """A store with its writers, and nobody yet who reads."""
+    """A store with writers and without readers."""
     queue_actors.create(tmp_path)
     actors_of += [Actor("queue_actors", tmp_path, "writer", name) for name in WRITERS]
     return actors_of[:]
@@ -23,7 +23,7 @@ def writers(actors_of: list[Actor], tmp_path: Path) -> list[Actor]:
 
 @pytest.mark.storm
 @pytest.mark.timeout(3600)
-def test_kills_of_the_driver_lose_no_batch_that_its_checkpoint_has(
+def test_a_killed_driver_loses_no_batch_of_its_checkpoint(
     tmp_path: Path, writers: list[Actor], actors_of: list[Actor]
 ) -> None:
     actors_of.append(Actor("queue_actors", tmp_path, "driver", "checkpoints"))
@@ -33,14 +33,14 @@ def test_kills_of_the_driver_lose_no_batch_that_its_checkpoint_has(
     with headrace.open(tmp_path / "store") as store:
         check_sinks(store, f"seed {SEED}, kills {dict(killed)}")
         assert store.files().status("/checkpoints/copied/commits") is not None
-        # Whatever was being written at a kill is not there.
+        # A file that was being written at a kill does not exist.
         names = [status.name for status in store.files().list("/checkpoints/copied/offsets")]
         assert len([name for name in names if name.isdigit()]) > 1
 
 
 @pytest.mark.storm
 @pytest.mark.timeout(3600)
-def test_of_two_drivers_on_one_checkpoint_one_ends_and_no_row_comes_twice(
+def test_of_two_drivers_on_one_checkpoint_one_fails_and_no_row_is_duplicated(
     tmp_path: Path, actors_of: list[Actor]
 ) -> None:
     with checkpoint_actors.create(tmp_path) as store:

@@ -1,4 +1,4 @@
-"""Forks lose nothing: whatever processes open, fork, close and end, each acknowledged row is there once."""
+"""Forks: each acknowledged row is stored once, for any order of opening, forking, closing and ending."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.chaos.storm import SEED
 SEQUENCES = int(os.environ.get("HEADRACE_CHAOS_FORKS", "5"))
 
 
-def test_rows_acknowledged_around_forks_are_there_once(tmp_path: Path) -> None:
+def test_rows_acknowledged_around_forks_are_stored_once(tmp_path: Path) -> None:
     subprocess.run(
         [
             sys.executable,
@@ -36,13 +36,13 @@ def test_rows_acknowledged_around_forks_are_there_once(tmp_path: Path) -> None:
 
 
 def check(directory: Path, seed: int) -> None:
-    """Compare a store with the log of those who wrote to it."""
+    """Compare a store with the logs of its writers."""
     lines = (directory / "log").read_text().splitlines()
     said = {mark: [line[1:] for line in lines if line[0] == mark] for mark in fork_actors.MARKS}
     assert not said[fork_actors.BROKEN], (seed, said[fork_actors.BROKEN])
     assert sorted(said[fork_actors.BEGUN]) == sorted(said[fork_actors.ENDED]), (seed, "a process did not end")
-    # Only a fork in the middle of a transaction may make a store unusable, and the actors do not fork there. A scan
-    # does not cross a fork.
+    # Only a fork inside a transaction can make a store unusable, and the actors do not fork inside transactions. A scan
+    # cannot continue after a fork.
     errors = {error for error in said[fork_actors.RAISED] if "in the middle of a transaction or scan" not in error}
     assert not errors, (seed, errors)
     with headrace.open(directory / "store") as store:

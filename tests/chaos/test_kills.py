@@ -1,4 +1,4 @@
-"""Kills at random moments: the driver with its JVM, Python workers, writers; nothing is lost and nothing is doubled."""
+"""Kills of drivers with their JVM, of Python workers and of writers: no change is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.chaos.storm import SEED, Actor, random_victims, storm
 
 
 @pytest.mark.timeout(3600)
-def test_kills_at_any_moment_lose_nothing_and_double_nothing(tmp_path: Path, actors_of: list[Actor]) -> None:
+def test_kills_at_any_moment_neither_lose_nor_duplicate_changes(tmp_path: Path, actors_of: list[Actor]) -> None:
     store = actors.create(tmp_path)
     driver = Actor("actors", tmp_path, "driver")
     writers = [Actor("actors", tmp_path, "writer", str(SEED + number)) for number in range(2)]
@@ -32,7 +32,7 @@ def _check(store: Store, context: str) -> None:
     changes = check_tables(store, context)
     expected = Counter((version, row["UserId"], row["OrderId"]) for row, _, version in changes)
 
-    # A row that was published twice would stand in the log of an append-only sink as a replacement.
+    # In an append-only sink, a row that was published twice would be an update in the change log.
     for table in ("first_seen", "copy"):
         store.create_tunnel(table, "log", kind="Stream", start="earliest")
         operations = Counter(op for _, op, _ in read_changes(store, "log"))
@@ -44,7 +44,7 @@ def _check(store: Store, context: str) -> None:
     assert database.query("PRAGMA integrity_check") == [("ok",)], context
 
 
-def test_the_oracle_itself_sees_a_difference(tmp_path: Path) -> None:
+def test_the_oracle_finds_a_difference(tmp_path: Path) -> None:
     store = actors.create(tmp_path)
     with pytest.raises(AssertionError):
         _check(store, "nothing was streamed")

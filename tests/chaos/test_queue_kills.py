@@ -1,4 +1,4 @@
-"""Kills around queues: every pushed row arrives once, in its partition's order, while rows behind it are trimmed."""
+"""Kills around queues: every pushed row arrives once, in the order of its partition, while rows are trimmed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WRITERS = ("0", "1", "2")
 
 @pytest.mark.storm
 @pytest.mark.timeout(3600)
-def test_kills_at_any_moment_give_every_row_once_and_in_order(tmp_path: Path, actors_of: list[Actor]) -> None:
+def test_kills_at_any_moment_deliver_every_row_once_and_in_order(tmp_path: Path, actors_of: list[Actor]) -> None:
     store = actors.create(tmp_path)
     driver = Actor("queue_actors", tmp_path, "driver")
     writers = [Actor("queue_actors", tmp_path, "writer", name) for name in WRITERS]
@@ -31,7 +31,7 @@ def test_kills_at_any_moment_give_every_row_once_and_in_order(tmp_path: Path, ac
 
 
 def check_sinks(store: Store, context: str) -> None:
-    """Compare the sinks with what the writers have pushed, which follows from the last number of each."""
+    """Compare the sinks with the pushed rows, which follow from the last number of each writer."""
     pushed = {session.session: session.sequence_number for session in store.producer("//producer").sessions()}
     assert set(pushed) == set(WRITERS), (pushed, context)
     assert sum(pushed.values()) > 1000, (pushed, context)
@@ -43,7 +43,7 @@ def check_sinks(store: Store, context: str) -> None:
     assert max(copies.values()) == 1, context
     assert all(row["tags"] == actors.row(row["writer"], row["n"])["tags"] for row in copied), context
 
-    # Rows of one source partition went to one partition of the sink: they stand there from 0 on, without a gap.
+    # All rows of a source partition are in one partition of the sink, numbered from 0 without gaps.
     order: dict[tuple[str, int], list[int]] = {}
     for row in copied:
         order.setdefault((row["queue"], row["partition"]), []).append(row["row"])
@@ -60,7 +60,8 @@ def check_sinks(store: Store, context: str) -> None:
         cell[1] += row["price"]
     assert {row["key"]: [row["count"], row["total"]] for row in _rows(store, "sums")} == sums, context
 
-    # The consumers stand at the end, and what both have read is gone, but for a last batch that could run again.
+    # The consumers are at the end. The rows that both have read are trimmed, except those of the last batch, which
+    # could run again.
     for queue in actors.QUEUES:
         store.queue(queue).trim()
         ends = {number: bounds.upper for number, bounds in store.queue(queue).bounds().items()}
@@ -72,10 +73,10 @@ def check_sinks(store: Store, context: str) -> None:
 
 
 def _check_database(store: Store, context: str) -> None:
-    """Make sure that nothing is left of batches, and that the database is sound."""
+    """Check that no staged rows are left, and that the database is intact."""
     database = Database(Path(store.url.removeprefix("file://")))
     assert database.query("SELECT count(*) FROM stage") == [(0,)], context
-    # Every blob belongs to a row that is there.
+    # Every blob belongs to an existing row.
     orphans = "SELECT count(*) FROM blob WHERE id NOT IN (SELECT blob FROM chunk WHERE blob IS NOT NULL)"
     assert database.query(orphans) == [(0,)], context
     assert database.query("PRAGMA integrity_check") == [("ok",)], context
@@ -96,7 +97,7 @@ def _rows(store: Store, table: str) -> list[dict[str, Any]]:
     return rows
 
 
-def test_the_oracle_itself_sees_a_difference(tmp_path: Path) -> None:
+def test_the_oracle_finds_a_difference(tmp_path: Path) -> None:
     store = actors.create(tmp_path)
     producer = store.producer("//producer")
     for name in WRITERS:

@@ -1,4 +1,4 @@
-"""Two workers and a Spark job on a table of an instance that is written, splits and merges under them."""
+"""Two workers and a Spark job read a table of an instance while it is written, split and merged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESHAPES = ["split", "split", "merge"] * 5
 
 
 def changes_by_row(changes: Iterable[Changes]) -> dict[int, list[int]]:
-    """Return the times of each order's changes in their order, as the service tells them: µs, and 0 for base data."""
+    """Return the timestamps of each order's changes, in order. They are the service's, in µs; 0 for base data."""
     found: dict[int, dict[int, None]] = defaultdict(dict)
     for run in changes:
         orders, times = run.rows.column("OrderId").to_pylist(), run.timestamps.cast(pa.int64()).to_pylist()
@@ -44,13 +44,13 @@ def reshape(table: Table, what: str, chance: random.Random) -> None:
 @pytest.mark.storm
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("server")
-def test_workers_and_spark_miss_nothing_of_a_table_that_splits_ten_times_and_merges(
+def test_workers_and_spark_read_all_changes_of_a_table_that_splits_and_merges(
     tmp_path: Path, actors_of: list[Actor]
 ) -> None:
     chance = random.Random(SEED)
     instance = actors.create(tmp_path)
     instance.create_tunnel("orders", "work")
-    behind = headrace.open(tmp_path / "store")
+    server_store = headrace.open(tmp_path / "store")
     driver = Actor("actors", tmp_path, "driver", "windows")
     workers = [Actor("worker_actors", tmp_path, "worker", str(number)) for number in range(2)]
     actors_of += [driver, *workers]
@@ -61,7 +61,7 @@ def test_workers_and_spark_miss_nothing_of_a_table_that_splits_ten_times_and_mer
     actors_of.append(writer)
     for number, what in enumerate(RESHAPES):
         time.sleep(chance.uniform(0.2, 0.9))
-        reshape(behind.table("orders"), what, chance)
+        reshape(server_store.table("orders"), what, chance)
         if number == len(RESHAPES) // 2:
             stopped = chance.choice(workers)
             stopped.process.terminate()
@@ -70,21 +70,21 @@ def test_workers_and_spark_miss_nothing_of_a_table_that_splits_ten_times_and_mer
     (tmp_path / "stop").touch()
     assert writer.process.wait(60) == 0, f"seed {SEED}"
     (tmp_path / "written").touch()
-    wait_for(lambda: behind.tunnel("work").describe().backlog_rows == 0, 120)
+    wait_for(lambda: server_store.tunnel("work").describe().backlog_rows == 0, 120)
     for worker in workers:
         worker.process.terminate()
         assert worker.process.wait(60) == 0, f"seed {SEED}"
     wait_for((tmp_path / "done").exists, 120)
 
-    # What has happened is read behind the server: nothing of it comes over the wire.
-    changes = list(read_all(behind.tunnel("oracle")))
+    # The expected changes are read from the server's store, not over HTTP.
+    changes = list(read_all(server_store.tunnel("oracle")))
     handled, processes = worker_actors.handled_by_row(tmp_path)
     assert handled == changes_by_row(changes), f"seed {SEED}"
     assert processes == began, f"seed {SEED}"
     expected = recompute(changes)
     assert compare(sink_content(instance.table("windows")), expected.windows) == [], f"seed {SEED}"
     assert expected.events > 1000, f"seed {SEED}"
-    closed = [each for each in behind.table("orders").describe().partitions if not each.open]
+    closed = [each for each in server_store.table("orders").describe().partitions if not each.open]
     assert len(closed) == sum({"split": 1, "merge": 2}[what] for what in RESHAPES), f"seed {SEED}"
     instance.close()
-    behind.close()
+    server_store.close()

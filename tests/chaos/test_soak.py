@@ -1,4 +1,4 @@
-"""A long run without kills: the memory of every process stays flat, and files stay bounded. Run by ``make soak``."""
+"""A long run without kills: the memory of each process does not grow, and files are bounded. Run by ``make soak``."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.chaos.storm import Actor
 SECONDS = float(os.environ.get("HEADRACE_SOAK_SECONDS", "600"))
 _log = logging.getLogger(__name__)
 _EVERY = 2.0
-# What a process or a directory may gain between the middle and the end of the run: noise, not growth.
+# The accepted increase of a process or a directory between the middle and the end of the run.
 _SHARE, _SLACK = 1.15, 24 << 20
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_memory_is_flat_and_files_are_bounded(tmp_path: Path, actors_of: list[Actor]) -> None:
+def test_memory_and_files_do_not_grow(tmp_path: Path, actors_of: list[Actor]) -> None:
     queue_actors.create(tmp_path, retention_seconds=20.0)
     driver = Actor("queue_actors", tmp_path, "driver")
     writers = [Actor("queue_actors", tmp_path, "writer", name) for name in ("0", "1")]
@@ -69,6 +69,6 @@ def _size(directory: Path) -> int:
         try:
             total += path.stat().st_size
         except FileNotFoundError:
-            # Spark removes old files meanwhile.
+            # Spark can remove old files during the loop.
             continue
     return total

@@ -1,4 +1,4 @@
-"""Kills around an instance of Tablestore: the server too, and nothing is lost and every table holds what it has to."""
+"""Kills around an instance of Tablestore, including the server: no change is lost, and the tables are right."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from tests.chaos import actors
 from tests.chaos.oracle import check_tables
 from tests.chaos.storm import KILLS, SEED, Actor, storm
 
-# A round of the storm; by default there is one.
+# The kills in one round of the storm. By default there is one round.
 ROUND = ["server", "worker", "driver", "server", "writer"]
 
 
 @pytest.mark.storm
 @pytest.mark.timeout(3600)
-def test_kills_at_any_moment_lose_nothing_and_leave_the_right_rows(
-    tmp_path: Path, actors_of: list[Actor], server: Actor
-) -> None:
-    # The first call waits for the server.
+def test_after_kills_at_any_moment_the_tables_are_right(tmp_path: Path, actors_of: list[Actor], server: Actor) -> None:
+    # The first request waits for the server.
     store = actors.create(tmp_path)
     driver = Actor("actors", tmp_path, "driver")
     writer = Actor("actors", tmp_path, "writer", str(SEED))
@@ -29,7 +27,7 @@ def test_kills_at_any_moment_lose_nothing_and_leave_the_right_rows(
     victims = [victim for _ in range(max(1, KILLS // len(ROUND) // 2)) for victim in chance.sample(ROUND, len(ROUND))]
     killed = storm(tmp_path, driver, [writer], chance, victims, server=server)
     context = f"seed {SEED}, kills {dict(killed)}"
-    # It has not given up: a server that comes back is nothing to it.
+    # The driver has survived the restarts of the server.
     assert writer.process.returncode == 0, context
     check_tables(store, context)
     store.close()

@@ -1,4 +1,4 @@
-"""Workers of one tunnel, killed at random moments while the table splits and merges under them."""
+"""Workers of one tunnel are killed at random moments while the table is split and merged."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.chaos.storm import KILLS, SEED, Actor, wait_for
 
 
 def changes_by_row(store: Store) -> dict[int, list[int]]:
-    """Return the versions of each row's changes in commit order, as one reader gets them."""
+    """Return the versions of each row's changes in commit order, read by a single reader."""
     found: dict[int, list[int]] = defaultdict(list)
     for batch in store.tunnel("oracle").consume(idle="stop"):
         rows, versions = batch.changes.rows.column("id").to_pylist(), batch.changes.versions.to_pylist()
         for row, version in zip(rows, versions, strict=True):
-            # A row can change more than once in a commit; what is written down tells only the commit.
+            # A row can change more than once in a commit, but the workers write down only the commit.
             if version not in found[row]:
                 found[row].append(version)
     return found
@@ -28,7 +28,7 @@ def changes_by_row(store: Store) -> dict[int, list[int]]:
 
 @pytest.mark.storm
 @pytest.mark.timeout(3600)
-def test_killed_workers_lose_nothing_and_keep_the_order_of_each_row(tmp_path: Path, actors_of: list[Actor]) -> None:
+def test_killed_workers_lose_no_change_and_keep_the_order_of_each_row(tmp_path: Path, actors_of: list[Actor]) -> None:
     def is_up(worker: Actor) -> bool:
         return (tmp_path / f"running-{worker.process.pid}").exists()
 
@@ -43,7 +43,7 @@ def test_killed_workers_lose_nothing_and_keep_the_order_of_each_row(tmp_path: Pa
         victim = chance.choice(workers)
         victim.kill()
         victim.start()
-    # Somebody has taken a killed worker's place.
+    # New workers have replaced killed ones.
     wait_for(lambda: bool(worker_actors.handled_by_row(tmp_path)[1] - first), 120)
     wait_for(lambda: len(store.table("orders").describe().partitions) > 4, 120)
     (tmp_path / "stop").touch()

@@ -1,4 +1,4 @@
-"""Kills around a YTsaurus cluster: driver, workers, writers and the endpoint; every row arrives once and in order."""
+"""Kills of driver, workers, writers and endpoint of a YTsaurus cluster: every row arrives once and in order."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.chaos import queue_actors as actors
 from tests.chaos.storm import KILLS, SEED, Actor, storm
 from tests.chaos.test_queue_kills import WRITERS, check_sinks
 
-# A round of the storm; by default there is one.
+# The kills in one round of the storm. By default there is one round.
 ROUND = ["server", "worker", "driver", "server", "writer"]
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, actors_of: list[Actor], monkeypatch: pytest.MonkeyPatch) -> Actor:
-    """A cluster that the actors find by its address."""
+    """A cluster. The actors use its address."""
     for variable in ("HEADRACE_YT_TOKEN", "YT_TOKEN"):
         monkeypatch.setenv(variable, "only-for-tests")
     with socket.socket() as listener:
@@ -31,10 +31,10 @@ def cluster(tmp_path: Path, actors_of: list[Actor], monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.storm
 @pytest.mark.timeout(3600)
-def test_kills_at_any_moment_give_every_row_once_and_in_order(
+def test_kills_at_any_moment_deliver_every_row_once_and_in_order(
     tmp_path: Path, actors_of: list[Actor], cluster: Actor
 ) -> None:
-    # The first call waits for the server.
+    # The first request waits for the server.
     store = actors.create(tmp_path)
     driver = Actor("queue_actors", tmp_path, "driver", "checkpoints")
     writers = [Actor("queue_actors", tmp_path, "writer", name) for name in WRITERS]

@@ -1,4 +1,4 @@
-"""Kills of a YTsaurus endpoint under writers of static tables: what was committed is there once, in all tables."""
+"""Kills of a YTsaurus endpoint during writes of static tables: committed rows are in all tables, once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE = 120.0
 
 
 class Writers:
-    """Threads that append to all tables by transactions, at whichever server there is, until they are stopped."""
+    """Threads that append to all tables in transactions, on the current server, until they are stopped."""
 
     def __init__(self, count: int) -> None:
         self.url = ""
@@ -45,7 +45,7 @@ class Writers:
             try:
                 self._write(number)
             except Exception:
-                # The server was killed: whether the transaction was committed, only the tables tell.
+                # The server was killed. Only the tables show whether the transaction was committed.
                 time.sleep(0.05)
 
     def _write(self, number: int) -> None:
@@ -68,7 +68,7 @@ class Writers:
 
 
 @pytest.mark.timeout(3600)
-def test_kills_of_the_endpoint_leave_whole_transactions(tmp_path: Path) -> None:
+def test_kills_of_the_endpoint_leave_complete_transactions(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     writers = Writers(2)
     try:

@@ -1,8 +1,8 @@
-"""The processes that are killed: workers on one tunnel, and a writer that splits and merges the table.
+"""The processes of storms around workers: workers of one tunnel, and a writer that splits and merges the table.
 
-``python -m tests.chaos.worker_actors worker DIRECTORY NUMBER`` reads until SIGTERM, and appends what it is given to the
-file ``handled``; ``… writer DIRECTORY SEED`` writes until there is a file ``stop``. Workers open the store at what the
-file ``address`` names, if there is one.
+``python -m tests.chaos.worker_actors worker DIRECTORY NUMBER`` reads until SIGTERM, and appends each change to the file
+``handled``. ``… writer DIRECTORY SEED`` writes until the file ``stop`` exists. The file ``address``, if it exists, has
+the URL of the workers' store.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TIMEOUT = 1.5
 
 
 def create(directory: Path) -> headrace.Store:
-    """Create the store, its table, the workers' tunnel and one to check it by."""
+    """Create the store, its table, the workers' tunnel, and a tunnel for the check."""
     store = headrace.open(directory / "store", create=True, synchronous="off")
     table = store.create_table("orders", {"id": "long", "value": "long"}, "id")
     table.put([{"id": number, "value": 0} for number in range(KEYS)])
@@ -36,7 +36,7 @@ def create(directory: Path) -> headrace.Store:
 
 
 def work(directory: Path) -> None:
-    """Read the tunnel, writing down each change when it is handled."""
+    """Read the tunnel, and write down each change when it is processed."""
     address = directory / "address"
     store = (
         headrace.open(address.read_text())
@@ -44,7 +44,7 @@ def work(directory: Path) -> None:
         else headrace.open(directory / "store", synchronous="off")
     )
     tunnel = store.tunnel("work")
-    # In the tables here, the last column of the key alone tells rows apart.
+    # In these tables the last key column identifies a row.
     key = tunnel.table.schema.primary_key[-1]
     worker = tunnel.consume("worker", batch_rows=10, heartbeat_interval=0.2, checkpoint_interval=0.3, timeout=TIMEOUT)
     stop_when_told(worker)
@@ -53,16 +53,16 @@ def work(directory: Path) -> None:
     for batch in worker:
         rows, versions = batch.changes.rows.column(key).to_pylist(), batch.changes.versions.to_pylist()
         for row, version in zip(rows, versions, strict=True):
-            # A kill may leave half of a line behind: each begins with its own end of line.
+            # A kill can leave an incomplete line, so each line begins with a line break.
             os.write(handled, b"\n" + json.dumps([row, version, os.getpid()]).encode())
-        # Slow enough that a kill meets pages that were read ahead.
+        # Slow enough that a worker has prefetched pages when it is killed.
         time.sleep(0.02)
 
 
 def handled_by_row(directory: Path) -> tuple[dict[int, list[int]], set[int]]:
-    """Return the versions of each row's changes as the workers have written them down, and the workers' processes.
+    """Return the versions of each row's changes that the workers have written down, and the workers' process ids.
 
-    Repetitions are dropped, the order is that in which the changes were handled.
+    The versions are in the order of processing, without duplicates.
     """
     found: dict[int, dict[int, None]] = defaultdict(dict)
     workers = set()
@@ -78,7 +78,7 @@ def handled_by_row(directory: Path) -> tuple[dict[int, list[int]], set[int]]:
 
 
 def stop_when_told(worker: TunnelWorker) -> None:
-    """Let SIGTERM end a worker after the batch in hand."""
+    """Make SIGTERM end a worker after its current batch."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         worker.stop()
@@ -117,7 +117,7 @@ def _reshape(table: headrace.Table, chance: random.Random) -> None:
             place = chance.randrange(len(partitions) - 1)
             table.merge(partitions[place].id, partitions[place + 1].id)
     except HeadraceError:
-        # The partition has too few rows just now.
+        # The partition has too few rows.
         return
 
 

@@ -8,20 +8,13 @@ from pathlib import Path
 import pytest
 
 from headrace.ports import Queue, Store, Table
-from tests.conformance import reading, serving
+from tests.conformance import reading
 from tests.conformance.stores import STORES, Place, fits
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep each test for the stores that have what it needs."""
     items[:] = [item for item in items if fits(item)]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _servers() -> Iterator[None]:
-    """End what stores had to start."""
-    yield
-    serving.stop()
 
 
 @pytest.fixture(params=sorted(STORES))

@@ -91,7 +91,7 @@ def drain(tunnel: Tunnel, *, page_rows: int = 1000) -> list[Change]:
         progressed = False
         for channel in tunnel.channels():
             if channel.state is ChannelState.OPEN:
-                changes, position = read_from(tunnel, channel.id, channel.checkpoint, page_rows=page_rows)
+                changes, position = read_from(tunnel, channel.id, channel.committed, page_rows=page_rows)
                 found += changes
                 tunnel.commit({channel.id: position})
                 progressed = progressed or bool(changes) or position == FINISHED

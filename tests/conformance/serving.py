@@ -1,4 +1,4 @@
-"""The servers behind the stores that need one: processes of the session's own, on free ports of loopback."""
+"""The servers behind the stores that need one: processes that the tests of one process share, on free ports."""
 
 from __future__ import annotations
 
@@ -98,6 +98,12 @@ def variables() -> dict[str, str]:
 
 
 def stop() -> None:
-    """End the servers that this process has started."""
+    """Stop the servers that this process has started.
+
+    The servers of checkpoints stop first: Spark deletes old files of a checkpoint in a thread of its own, and the
+    files may be in one of these servers.
+    """
+    if (checkpoints := sys.modules.get("headrace.checkpoints.server")) is not None:
+        checkpoints.stop_all()
     for server in (_tablestore, _ytsaurus):
         server.stop()

@@ -23,7 +23,7 @@ _numbers = itertools.count()
 
 def base_channels(tunnel: Tunnel) -> dict[str, Position]:
     """Return the base channels and where they begin."""
-    return {each.id: each.checkpoint for each in tunnel.channels() if each.kind is ChannelKind.BASE_DATA}
+    return {each.id: each.committed for each in tunnel.channels() if each.kind is ChannelKind.BASE_DATA}
 
 
 def read_base(tunnel: Tunnel, positions: dict[str, Position]) -> list[Change]:

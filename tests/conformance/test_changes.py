@@ -232,7 +232,7 @@ def test_a_log_goes_on_over_new_columns(store: Store, orders: Table, tunnel: Tun
 def test_many_small_commits_read_the_same_from_every_place(store: Store, orders: Table, tunnel: Tunnel) -> None:
     versions = [orders.put({"id": f"{number % 50:02}", "price": number}) for number in range(300)]
     channel = only_channel(tunnel)
-    start = tunnel.channels()[0].checkpoint
+    start = tunnel.channels()[0].committed
     whole, end = read_from(tunnel, channel, start)
     if store.capabilities.transactions:
         assert [change.version for change in whole] == versions
@@ -246,7 +246,7 @@ def test_many_small_commits_read_the_same_from_every_place(store: Store, orders:
 def test_a_large_commit_is_read_page_by_page_in_order(store: Store, orders: Table, tunnel: Tunnel) -> None:
     count = 150_000
     orders.put(pa.table({"id": [f"{number:06}" for number in range(count)], "price": range(count)}))
-    channel, position, prices = only_channel(tunnel), tunnel.channels()[0].checkpoint, []
+    channel, position, prices = only_channel(tunnel), tunnel.channels()[0].committed, []
     while True:
         changes, position = (page := tunnel.read(channel, position, 10_000)).changes, page.next
         if changes.num_rows == 0:

@@ -67,7 +67,7 @@ def test_of_two_readers_with_different_ends_one_fails_and_reads_the_recorded_row
     orders: Table, tunnel: Tunnel
 ) -> None:
     batch, (channel,) = str(uuid.uuid4()), tunnel.channels()
-    part = ChannelPlan(channel.id, channel.checkpoint)
+    part = ChannelPlan(channel.id, channel.committed)
     tunnel.save_plan(BatchPlan(batch, INITIAL_BATCH, (part,)))
     put(orders, *"abc")
     slow = read_channel(tunnel, batch, part)

@@ -123,11 +123,11 @@ class TableMachine(RuleBasedStateMachine):
         if not opened:
             return
         channel = opened[number % len(opened)]
-        page = self.tunnel.read(channel.id, channel.checkpoint, rows)
+        page = self.tunnel.read(channel.id, channel.committed, rows)
         changes, position = unpack(page.changes, ("k1", "k2")), page.next
         if cut and len(changes) > 1:
             changes = changes[: len(changes) // 2]
-            position = self.tunnel.advance(channel.id, channel.checkpoint, len(changes))
+            position = self.tunnel.advance(channel.id, channel.committed, len(changes))
         self.tunnel.commit({channel.id: position})
         self.read = replay(changes, self.read, whole_rows=self.store.capabilities.whole_rows)
 
@@ -165,7 +165,7 @@ class TableMachine(RuleBasedStateMachine):
         assert filled(self.read) == filled(self.model)
         left = [channel for channel in self.tunnel.channels() if channel.state is not ChannelState.FINISHED]
         assert len(left) == len(self.open_partitions()) or not described.partitions
-        assert all(channel.state is ChannelState.OPEN and channel.checkpoint != FINISHED for channel in left)
+        assert all(channel.state is ChannelState.OPEN and channel.committed != FINISHED for channel in left)
         self.store.drop_table(self.table.name)
 
 

@@ -80,7 +80,7 @@ def test_a_dropped_tunnel_holds_nothing(store: Store, orders: Table) -> None:
 
 def test_changes_are_cut_from_a_tunnel_only_with_permission_and_then_it_is_told(store: Store, orders: Table) -> None:
     tunnel = store.create_tunnel("orders", "slow", "Stream")
-    channel, start = only_channel(tunnel), tunnel.channels()[0].checkpoint
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
     put_each(orders)
     report = orders.trim(before={part.id: part.next for part in orders.describe().partitions}, cut_tunnels=True)
     assert (report.changes, report.held_by, report.cut_from) == (10, (), ("slow",))
@@ -95,7 +95,7 @@ def test_changes_are_cut_from_a_tunnel_only_with_permission_and_then_it_is_told(
 
 def test_lost_rows_are_counted_from_the_middle_of_a_log(store: Store, orders: Table) -> None:
     tunnel = store.create_tunnel("orders", "slow", "Stream")
-    channel, start = only_channel(tunnel), tunnel.channels()[0].checkpoint
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
     put_each(orders)
     position = tunnel.advance(channel, start, 7)
     trim_all(orders, cut_tunnels=True)
@@ -168,7 +168,7 @@ def test_logs_of_split_partitions_go_once_they_are_read(store: Store, orders: Ta
     assert kept(orders) == 0
     put_each(orders, price=2)
     assert len(drain(tunnel)) == 10
-    assert all(channel.checkpoint == FINISHED for channel in tunnel.channels()[:-4])
+    assert all(channel.committed == FINISHED for channel in tunnel.channels()[:-4])
 
 
 def test_writing_goes_on_with_a_cut_log(store: Store, orders: Table) -> None:

@@ -91,7 +91,7 @@ def test_tunnels_of_a_table_are_independent(store: Store, orders: Table) -> None
 
 
 def test_one_position_gives_the_same_rows_whenever_it_is_read(orders: Table, tunnel: Tunnel) -> None:
-    channel, start = only_channel(tunnel), tunnel.channels()[0].checkpoint
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
     for number in range(40):
         put(orders, f"{number:02}", f"{number:02}x")
     whole, end = read_from(tunnel, channel, start)
@@ -108,7 +108,7 @@ def test_a_position_in_base_data_gives_the_same_rows_whenever_it_is_read(store: 
     keys = [f"{number:02}" for number in range(40)]
     put(orders, *keys)
     base = store.create_tunnel("orders", "base", "BaseData", base_channels=1)
-    channel, start = only_channel(base), base.channels()[0].checkpoint
+    channel, start = only_channel(base), base.channels()[0].committed
     whole, end = read_from(base, channel, start, page_rows=6)
     assert ([change.key[0] for change in whole], end) == (keys, FINISHED)
     orders.delete([{"id": key} for key in keys[::3]])
@@ -121,7 +121,7 @@ def test_a_position_in_base_data_gives_the_same_rows_whenever_it_is_read(store: 
 
 
 def test_reading_ends_at_until(orders: Table, tunnel: Tunnel) -> None:
-    channel, start = only_channel(tunnel), tunnel.channels()[0].checkpoint
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
     put(orders, "a", "b")
     until = tunnel.latest_positions()[channel]
     put(orders, "c")
@@ -133,7 +133,7 @@ def test_reading_ends_at_until(orders: Table, tunnel: Tunnel) -> None:
 
 
 def test_a_page_is_empty_only_when_there_is_nothing(orders: Table, tunnel: Tunnel) -> None:
-    channel, position = only_channel(tunnel), tunnel.channels()[0].checkpoint
+    channel, position = only_channel(tunnel), tunnel.channels()[0].committed
     assert tunnel.read(channel, position, 10).changes.num_rows == 0
     put(orders, "a")
     page = tunnel.read(channel, position, 1)
@@ -143,7 +143,7 @@ def test_a_page_is_empty_only_when_there_is_nothing(orders: Table, tunnel: Tunne
 
 
 def test_a_channel_that_is_not_there_is_named(tunnel: Tunnel) -> None:
-    position = tunnel.channels()[0].checkpoint
+    position = tunnel.channels()[0].committed
     with pytest.raises(NotFoundError, match="nobody"):
         tunnel.read("nobody", position, 1)
     with pytest.raises(NotFoundError, match="nobody"):
@@ -168,7 +168,7 @@ def test_children_of_a_split_wait_until_the_parent_is_finished_and_committed(sto
     put(split_table, "a", "f", price=2)
     assert [channel.parents for channel in tunnel.channels()] == [(), (parent,), (parent,)]
     assert states(tunnel) == [ChannelState.OPEN, ChannelState.WAITING, ChannelState.WAITING]
-    changes, position = read_from(tunnel, parent, tunnel.channels()[0].checkpoint)
+    changes, position = read_from(tunnel, parent, tunnel.channels()[0].committed)
     assert ([change.key[0] for change in changes], position) == (["a"], FINISHED)
     assert states(tunnel) == [ChannelState.OPEN, ChannelState.WAITING, ChannelState.WAITING]
     tunnel.commit({parent: position})
@@ -215,11 +215,11 @@ def test_the_order_of_a_key_is_kept_over_many_splits_and_merges(store: Store, sp
 def test_an_unread_split_shows_as_an_end_without_rows(store: Store, split_table: Table) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     channel = tunnel.channels()[0]
-    assert not tunnel.backlog(channel.id, channel.checkpoint).ends
+    assert not tunnel.backlog(channel.id, channel.committed).ends
     split_table.split()
-    backlog = tunnel.backlog(channel.id, channel.checkpoint)
+    backlog = tunnel.backlog(channel.id, channel.committed)
     assert (backlog.rows, backlog.ends, backlog.empty) == (0, True, True)
-    page = tunnel.read(channel.id, channel.checkpoint, 10)
+    page = tunnel.read(channel.id, channel.committed, 10)
     assert (page.changes.num_rows, page.next) == (0, FINISHED)
     assert tunnel.latest_positions()[channel.id] == FINISHED
 
@@ -230,10 +230,10 @@ def test_a_finished_channel_stays_finished(store: Store, split_table: Table) -> 
     channel = tunnel.channels()[0]
     split_table.split()
     tunnel.commit({channel.id: FINISHED})
-    tunnel.commit({channel.id: channel.checkpoint})
+    tunnel.commit({channel.id: channel.committed})
     for handle in (tunnel, store.tunnel("changes")):
         found = [each for each in handle.channels() if each.id == channel.id]
-        assert [(each.state, each.checkpoint) for each in found] in ([], [(ChannelState.FINISHED, FINISHED)])
+        assert [(each.state, each.committed) for each in found] in ([], [(ChannelState.FINISHED, FINISHED)])
 
 
 @pytest.mark.needs("split_partitions")
@@ -272,7 +272,7 @@ def test_partitions_that_cannot_be_split_or_merged_are_refused(store: Store, spl
 
 
 def test_commit_is_seen_by_other_handles_and_never_moves_back(place: Place, orders: Table, tunnel: Tunnel) -> None:
-    channel, start = only_channel(tunnel), tunnel.channels()[0].checkpoint
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
     put(orders, *"abcd")
     tunnel.commit({channel: tunnel.advance(channel, start, 3)})
     tunnel.commit({channel: tunnel.advance(channel, start, 1)})
@@ -283,7 +283,7 @@ def test_commit_is_seen_by_other_handles_and_never_moves_back(place: Place, orde
 
 
 def test_a_commit_inside_a_page_counts(orders: Table, tunnel: Tunnel) -> None:
-    channel, start = only_channel(tunnel), tunnel.channels()[0].checkpoint
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
     put(orders, *"abcd")
     tunnel.commit({channel: Position(start.token, start.skip + 2)})
     assert [change.key[0] for change in drain(tunnel)] == ["c", "d"]
@@ -304,16 +304,16 @@ def test_latest_positions_have_nothing_behind_them(store: Store, orders: Table) 
 
 def test_the_backlog_counts_rows_and_their_age(orders: Table, tunnel: Tunnel) -> None:
     channel = tunnel.channels()[0]
-    empty = tunnel.backlog(channel.id, channel.checkpoint)
+    empty = tunnel.backlog(channel.id, channel.committed)
     assert (empty.rows, empty.seconds, empty.ends) == (0, 0.0, False)
     put(orders, "a")
     put(orders, "b", "c")
-    waiting = tunnel.backlog(channel.id, channel.checkpoint)
+    waiting = tunnel.backlog(channel.id, channel.committed)
     assert waiting.rows == 3
     assert waiting.seconds is not None
     assert 0.0 <= waiting.seconds < 300.0
     assert waiting.bytes is None or waiting.bytes > 0
-    last = tunnel.advance(channel.id, channel.checkpoint, 2)
+    last = tunnel.advance(channel.id, channel.committed, 2)
     assert tunnel.backlog(channel.id, last).rows == 1
     described = tunnel.describe()
     assert described.backlog_rows == 3
@@ -330,7 +330,7 @@ def test_a_new_reader_begins_where_it_asks_to(store: Store, orders: Table, tunne
     for key in "abcd":
         put(orders, key)
     channel = only_channel(tunnel)
-    changes, end = read_from(tunnel, channel, tunnel.channels()[0].checkpoint)
+    changes, end = read_from(tunnel, channel, tunnel.channels()[0].committed)
 
     def first_from(start: Start) -> list[str]:
         found, _ = read_from(tunnel, channel, tunnel.start_positions(start)[channel])
@@ -451,8 +451,8 @@ def test_a_dropped_tunnel_is_gone_for_all_its_handles(store: Store, orders: Tabl
         tunnel.describe,
         tunnel.latest_positions,
         lambda: tunnel.start_positions(LATEST),
-        lambda: tunnel.read(channel.id, channel.checkpoint, 1),
-        lambda: tunnel.backlog(channel.id, channel.checkpoint),
+        lambda: tunnel.read(channel.id, channel.committed, 1),
+        lambda: tunnel.backlog(channel.id, channel.committed),
         lambda: tunnel.commit({channel.id: FINISHED}),
         lambda: store.tunnel("both"),
         lambda: store.drop_tunnel("both"),

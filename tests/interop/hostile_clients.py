@@ -1,4 +1,4 @@
-"""The three servers in processes with few descriptors, clients that mean harm, and one that has a credential."""
+"""The three servers in processes with few descriptors, hostile clients, and a client with a credential."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headrace.wire.tablestore.signatures import Credentials, request_headers
 
 KINDS = ("checkpoints", "tablestore", "ytsaurus")
 DESCRIPTORS = 256
-"""What a server's process may open. A quarter goes to connections, and half of these to anonymous ones."""
+"""The descriptors of a server's process: a quarter for connections, and half of these for anonymous ones."""
 CONNECTIONS = DESCRIPTORS // 4
 PATIENCE = 30.0
 _KEY = Credentials("LTAItest", "hush-hush")
@@ -32,7 +32,7 @@ _SECRETS = {
     "HEADRACE_ACCESS_KEY_SECRET": _KEY.access_key_secret,
     "HEADRACE_YT_TOKEN": _TOKEN,
 }
-# A process that serves and, in another thread, does what a driver does: it opens files when it is asked to.
+# A process that serves and, in another thread, opens files on request, as a driver does.
 _SERVE = """
 import json, os, resource, sys, threading
 from dataclasses import replace
@@ -91,11 +91,11 @@ else:
 
 @dataclass
 class Victim:
-    """A server in a process of its own.
+    """A server in its own process.
 
     Attributes:
         kind: one of `KINDS`.
-        idle: the descriptors that it has open while nobody is connected.
+        idle: its open descriptors without connections.
     """
 
     kind: str
@@ -118,7 +118,7 @@ class Victim:
         return int(psutil.Process(self.process.pid).memory_info().rss)
 
     def opens(self, count: int) -> bool:
-        """Let the process open files at once; tell whether it could."""
+        """Let the process open files; return whether it could."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{count}\n")
@@ -136,7 +136,7 @@ class Victim:
 
 
 class KnownClient:
-    """A client with a credential, over one connection, which is made when it first asks."""
+    """A client with a credential and one connection, which its first request opens."""
 
     def __init__(self, server: Victim) -> None:
         self._server = server
@@ -144,7 +144,7 @@ class KnownClient:
         self._token = ""
 
     def is_served(self) -> bool:
-        """Send a request; raise what the connection raises."""
+        """Send a request. Errors of the connection are raised."""
         match self._server.kind:
             case "checkpoints":
                 return self._ask("GET", "/webhdfs/v1/?op=GETFILESTATUS", self._bearer())
@@ -155,7 +155,7 @@ class KnownClient:
         return self._ask("GET", "/api/v4/exists", headers)
 
     def stays(self) -> None:
-        """Do not connect anew where the server closes the connection."""
+        """Do not reconnect when the server closes the connection."""
         self._connection.auto_open = 0
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ class KnownClient:
 
 @contextmanager
 def victim(kind: str, root: Path, *, host: str | None = None, port: int = 0, seconds: float = 0.5) -> Iterator[Victim]:
-    """Start a server with few descriptors and short times, which are ``seconds``; 0 leaves it as it is.
+    """Start a server with few descriptors and time limits of ``seconds``; 0 keeps the default limits.
 
     It has to end without a traceback within some seconds after SIGTERM, unless it was killed.
     """

@@ -1,4 +1,4 @@
-"""A server of the test's own, and clients that speak HTTP to it byte by byte, right or wrong."""
+"""A server of a test, and clients that send valid and invalid HTTP byte by byte."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Answer:
 
 
 class Server:
-    """A process that serves."""
+    """A server process."""
 
     def __init__(self, process: subprocess.Popen[str], host: str, port: int, log: Path) -> None:
         self.process = process
@@ -71,12 +71,12 @@ class Server:
         return self._log.read_text()
 
     def usage(self) -> tuple[int, int]:
-        """Return how many files are open, and the resident bytes."""
+        """Return the number of open files and the resident bytes."""
         process = psutil.Process(self.process.pid)
         return process.num_fds(), process.memory_info().rss
 
     def knows(self, connection: socket.socket) -> bool:
-        """Tell whether the server holds its side of a connection open."""
+        """Return whether the server keeps its side of a connection open."""
         port = connection.getsockname()[1]
         return any(
             other.raddr and other.raddr.port == port
@@ -92,7 +92,7 @@ class Server:
         return connection
 
     def ask(self, data: bytes) -> Answer:
-        """Send bytes over a connection of their own and return the answer."""
+        """Send bytes over a new connection and return the response."""
         with self.connect() as connection:
             connection.sendall(data)
             return read_answer(connection)
@@ -107,9 +107,9 @@ class Server:
 
 @contextmanager
 def serving(root: Path, *, impatient: bool = False) -> Iterator[Server]:
-    """Serve a directory; ``impatient`` shortens all times, and lets few requests wait.
+    """Serve a directory. ``impatient`` lowers the time limits and the number of waiting requests.
 
-    The log must not tell of a failure, however the process ends.
+    Asserts at the end that the log has no failure.
     """
     arguments = ["-c", _IMPATIENT, str(root)]
     if not impatient:
@@ -138,7 +138,7 @@ def serving(root: Path, *, impatient: bool = False) -> Iterator[Server]:
 
 
 def until(holds: Callable[[], bool]) -> bool:
-    """Wait for something that comes by itself; tell whether it has."""
+    """Wait until a condition is true; return whether it is."""
     ends = time.monotonic() + PATIENCE
     while not holds():
         if time.monotonic() > ends:
@@ -147,7 +147,7 @@ def until(holds: Callable[[], bool]) -> bool:
     return True
 
 
-# -- requests, right but for what is asked to be wrong ------------------------------------------------------
+# -- requests, valid except for the given fault ------------------------------------------------------
 
 
 def packed(
@@ -229,11 +229,11 @@ def get_request(table: str, key: str) -> pb.GetRowRequest:
     return pb.GetRowRequest(table_name=table, primary_key=row(key), max_versions=1)
 
 
-# -- answers ------------------------------------------------------------------------------------------------
+# -- responses ------------------------------------------------------------------------------------------------
 
 
 def read_answer(connection: socket.socket) -> Answer:
-    """Read one answer, whole; an AssertionError if the connection ends before it does."""
+    """Read one whole response; raise AssertionError if the connection ends before."""
     data = b""
     while b"\r\n\r\n" not in data:
         data += _received(connection)
@@ -250,7 +250,7 @@ async def read_answer_of(reader: asyncio.StreamReader) -> Answer:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Wait until the other side closes; False if it sends something, or does not."""
+    """Wait until the other side closes. Return False if it sends bytes or does not close."""
     try:
         return connection.recv(1) == b""
     except ConnectionResetError:

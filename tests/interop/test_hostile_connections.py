@@ -1,4 +1,4 @@
-"""Connections without a credential, of any number and kind, take neither descriptors nor time from known clients."""
+"""Connections without a credential, of any number and kind, do not harm authenticated clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.interop.hostile_clients import CONNECTIONS, DESCRIPTORS, KINDS, PATIE
 
 MANY = 300
 SOME = 80
-# Connections that the process is about to close, and files of threads that were not needed before.
+# Connections that the process is about to close, and files of new threads.
 _SLACK = 8
 _CHUNK = b"10\r\n" + b"x" * 16 + b"\r\n"
 
@@ -102,7 +102,7 @@ ATTACKS: list[Callable[[Victim], bytes]] = [
 
 
 def attack(server: Victim, data: bytes, stack: contextlib.ExitStack) -> None:
-    """Open a connection, send as much as the server takes at once, and never read."""
+    """Open a connection, send as much as the server accepts, and never read."""
     connection = stack.enter_context(socket.socket(socket.AF_INET6 if ":" in server.host else socket.AF_INET))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.settimeout(PATIENCE)
@@ -126,7 +126,7 @@ def until(holds: Callable[[], bool]) -> bool:
 def test_connections_without_a_credential_do_not_harm_clients_with_one(
     server: Victim, kind: Callable[[Victim], bytes]
 ) -> None:
-    """More come than the process has descriptors; a client that is there stays, and new ones come in."""
+    """More connections than descriptors: a connected client stays, and new clients can connect."""
     data = kind(server)
     with contextlib.ExitStack() as stack:
         known = stack.enter_context(contextlib.closing(server.client()))
@@ -142,14 +142,14 @@ def test_connections_without_a_credential_do_not_harm_clients_with_one(
                 most = max(most, server.descriptors())
         assert most <= server.idle + CONNECTIONS + _SLACK
         assert server.opens(DESCRIPTORS - CONNECTIONS - server.idle - _SLACK)
-        # All of them end by the server's own timers, for none closes its side.
+        # The server's timers end all of them, because no client closes its side.
         assert until(lambda: server.descriptors() <= server.idle + _SLACK)
         assert known.is_served()
     assert server.memory() < 400 << 20
 
 
 def test_a_flood_of_requests_without_a_credential_does_not_block_others(server: Victim) -> None:
-    """Eight clients send as fast as they can, over connections old and new."""
+    """Eight clients send as fast as they can, over old and new connections."""
     stopped = threading.Event()
     data = requests_without_a_credential(server)
 
@@ -190,7 +190,7 @@ def test_broken_connections_release_their_descriptors(server: Victim) -> None:
 
 
 def test_clients_with_a_credential_share_the_connections_above_the_limit(server: Victim) -> None:
-    """Twice as many as there are places, each with an open connection: the longest idle one makes room."""
+    """Twice as many clients as connections: the longest idle connection is closed for a new one."""
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(contextlib.closing(server.client())) for _ in range(2 * CONNECTIONS)]
         assert all(client.is_served() for client in clients)
@@ -198,7 +198,7 @@ def test_clients_with_a_credential_share_the_connections_above_the_limit(server:
     assert until(lambda: server.descriptors() <= server.idle + _SLACK)
 
 
-# -- start and end ----------------------------------------------------------------------------------------
+# -- start and shutdown ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -208,14 +208,14 @@ def test_open_connections_do_not_delay_the_shutdown_and_the_port_is_freed(kind: 
         assert known.is_served()
         for each in (idle, half_of_the_headers, half_of_a_body, half_of_a_form, chunks_without_end):
             attack(server, each(server), stack)
-        # What was accepted before this is answered has been read.
+        # The server has read earlier connections before it responds to this request.
         assert known.is_served()
         started = time.monotonic()
         server.process.terminate()
         assert server.process.wait(PATIENCE) == 0
         assert time.monotonic() - started < 10
         if kind != "tablestore":
-            # The checkpoints' port is a free one each time, and the endpoints listen in the same way.
+            # The checkpoint server takes a free port each time. The endpoints listen in the same way.
             return
         with victim(kind, tmp_path, port=server.port, seconds=0) as again:
             assert again.port == server.port

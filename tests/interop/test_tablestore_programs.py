@@ -1,4 +1,4 @@
-"""Programs over Tablestore's official clients in Go and Java, as they are, against the endpoint."""
+"""Programs with Tablestore's official clients in Go and Java, unchanged, against the endpoint."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def java_program(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def java_results(
     java_program: list[str], endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, str]:
-    """What each scenario in Java came to: one process runs all of them."""
+    """The result of each scenario in Java. One process runs all scenarios."""
     done = subprocess.run(
         [*java_program, endpoint.url, "java", "all"],
         cwd=tmp_path_factory.mktemp("java-run"),
@@ -66,7 +66,7 @@ def test_the_java_client_finds_what_it_expects(java_results: dict[str, str], sce
 
 
 def check_take_over(program: list[str], endpoint: Endpoint, instance: str, directory: Path) -> None:
-    """Let two workers share a tunnel, kill one, and make sure that every change comes."""
+    """Start two workers of a tunnel, kill one, and assert that every change arrives."""
     with headrace.open(str(endpoint.root / instance), create=True) as store, ExitStack() as stack:
         table = store.create_table("T", {"p": "string", "k": "long", "value": "long"}, ["p", "k"])
         table.put([{"p": f"p{number}", "k": number, "value": 0} for number in range(ROWS)])

@@ -1,6 +1,6 @@
-"""Queries whose checkpoints are in the store that they read and write, as a process of their own.
+"""A process that runs queries with checkpoints in the store that they read and write.
 
-``python -m tests.spark.checkpoint_jobs STORE`` lets each read what its queue has, in several batches, and ends.
+``python -m tests.spark.checkpoint_jobs STORE`` runs each query until it has read all rows, in several batches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.ports import Store
 
 STATE_STORE = "spark.sql.streaming.stateStore"
 PROVIDERS = "org.apache.spark.sql.execution.streaming.state"
-# Name of the job → the settings of its state store, on top of what `headrace.session` sets.
+# The settings of each job's state store, in addition to those of `headrace.session`.
 JOBS: dict[str, dict[str, str]] = {
     "copied": {},
     "hdfs": {f"{STATE_STORE}.providerClass": f"{PROVIDERS}.HDFSBackedStateStoreProvider"},
@@ -52,7 +52,7 @@ def consumer(job: str) -> str:
 
 
 def create(directory: Path) -> Store:
-    """Create the store: a queue with a consumer for each job, and what the jobs write."""
+    """Create the store: a queue with a consumer for each job, and the targets of the jobs."""
     store = headrace.open(directory, create=True, synchronous="off")
     store.create_queue("clicks", {"key": "long"})
     store.create_queue("copied", {"key": "long"})
@@ -69,7 +69,7 @@ def append(store: Store, keys: list[int]) -> None:
 
 
 def run(spark: SparkSession, store: Store, job: str, rows: int) -> None:
-    """Let a job read all that is there, in `BATCHES` batches, which begin where its checkpoint says."""
+    """Run a job from its checkpoint until it has read all rows, in `BATCHES` batches."""
     before = {name: str(spark.conf.get(name)) for name in JOBS[job]}
     for name, value in JOBS[job].items():
         spark.conf.set(name, value)

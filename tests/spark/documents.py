@@ -1,4 +1,4 @@
-"""The code of the documents, as tests run it."""
+"""The code of the documents, for tests that run it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# What the documents name by relative paths. Spark's processes work in the directory in which Spark was started.
+# The relative paths in the documents. Spark's processes resolve them in the directory in which Spark was started.
 _RELATIVE = re.compile(r'"(shop|checkpoints|copy|workspace)\b')
 
 
@@ -18,7 +18,7 @@ def blocks(document: str, language: str) -> list[str]:
 
 
 def code_of(document: str, language: str, directory: Path) -> str:
-    """Return all blocks of a language in a document, with paths below a directory."""
+    """Return all blocks of a language in a document, with ``directory`` before relative paths."""
     return _RELATIVE.sub(rf'"{directory}/\1', "\n".join(blocks(document, language)))
 
 

@@ -1,8 +1,8 @@
-"""What queries over event time must give: computed from all rows in plain Python, with nothing of Spark's.
+"""The expected results of queries over event time, computed from all rows in plain Python.
 
-The rules are those of the Structured Streaming guide. A stream's watermark is the latest event time seen so far minus
-its delay, never going back, a query's is the smallest of its streams'; what a batch has seen counts from the next batch
-on. A row is too late when the time until which it matters is not behind the watermark.
+The rules are those of the Structured Streaming guide. The watermark of a stream is its latest event time minus its
+delay, and never moves back. The watermark of a query is the smallest one of its streams. The rows of a batch move the
+watermark of the next batch. A row is too late if the end of its relevance is not after the watermark.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def watermarks(
     delays: Mapping[str, timedelta],
     restart_before: Collection[int] = (),
 ) -> list[datetime]:
-    """Return the query's watermark when each arrival is read, and behind them the one that the last arrival leaves.
+    """Return the query's watermark at the read of each arrival, and the one after the last arrival.
 
     Args:
-        arrivals: the event times that arrive together, by stream.
-        delays: the delay of each stream; while one has given no row, there is no watermark.
-        restart_before: before which arrivals the query is started again. It then knows its watermark, but not how far
-            each stream was.
+        arrivals: the event times of each arrival, by stream.
+        delays: the delay of each stream. There is no watermark before each stream has delivered a row.
+        restart_before: the arrivals before which the query restarts. After a restart it knows its own watermark, but
+            not the latest event times of its streams.
     """
     latest = dict.fromkeys(delays, EPOCH)
     marks = [EPOCH]
@@ -65,35 +65,35 @@ def watermarks(
 def in_time(
     arrivals: Iterable[Sequence[Row]], marks: Iterable[datetime], until: Callable[[Row], datetime]
 ) -> list[list[Row]]:
-    """Return each arrival without the rows that are too late, as a row matters ``until`` some time."""
+    """Return each arrival without the rows that are too late. ``until`` returns the end of a row's relevance."""
     return [[row for row in rows if until(row) > mark] for rows, mark in zip(arrivals, marks, strict=False)]
 
 
 def floor(time: datetime, step: timedelta) -> datetime:
-    """Return where the window that holds a time begins."""
+    """Return the beginning of the window that contains a time."""
     return time - (time - EPOCH) % step
 
 
 def flat(arrivals: Iterable[Iterable[Row]]) -> list[Row]:
-    """Return the rows of all arrivals, in their order."""
+    """Return the rows of all arrivals, in order."""
     return [row for rows in arrivals for row in rows]
 
 
 def times_of(arrivals: Iterable[Iterable[Row]], column: str = "time") -> list[dict[str, list[datetime]]]:
-    """Return the event times of the arrivals of a single stream, as `watermarks` takes them."""
+    """Return the event times of the arrivals of a single stream, for `watermarks`."""
     return [{"": [row[column] for row in rows]} for rows in arrivals]
 
 
-# -- running a query, and reading what it has written -----------------------------------------------------------
+# -- running a query, and reading its results -------------------------------------------------------------------
 
 
 def play(build: Callable[[], Any], feed: Sequence[Callable[[], object]], restart_before: Collection[int] = ()) -> Any:
-    """Run a query, call one function after the other, let the query read what each has written; return its progress.
+    """Run a query while rows arrive, and wait for it after each arrival; return its progress reports.
 
     Args:
-        build: returns what ``start()`` starts.
-        feed: writes what arrives together, one function for each arrival.
-        restart_before: before which of them the query is stopped and started again.
+        build: returns the writer of the query.
+        feed: the functions that write the rows of each arrival.
+        restart_before: the arrivals before which the query is stopped and started again.
     """
     query = build().start()
     progress = []
@@ -110,7 +110,7 @@ def play(build: Callable[[], Any], feed: Sequence[Callable[[], object]], restart
 
 
 def forget_last_commit(checkpoint: Path) -> None:
-    """Leave the checkpoint as if the query had died behind its last publication: Spark runs that batch again."""
+    """Remove the last entry of the commit log, as after a crash after the publication. Spark repeats that batch."""
     last = max((file for file in (checkpoint / "commits").iterdir() if file.name.isdigit()), key=lambda f: int(f.name))
     last.unlink()
     last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
@@ -128,7 +128,7 @@ def in_table(store: Store, name: str) -> list[Row]:
 
 
 def assert_same(rows: Iterable[Row], expected: Iterable[Row]) -> None:
-    """Compare rows without regard to their order; a row that is there twice must be expected twice."""
+    """Compare rows in any order. Duplicates must occur as often as expected."""
 
     def in_order(some: Iterable[Row]) -> list[list[tuple[str, Any]]]:
         return sorted((sorted(row.items()) for row in some), key=repr)

@@ -1,4 +1,4 @@
-"""Checkpoints in a store: real queries go on from them, in this process, in another one, on another machine."""
+"""Checkpoints in a store: queries continue from them, in this process, in another one, on another machine."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def end(query: StreamingQuery) -> StreamingQuery:
 
 
 def run_elsewhere(directory: Path, place: Path) -> None:
-    """Run the jobs in a process of its own, with its own working directory and its own port."""
+    """Run the jobs in another process, with another working directory and another port."""
     place.mkdir()
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.spark.checkpoint_jobs", str(directory)],
         cwd=place,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ['PYTHONPATH']}"},
         capture_output=True,
         text=True,
         timeout=300,
@@ -92,9 +92,9 @@ def test_queries_continue_from_a_checkpoint_on_another_machine(store: Store, tmp
             files = below(moved.files(), f"/checkpoints/{job}")
             names = [status.path.removeprefix(f"/checkpoints/{job}/") for status in files]
             commits = [name for name in names if name.startswith("commits/")]
-            # A queue's first batch fixes where the query starts.
+            # The first batch of a queue is empty and fixes the starting position.
             assert len(commits) == 2 * jobs.BATCHES + 1, (job, names)
-            # Nothing that Spark writes into a checkpoint says where it was served from.
+            # No file of the checkpoint contains the address of the server.
             assert not [status.path for status in files if b"localhost" in (moved.files().read(status.path) or b"")]
             if job != "copied":
                 assert counts(moved, job) == expected, job
@@ -107,7 +107,7 @@ def test_queries_continue_from_a_checkpoint_on_another_machine(store: Store, tmp
         assert ".delta" in kinds["hdfs"]
         assert ".zip" in kinds["snapshots"]
         assert {".changelog", ".crc"} <= kinds["second_format"]
-        # Spark does write addresses of its own files; they have to be those that hold everywhere.
+
         recorded = [moved.files().read(s.path) or b"" for s in below(moved.files(), "/checkpoints/own_state/state")]
         assert any(b"webhdfs://headrace/" in content for content in recorded)
 
@@ -120,7 +120,7 @@ def test_a_native_sink_finds_the_checkpoint_in_its_store(spark: SparkSession, st
 
     jobs.append(store, [1, 2, 3])
     run()
-    # Published with the rows, in the process of Spark's that commits: not when a next batch is planned.
+
     assert store.consumer(jobs.consumer("copied")).offsets("clicks") == {0: 3}
     jobs.append(store, [4])
     run()
@@ -131,7 +131,7 @@ def test_a_native_sink_finds_the_checkpoint_in_its_store(spark: SparkSession, st
 def test_a_repeated_batch_replaces_its_state_atomically(
     spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone: list[str] = []
+    removed: list[str] = []
     files = store.files()
     answer = Operations.respond
 
@@ -139,7 +139,7 @@ def test_a_repeated_batch_replaces_its_state_atomically(
         result = answer(operations, request)
         if request.operation == "DELETE DELETE" and "/state/" in request.path:
             path = "/" + request.path.split("/", 2)[2]
-            gone.append(path)
+            removed.append(path)
             assert request.flag("recursive") or files.status(path) is not None
         return result
 
@@ -151,13 +151,13 @@ def test_a_repeated_batch_replaces_its_state_atomically(
     files.remove(f"/checkpoints/hdfs/commits/{last}")
     jobs.append(store, [3])
     jobs.run(spark, store, "hdfs", 1)
-    assert [path for path in gone if path.endswith(f"/{last + 1}.delta")]
+    assert [path for path in removed if path.endswith(f"/{last + 1}.delta")]
     after = {status.path: status.modified for status in below(files, "/checkpoints/hdfs/state/0/0")}
     assert any(after[path] != modified for path, modified in before.items() if path.endswith(f"/{last + 1}.delta"))
     assert counts(store, "hdfs") == {1: 2, 2: 1, 3: 1}
 
 
-def test_a_stream_of_the_dialect_keeps_its_checkpoint_in_the_store(
+def test_streaming_sql_keeps_a_checkpoint_in_the_store(
     spark: SparkSession, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADRACE_STORE", store.url)
@@ -187,7 +187,7 @@ def test_a_stream_of_the_dialect_keeps_its_checkpoint_in_the_store(
         assert store.files().status(path) is not None
 
 
-def test_spark_itself_reads_a_checkpoint_in_a_store(spark: SparkSession, store: Store) -> None:
+def test_spark_reads_a_checkpoint_in_a_store(spark: SparkSession, store: Store) -> None:
     jobs.append(store, [5, 5, 6])
     jobs.run(spark, store, "hdfs", 3)
     location = headrace.checkpoint("headrace:///checkpoints/hdfs", store=store.url, spark=spark)
@@ -195,7 +195,7 @@ def test_spark_itself_reads_a_checkpoint_in_a_store(spark: SparkSession, store: 
     assert {row.key: row["count"] for row in state.collect()} == {5: 2, 6: 1}
 
 
-def test_the_secret_is_in_no_plan_no_visible_setting_and_no_query(spark: SparkSession, store: Store) -> None:
+def test_plans_shown_settings_and_queries_do_not_contain_the_secret(spark: SparkSession, store: Store) -> None:
     location = headrace.checkpoint("headrace:///copied", store=store, spark=spark)
     secret = next(iter(server._servers.values())).access.refresh_token
     assert secret == spark.conf.get("dfs.webhdfs.oauth2.refresh.token")
@@ -208,7 +208,7 @@ def test_the_secret_is_in_no_plan_no_visible_setting_and_no_query(spark: SparkSe
     assert secret not in "".join(shown)
 
 
-def test_spark_is_refused_without_the_secret(spark: SparkSession, store: Store) -> None:
+def test_a_request_of_spark_without_the_secret_is_refused(spark: SparkSession, store: Store) -> None:
     location = headrace.checkpoint("headrace:///copied", store=store, spark=spark)
     stranger = spark.newSession()
     for name in (
@@ -223,7 +223,9 @@ def test_spark_is_refused_without_the_secret(spark: SparkSession, store: Store) 
         stranger.read.text(f"{location}/metadata").collect()
 
 
-def test_the_host_is_loopback_unless_spark_runs_elsewhere(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_is_loopback_unless_spark_runs_on_other_machines(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Conf:
         def __init__(self, **values: str) -> None:
             self.values = {f"spark.{name}": value for name, value in values.items()}

@@ -1,4 +1,4 @@
-"""Composite, decimal and time columns keep their values on every way through Spark: batch, stream, table to table."""
+"""Composite, decimal and time columns keep their values in batch reads, batch writes and streams."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ROWS = [{"id": number, "n": number} | values for number, values in enumerate([FU
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    """A store with two tables of the same columns, and the rows in the first."""
+    """A store with two tables with the same columns. The first one has the rows."""
     path = str(tmp_path / "store")
     with headrace.open(path, create=True, synchronous="off") as store:
         for name in ("source", "sink"):
@@ -81,7 +81,7 @@ def test_a_table_is_read_as_sparks_own_types_and_written_back(spark: SparkSessio
     assert rows_of(path, "sink") == ROWS
 
 
-def test_conditions_on_composite_columns_are_spark_s_own(spark: SparkSession, path: str) -> None:
+def test_spark_evaluates_conditions_on_composite_columns(spark: SparkSession, path: str) -> None:
     df = frame(spark, path)
     assert [row.id for row in df.where(col("tags").isNull()).collect()] == [1]
     assert [row.id for row in df.where(col("tags") == array(lit("a"), lit(None), lit(""))).collect()] == [0]
@@ -104,14 +104,14 @@ def test_changes_stream_into_a_table(spark: SparkSession, path: str, checkpoint:
     assert rows_of(path, "sink") == [*ROWS, {"id": 3, "n": 3} | FULL, latest]
 
 
-def test_a_value_that_is_not_there_fails_the_query(spark: SparkSession, path: str) -> None:
+def test_a_missing_required_value_fails_the_query(spark: SparkSession, path: str) -> None:
     df = frame(spark, path).withColumn("n", lit(None).cast("int"))
     with pytest.raises(Exception, match="'n' is NOT NULL"):
         df.write.format("headrace").option("store", path).option("table", "sink").mode("append").save()
     assert rows_of(path, "sink") == []
 
 
-def test_a_column_of_another_kind_is_refused_before_the_query_starts(
+def test_a_column_with_another_type_is_refused_before_the_query_starts(
     spark: SparkSession, path: str, checkpoint: str
 ) -> None:
     stream = spark.readStream.format("rate").load().selectExpr("value AS id", "0 AS n", "array(value) AS tags")

@@ -1,4 +1,4 @@
-"""Over Spark Connect: the same formats and sinks, in a process of its own (classic and Connect don't share one)."""
+"""Formats and sinks over Spark Connect, in another process, because Connect and classic Spark cannot share one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demonstration as a user runs it: a killed driver, and statistics that are right all the same."""
+"""The demonstration: the statistics are right after the kill of the driver."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 
 
 def headrace(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the program in a process of its own, as it starts and stops Spark."""
+    """Run the program in another process, because it starts and stops Spark."""
     return subprocess.run(
         [sys.executable, "-m", "headrace.cli.main", *arguments], capture_output=True, text=True, check=False
     )
 
 
 @pytest.mark.timeout(900)
-def test_the_demo_survives_its_kill_and_proves_it(tmp_path: Path) -> None:
+def test_the_demo_proves_its_result_after_the_kill(tmp_path: Path) -> None:
     place = tmp_path / "demo"
     ended = headrace("demo", "--json", "--seconds", "1", "--dir", str(place))
     assert ended.returncode == 0, ended.stderr
@@ -41,7 +41,7 @@ def test_the_demo_survives_its_kill_and_proves_it(tmp_path: Path) -> None:
     assert max(lag or 0 for lag in lags) > 0
     assert lags[-1] == 0
 
-    # The workspace that it leaves can be used: the stream goes on where it was, and ends at once.
+    # The workspace stays usable: the stream continues from its checkpoint, and ends without new rows.
     workspace = ["--workspace", str(place), "--json"]
     again = headrace("run", str(place / "job.sql"), "--available-now", "--master", "local[2,4]", *workspace)
     assert again.returncode == 0, again.stderr
@@ -50,7 +50,7 @@ def test_the_demo_survives_its_kill_and_proves_it(tmp_path: Path) -> None:
     assert (stream["name"], stream["state"], stream["lag"]) == ("job1", "finished", 0)
 
 
-def test_a_script_that_is_wrong_ends_with_1_and_says_where(tmp_path: Path) -> None:
+def test_an_invalid_script_exits_with_1_and_a_position(tmp_path: Path) -> None:
     script = tmp_path / "job.sql"
     script.write_text("CREATE SCAN s ON t USING SOMETHING;\n")
     ended = headrace("run", str(script), "--workspace", str(tmp_path), "--master", "local[1]")
@@ -59,7 +59,7 @@ def test_a_script_that_is_wrong_ends_with_1_and_says_where(tmp_path: Path) -> No
     assert "Traceback" not in ended.stderr
 
 
-def test_statements_of_spark_give_rows_and_errors_without_traces(tmp_path: Path) -> None:
+def test_statements_of_spark_print_rows_and_errors_without_traces(tmp_path: Path) -> None:
     text = "SELECT id, id * 0.5D AS half FROM range(2); SELECT nothing;"
     ended = headrace("sql", "-e", text, "--json", "--workspace", str(tmp_path), "--master", "local[1]")
     assert ended.returncode == 1

@@ -1,11 +1,10 @@
-"""What the documents show is run as it stands."""
+"""The code in the documents runs, and prints the output that they show."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from tests.conformance import serving
 from tests.spark.documents import ROOT, blocks, code_of, run_code
 
 
-def test_the_quick_start_of_the_readme_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_the_quick_start_of_the_readme(tmp_path: Path) -> None:
     script = "\n".join(blocks("README.md", "python"))
     for number, block in enumerate(blocks("README.md", "sql")):
         (tmp_path / f"{number}.sql").write_text(block)
@@ -31,7 +30,7 @@ print([(row["UserId"], row["orders"], row["spent"]) for row in totals])
         [sys.executable, "-W", "ignore", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    # The table after the Python half, and after the same in SQL.
+    # The table after the Python code, and after the SQL script.
     assert re.search(r"u1\s+2\s+12\.5", done.stdout)
     assert done.stdout.strip().endswith("[('u1', 2, 12.5), ('u2', 1, 5.0)]")
 
@@ -43,7 +42,7 @@ def test_the_page_on_queues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 print(sorted(row["user"] for row in store.queue("slow").read(0, 0).rows.to_pylist()))
 print(store.consumer("//home/stats").offsets("clicks") == {n: b.upper for n, b in clicks.bounds().items()})
 """
-    # The first click was read by hand before the stream began.
+    # The consumer was advanced over the first click before the stream started.
     assert run_code(code, capsys)[-2:] == ["['u1', 'u2']", "True"]
 
 
@@ -58,22 +57,18 @@ def test_the_page_on_tablestore(
     monkeypatch.setenv("HEADRACE_ACCESS_KEY_ID", serving.KEY_ID)
     monkeypatch.setenv("HEADRACE_ACCESS_KEY_SECRET", serving.KEY_SECRET)
     code = code_of("docs/tablestore.md", "python", tmp_path)
-    try:
-        printed = run_code(code.replace("http://127.0.0.1:8484", serving.tablestore_endpoint()), capsys)
-    finally:
-        serving.stop()
+    printed = run_code(code.replace("http://127.0.0.1:8484", serving.tablestore_endpoint()), capsys)
     changes = ["o1 insert 10.0", "o2 insert 2.5", "o2 update_postimage 3.0"]
     assert printed == [*changes, "[{'id': 'o1', 'price': 10.0}]"]
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An endpoint of YTsaurus, which the environment names before Spark's session is asked for."""
+def cluster(monkeypatch: pytest.MonkeyPatch) -> str:
+    """An endpoint of YTsaurus. The environment names it before the Spark session starts."""
     endpoint = serving.ytsaurus_endpoint()
     monkeypatch.setenv("YT_TOKEN", serving.TOKEN)
     monkeypatch.setenv("YT_PROXY", endpoint)
-    yield endpoint
-    serving.stop()
+    return endpoint
 
 
 def test_the_page_on_ytsaurus(
@@ -86,8 +81,8 @@ def test_the_page_on_ytsaurus(
     assert offsets == "{0: 2, 1: 0}"
     streams = headrace.sql(spark, tmp_path)
     job = "\n".join(blocks("docs/ytsaurus.md", "sql")).replace("http://127.0.0.1:8585", cluster)
-    told = [result.rows for result in streams.run(job, available_now=True)]
-    assert "exactly once" in str(told)
+    results = [result.rows for result in streams.run(job, available_now=True)]
+    assert "exactly once" in str(results)
     assert streams.wait(120)
     streams.stop()
     with headrace.open(f"yt+{cluster}", token=serving.TOKEN) as store:
@@ -105,12 +100,12 @@ def test_the_page_on_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("document", ["docs/tutorial.md", "docs/changes.md"])
-def test_the_output_that_a_page_shows_is_what_its_code_prints(
+def test_the_code_of_a_page_prints_the_output_that_the_page_shows(
     document: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown = "".join(blocks(document, "text")).splitlines()
     assert run_code(code_of(document, "python", tmp_path), capsys) == shown
 
 
-def test_the_page_of_options_is_made_from_the_code() -> None:
+def test_the_page_of_options_matches_the_code() -> None:
     subprocess.run([sys.executable, str(ROOT / "tools" / "options_page.py"), "--check"], check=True)

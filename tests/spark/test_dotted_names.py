@@ -1,4 +1,4 @@
-"""Columns, tables and queues whose names Spark would read as paths go through sources and sinks as they are."""
+"""Sources and sinks with names that Spark would read as paths, for columns, tables and queues."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 import headrace
 from headrace.ports import Store
 
-# A key that is a path, what the path would mean, and other words of paths and patterns.
+# A key with a dot, the column that it would mean as a path, and other characters of paths and patterns.
 COLUMNS = {".k": "string", "k": "long", "a.b": "long", "a": "long", "a`b": "long", "c d": "double", "*": "string"}
 ROWS = [{".k": f"r{n % 3}", "k": -n, "a.b": n, "a": -1, "a`b": 2, "c d": 0.5, "*": "x"} for n in range(6)]
 LAST = ROWS[3:]
@@ -35,7 +35,7 @@ def quoted(name: str) -> str:
 
 
 def own(df: DataFrame) -> DataFrame:
-    """Return the columns of the table alone."""
+    """Return only the columns of the table."""
     return df.select(*map(quoted, COLUMNS))
 
 
@@ -87,7 +87,7 @@ def test_a_queue_into_a_queue_and_a_table_with_its_own_sink(
     assert content(store, TABLE) == LAST
 
 
-def test_batches_with_filters_that_the_store_evaluates(spark: SparkSession, store: Store) -> None:
+def test_batches_with_pushed_down_filters(spark: SparkSession, store: Store) -> None:
     table = spark.read.format("headrace").options(store=store.url, pushDownFilters="true").load(TABLE)
     found = table.where("`.k` = 'r1' and `a.b` > 2 and `a``b` = 2").select("`.k`", "`a.b`", "`k`")
     assert [row.asDict() for row in found.collect()] == [{".k": "r1", "a.b": 4, "k": -4}]
@@ -96,7 +96,7 @@ def test_batches_with_filters_that_the_store_evaluates(spark: SparkSession, stor
     assert content(store) == LAST
 
 
-def test_the_formats_of_others(spark: SparkSession, store: Store, checkpoint: str) -> None:
+def test_format_yt(spark: SparkSession, store: Store, checkpoint: str) -> None:
     clicks = spark.readStream.format("yt").options(store=store.url, consumer_path="my.consumer").load(QUEUE)
     writer = own(clicks).writeStream.format("yt").options(store=store.url, path=SINK)
     finish(writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start())

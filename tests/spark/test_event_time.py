@@ -1,4 +1,4 @@
-"""Windows over event time: late rows, the three output modes, sliding windows and sessions, against an oracle."""
+"""Windows over event time, compared with an oracle: late rows, output modes, sliding windows, sessions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def expected_counts(arrivals: Sequence[Sequence[Row]], mode: str) -> list[Row]:
 
 
 def random_views(seed: int, arrivals: int, rows: int) -> list[list[Row]]:
-    """Views that become later and later, a good part of them too late."""
+    """Return views with increasing event times. Many of them are too late."""
     chance = random.Random(seed)
     return [
         [
@@ -98,14 +98,14 @@ def test_a_restart_and_a_repeated_batch_change_no_window(spark: SparkSession, tm
         expected = expected_counts(arrivals, mode)
         assert_same(in_table(store, "counts"), expected)
         if mode == "append":
-            # Each window was written once, not once more by the repeated batch.
+            # The repeated batch has not written any window again.
             assert store.table("counts").describe().partitions[0].next == len(expected)
 
 
-def test_batches_without_a_pause_drop_by_the_watermark_of_the_batch_before(
+def test_a_batch_drops_rows_by_the_watermark_of_the_batch_before_it(
     spark: SparkSession, tmp_path: Path, checkpoint: str
 ) -> None:
-    """Without an empty batch between them, a window is still open in the batch that closes it: nothing is lost."""
+    """Without an empty batch in between, a window is still open in the batch that closes it, and no row is lost."""
     arrivals = random_views(seed=11, arrivals=8, rows=6)
     marks = watermarks(times_of(arrivals), {"": TEN})
     with headrace.open(tmp_path / "store", create=True, synchronous="off") as store:
@@ -120,12 +120,12 @@ def test_batches_without_a_pause_drop_by_the_watermark_of_the_batch_before(
         dropped = sum(progress.stateOperators[0].numRowsDroppedByWatermark for progress in query.recentProgress)
         kept = in_time(arrivals, [EPOCH, *marks], window_end)
         assert_same(in_table(store, "counts"), counts(flat(kept), marks[-1]))
-    # Rows of one window and page come to the state store as one.
+    # Rows of the same window and page are combined before the state store.
     late = [[row for row in rows if row not in some] for rows, some in zip(arrivals, kept, strict=True)]
     assert dropped == sum(len(counts(rows)) for rows in late) > 0
 
 
-def test_sliding_windows_take_a_late_row_where_they_are_open(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_late_row_counts_in_open_sliding_windows(spark: SparkSession, tmp_path: Path) -> None:
     marks = watermarks(times_of(sliding_windows.ARRIVALS), {"": minutes(2)})
     windows: dict[datetime, list[float]] = defaultdict(list)
     for rows, mark in zip(sliding_windows.ARRIVALS, marks, strict=False):
@@ -145,7 +145,7 @@ def test_sliding_windows_take_a_late_row_where_they_are_open(spark: SparkSession
 
 
 def sessions(arrivals: Sequence[Sequence[Row]], marks: Sequence[datetime]) -> list[Row]:
-    """Return the sessions that end; one that has ended takes no further row."""
+    """Return the sessions that end. A session that has ended gets no more rows."""
     gap = minutes(5)
     closed: list[Row] = []
     live: list[Row] = []

@@ -1,4 +1,4 @@
-"""Joins and unions of streams and tables over event time, against an oracle."""
+"""Joins and unions of streams and tables over event time, compared with an oracle."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Arrival: TypeAlias = tuple[str, list[Row]]
 HALF_AN_HOUR = minutes(30)
 
 
-def test_each_batch_joins_the_static_table_as_it_is_then(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_batch_joins_the_current_static_table(spark: SparkSession, tmp_path: Path) -> None:
     products: dict[int, Row] = {}
     expected = []
     for changed, orders in stream_static_join.ARRIVALS:
@@ -50,7 +50,7 @@ def test_each_batch_joins_the_static_table_as_it_is_then(spark: SparkSession, tm
 
 
 def matches(arrivals: Sequence[Arrival], how: str, restart_before: Collection[int] = ()) -> list[Row]:
-    """Return the join of all rows that are in time, and the rows without a match that can have none any more."""
+    """Return the join of all rows in time, and the rows for which no match can follow."""
     times = [{name: [row[name] for row in rows]} for name, rows in arrivals]
     marks = watermarks(times, {"shown": minutes(10), "clicked": minutes(20)}, restart_before)
     shown, clicked = (
@@ -92,11 +92,11 @@ def test_an_outer_join_survives_restarts_and_a_repeated_batch(spark: SparkSessio
         play(build, feed[7:])
         expected = matches(arrivals, how, restart_before=[5, 7])
         assert_same(in_queue(store, "matches"), expected)
-    # Without the first restart, the click at 12:39 would have been too late for its advertisement.
+    # Without the first restart, the click at 12:39 would be too late.
     assert sum(row["ad"] == row["clicked_ad"] for row in expected) == 6
 
 
-def test_a_query_of_several_sources_follows_the_slowest(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_query_with_several_sources_follows_the_slowest_one(spark: SparkSession, tmp_path: Path) -> None:
     arrivals = several_sources.ARRIVALS
     sources = ("web", "app", "shop")
     times = [{source: [row["time"] for row in rows]} for source, rows in arrivals]

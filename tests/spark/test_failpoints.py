@@ -1,52 +1,108 @@
-"""A process of Spark's is killed at one step of a batch: the query fails, goes on when it is started again, and its
-sink has every row once."""
+"""Kills of a process at one step of a batch: a restart continues the query, and the sink has every row once.
+
+The process is one of Spark's Python processes, or the driver, which is Python and Java.
+"""
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import headrace
 from headrace.failpoints import VARIABLE
 from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.ports import Store
 from headrace.tables.changes import ChangeOp
 from tests.conformance.reading import run_to_the_end
 from tests.effort import THOROUGH
+from tests.spark.documents import ROOT
 from tests.spark_session import processes_with
 
-# Where a source's process, a task, and the process that commits a native sink's batches are killed.
+# Failpoints in the process of a source, in tasks, and in the process that commits the batches of a native sink.
 POINTS = ["rows-staged", "marker-written"]
 if THOROUGH:
     POINTS += ["plan-unsaved", "plan-saved", "rows-read", "end-recorded"]
     POINTS += ["rows-written", "published", "uncommitted", "committed"]
 ROWS = 40
+BATCH = 15
+_DRIVER = """
+import os, sys
+import headrace
+from headrace.failpoints import arm
+from tests.spark.test_failpoints import publish
+
+store, checkpoint = sys.argv[1:]
+conf = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": 2}
+spark = headrace.session("driver", master="local[2,4]", conf=conf)
+# Java is in this process group.
+arm(f"published:2@{os.getpgrp()}")
+publish(spark, store, checkpoint)
+"""
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_a_query_whose_process_was_killed_goes_on_when_it_is_started_again(
-    spark: SparkSession, tmp_path: Path, checkpoint: str, point: str
-) -> None:
-    store = headrace.open(tmp_path / "shop", create=True, synchronous="off")
+def shop(directory: Path) -> Store:
+    """Return a store with a table of orders, a tunnel of them, and a table for their copy."""
+    store = headrace.open(directory, create=True, synchronous="off")
     orders = store.create_table("orders", {"id": "long", "price": "long"}, "id")
     store.create_table("copy", {"id": "long", "price": "long"}, "id")
     store.create_tunnel("orders", "all", kind="Stream")
     store.create_tunnel("copy", "log", kind="Stream")
     orders.put([{"id": number, "price": number} for number in range(ROWS)])
+    return store
+
+
+def changes_of(spark: SparkSession, store: str) -> DataFrame:
+    reader = spark.readStream.format("headrace").options(store=store, tunnel="all", maxRowsPerTrigger=BATCH)
+    return reader.load().select("id", "price")
+
+
+def publish(spark: SparkSession, store: str, checkpoint: str) -> None:
+    """Copy the orders with `headrace.write_stream`, whose batches the driver publishes."""
+    writer = headrace.write_stream(changes_of(spark, store), store=store, table="copy", checkpoint=checkpoint)
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def assert_copied_once(store: Store) -> None:
+    """Check the log of the copy: a row that was published twice is there as a replacement."""
+    changes = [change for _, batch in run_to_the_end(TunnelFeed(store.tunnel("log"))) for change in batch]
+    assert sorted((change.op, change.key[0]) for change in changes) == [(ChangeOp.INSERT, n) for n in range(ROWS)]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_restart_continues_a_query_whose_process_was_killed(
+    spark: SparkSession, tmp_path: Path, checkpoint: str, point: str
+) -> None:
+    store = shop(tmp_path / "shop")
 
     def run() -> None:
-        changes = spark.readStream.format("headrace").options(store=store.url, tunnel="all", maxRowsPerTrigger=15)
-        copied = changes.load().select("id", "price").writeStream.format("headrace")
-        query = copied.options(store=store.url, table="copy", checkpointLocation=checkpoint)
+        writer = changes_of(spark, store.url).writeStream.format("headrace")
+        query = writer.options(store=store.url, table="copy", checkpointLocation=checkpoint)
         query.trigger(availableNow=True).start().awaitTermination()
 
-    # A task that has recorded its end reads up to it when Spark runs it again, and does not come by that point.
+    # After the record of an end, the repeated task reads up to it and does not reach the failpoint.
     fails = nullcontext() if point == "end-recorded" else pytest.raises(StreamingQueryException)
     with processes_with(spark, **{VARIABLE: point}), fails:
         run()
     run()
-    changes = [change for _, batch in run_to_the_end(TunnelFeed(store.tunnel("log"))) for change in batch]
-    assert sorted((change.op, change.key[0]) for change in changes) == [(ChangeOp.INSERT, n) for n in range(ROWS)]
+    assert_copied_once(store)
+
+
+def test_a_driver_killed_between_publication_and_sparks_commit_publishes_nothing_twice(
+    spark: SparkSession, tmp_path: Path, checkpoint: str
+) -> None:
+    store = shop(tmp_path / "shop")
+    command = [sys.executable, "-W", "ignore", "-c", _DRIVER, store.url, checkpoint]
+    driver = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, start_new_session=True)
+    assert driver.returncode == -signal.SIGKILL, driver.stderr[-4000:]
+    assert store.table("copy").scan().read_all().num_rows == 2 * BATCH
+    assert {path.name for path in Path(checkpoint, "offsets").glob("[0-9]*")} == {"0", "1"}
+    assert {path.name for path in Path(checkpoint, "commits").glob("[0-9]*")} == {"0"}
+    publish(spark, store.url, checkpoint)
+    assert_copied_once(store)

@@ -1,4 +1,4 @@
-"""Real input: a year of flights, streamed, must equal DuckDB's batch over the raw file."""
+"""Real data: the statistics of a stream of a year of flights equal DuckDB's result over the raw file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "flights" / "run.py"
 def test_a_year_of_flights_equals_the_batch(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The example sets them; this gives them back.
+    # The example sets these variables; monkeypatch restores them.
     monkeypatch.setenv("FLIGHTS_STORE", "")
     monkeypatch.setenv("FLIGHTS_CHECKPOINT", "")
     assert runpy.run_path(str(EXAMPLE))["main"](tmp_path) == 0

@@ -1,4 +1,4 @@
-"""Queues, and several outputs at once, as sinks in Spark: exactly once, with the consumer in the same transaction."""
+"""Queues and several outputs as sinks in Spark: exactly once, with the consumer in the same transaction."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def some(first: int, count: int) -> list[dict[str, Any]]:
 
 
 def content(queue: Queue) -> dict[int, list[Any]]:
-    """Return the ids (or whole rows, of other queues) of each partition, in order."""
+    """Return the ids of each partition in order; the whole rows for other queues."""
     found = {}
     for number, bounds in queue.bounds().items():
         rows: list[Any] = []
@@ -78,7 +78,7 @@ def run_natively(df: DataFrame, store: Store, checkpoint: str, path: str, format
 
 
 def forget_last_commit(checkpoint: str) -> None:
-    """Make Spark run the last batch again, as after a crash between its sink and its commit log."""
+    """Make Spark repeat the last batch, as after a crash between the sink and the commit log."""
     last = max(int(file.name) for file in (Path(checkpoint) / "commits").glob("[0-9]*"))
     for name in (str(last), f".{last}.crc"):
         (Path(checkpoint) / "commits" / name).unlink(missing_ok=True)
@@ -92,7 +92,7 @@ def until(condition: Callable[[], object], *queries: StreamingQuery) -> None:
 
 
 @pytest.mark.parametrize("way", ["write_stream", "headrace", "yt"])
-def test_the_consumer_stands_at_the_end_of_the_last_batch(
+def test_the_offset_of_the_consumer_is_the_end_of_the_last_batch(
     spark: SparkSession, store: Store, clicks: Queue, copy: Queue, checkpoint: str, way: str
 ) -> None:
     for first in (0, 10):
@@ -126,7 +126,7 @@ def test_a_batch_that_runs_again_changes_neither_queue_nor_consumer(
     assert (content(copy), consumed(store)) == before
 
 
-def test_the_column_tablet_index_chooses_the_partition_and_keeps_its_order(
+def test_the_column_tablet_index_selects_the_partition(
     spark: SparkSession, store: Store, clicks: Queue, copy: Queue, checkpoint: str
 ) -> None:
     clicks.append(some(0, 20), partition=1)
@@ -147,7 +147,7 @@ def test_rows_of_one_key_go_to_one_partition(spark: SparkSession, store: Store, 
 
 
 @pytest.mark.parametrize(("mode", "expected"), [("update", [1, 1, 2]), ("complete", [1, 1, 1, 2])])
-def test_what_a_queue_gets_in_the_other_output_modes(
+def test_the_rows_of_a_queue_in_update_and_complete_mode(
     spark: SparkSession, store: Store, clicks: Queue, checkpoint: str, mode: str, expected: list[int]
 ) -> None:
     counts = store.create_queue("counts", {"name": "string", "count": "long"})
@@ -170,7 +170,7 @@ def test_a_batch_write_appends_and_an_overwrite_leaves_only_its_rows(
 
 
 @pytest.mark.parametrize("sizes", [(3, 5), (5, 5)], ids=["different", "equal"])
-def test_two_queries_on_one_consumer_are_found_out_and_nothing_of_the_batch_is_seen(
+def test_of_two_queries_on_one_consumer_one_fails_and_its_batch_is_invisible(
     spark: SparkSession, store: Store, clicks: Queue, tmp_path: Path, sizes: tuple[int, int]
 ) -> None:
     sinks = [store.create_queue(name, COLUMNS) for name in ("first", "second")]
@@ -181,7 +181,7 @@ def test_two_queries_on_one_consumer_are_found_out_and_nothing_of_the_batch_is_s
         for size, sink, name in zip(sizes, sinks, "ab", strict=True)
     ]
     try:
-        # Both have fixed where they begin.
+        # Both have fixed their starting position.
         until(lambda: all((tmp_path / name / "commits" / "0").exists() for name in "ab"), *queries)
         clicks.append(some(0, 30), partition=0)
         until(lambda: any(query.exception() for query in queries), *queries)
@@ -203,7 +203,7 @@ def big(store: Store) -> Table:
     return store.create_table("big", COLUMNS, "id")
 
 
-def test_several_outputs_are_written_at_once_and_computed_once(
+def test_several_outputs_are_published_together_and_computed_once(
     spark: SparkSession, store: Store, clicks: Queue, copy: Queue, big: Table, tmp_path: Path, checkpoint: str
 ) -> None:
     clicks.append(some(0, 10), partition=0)
@@ -227,7 +227,7 @@ def test_several_outputs_are_written_at_once_and_computed_once(
     assert all_ids(copy) == list(range(10))
 
 
-def test_when_one_output_fails_none_is_written(
+def test_if_one_output_fails_none_is_published(
     spark: SparkSession, store: Store, clicks: Queue, copy: Queue, checkpoint: str
 ) -> None:
     store.create_table("bytes", {"name": "string", "id": "byte"}, "name")
@@ -249,7 +249,7 @@ def staged_rows(store: Store) -> int:
         connection.close()
 
 
-def test_outputs_take_the_place_of_table_and_queue(
+def test_outputs_replace_the_arguments_table_and_queue(
     spark: SparkSession, store: Store, clicks: Queue, copy: Queue, checkpoint: str
 ) -> None:
     rows = stream(spark, store)
@@ -265,7 +265,7 @@ def test_outputs_take_the_place_of_table_and_queue(
             headrace.write_stream(rows, store=store.url, checkpoint=checkpoint, **wrong)
 
 
-# -- what does not fit ----------------------------------------------------------------------------------
+# -- invalid rows and columns ---------------------------------------------------------------------------
 
 
 def test_columns_are_checked_before_the_stream_starts(
@@ -303,7 +303,7 @@ def test_columns_are_checked_before_the_stream_starts(
         no_id.option("store", store.url).mode("append").save("strict")
 
 
-def test_a_row_that_does_not_fit_fails_the_write_and_leaves_nothing(spark: SparkSession, store: Store) -> None:
+def test_a_row_that_does_not_fit_fails_the_write_and_writes_nothing(spark: SparkSession, store: Store) -> None:
     small = store.create_queue("small", {"id": "byte"}, partitions=2)
     with pytest.raises(Exception, match="column 'id' cannot hold"):
         spark.range(0, 200, numPartitions=2).write.format("headrace").option("store", store.url).mode("append").save(
@@ -316,7 +316,7 @@ def test_a_row_that_does_not_fit_fails_the_write_and_leaves_nothing(spark: Spark
 # -- format yt ------------------------------------------------------------------------------------------
 
 
-def test_the_documented_recipe_keeps_each_row_once_in_a_table(
+def test_spyts_documented_recipe_writes_each_row_once(
     spark: SparkSession, store: Store, clicks: Queue, checkpoint: str
 ) -> None:
     table = store.create_table(

@@ -43,7 +43,7 @@ def collect(into: Batches) -> Callable[[DataFrame, int], None]:
 
 
 def run(df: DataFrame, checkpoint: str, **trigger: Any) -> Batches:
-    """Run a stream to its end; return the batches that have rows."""
+    """Run a stream to its end; return the batches with rows."""
     batches: Batches = []
     query = df.writeStream.foreachBatch(collect(batches)).option("checkpointLocation", checkpoint)
     query.trigger(**(trigger or {"availableNow": True})).start().awaitTermination()
@@ -54,7 +54,7 @@ def ids(batches: Batches) -> list[int]:
     return [row["id"] for row in chain.from_iterable(batches)]
 
 
-def test_rows_come_in_the_order_of_their_partition_with_their_address(
+def test_rows_arrive_in_the_order_of_their_partition_with_their_address(
     spark: SparkSession, store: Store, clicks: Queue, checkpoint: str
 ) -> None:
     clicks.append(rows(0, 3), partition=0)
@@ -71,7 +71,7 @@ def test_rows_come_in_the_order_of_their_partition_with_their_address(
     ]
 
 
-def test_a_restart_goes_on_and_partitions_that_were_added_are_taken_up(
+def test_a_restart_continues_and_reads_added_partitions(
     spark: SparkSession, store: Store, clicks: Queue, checkpoint: str
 ) -> None:
     clicks.append(rows(0, 3), partition=0)
@@ -83,9 +83,7 @@ def test_a_restart_goes_on_and_partitions_that_were_added_are_taken_up(
     assert ids(run(stream(spark, store), checkpoint)) == []
 
 
-def test_once_reads_everything_whatever_the_limits(
-    spark: SparkSession, store: Store, clicks: Queue, checkpoint: str
-) -> None:
+def test_once_ignores_the_limits(spark: SparkSession, store: Store, clicks: Queue, checkpoint: str) -> None:
     clicks.append(rows(0, 5), partition=0)
     assert [len(batch) for batch in run(stream(spark, store, maxRowsPerTrigger=2), checkpoint, once=True)] == [5]
 
@@ -103,7 +101,7 @@ def test_several_queues_are_one_stream(spark: SparkSession, store: Store, clicks
     ]
 
 
-def test_the_consumer_follows_and_starts_a_new_query(
+def test_the_consumer_follows_and_a_new_query_starts_at_it(
     spark: SparkSession, store: Store, clicks: Queue, checkpoint: str, tmp_path: Path
 ) -> None:
     store.create_consumer("stats")
@@ -115,7 +113,7 @@ def test_the_consumer_follows_and_starts_a_new_query(
     assert ids(run(stream(spark, store, consumer="stats"), str(tmp_path / "other"))) == [4]
 
 
-def test_a_consumer_that_is_moved_while_a_query_runs_fails_it(
+def test_a_query_fails_if_its_consumer_is_moved(
     spark: SparkSession, store: Store, clicks: Queue, checkpoint: str
 ) -> None:
     store.create_consumer("stats")
@@ -138,7 +136,7 @@ def test_a_consumer_that_is_moved_while_a_query_runs_fails_it(
         query.stop()
 
 
-def test_lag_is_told_for_each_partition(spark: SparkSession, store: Store, clicks: Queue, checkpoint: str) -> None:
+def test_lag_is_reported_for_each_partition(spark: SparkSession, store: Store, clicks: Queue, checkpoint: str) -> None:
     clicks.append(rows(0, 30), partition=0)
     clicks.append(rows(0, 3), partition=1)
     query = (
@@ -166,7 +164,7 @@ def test_trimmed_rows_fail_the_query_unless_loss_is_accepted(
     assert ids(run(stream(spark, store, failOnDataLoss=False), checkpoint)) == [6, 7]
 
 
-def test_fat_partitions_are_cut_and_thin_ones_share_a_task(
+def test_large_partitions_are_split_and_small_ones_share_a_task(
     spark: SparkSession, store: Store, checkpoint: str, tmp_path: Path
 ) -> None:
     store.create_queue("wide", {"id": "long"}, partitions=8)
@@ -185,7 +183,7 @@ def test_fat_partitions_are_cut_and_thin_ones_share_a_task(
     assert tasks[3] >= 20
 
 
-def test_composite_columns_come_as_they_are(spark: SparkSession, store: Store, checkpoint: str) -> None:
+def test_composite_columns_keep_their_values(spark: SparkSession, store: Store, checkpoint: str) -> None:
     columns = {"id": "long", "tags": "array<string>", "at": "struct<x:int,y:array<double>>", "n": "map<string,long>"}
     queue = store.create_queue("nested", columns)
     row = {"id": 1, "tags": ["a", None], "at": {"x": 1, "y": [0.5]}, "n": [("k", 5)]}
@@ -197,7 +195,7 @@ def test_composite_columns_come_as_they_are(spark: SparkSession, store: Store, c
     assert batch[1]["at"] is None
 
 
-def test_a_stream_can_be_reduced_to_columns(spark: SparkSession, store: Store, clicks: Queue, checkpoint: str) -> None:
+def test_a_stream_can_select_columns(spark: SparkSession, store: Store, clicks: Queue, checkpoint: str) -> None:
     clicks.append(rows(7, 1), partition=0)
     df = (
         spark.readStream.format("headrace")
@@ -208,7 +206,7 @@ def test_a_stream_can_be_reduced_to_columns(spark: SparkSession, store: Store, c
     assert run(df, checkpoint) == [[{"_row_index": 0, "id": 7}]]
 
 
-def test_a_queue_is_read_as_a_batch_in_parallel_pieces(spark: SparkSession, store: Store, clicks: Queue) -> None:
+def test_a_queue_is_read_as_a_batch_by_several_tasks(spark: SparkSession, store: Store, clicks: Queue) -> None:
     clicks.append(rows(0, 50), partition=0)
     clicks.append(rows(50, 50), partition=1)
     reader = spark.read.format("headrace").options(store=store.url, includeRowAddress=True)
@@ -217,11 +215,11 @@ def test_a_queue_is_read_as_a_batch_in_parallel_pieces(spark: SparkSession, stor
     assert pieces.rdd.getNumPartitions() >= 4
     assert sorted(row.id for row in pieces.collect()) == [*range(10, 30), *range(50, 55)]
     assert reader.options(splits=4, startingPosition="latest").load("clicks").count() == 0
-    # Spark reads a partition even where a source names none.
+    # Spark reads one partition even if the source has none.
     assert reader.options(startingPosition="latest").load("clicks").collect() == []
 
 
-def test_filters_on_the_address_narrow_what_is_read(spark: SparkSession, store: Store, clicks: Queue) -> None:
+def test_filters_on_the_address_reduce_the_rows_that_are_read(spark: SparkSession, store: Store, clicks: Queue) -> None:
     clicks.append(rows(0, 50), partition=0)
     clicks.append(rows(50, 50), partition=1)
 
@@ -238,7 +236,7 @@ def test_filters_on_the_address_narrow_what_is_read(spark: SparkSession, store: 
     assert "Filter (" in plan
 
 
-def test_mistakes_are_named(spark: SparkSession, store: Store, clicks: Queue, checkpoint: str) -> None:
+def test_errors_name_the_mistake(spark: SparkSession, store: Store, clicks: Queue, checkpoint: str) -> None:
     store.create_consumer("stranger")
     for options, expected in (
         ({"consumer": "stranger"}, "not registered"),

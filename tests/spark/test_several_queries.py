@@ -43,7 +43,7 @@ def test_queries_of_one_session_do_not_disturb_each_other(spark: SparkSession, t
         check_queries(store)
 
 
-def test_one_query_can_stop_while_another_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_one_query_can_stop_while_another_continues(spark: SparkSession, tmp_path: Path) -> None:
     with headrace.open(tmp_path / "store", create=True, synchronous="off") as store:
         several_queries.create(store)
         feed = [partial(store.queue("orders").append, rows) for rows in several_queries.ARRIVALS]
@@ -62,9 +62,7 @@ def test_one_query_can_stop_while_another_goes_on(spark: SparkSession, tmp_path:
 
 
 @pytest.mark.parametrize("way", ["once", "by_hand"])
-def test_a_batch_goes_to_two_outputs_and_once_more_changes_nothing(
-    spark: SparkSession, tmp_path: Path, way: str
-) -> None:
+def test_repeating_a_batch_with_two_outputs_changes_nothing(spark: SparkSession, tmp_path: Path, way: str) -> None:
     orders: list[Row] = flat(fan_out.ARRIVALS)
     with headrace.open(tmp_path / "store", create=True, synchronous="off") as store:
         fan_out.create(store)

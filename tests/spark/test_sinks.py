@@ -64,7 +64,7 @@ def test_aggregates_are_kept_up_to_date(
     assert content(totals) == [{"user": f"u{n}", "count": 20, "total": 10.0} for n in range(3)]
 
 
-def test_complete_mode_removes_rows_that_the_result_no_longer_has(
+def test_complete_mode_removes_rows_that_are_not_in_the_result(
     spark: SparkSession, store: Store, orders: Table, totals: Table, checkpoint: str
 ) -> None:
     totals.put({"user": "left over", "count": 1, "total": 1.0})
@@ -92,7 +92,7 @@ def test_a_batch_that_runs_again_changes_nothing(
     orders.put(some(0, 30))
     run(per_user(stream(spark, store)), store, checkpoint, "totals", "update")
     before = content(totals), totals.describe().partitions[0].next
-    # Without its entry in the commit log, Spark runs the last batch again.
+    # Spark repeats a batch that is not in the commit log.
     (Path(checkpoint) / "commits" / "0").unlink()
     (Path(checkpoint) / "commits" / ".0.crc").unlink(missing_ok=True)
     run(per_user(stream(spark, store)), store, checkpoint, "totals", "update")
@@ -100,7 +100,7 @@ def test_a_batch_that_runs_again_changes_nothing(
 
 
 @pytest.mark.parametrize("native", [False, True])
-def test_a_checkpoint_that_went_back_is_an_error_and_no_loss(
+def test_an_older_copy_of_the_checkpoint_is_an_error(
     spark: SparkSession, store: Store, orders: Table, checkpoint: str, native: bool
 ) -> None:
     store.create_table("copy", {"id": "long", "price": "double"}, "id")
@@ -134,7 +134,7 @@ def test_a_stateful_query_killed_before_its_first_batch_starts_again(
     assert [row["count"] for row in content(totals)] == [10, 10, 10]
 
 
-def test_an_option_that_the_format_does_not_know_is_refused_in_every_use(
+def test_an_unknown_option_is_refused_in_every_use(
     spark: SparkSession, store: Store, orders: Table, checkpoint: str
 ) -> None:
     orders.put(some(0, 3))
@@ -212,7 +212,7 @@ def test_columns_are_checked_before_the_stream_starts(
         headrace.write_stream(changes, store=store.url, table="totals", checkpoint=checkpoint, mode="upsert")
 
 
-def test_nothing_stays_staged(spark: SparkSession, store: Store, orders: Table, totals: Table, checkpoint: str) -> None:
+def test_no_rows_stay_staged(spark: SparkSession, store: Store, orders: Table, totals: Table, checkpoint: str) -> None:
     orders.put(some(0, 10))
     run(per_user(stream(spark, store)), store, checkpoint, "totals", "update")
     failing = stream(spark, store).select(F.raise_error(F.lit("stop")).cast("string").alias("user"))
@@ -237,11 +237,11 @@ def test_batch_write_and_read(spark: SparkSession, store: Store, orders: Table) 
     assert orders.describe().rows == 10
 
 
-def test_filters_reach_the_store_when_asked_to(spark: SparkSession, store: Store, orders: Table) -> None:
+def test_filters_reach_the_store_with_the_option(spark: SparkSession, store: Store, orders: Table) -> None:
     orders.put(some(0, 100))
 
     def matching(condition: str) -> DataFrame:
-        # A DataFrame of its own each time: Spark keeps the filters of the first use.
+        # A new DataFrame each time, because Spark keeps the filters of the first use.
         read = spark.read.format("headrace").option("store", store.url).option("pushDownFilters", "true")
         return read.load("orders").where(condition)
 
@@ -271,7 +271,7 @@ def test_the_tablestore_format_reads_and_writes_batches(
     assert orders.get({"id": 1}) == {"id": 1, "user": "kept", "price": 2.0}
 
 
-def test_a_row_that_does_not_fit_fails_the_write_and_leaves_nothing(
+def test_a_row_that_does_not_fit_fails_the_write_and_writes_nothing(
     spark: SparkSession, store: Store, tmp_path: Path
 ) -> None:
     small = store.create_table("small", {"id": "long", "value": "byte"}, "id")

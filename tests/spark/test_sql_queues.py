@@ -1,4 +1,4 @@
-"""Queues, consumers and streams over them in scripts of the streaming dialect, run in Spark."""
+"""Queues, consumers and their streams in streaming SQL."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def append(store: Store, first: int, count: int) -> None:
         )
 
 
-def test_a_stream_from_a_queue_into_a_queue_takes_its_consumer_along(
+def test_a_stream_from_queue_to_queue_advances_its_consumer(
     session: StreamingSql, store: Store, tmp_path: Path
 ) -> None:
     append(store, 0, 10)
@@ -138,7 +138,7 @@ def test_a_script_with_queues_can_be_run_again(session: StreamingSql, store: Sto
     assert session.run("SELECT count(*) FROM clicks")[0].fetch() == [(4,)]
 
 
-def test_a_queue_in_the_words_of_spyt(session: StreamingSql, store: Store, tmp_path: Path) -> None:
+def test_a_queue_with_the_options_of_spyt(session: StreamingSql, store: Store, tmp_path: Path) -> None:
     session.run(
         f"CREATE QUEUE q (a INT) USING yt OPTIONS (proxy='{tmp_path}/shop', path='<append=%true>//tmp/q', "
         "autoTrim=true, retainedRows=5, retainedSeconds='1h');"
@@ -159,16 +159,16 @@ def test_a_queue_in_the_words_of_spyt(session: StreamingSql, store: Store, tmp_p
     assert session.run("SELECT row, a FROM q2")[0].fetch() == [(0, 1)]
 
 
-def test_explain_says_that_the_consumer_advances_with_the_rows(
-    session: StreamingSql, store: Store, tmp_path: Path
-) -> None:
+def test_explain_shows_when_the_consumer_advances(session: StreamingSql, store: Store, tmp_path: Path) -> None:
     explain = f"EXPLAIN CREATE STREAM s OPTIONS (checkpointLocation='{tmp_path}/cp') INSERT INTO "
-    told = dict(session.run(explain + "copy SELECT user, n FROM click_stream")[0].rows)
-    assert told["guarantee"] == ("exactly once; consumer //c advances in the same transaction as the rows are written")
+    properties = dict(session.run(explain + "copy SELECT user, n FROM click_stream")[0].rows)
+    assert properties["guarantee"] == (
+        "exactly once; consumer //c advances in the same transaction as the rows are written"
+    )
     session.run(f"CREATE QUEUE far (n BIGINT) OPTIONS (store = '{tmp_path}/elsewhere')")
-    told = dict(session.run(explain + "far SELECT n FROM click_stream", available_now=True)[0].rows)
-    assert told["trigger"] == "AvailableNow"
-    assert told["guarantee"] == "exactly once; consumer //c advances when Spark asks for the next batch"
+    properties = dict(session.run(explain + "far SELECT n FROM click_stream", available_now=True)[0].rows)
+    assert properties["trigger"] == "AvailableNow"
+    assert properties["guarantee"] == "exactly once; consumer //c advances when Spark asks for the next batch"
 
 
 WRONG = (
@@ -187,7 +187,7 @@ WRONG = (
 )
 
 
-def test_what_cannot_be_is_an_error_and_changes_nothing(session: StreamingSql, store: Store, tmp_path: Path) -> None:
+def test_invalid_statements_are_errors_and_change_nothing(session: StreamingSql, store: Store, tmp_path: Path) -> None:
     store.create_table("T", {"k": "string"}, "k")
     session.run(f"CREATE TABLE t USING headrace OPTIONS (store='{tmp_path}/shop', table='T')")
     for statement, error, says in WRONG:
@@ -197,7 +197,7 @@ def test_what_cannot_be_is_an_error_and_changes_nothing(session: StreamingSql, s
     assert not Path("x").exists()
 
 
-def test_names_in_several_stores_are_told_apart(session: StreamingSql, tmp_path: Path) -> None:
+def test_ambiguous_names_in_several_stores_are_errors(session: StreamingSql, tmp_path: Path) -> None:
     session.run(f"CREATE QUEUE far (n BIGINT) OPTIONS (store = '{tmp_path}/elsewhere', queue = 'copy')")
     with pytest.raises(OptionError, match="in several stores"):
         session.run("CREATE CONSUMER d")
@@ -219,7 +219,7 @@ def test_the_store_of_the_environment_is_the_default(
 def test_the_example_of_the_documentation(spark: SparkSession, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "sql.md").read_text()
     script = page.split("## Queues: an example")[1].split("```sql\n")[1].split("```")[0]
-    # Spark's processes work in the directory in which Spark was started.
+    # Spark's processes resolve relative paths in the directory in which Spark was started.
     script = re.sub('"(shop|checkpoints)', rf'"{tmp_path}/\1', script)
     session = headrace.sql(spark, tmp_path)
     results = session.run(script, available_now=True)

@@ -1,4 +1,4 @@
-"""Spark's own sources in scripts of the streaming dialect: rate, files, sockets, and Kafka without its jar."""
+"""Spark's own sources in streaming SQL: rate, files, sockets, and Kafka without its jar."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECRET = "t0p-secret"
 
 @pytest.fixture
 def session(spark: SparkSession, tmp_path: Path) -> Iterator[StreamingSql]:
-    """A session with a table of files, to write into."""
+    """A session with a table of files as the target."""
     session = headrace.sql(spark, tmp_path)
     session.run(f"CREATE TABLE result USING parquet LOCATION '{tmp_path}/result'")
     yield session
@@ -69,7 +69,7 @@ def test_files_with_the_columns_of_their_definition(session: StreamingSql, tmp_p
 
 @pytest.fixture
 def words() -> Iterator[int]:
-    """The port of a server that sends two lines to whoever connects, and then keeps the connection open."""
+    """The port of a server that sends two lines to each client, and then keeps the connection open."""
     closing = threading.Event()
 
     class SendWords(socketserver.BaseRequestHandler):
@@ -112,9 +112,7 @@ CREATE TABLE events USING kafka OPTIONS (
 """
 
 
-def test_kafka_without_its_jar_is_sparks_own_error_and_nothing_shows_its_secrets(
-    session: StreamingSql, tmp_path: Path
-) -> None:
+def test_kafka_without_its_jar_raises_sparks_error_without_secrets(session: StreamingSql, tmp_path: Path) -> None:
     session.run(KAFKA)
     with pytest.raises(AnalysisException, match="Failed to find data source: kafka") as caught:
         session.run(f"CREATE SCAN event_stream ON events USING STREAM OPTIONS (kafka.sasl.password='{SECRET}')")

@@ -1,4 +1,4 @@
-"""State: deduplication, a state of one's own, and RocksDB, which a restart finds as it was."""
+"""State: deduplication, custom state, and restarts with RocksDB."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TEN = minutes(10)
 
 
 def once(arrivals: Sequence[Sequence[Row]], how: str) -> list[Row]:
-    """Return what deduplication leaves of the payments."""
+    """Return the payments after deduplication."""
     taken: dict[object, datetime] = {}
     result = []
     for rows, mark in zip(arrivals, watermarks(times_of(arrivals), {"": TEN}), strict=False):
@@ -47,14 +47,14 @@ def once(arrivals: Sequence[Sequence[Row]], how: str) -> list[Row]:
     return result
 
 
-def test_without_a_watermark_an_id_is_taken_once_for_all_time(spark: SparkSession, tmp_path: Path) -> None:
+def test_without_a_watermark_an_id_counts_once(spark: SparkSession, tmp_path: Path) -> None:
     deduplicate.main(tmp_path)
     with headrace.open(tmp_path / "store") as store:
         assert_same(in_queue(store, "payments"), once(deduplicate.ARRIVALS, "ever"))
 
 
 @pytest.mark.parametrize(("how", "remembered"), [("exact", 2), ("within", 3)])
-def test_with_a_watermark_repetitions_are_dropped_and_forgotten(
+def test_with_a_watermark_duplicates_are_dropped_and_the_state_is_bounded(
     spark: SparkSession, tmp_path: Path, how: str, remembered: int
 ) -> None:
     arrivals = deduplicate.ARRIVALS
@@ -63,12 +63,12 @@ def test_with_a_watermark_repetitions_are_dropped_and_forgotten(
         build = partial(deduplicate.build, spark, store, tmp_path / "checkpoint", how)
         progress = play(build, [partial(store.queue("received").append, rows) for rows in arrivals])
         assert_same(in_queue(store, "payments"), once(arrivals, how))
-    # Keys as old as the watermark are gone, or as old as the watermark less its delay.
+    # The state has no keys older than the watermark, or than the watermark minus the delay.
     assert progress[-1].stateOperators[0].numRowsTotal == remembered
 
 
 def silences(arrivals: Sequence[Sequence[Row]]) -> list[Row]:
-    """Return when which sensors fell silent."""
+    """Return the reports of silent sensors."""
     heard: dict[str, tuple[datetime, int]] = {}
     result = []
     marks = watermarks(times_of(arrivals), {"": minutes(5)})
@@ -84,15 +84,15 @@ def silences(arrivals: Sequence[Sequence[Row]]) -> list[Row]:
     return result
 
 
-def test_timers_and_values_of_ones_own_follow_the_watermark(spark: SparkSession, tmp_path: Path) -> None:
+def test_custom_timers_and_values_follow_the_watermark(spark: SparkSession, tmp_path: Path) -> None:
     transform_with_state.main(tmp_path)
     with headrace.open(tmp_path / "store") as store:
         assert_same(in_queue(store, "silent"), silences(transform_with_state.ARRIVALS))
 
 
-def test_state_of_ones_own_survives_a_restart_and_a_repeated_batch(spark: SparkSession, tmp_path: Path) -> None:
+def test_custom_state_survives_a_restart_and_a_repeated_batch(spark: SparkSession, tmp_path: Path) -> None:
     start = datetime(2026, 5, 1, 12, tzinfo=UTC)
-    # Each sensor is heard in its own rhythm; the slow ones fall silent in between.
+    # Each sensor has its own interval; those with long intervals are silent in between.
     arrivals = [
         [
             {"time": start + timedelta(minutes=6 * number, seconds=sensor), "sensor": f"s{sensor}"}
@@ -113,7 +113,7 @@ def test_state_of_ones_own_survives_a_restart_and_a_repeated_batch(spark: SparkS
     assert expected
 
 
-def test_rocksdb_holds_the_state_and_a_restart_goes_on_from_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_restart_continues_with_the_state_in_rocksdb(spark: SparkSession, tmp_path: Path) -> None:
     arrivals = state_store.ARRIVALS
     checkpoint = tmp_path / "checkpoint"
     with headrace.open(tmp_path / "store", create=True, synchronous="off") as store:
@@ -125,7 +125,7 @@ def test_rocksdb_holds_the_state_and_a_restart_goes_on_from_it(spark: SparkSessi
         last = play(build, feed[2:])[-1].stateOperators[0]
         counts = Counter(row["word"] for row in flat(arrivals))
         assert_same(in_table(store, "counts"), [{"word": word, "count": count} for word, count in counts.items()])
-    # The last run has put two words into a state that it did not make itself.
+    # The last run adds two words to the state that it has loaded.
     assert (last.numRowsTotal, last.numRowsUpdated) == (3, 2)
     assert "rocksdbPutLatency" in last.customMetrics
     assert list((checkpoint / "state").glob("0/*/*.changelog"))

@@ -1,4 +1,4 @@
-"""The vendor's quick start on an instance: its script, with the endpoint of a server, while the table changes shape."""
+"""The vendor's quick start on an instance, over HTTP, while the table splits and merges."""
 
 from __future__ import annotations
 
@@ -22,18 +22,17 @@ BEGIN = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    """`headrace serve` in a process of its own; its access key is in the environment."""
+    """`headrace serve` in another process. The environment has its access key."""
     url = serving.tablestore_endpoint()
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("HEADRACE_ACCESS_KEY_ID", serving.KEY_ID)
         environment.setenv("HEADRACE_ACCESS_KEY_SECRET", serving.KEY_SECRET)
         yield url
-    serving.stop()
 
 
 @pytest.fixture
 def instance(endpoint: str) -> Iterator[Store]:
-    """The instance as its users have it, with the tables of the script."""
+    """The instance over HTTP, with the tables of the script."""
     with headrace.open(f"tablestore+{endpoint}/{INSTANCE}") as store:
         store.create_table(SOURCE, COLUMNS, PRIMARY_KEY)
         store.create_table(SINK, SINK_COLUMNS, SINK_KEY)
@@ -41,8 +40,8 @@ def instance(endpoint: str) -> Iterator[Store]:
 
 
 @pytest.fixture
-def behind(instance: Store) -> Iterator[Store]:
-    """The same tables as the endpoint has them."""
+def server_store(instance: Store) -> Iterator[Store]:
+    """The embedded store of the endpoint, with the same tables."""
     with headrace.open(serving.tablestore_root() / INSTANCE) as store:
         yield store
 
@@ -66,11 +65,11 @@ def wait_for(condition: Callable[[], bool], seconds: float = 90) -> None:
 
 
 def test_the_vendors_script_runs_over_http_while_the_table_splits_and_merges(
-    spark: SparkSession, endpoint: str, instance: Store, behind: Store, tmp_path: Path
+    spark: SparkSession, endpoint: str, instance: Store, server_store: Store, tmp_path: Path
 ) -> None:
     orders, sink, book = instance.table(SOURCE), instance.table(SINK), OrderBook("alice", seed=2)
     orders.put(book.place(2000, BEGIN))
-    tunnel, oracle = instance.create_tunnel(SOURCE, "statistics"), behind.create_tunnel(SOURCE, "oracle")
+    tunnel, oracle = instance.create_tunnel(SOURCE, "statistics"), server_store.create_tunnel(SOURCE, "oracle")
     text = script(endpoint=endpoint, tunnel_id=tunnel.id, checkpoint=tmp_path / "checkpoint")
     changes: list[Changes] = []
 
@@ -80,7 +79,7 @@ def test_the_vendors_script_runs_over_http_while_the_table_splits_and_merges(
             orders.put(step.new)
             orders.update(step.changed)
             orders.delete(step.deleted)
-            reshape(behind.table(SOURCE), merge=number % 4 == 3)
+            reshape(server_store.table(SOURCE), merge=number % 4 == 3)
 
     def is_right() -> bool:
         changes.extend(read_all(oracle))
@@ -102,8 +101,10 @@ def test_the_vendors_script_runs_over_http_while_the_table_splits_and_merges(
     ((windows,),) = again.run("SELECT count(*) FROM order_stream_sink")[0].fetch()
     assert windows == len(recompute(changes).windows)
     again.stop()
-    # 2000 orders; then in each step 54 puts and updates, and 6 deletions.
-    told = recompute(changes)
-    assert (told.events, told.deletions) == (2000 + 16 * 54, 16 * 6)
+    # 2000 orders, then 54 puts and updates and 6 deletions in each step.
+    result = recompute(changes)
+    assert (result.events, result.deletions) == (2000 + 16 * 54, 16 * 6)
     assert [status.state for status in again.streams()] == ["stopped"]
-    assert len([partition for partition in behind.table(SOURCE).describe().partitions if not partition.open]) == 20
+    assert (
+        len([partition for partition in server_store.table(SOURCE).describe().partitions if not partition.open]) == 20
+    )

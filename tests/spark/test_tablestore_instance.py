@@ -1,4 +1,4 @@
-"""Spark on a Tablestore instance: formats `tablestore` and `headrace` over HTTP, here to headrace's own endpoint."""
+"""Spark on a Tablestore instance: formats `tablestore` and `headrace` over HTTP, with headrace's own endpoint."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ COLUMNS = {"UserId": "string", "n": "long", "price": "double", "note": "string"}
 
 
 @pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    yield serving.tablestore_endpoint()
-    serving.stop()
+def endpoint() -> str:
+    return serving.tablestore_endpoint()
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def instance() -> str:
 
 @pytest.fixture
 def options(endpoint: str, instance: str) -> dict[str, str]:
-    """The options of format `tablestore`, but for the table."""
+    """The options of format `tablestore`, without the table."""
     return {
         "endpoint": endpoint,
         "instance.name": instance,
@@ -51,7 +50,7 @@ def options(endpoint: str, instance: str) -> dict[str, str]:
 
 @pytest.fixture
 def store(endpoint: str, instance: str) -> Iterator[Store]:
-    """The instance, with a table that knows only its key."""
+    """The instance, with a table without predefined columns."""
     url = f"tablestore+{endpoint}/{instance}"
     with headrace.open(url, access_key_id=serving.KEY_ID, access_key_secret=serving.KEY_SECRET) as opened:
         opened.create_table("orders", {"UserId": "string"}, "UserId")
@@ -67,7 +66,7 @@ def content(store: Store, table: str = "orders") -> list[dict[str, Any]]:
     return rows
 
 
-def test_a_table_is_written_and_read_with_columns_that_only_the_catalog_knows(
+def test_a_table_is_written_and_read_with_columns_of_the_catalog(
     spark: SparkSession, store: Store, options: dict[str, str]
 ) -> None:
     df = spark.createDataFrame(ROWS, "UserId string, n long, price double, note string").repartition(4)
@@ -76,7 +75,7 @@ def test_a_table_is_written_and_read_with_columns_that_only_the_catalog_knows(
     assert content(store) == ROWS
     found = read(spark, options, pushDownFilters="true").where("UserId >= 'u2000' AND n % 2 = 0 AND price < 600")
     assert sorted(row.n for row in found.select("n").collect()) == list(range(2000, 2400, 2))
-    # Rows without a cell in the one column are rows all the same.
+    # A row without a cell in the selected column counts, too.
     assert read(spark, options).schema == df.schema
     assert spark.read.format("tablestore").options(**options, **{"table.name": "orders"}).schema(
         "note string"
@@ -108,7 +107,7 @@ def test_a_stream_from_table_to_table_survives_a_restart(
     assert not any(serving.KEY_SECRET.encode() in data for data in written)
 
 
-def test_complete_mode_makes_the_table_hold_exactly_the_result(
+def test_after_complete_mode_the_table_equals_the_result(
     spark: SparkSession, store: Store, options: dict[str, str], checkpoint: str
 ) -> None:
     store.table("orders", COLUMNS).put(ROWS[:20])
@@ -124,15 +123,15 @@ def test_complete_mode_makes_the_table_hold_exactly_the_result(
     assert totals.scan().read_all().to_pylist() == [{"bucket": 0, "count": 10}, {"bucket": 1, "count": 10}]
 
 
-def test_a_query_takes_over_where_a_batch_of_the_connector_ended(
+def test_a_query_continues_after_a_batch_of_the_connector(
     spark: SparkSession, store: Store, options: dict[str, str], checkpoint: str
 ) -> None:
-    """The connector's rows: its own meta table, one row for each channel, the token and how many rows behind it."""
+    """The connector's meta table has a row for each channel, with a token and a number of rows after it."""
     orders = store.table("orders", COLUMNS)
     tunnel = store.create_tunnel("orders", "stats", "Stream")
     orders.put(ROWS[:100])
     (channel,) = tunnel.channels()
-    offset = json.dumps({"logPoint": channel.checkpoint.token, "offset": 40})
+    offset = json.dumps({"logPoint": channel.committed.token, "offset": 40})
     key = ["tunnelId", "uuid", "channelId"]
     meta = store.create_table("connector_meta", dict.fromkeys([*key, "channelOffset"], "string"), key)
     batch = str(uuid.uuid4())
@@ -153,7 +152,7 @@ def test_a_query_takes_over_where_a_batch_of_the_connector_ended(
     assert [row["channelOffset"] for row in rows] == [offset]
 
 
-def test_types_that_the_service_lacks_are_refused_by_name(
+def test_unsupported_types_are_refused_with_their_column(
     spark: SparkSession, store: Store, options: dict[str, str]
 ) -> None:
     catalog = '{"columns": {"UserId": {"type": "string"}, "at": {"type": "timestamp"}}}'
@@ -164,13 +163,13 @@ def test_types_that_the_service_lacks_are_refused_by_name(
     assert "timestamp; valid: long" in message
 
 
-def test_no_plan_shows_the_secret(spark: SparkSession, store: Store, options: dict[str, str]) -> None:
+def test_plans_do_not_contain_the_secret(spark: SparkSession, store: Store, options: dict[str, str]) -> None:
     df = read(spark, options)
     plan = df._jdf.queryExecution().toString()
     assert serving.KEY_SECRET not in plan
 
 
-def test_explain_stream_tells_what_an_instance_can_promise(
+def test_explain_stream_shows_the_guarantee_of_an_instance(
     spark: SparkSession, store: Store, options: dict[str, str], tmp_path: Path
 ) -> None:
     store.create_table("copy", {"UserId": "string"}, "UserId")

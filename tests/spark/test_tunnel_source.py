@@ -45,7 +45,7 @@ Collected = list[tuple[int, list[Any]]]
 
 
 def run(df: DataFrame, checkpoint: str, into: Collected, **trigger: Any) -> None:
-    """Run a stream to its end under AvailableNow, or the given trigger, and collect its batches."""
+    """Run a stream to its end, by default with availableNow, and collect its batches."""
 
     def collect(batch: DataFrame, number: int) -> None:
         into.append((number, [row.asDict() for row in batch.collect()]))
@@ -63,7 +63,7 @@ def ids(batches: Collected) -> list[list[int]]:
     return [sorted(row["id"] for row in found) for _, found in batches]
 
 
-def test_changes_come_with_sparks_change_columns(
+def test_changes_have_sparks_change_columns(
     spark: SparkSession, store: Store, items: Table, tunnel: Tunnel, checkpoint: str
 ) -> None:
     items.put(rows(1, 2))
@@ -80,7 +80,7 @@ def test_changes_come_with_sparks_change_columns(
     ]
 
 
-def test_a_restart_goes_on_where_the_checkpoint_ends(
+def test_a_restart_continues_at_the_checkpoint(
     spark: SparkSession, store: Store, items: Table, tunnel: Tunnel, checkpoint: str
 ) -> None:
     batches: Collected = []
@@ -91,7 +91,7 @@ def test_a_restart_goes_on_where_the_checkpoint_ends(
     assert ids(batches) == [list(range(first, first + 10)) for first in (0, 10, 20)]
 
 
-def test_a_row_limit_cuts_batches_and_loses_nothing(
+def test_a_row_limit_splits_batches_and_loses_no_rows(
     spark: SparkSession, store: Store, items: Table, tunnel: Tunnel, checkpoint: str
 ) -> None:
     items.put(rows(0, 25))
@@ -101,7 +101,7 @@ def test_a_row_limit_cuts_batches_and_loses_nothing(
     assert sorted(chain.from_iterable(ids(batches))) == list(range(25))
 
 
-def test_once_reads_everything_whatever_the_limits(
+def test_once_ignores_the_limits(
     spark: SparkSession, store: Store, items: Table, tunnel: Tunnel, checkpoint: str
 ) -> None:
     items.put(rows(0, 25))
@@ -110,7 +110,7 @@ def test_once_reads_everything_whatever_the_limits(
     assert ids(batches) == [list(range(25))]
 
 
-def test_processing_time_follows_new_data_and_idles_without_batches(
+def test_processing_time_runs_no_batches_without_new_data(
     spark: SparkSession, store: Store, items: Table, tunnel: Tunnel, checkpoint: str
 ) -> None:
     batches: Collected = []
@@ -132,7 +132,7 @@ def test_processing_time_follows_new_data_and_idles_without_batches(
         query.stop()
 
 
-def test_available_now_reads_base_data_and_then_what_was_there_at_its_start(
+def test_available_now_reads_base_data_and_the_changes_before_its_start(
     spark: SparkSession, store: Store, items: Table, checkpoint: str
 ) -> None:
     items.put(rows(0, 10))
@@ -165,7 +165,7 @@ def test_two_actions_on_a_batch_see_the_same_rows(
     assert all(first == second for first, second in counts)
 
 
-def test_rows_that_are_not_consumed_come_again(
+def test_rows_that_are_not_read_are_delivered_again(
     spark: SparkSession, store: Store, items: Table, tunnel: Tunnel, checkpoint: str
 ) -> None:
     items.put(rows(0, 200_000))
@@ -182,7 +182,7 @@ def test_rows_that_are_not_consumed_come_again(
 
 
 @pytest.mark.parametrize(("start", "expected"), [("earliest", 4), ("latest", 0), ("committed", 2)])
-def test_a_new_query_begins_where_it_is_told(
+def test_a_new_query_begins_at_its_starting_position(
     spark: SparkSession,
     store: Store,
     items: Table,
@@ -195,7 +195,7 @@ def test_a_new_query_begins_where_it_is_told(
     items.put(rows(0, 2))
     batches: Collected = []
     run(stream(spark, store), checkpoint, batches)
-    # Only a later question for new data commits a batch.
+    # The feed commits a batch when Spark asks for the next one.
     run(stream(spark, store), checkpoint, batches)
     items.put(rows(2, 2))
     batches.clear()
@@ -245,7 +245,7 @@ def test_the_tablestore_format_has_the_connectors_options_and_columns(
     assert (update["__ots_record_type__"], update["price"], update["name"]) == ("UPDATE", 7.5, None)
 
 
-def test_missing_and_wrong_options_are_named(spark: SparkSession, store: Store, items: Table) -> None:
+def test_errors_name_missing_and_invalid_options(spark: SparkSession, store: Store, items: Table) -> None:
     for options, expected in (
         ({"tunnel": "none"}, "none"),
         ({"tunnel": "all", "store": store.url + "-missing"}, "no store here"),
@@ -255,7 +255,7 @@ def test_missing_and_wrong_options_are_named(spark: SparkSession, store: Store, 
             spark.readStream.format("headrace").options(**({"store": store.url} | options)).load()
 
 
-def test_a_stream_can_be_reduced_to_columns(
+def test_a_stream_can_select_columns(
     spark: SparkSession, store: Store, items: Table, tunnel: Tunnel, checkpoint: str
 ) -> None:
     items.put(rows(0, 5))

@@ -1,4 +1,4 @@
-"""What Structured Streaming cannot do is refused with Spark's own error, through headrace's sink as without it."""
+"""Queries that Structured Streaming does not support raise the same error with and without headrace's sink."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ unsupported = example("unsupported")
 
 
 def without_ids(error: AnalysisException) -> str:
-    """Return an error's text without the numbers of columns and objects, which no two queries share."""
+    """Return the text of an error without the numbers of columns and objects, which differ between queries."""
     return re.sub(r"#\d+L?|@[0-9a-f]+|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|T\d+ms", "", str(error))
 
 
 @pytest.mark.parametrize("number", range(len(unsupported.REFUSED)), ids=lambda n: unsupported.REFUSED[n][0].__name__)
-def test_a_refusal_is_sparks_own(spark: SparkSession, tmp_path: Path, number: int) -> None:
+def test_a_refused_query_raises_sparks_error(spark: SparkSession, tmp_path: Path, number: int) -> None:
     query, mode = unsupported.REFUSED[number]
     with headrace.open(tmp_path / "store", create=True, synchronous="off") as store:
         unsupported.create(store)
@@ -34,7 +34,7 @@ def test_a_refusal_is_sparks_own(spark: SparkSession, tmp_path: Path, number: in
     assert without_ids(ours.value) == without_ids(theirs.value)
 
 
-def test_the_example_prints_every_refusal(
+def test_the_example_prints_every_error(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unsupported.main(tmp_path)

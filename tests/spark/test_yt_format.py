@@ -1,4 +1,4 @@
-"""Format yt: the streaming code of SPYT's documentation runs, with the store's address as the only change."""
+"""Format yt: the streaming code of SPYT's documentation, with only the store's address changed."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_composite_types_from_queue_to_queue(spark: SparkSession, store: Store, 
     assert queue_rows(store) == rows
 
 
-def test_the_whole_example_with_service_columns_and_a_limit(spark: SparkSession, store: Store, checkpoint: str) -> None:
+def test_spyts_complete_example(spark: SparkSession, store: Store, checkpoint: str) -> None:
     queue = create_queue(store, {"data": "string"})
     table = store.create_table(
         RESULT, {"tablet_idx": "long", "row_idx": "long", "data": "string"}, ["tablet_idx", "row_idx"]
@@ -191,7 +191,7 @@ def test_tables_and_queues_are_read_as_batches(spark: SparkSession, store: Store
     assert [tuple(row) for row in found.where("__spyt_streaming_src_row_index > 7").collect()] == [(0, 8, 8), (0, 9, 9)]
 
 
-def test_a_store_that_the_environment_names_after_spark_was_started_is_found(
+def test_a_store_in_the_environment_after_sparks_start_is_found(
     spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_queue(store, {"n": "long"}).append([{"n": 1}])
@@ -202,7 +202,7 @@ def test_a_store_that_the_environment_names_after_spark_was_started_is_found(
     assert [tuple(row) for row in fresh.read.format("yt").load(QUEUE).collect()] == [(1,)]
 
 
-def test_a_stream_needs_a_consumer_that_is_registered(spark: SparkSession, store: Store, checkpoint: str) -> None:
+def test_a_stream_needs_a_registered_consumer(spark: SparkSession, store: Store, checkpoint: str) -> None:
     store.create_queue(QUEUE, {"n": "long"})
     for options, expected in (({}, "consumer_path is missing"), ({"consumer_path": CONSUMER}, "not registered")):
         df = spark.readStream.format("yt").option("store", store.url).options(**options).load(QUEUE)

@@ -1,4 +1,4 @@
-"""The streaming code of SPYT's documentation over a YTsaurus endpoint: only the proxy is named, by the environment."""
+"""The streaming code of SPYT's documentation over a YTsaurus endpoint, with the proxy in the environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from pyspark.sql.types import BinaryType
 from yt.wrapper import YsonFormat, YtClient
 
 import headrace
-from headrace.checkpoint_server.server import stop_all
 from headrace.ports import Store
 from headrace.stores.ytsaurus.publication import planned_writes
 from tests.conformance import serving
@@ -38,15 +37,12 @@ COMPOSITE = [
 
 @pytest.fixture(scope="module", autouse=True)
 def proxy() -> Iterator[str]:
-    """An endpoint, which the environment names as it does for SPYT's users."""
+    """An endpoint. The environment names it, as for users of SPYT."""
     endpoint = serving.ytsaurus_endpoint()
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("YT_PROXY", endpoint)
         environment.setenv("YT_TOKEN", serving.TOKEN)
         yield endpoint
-        # Spark deletes old files of a checkpoint in a thread of its own. Requests of it end while the endpoint lives.
-        stop_all()
-    serving.stop()
 
 
 @pytest.fixture
@@ -56,7 +52,7 @@ def client(proxy: str) -> YtClient:
 
 @pytest.fixture
 def base(client: YtClient) -> str:
-    """A directory of the test's own."""
+    """A directory for one test."""
     path = f"//tmp/{uuid.uuid4().hex}"
     client.create("map_node", path)
     return path
@@ -97,7 +93,7 @@ def offsets(client: YtClient, consumer: str) -> dict[int, int]:
     return {row["partition_index"]: row["offset"] for row in client.select_rows(f"* from [{consumer}]")}
 
 
-def test_windows_go_through_foreach_batch_and_a_checkpoint_in_the_cluster(
+def test_windows_with_foreach_batch_and_a_checkpoint_in_the_cluster(
     spark: SparkSession, client: YtClient, base: str, checkpoint: str
 ) -> None:
     schema = [
@@ -160,9 +156,7 @@ def test_queue_to_queue_with_the_consumer_in_the_same_transaction(
     assert offsets(client, consumer) == {0: 3}
 
 
-def test_strings_of_any_bytes_come_through_as_binary(
-    spark: SparkSession, client: YtClient, base: str, checkpoint: str
-) -> None:
+def test_strings_with_any_bytes_are_binary(spark: SparkSession, client: YtClient, base: str, checkpoint: str) -> None:
     schema = [{"name": "data", "type": "string"}]
     queue, consumer = queue_with_consumer(client, base, schema)
     result = dynamic_table(client, f"{base}/result", schema)
@@ -238,7 +232,7 @@ def test_rows_of_a_batch_and_of_a_write_are_limited(
     assert sorted(row["n"] for row in client.select_rows(f"* from [{result}]")) == list(range(2500))
 
 
-def test_composite_and_unsigned_types_come_through_as_they_were(
+def test_composite_and_unsigned_types_keep_their_values(
     spark: SparkSession, client: YtClient, base: str, checkpoint: str
 ) -> None:
     queue, consumer = queue_with_consumer(client, base, COMPOSITE)
@@ -295,7 +289,7 @@ def test_every_output_mode_is_published_once_over_a_restart(
     assert offsets(client, consumer) == {0: 1400}
 
 
-def test_a_batch_larger_than_a_transaction_is_there_once(
+def test_a_batch_larger_than_a_transaction_is_written_once(
     spark: SparkSession,
     client: YtClient,
     base: str,
@@ -314,7 +308,7 @@ def test_a_batch_larger_than_a_transaction_is_there_once(
     assert offsets(client, consumer) == {0: 1000}
 
 
-def test_explain_stream_tells_the_promise_and_no_plan_shows_the_token(
+def test_explain_stream_shows_the_guarantee_and_no_token(
     spark: SparkSession, client: YtClient, base: str, tmp_path: Path
 ) -> None:
     queue, consumer = queue_with_consumer(client, base, [{"name": "n", "type": "int64"}])

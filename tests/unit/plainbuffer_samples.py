@@ -1,4 +1,4 @@
-"""PlainBuffer rows for tests: those whose bytes the official SDKs agree on, and strategies for any others."""
+"""PlainBuffer rows for tests: samples whose bytes the official SDKs agree on, and strategies for other rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from headrace.wire.plainbuffer.values import Cell, CellOp, Marker, Row, SequenceInfo, Value
 
 patient = settings(deadline=None)
-"""For tests that may meet a busy machine."""
+"""Settings for tests on a busy machine."""
 
 _PK = (("pk", "a"),)
 _UPDATE_CELLS = (
@@ -74,7 +74,7 @@ SAMPLES: dict[str, tuple[Row, bytes]] = {
 }
 
 integers = st.integers(-(2**63), 2**63 - 1) | st.integers(-200, 200)
-# What is no number is not equal to itself, which would make every comparison harder.
+# Without NaN, which is not equal to itself.
 doubles = st.floats(allow_nan=False)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 values: st.SearchStrategy[Value] = (
@@ -84,7 +84,7 @@ sequences = st.builds(SequenceInfo, st.integers(-5, 5), integers, st.integers(-(
 
 
 def cells(names: st.SearchStrategy[str], ops: st.SearchStrategy[CellOp | None]) -> st.SearchStrategy[tuple[Cell, ...]]:
-    """Cells with any values; several may have one name."""
+    """Cells with any values; several can have the same name."""
     cell = st.builds(Cell, names, values, ops, st.none() | integers)
     return st.lists(cell, max_size=6).map(tuple)
 

@@ -1,4 +1,4 @@
-"""A query's checkpoint, as Spark writes it, tells what its batches read."""
+"""Reading the checkpoint of a query: the offsets of its batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def offset(
 
 
 def checkpoint(directory: Path, *batches: list[str], version: str = "v1") -> str:
-    """Write the offsets files of batches 0, 1, …, of which each gives the lines of its sources."""
+    """Write the offsets files of batches 0, 1, …, each with the given lines of its sources."""
     (directory / "offsets").mkdir()
     for number, lines in enumerate(batches):
         text = "\n".join([version, METADATA, *lines])
@@ -38,13 +38,13 @@ def checkpoint(directory: Path, *batches: list[str], version: str = "v1") -> str
     return str(directory)
 
 
-def test_a_batch_moves_the_consumer_of_the_queue_that_it_reads(tmp_path: Path) -> None:
+def test_a_batch_advances_the_consumer_of_its_queue(tmp_path: Path) -> None:
     at = checkpoint(tmp_path, [offset({"0": 5, "1": 2})], [offset({"0": 9, "1": 2})])
     assert queue_progress(at, 1, STORE) == (Advance("c", "clicks", {0: 9}, {0: 5}),)
     assert queue_progress(f"file://{at}", 1, STORE) == queue_progress(at, 1, STORE)
 
 
-def test_the_path_of_a_file_url_is_taken_as_it_stands_as_hadoop_takes_it(tmp_path: Path) -> None:
+def test_the_path_of_a_file_url_is_not_decoded(tmp_path: Path) -> None:
     directory = tmp_path / "a%20b c"
     directory.mkdir()
     at = checkpoint(directory, [offset({"0": 5})], [offset({"0": 9})])
@@ -53,12 +53,12 @@ def test_the_path_of_a_file_url_is_taken_as_it_stands_as_hadoop_takes_it(tmp_pat
         assert len(queue_progress(place, 1, STORE)) == 1
 
 
-def test_a_partition_that_was_added_since_is_read_from_its_first_row(tmp_path: Path) -> None:
+def test_an_added_partition_is_read_from_its_first_row(tmp_path: Path) -> None:
     at = checkpoint(tmp_path, [offset({"0": 5})], [offset({"0": 5, "1": 3})])
     assert queue_progress(at, 1, STORE) == (Advance("c", "clicks", {1: 3}, {1: 0}),)
 
 
-def test_in_a_queue_that_was_made_anew_the_consumer_began_anew_too(tmp_path: Path) -> None:
+def test_a_queue_that_was_created_again_is_read_from_its_first_row(tmp_path: Path) -> None:
     at = checkpoint(tmp_path, [offset({"0": 3, "1": 2})], [offset({"0": 4, "1": 3}, queue_id="8")])
     assert queue_progress(at, 1, STORE) == (Advance("c", "clicks", {0: 4, 1: 3}, {0: 0, 1: 0}),)
 
@@ -78,7 +78,7 @@ def test_in_a_queue_that_was_made_anew_the_consumer_began_anew_too(tmp_path: Pat
     ],
     ids=["no offset", "start fixed", "no rows", "no consumer", "other store", "rate", "files", "tunnel", "broken"],
 )
-def test_nothing_else_moves_a_consumer(tmp_path: Path, before: str, after: str) -> None:
+def test_other_offsets_do_not_advance_a_consumer(tmp_path: Path, before: str, after: str) -> None:
     assert queue_progress(checkpoint(tmp_path, [before], [after]), 1, STORE) == ()
 
 
@@ -101,20 +101,18 @@ def test_the_second_version_of_the_file_names_its_sources(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("version", ["v3", "", "{}"])
-def test_a_file_of_an_unknown_kind_tells_nothing(tmp_path: Path, version: str) -> None:
+def test_a_file_of_an_unknown_version_advances_nothing(tmp_path: Path, version: str) -> None:
     at = checkpoint(tmp_path, [offset({"0": 5})], [offset({"0": 9})], version=version)
     assert queue_progress(at, 1, STORE) == ()
 
 
-def test_a_checkpoint_that_is_not_there_or_not_local_tells_nothing(tmp_path: Path) -> None:
+def test_a_missing_or_remote_checkpoint_advances_nothing(tmp_path: Path) -> None:
     assert queue_progress(str(tmp_path), 3, STORE) == ()
     assert queue_progress("hdfs://host/checkpoint", 3, STORE) == ()
     assert batch_content("hdfs://host/checkpoint", 3) == ""
 
 
-def test_a_checkpoint_that_cannot_be_read_is_reported_and_no_error(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unreadable_checkpoint_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     class Session:
         @property
         def read(self) -> Any:
@@ -125,14 +123,14 @@ def test_a_checkpoint_that_cannot_be_read_is_reported_and_no_error(
     assert "batch 3" in caplog.text
 
 
-def test_a_batch_is_told_from_any_other_under_its_number(tmp_path: Path) -> None:
+def test_batches_with_one_number_have_different_content(tmp_path: Path) -> None:
     at = checkpoint(tmp_path, [offset({"0": 5})], [offset({"0": 9})])
     contents = {batch_content(at, 0), batch_content(at, 1)}
     assert len(contents - {""}) == 2
     assert batch_content(at, 2) == ""
 
 
-def test_what_was_half_written_before_the_first_batch_is_removed(tmp_path: Path) -> None:
+def test_temporary_files_of_the_first_batch_are_deleted(tmp_path: Path) -> None:
     location = checkpoint(tmp_path)
     (tmp_path / "metadata").write_text("{}")
     (tmp_path / "offsets" / ".0.f009dcfe.tmp").write_text("v1")
@@ -142,7 +140,7 @@ def test_what_was_half_written_before_the_first_batch_is_removed(tmp_path: Path)
     assert (tmp_path / "metadata").exists()
 
 
-def test_a_checkpoint_with_a_batch_is_left_alone(tmp_path: Path) -> None:
+def test_a_checkpoint_with_a_batch_is_not_changed(tmp_path: Path) -> None:
     location = checkpoint(tmp_path, [offset({"0": 3})])
     unfinished = tmp_path / "offsets" / ".1.f009dcfe.tmp"
     unfinished.write_text("v1")
@@ -150,7 +148,7 @@ def test_a_checkpoint_with_a_batch_is_left_alone(tmp_path: Path) -> None:
     assert unfinished.exists()
 
 
-def test_nothing_is_looked_for_where_there_is_no_checkpoint_yet(tmp_path: Path) -> None:
+def test_a_missing_checkpoint_is_not_an_error(tmp_path: Path) -> None:
     clear_unfinished_start(str(tmp_path / "none"))
     clear_unfinished_start("hdfs://namenode/none")
     assert not (tmp_path / "none").exists()

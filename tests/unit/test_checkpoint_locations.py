@@ -161,14 +161,21 @@ def test_an_unknown_file_system_is_an_option_error() -> None:
             pytest.raises(
                 OptionError, match=r"cannot open this checkpoint.*received: foo:….*headrace:///path"
             ) as caught,
-            checkpoint_location.refused_places("foo://h/a"),
+            checkpoint_location.checkpoint_errors("foo://h/a"),
         ):
             raise RuntimeError(text)
         assert "secret" not in str(caught.value)
-    with pytest.raises(RuntimeError, match="else"), checkpoint_location.refused_places("/a"):
+    with pytest.raises(RuntimeError, match="else"), checkpoint_location.checkpoint_errors("/a"):
         raise RuntimeError("something else")
 
 
 def test_an_address_outside_of_stores_is_not_changed(tmp_path: Path) -> None:
     assert checkpoint_location.checkpoint(tmp_path) == str(tmp_path)
     assert checkpoint_location.checkpoint("s3a://bucket/a") == "s3a://bucket/a"
+
+
+@pytest.mark.parametrize("place", ["checkpoints/a", "s3a://secret@bucket/a"])
+def test_a_store_for_a_location_outside_of_stores_is_refused(place: str) -> None:
+    with pytest.raises(OptionError, match=r"not in a store.*headrace:///path") as caught:
+        checkpoint_location.checkpoint(place, store="shop")
+    assert "secret" not in str(caught.value)

@@ -18,8 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.cli.conditions import parse_condition, parse_key, parse_value
 from headrace.cli.output import to_json
-from headrace.cli.row_files import first_rows, parse_condition, parse_key, parse_value, read_rows
+from headrace.cli.row_files import first_rows, read_rows
 from headrace.errors import OptionError, SchemaError
 from headrace.tables.conditions import Predicate
 from headrace.tables.schema import TableSchema

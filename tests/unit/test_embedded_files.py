@@ -51,7 +51,7 @@ def test_an_upload_of_a_process_that_died_is_removed_in_time(
     monkeypatch.setattr(module, "ABANDONED_SECONDS", -1.0)
     files.write("/b", b"b")
     assert counts(database) == (2, 2)
-    with pytest.raises(StoreError, match="so long"):
+    with pytest.raises(StoreError, match="idle for too long"):
         abandoned.commit()
     assert files.status("/state/1.zip") is None
 

@@ -90,7 +90,7 @@ def test_the_partitions_of_a_queue_are_limited_all_together(queue: Queue, monkey
 def test_who_reads_trimmed_rows_is_told_where_rows_begin(queue: Queue) -> None:
     queue.append(rows_of(10), partition=0)
     queue.trim(0, before=4)
-    with pytest.raises(DataLossError, match=r"rows 1 to 3 \(3 rows\); read from row 4 on$"):
+    with pytest.raises(DataLossError, match=r"rows 1 to 3 \(3 rows\); read from row 4$"):
         queue.read(0, 1)
 
 

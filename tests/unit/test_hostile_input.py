@@ -85,9 +85,9 @@ def valid_arguments(found: dict[str, Any], receiver: str, method: str) -> dict[s
         **{"columns": COLUMNS, "primary_key": "id", "rows": rows, "keys": [{"id": "x"}], "key": {"id": "a"}},
         **{"partition": 0, "first_row": 0, "timestamp": 1.0, "row": 0, "timeout": 1.0, "left": 1, "right": 2},
         **{"offsets": {0: 0}, "path": "/d/f", "source": "/d/f", "destination": "/d/g", "data": b"x", "count": 1},
-        **{"channel": channel.id, "position": channel.checkpoint, "max_rows": 10, "sequence": 1, "leases": []},
-        **{"positions": {channel.id: channel.checkpoint}, "start": Start(), "batch": "batch", "keep": 5, "job": "j"},
-        **{"plan": BatchPlan("batch", INITIAL_BATCH, (ChannelPlan(channel.id, channel.checkpoint),))},
+        **{"channel": channel.id, "position": channel.committed, "max_rows": 10, "sequence": 1, "leases": []},
+        **{"positions": {channel.id: channel.committed}, "start": Start(), "batch": "batch", "keep": 5, "job": "j"},
+        **{"plan": BatchPlan("batch", INITIAL_BATCH, (ChannelPlan(channel.id, channel.committed),))},
         **{"end": ChannelEnd(FINISHED, 0), "client_id": found["client"].id, "session": "session"},
     }
     if receiver in ("base", "stream"):

@@ -41,8 +41,12 @@ def leave_thread(later: ExitStack) -> None:
 
 
 def leave_process(later: ExitStack) -> None:
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    later.callback(process.communicate)
+    command = [sys.executable, "-c", "print(flush=True); input()"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    later.callback(process.communicate, b"\n")
+    # The system has no command line of a process that begins.
+    assert process.stdout is not None
+    process.stdout.readline()
 
 
 def leave_socket(later: ExitStack) -> None:

@@ -49,7 +49,7 @@ REGISTRY = SOURCE / "stores" / "registry.py"
 # They read the files of an embedded store: `headrace doctor`, and the proof of the demo.
 INSPECTORS = {"cli/store_checks.py", "demo/story.py"}
 # Rooms whose modules may still import each other in a circle. No room may be added.
-CIRCLES = {"spark", "stores"}
+CIRCLES = {"stores"}
 # `headrace demo` runs the demo, which prints through the output of the command line.
 ROOM_CIRCLES = {"cli", "demo"}
 MODULES = sorted(SOURCE.rglob("*.py"))

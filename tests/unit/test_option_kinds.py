@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import HeadraceError, OptionError
 from headrace.formats.option_kinds import (
-    Kind,
+    OptionKind,
     boolean,
     duration,
     limit,
@@ -20,11 +20,11 @@ from headrace.formats.option_kinds import (
     positive,
     size,
     tasks,
-    ypath,
 )
 from headrace.formats.options import Option
 from headrace.formats.registry import FORMATS
 from headrace.formats.settings import Settings
+from headrace.formats.yt.paths import ypath
 from headrace.tables.changes import RowChange
 from headrace.tunnels.values import Start, StartKind
 
@@ -46,7 +46,7 @@ def ids(value: Any) -> str | None:
 
 
 @pytest.mark.parametrize(("provider", "option"), LISTED, ids=ids)
-def test_each_listed_value_is_accepted_in_any_case_and_is_in_the_docs(provider: str, option: Option) -> None:
+def test_listed_values_are_valid_in_any_case_and_documented(provider: str, option: Option) -> None:
     section = PAGE.split(f"## Format `{provider}`")[1].split("## Format")[0]
     (row,) = [line for line in section.splitlines() if line.startswith(f"| `{option.name}` |")]
     assert row.split(" | ")[1] == ", ".join(f"`{value}`" for value in option.kind.values)
@@ -57,7 +57,7 @@ def test_each_listed_value_is_accepted_in_any_case_and_is_in_the_docs(provider: 
 
 
 @pytest.mark.parametrize(("provider", "option"), LISTED, ids=ids)
-def test_a_value_that_is_not_listed_is_refused_with_those_that_are(provider: str, option: Option) -> None:
+def test_the_error_for_another_value_lists_the_valid_ones(provider: str, option: Option) -> None:
     for value in ["replace_all", "REPLACE_ALL", "batch", "timestamp", "none", "yes", "full,off", *ROUGH]:
         with pytest.raises(OptionError) as caught:
             settings(provider, option, value).get(option.name)
@@ -66,7 +66,7 @@ def test_a_value_that_is_not_listed_is_refused_with_those_that_are(provider: str
 
 
 @pytest.mark.parametrize(("provider", "option"), NUMERIC, ids=ids)
-def test_a_number_out_of_range_is_refused(provider: str, option: Option) -> None:
+def test_a_number_out_of_range_is_an_error(provider: str, option: Option) -> None:
     for value in ROUGH:
         with pytest.raises(OptionError) as caught:
             settings(provider, option, value).get(option.name)
@@ -99,14 +99,14 @@ def test_messages_show_no_secret() -> None:
 
 
 @pytest.mark.parametrize("given", [RowChange.REPLACE_ALL, "replace_all", "Replace_All", None, 5, "", "upsert"])
-def test_a_row_change_of_users_is_put_update_or_delete(given: Any) -> None:
+def test_users_can_put_update_or_delete_rows(given: Any) -> None:
     with pytest.raises(OptionError, match="valid: put, update, delete"):
         RowChange.parse(given)
     assert [RowChange.parse(text) for text in ("put", "UPDATE", RowChange.DELETE)] == list(RowChange)[:3]
 
 
 @pytest.mark.parametrize("given", ["timestamp", "batch", "batch:", "", "now", None, 5, b"latest", float("nan")])
-def test_internal_kinds_of_a_start_cannot_be_named(given: Any) -> None:
+def test_internal_kinds_of_a_start_are_not_valid(given: Any) -> None:
     with pytest.raises(OptionError, match="committed, earliest, latest or a timestamp"):
         Start.parse(given)
     assert Start.parse(" Latest ").kind is StartKind.LATEST
@@ -131,7 +131,7 @@ def test_internal_kinds_of_a_start_cannot_be_named(given: Any) -> None:
         (ypath, " //tmp/q ", "//tmp/q"),
     ],
 )
-def test_values_as_they_are_read(kind: Kind, text: str, value: Any) -> None:
+def test_valid_texts(kind: OptionKind, text: str, value: Any) -> None:
     assert kind(text) == value
 
 
@@ -139,7 +139,7 @@ def test_values_as_they_are_read(kind: Kind, text: str, value: Any) -> None:
     ("kind", "text"),
     [(positive, str(2**63)), (tasks, "1000001"), (size, f"{2**34}g"), (duration, "200000d"), (name, "")],
 )
-def test_values_just_outside(kind: Kind, text: str) -> None:
+def test_texts_just_out_of_range(kind: OptionKind, text: str) -> None:
     with pytest.raises(ValueError) as caught:
         kind(text)
     assert str(caught.value) == kind.valid

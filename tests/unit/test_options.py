@@ -1,4 +1,4 @@
-"""Options of the formats: typed, checked, and silent about secrets."""
+"""Options of the formats: their values, their checks, and no secrets in messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def headrace(**options: str) -> Settings:
     return HEADRACE.settings(options)
 
 
-def test_only_a_tunnel_is_read_from_behind_a_batch() -> None:
+def test_only_a_tunnel_can_start_after_a_batch() -> None:
     start = TABLESTORE.settings({"startingPosition": " Batch:3f-A "}).get("startingPosition")
     assert start == Start(StartKind.BATCH, batch="3f-A")
     with pytest.raises(OptionError, match="tunnel"):
@@ -37,11 +37,11 @@ def test_only_a_tunnel_is_read_from_behind_a_batch() -> None:
         Start.parse("batch:")
 
 
-def test_names_are_compared_without_case() -> None:
+def test_names_of_options_have_no_case() -> None:
     assert headrace(MAXROWSPERTRIGGER="5").get("maxRowsPerTrigger") == 5
 
 
-def test_limits_are_read_with_their_units() -> None:
+def test_limits_have_units() -> None:
     given = {
         "maxRowsPerChannel": "10",
         "maxRowsPerTrigger": "20",
@@ -53,7 +53,7 @@ def test_limits_are_read_with_their_units() -> None:
     assert source_of("headrace", {}).limits() == Limits()
 
 
-def test_the_connectors_limits_have_its_defaults() -> None:
+def test_the_connectors_limits_have_the_connectors_defaults() -> None:
     assert source_of("tablestore", ORDERS).limits().rows_per_channel == 10_000
     assert source_of("tablestore", {"maxoffsetsperchannel": "-1"}).limits().rows_per_channel is None
 
@@ -74,14 +74,14 @@ def test_the_connectors_limits_have_its_defaults() -> None:
         ("rowChange", "append"),
     ],
 )
-def test_a_bad_value_names_what_was_received_and_what_is_valid(name: str, value: str) -> None:
+def test_the_error_for_a_bad_value_shows_the_value_and_the_valid_ones(name: str, value: str) -> None:
     with pytest.raises(OptionError) as caught:
         headrace(**{name: value}).get(name)
     assert value in str(caught.value)
     assert "valid:" in str(caught.value)
 
 
-def test_a_near_miss_names_the_option_that_was_meant() -> None:
+def test_the_error_for_a_misspelled_name_suggests_an_option() -> None:
     with pytest.raises(OptionError, match="did you mean maxRowsPerTrigger"):
         check_options(HEADRACE, ["maxRowPerTriger"])
 
@@ -97,7 +97,7 @@ def test_a_directory_as_endpoint_is_an_embedded_store_in_the_instances_sub_direc
     assert TABLESTORE.locate(ORDERS | {"endpoint": endpoint}) == Location("/data/vehicle-test", "OrderSource")
 
 
-def test_missing_options_are_asked_for_in_the_connectors_order() -> None:
+def test_missing_options_are_reported_in_the_connectors_order() -> None:
     for name in ("table.name", "instance.name", "endpoint"):
         with pytest.raises(OptionError, match=f"option {name} is missing"):
             TABLESTORE.locate({key: value for key, value in ORDERS.items() if key != name})
@@ -108,7 +108,7 @@ def test_missing_options_are_asked_for_in_the_connectors_order() -> None:
 INSTANCE = ORDERS | {"endpoint": "https://shop.example.com/", "access.key.id": "LTAI", "access.key.secret": "hunter2"}
 
 
-def test_an_http_endpoint_is_an_instance_whose_access_key_travels_beside_its_address() -> None:
+def test_an_http_endpoint_is_an_instance_and_the_url_has_no_access_key() -> None:
     location = TABLESTORE.locate(INSTANCE | {"region": "cn-hangzhou", "checkpoint.table": "meta"})
     assert location.store_url == "tablestore+https://shop.example.com/vehicle-test"
     assert "hunter2" not in repr(location)
@@ -119,19 +119,19 @@ def test_an_http_endpoint_is_an_instance_whose_access_key_travels_beside_its_add
     assert HEADRACE.locate(ours).store_options["access_key_secret"] == "hunter2"
 
 
-def test_the_access_key_of_the_environment_is_taken_where_options_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environments_access_key_is_added_to_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_ACCESS_KEY_ID", "LTAI")
     monkeypatch.setenv("HEADRACE_ACCESS_KEY_SECRET", "hunter2")
     without = {name: value for name, value in INSTANCE.items() if not name.startswith("access")}
     assert TABLESTORE.with_environment(without)["access.key.secret"] == "hunter2"
     store = {"store": "tablestore+http://127.0.0.1:1/shop"}
     assert HEADRACE.with_environment(store)["accesskeysecret"] == "hunter2"
-    # Half a key is the user's mistake, and a directory needs none.
+    # A key id without a secret is an error of the user, and a directory needs no key.
     assert "access.key.secret" not in TABLESTORE.with_environment(without | {"access.key.id": "other"})
     assert HEADRACE.with_environment({"store": "/data"}) == {"store": "/data"}
 
 
-def test_options_of_both_versions_of_the_connectors_writer_are_options_of_the_one_writer() -> None:
+def test_options_of_both_versions_of_the_connectors_writer_apply() -> None:
     def writing(**given: str) -> dict[str, Any]:
         named = {name.replace("__", "-").replace("_", "."): value for name, value in given.items()}
         return dict(TABLESTORE.locate(INSTANCE | named).store_options)
@@ -149,7 +149,7 @@ def test_options_of_both_versions_of_the_connectors_writer_are_options_of_the_on
 
 
 @pytest.mark.parametrize("instance", ["..", "a/b", "."])
-def test_an_instance_cannot_point_out_of_the_endpoint(instance: str) -> None:
+def test_an_instance_is_below_the_endpoint(instance: str) -> None:
     with pytest.raises(OptionError, match=r"instance\.name"):
         TABLESTORE.locate(ORDERS | {"instance.name": instance})
 
@@ -166,7 +166,7 @@ def test_row_indexes_as_start_position() -> None:
     assert headrace(startingPosition='{"0": 5}').get("startingPosition") == RowStart({None: {0: 5}})
 
 
-def test_limits_go_by_the_name_that_each_format_has_for_a_partition() -> None:
+def test_each_format_has_its_own_name_for_the_limit_of_a_partition() -> None:
     assert source_of("headrace", {"maxRowsPerPartition": "7"}).limits().rows_per_channel == 7
     assert source_of("yt", {"max_rows_per_partition": "1000"}).limits().rows_per_channel == 1000
     assert source_of("yt", {}).limits() == Limits()
@@ -183,7 +183,7 @@ def test_limits_go_by_the_name_that_each_format_has_for_a_partition() -> None:
         ("plain name", "plain name"),
     ],
 )
-def test_attributes_in_front_of_a_path_are_dropped(given: str, path: str) -> None:
+def test_attributes_before_a_path_are_ignored(given: str, path: str) -> None:
     assert YT.locate({"store": "/data", "path": given}).table == path
     assert YT.settings({"consumer_path": given}).get("consumer_path") == path
 
@@ -198,7 +198,7 @@ def test_attributes_in_front_of_a_path_are_dropped(given: str, path: str) -> Non
         "<a=1> <columns=[a]>//tmp/q",
     ],
 )
-def test_a_path_that_chooses_columns_or_rows_is_refused(path: str) -> None:
+def test_a_path_with_a_selection_of_columns_or_rows_is_an_error(path: str) -> None:
     with pytest.raises(OptionError, match="whole table or queue"):
         YT.locate({"store": "/data", "path": path})
 
@@ -217,13 +217,13 @@ def test_a_proxy_is_a_directory_or_a_cluster(proxy: str, url: str) -> None:
     assert YT.locate({"proxy": proxy, "path": "//q"}).store_url == url
 
 
-def test_a_proxy_that_is_a_directory_here_is_an_embedded_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_that_is_a_directory_is_an_embedded_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "hume").mkdir()
     monkeypatch.chdir(tmp_path)
     assert YT.locate({"proxy": "hume", "path": "//q"}).store_url == "hume"
 
 
-def test_the_configuration_of_ytsaurus_client_names_the_proxy_where_nothing_else_does(
+def test_the_proxy_comes_last_from_the_configuration_of_ytsaurus_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable in ("YT_PROXY", "HEADRACE_STORE"):
@@ -241,7 +241,7 @@ def test_the_configuration_of_ytsaurus_client_names_the_proxy_where_nothing_else
     assert "very-secret" not in str(broken.value)
 
 
-def test_the_environment_names_the_store_where_no_option_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environments_store_applies_without_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_STORE", "/shop")
     assert HEADRACE.locate({"table": "t"}) == Location("/shop", "t")
     assert HEADRACE.locate({"store": "/other", "table": "t"}).store_url == "/other"
@@ -251,7 +251,7 @@ def test_the_environment_names_the_store_where_no_option_does(monkeypatch: pytes
     assert YT.locate({"path": "//q", "Store": "/mine"}).store_url == "/mine"
 
 
-def test_without_any_store_the_option_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_store_the_error_names_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HEADRACE_STORE", raising=False)
     monkeypatch.delenv("YT_PROXY", raising=False)
     with pytest.raises(OptionError, match="option store is missing"):
@@ -260,24 +260,24 @@ def test_without_any_store_the_option_is_asked_for(monkeypatch: pytest.MonkeyPat
         YT.locate({"path": "//q"})
 
 
-def test_a_location_says_what_the_user_called_a_queue() -> None:
+def test_a_location_keeps_whether_the_user_named_a_queue() -> None:
     assert HEADRACE.locate({"store": "s", "queue": "q"}) == Location("s", None, "q")
     assert HEADRACE.locate({"store": "s", "path": "either"}) == Location("s", "either")
 
 
 @pytest.mark.parametrize("other", ["queues", "table", "path"])
-def test_two_names_for_what_is_meant_are_refused(other: str) -> None:
+def test_a_queue_and_another_name_are_an_error(other: str) -> None:
     with pytest.raises(OptionError, match=f"queue and {other} are both set"):
         HEADRACE.locate({"store": "s", "queue": "q", other: "x"})
 
 
 @pytest.mark.parametrize("other", ["consumer", "queue", "queues"])
-def test_a_tunnel_and_what_belongs_to_queues_are_not_read_together(other: str) -> None:
+def test_a_tunnel_and_an_option_of_queues_are_an_error(other: str) -> None:
     with pytest.raises(OptionError, match=f"tunnel and {other} are both set"):
         HEADRACE.locate({"store": "s", "tunnel": "t", other: "x"})
 
 
-def test_a_name_that_is_neither_tables_nor_queues_is_refused_with_both(tmp_path: Path) -> None:
+def test_the_error_for_an_unknown_name_lists_tables_and_queues(tmp_path: Path) -> None:
     store = open_store(tmp_path / "shop", create=True, synchronous="off")
     store.create_table("orders", {"id": "long"}, "id")
     store.create_queue("clicks", {"id": "long"})
@@ -289,7 +289,7 @@ def test_a_name_that_is_neither_tables_nor_queues_is_refused_with_both(tmp_path:
         HEADRACE.locate({"store": store.url}).open(store)
 
 
-def test_names_with_commas_in_them_are_given_as_a_list() -> None:
+def test_names_that_contain_commas_are_a_json_list() -> None:
     assert names("clicks, taps") == ("clicks", "taps")
     assert names('["clicks, taps", "more"]') == ("clicks, taps", "more")
     for wrong in ("clicks,", "[1]", "[clicks"):

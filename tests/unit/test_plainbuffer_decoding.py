@@ -1,4 +1,4 @@
-"""Many PlainBuffer rows into Arrow: what the scalar decoder says, for every page, and only errors for broken ones."""
+"""Decoding of PlainBuffer into Arrow: the results of the scalar decoder, and errors for malformed pages."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ rows = st.builds(
 
 @pytest.fixture
 def without_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every checksum be 0, so that damage is not found at once."""
+    """Make every checksum 0, so that damage reaches the code behind the checks."""
     for module in (rows_module, cells_module, decoding):
         for name in ("crc8", "crc8_texts", "crc8_numbers", "crc8_shifted"):
             if hasattr(module, name):
@@ -72,12 +72,12 @@ _ZEROS: dict[str, Callable[..., Any]] = {
 
 @pytest.fixture(params=[0, 64], ids=["in steps", "one by one"])
 def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let few rows be read as many are, or as few are."""
+    """Decode by columns, and by a loop over cells."""
     monkeypatch.setattr(decoding, "_FEW", request.param)
 
 
 def _fitting(value: Value, wanted: pa.DataType) -> Any:
-    """Return a value as a column holds it, or None if it does not fit; written without looking at the decoder."""
+    """Return a value in a column's type, or None if it does not fit; independent of the decoder."""
     if wanted in _BITS and type(value) is int:
         return value if -(2 ** (_BITS[wanted] - 1)) <= value < 2 ** (_BITS[wanted] - 1) else None
     if wanted == pa.float64() and type(value) in (int, float):
@@ -94,7 +94,7 @@ def _fitting(value: Value, wanted: pa.DataType) -> Any:
 
 
 def _expected(row: Row) -> tuple[dict[str, Any], dict[str, int]]:
-    """Return a row's columns, and the kinds of its attributes."""
+    """Return the columns of a row and the kinds of its attributes."""
     columns: dict[str, Any] = dict.fromkeys(SCHEMA.names) | dict(row.key)
     kinds = {column.name: CellKind.ABSENT for column in SCHEMA.attributes}
     for cell in row.cells:
@@ -113,7 +113,7 @@ def _check(decoded: Decoded, wanted: Sequence[Row]) -> None:
     decoded.rows.validate(full=True)
     assert decoded.rows.schema == SCHEMA.changes
     expected = [_expected(row) for row in wanted]
-    # As text, where what is no number is equal to itself.
+    # As text, because NaN is not equal to itself.
     assert repr(decoded.rows.to_pylist()) == repr([columns for columns, _ in expected])
     for name, kinds in decoded.kinds.items():
         assert kinds.type == pa.int8()
@@ -127,7 +127,7 @@ def _check(decoded: Decoded, wanted: Sequence[Row]) -> None:
 
 @patient
 @given(st.lists(rows, max_size=12))
-def test_records_are_what_the_scalar_decoder_says(given: list[Row]) -> None:
+def test_records_match_the_scalar_decoder(given: list[Row]) -> None:
     for few in (0, 64):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(decoding, "_FEW", few)
@@ -136,7 +136,7 @@ def test_records_are_what_the_scalar_decoder_says(given: list[Row]) -> None:
 
 @patient
 @given(st.lists(rows, max_size=12))
-def test_a_block_is_what_the_scalar_decoder_says(given: list[Row]) -> None:
+def test_a_block_matches_the_scalar_decoder(given: list[Row]) -> None:
     _check(decode_block(encode_rows(given), SCHEMA), given)
 
 
@@ -150,7 +150,7 @@ def _cells_of(*cells: Cell) -> dict[str, Any]:
     return {name: (kinds[name].name, found[name]) for name in kinds if kinds[name] != CellKind.ABSENT}
 
 
-def test_the_samples_of_the_official_sdks_are_read() -> None:
+def test_samples_of_the_official_sdks_are_decoded() -> None:
     schema = TableSchema.of({"pk": "string", "c1": "string", "c2": "long", "c3": "double"}, "pk")
     names = ["put", "update", "delete", "record of a put", "record of an update"]
     decoded = decode_records([SAMPLES[name][1] for name in names], schema)
@@ -164,14 +164,14 @@ def test_the_samples_of_the_official_sdks_are_read() -> None:
     assert decoded.row_indexes.to_pylist() == [0, 0, 0, 0, 1]
 
 
-def test_the_example_of_the_manual_is_read() -> None:
+def test_the_example_of_the_manual_is_decoded() -> None:
     columns = {"pk1": "string", "pk2": "long", "column1": "string", "column2": "int", "column3": "double"}
     schema = TableSchema.of(columns, ["pk1", "pk2"])
     decoded = decode_block(SAMPLES["example of the manual"][1], schema)
     assert list(decoded.rows.to_pylist()[0].values()) == ["iampk", 100, "bad", 128, 34.2]
 
 
-def test_of_several_cells_of_a_column_the_last_counts(few: None) -> None:
+def test_the_last_cell_of_a_column_counts(few: None) -> None:
     assert _cells_of(Cell("b", 1), Cell("b", 2)) == {"b": ("PUT", 2)}
     assert _cells_of(Cell("a", "x"), Cell("a", op=CellOp.DELETE_ALL)) == {"a": ("DELETE_ALL", None)}
     assert _cells_of(Cell("a", op=CellOp.DELETE_ONE, timestamp=1), Cell("a", "x")) == {"a": ("PUT", "x")}
@@ -204,18 +204,18 @@ def test_a_value_that_does_not_fit_its_column_is_a_misfit(few: None, name: str, 
     assert _cells_of(Cell(name, value)) == ({} if found is None else {name: found})
 
 
-def test_nothing_is_no_rows() -> None:
+def test_empty_messages_have_no_rows() -> None:
     for decoded in (decode_records([], SCHEMA), decode_block(b"", SCHEMA)):
         _check(decoded, [])
 
 
-def test_a_value_that_looks_like_the_start_of_a_row_is_only_a_value() -> None:
+def test_a_value_can_look_like_the_start_of_a_row() -> None:
     row = Row(_KEY, (Cell("a rather long name", encode_row(Row(_KEY)) + encode_row(Row(_KEY), header=False)),))
     given = [row, Row(_KEY), row]
     _check(decode_block(encode_rows(given), SCHEMA), given)
 
 
-def test_many_rows_of_different_columns_are_read() -> None:
+def test_rows_with_different_columns_are_decoded() -> None:
     names = [column.name for column in SCHEMA.attributes] + [f"other {number}" for number in range(50)]
     given = [
         Row(
@@ -230,16 +230,16 @@ def test_many_rows_of_different_columns_are_read() -> None:
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        (Row((("user", "u"),)), "no key cell where that of 'order' should be"),
+        (Row((("user", "u"),)), "no cell of key column 'order'"),
         (Row((*_KEY, ("third", 1))), "more key cells"),
-        (Row((("user", "u"), ("Order", 1))), "another key column where 'order' should be"),
-        (Row((("user", "u"), ("order", "1"))), "a value of key column 'order' of another type"),
-        (Row((("user", Marker.INF_MIN), ("order", 1))), "a value of key column 'user' of another type"),
-        (Row((("user", "u"), ("order", None))), "a value of key column 'order' of another type"),
-        (Row(_KEY, (Cell("b", 1, op=CellOp.INCREMENT),)), "an increment"),
+        (Row((("user", "u"), ("Order", 1))), "another key column instead of 'order'"),
+        (Row((("user", "u"), ("order", "1"))), "a value of another type in key column 'order'"),
+        (Row((("user", Marker.INF_MIN), ("order", 1))), "a value of another type in key column 'user'"),
+        (Row((("user", "u"), ("order", None))), "a value of another type in key column 'order'"),
+        (Row(_KEY, (Cell("b", 1, op=CellOp.INCREMENT),)), "an unexpected increment"),
     ],
 )
-def test_a_row_that_cannot_be_in_the_table_is_an_error_that_names_the_record(row: Row, problem: str) -> None:
+def test_an_error_names_the_record_that_does_not_fit_the_table(row: Row, problem: str) -> None:
     fine = encode_row(Row(_KEY, (Cell("b", 1),)))
     with pytest.raises(PlainBufferError, match=f"of record 1: {problem}"):
         decode_records([fine, encode_row(row), fine], SCHEMA)
@@ -256,7 +256,7 @@ def test_a_string_that_is_not_utf_8_is_an_error(name: str, without_checksums: No
         decode_records([as_string], SCHEMA)
 
 
-def test_a_column_of_a_type_that_tablestore_has_not_is_refused() -> None:
+def test_a_column_of_an_unsupported_type_is_refused() -> None:
     schema = TableSchema.of({"id": "long", "day": "date"}, "id")
     with pytest.raises(UnsupportedError, match="'day'"):
         decode_records([], schema)
@@ -277,7 +277,7 @@ _SEEDS = [row for row, _ in SAMPLES.values()] + [
 
 @st.composite
 def _broken(draw: st.DrawFn) -> bytes:
-    """A message with a few bytes changed, put in, left out, or taken from another."""
+    """A message with some bytes changed, inserted, removed, or copied from another message."""
     data = bytearray(encode_rows(draw(st.lists(st.sampled_from(_SEEDS), min_size=1, max_size=2))))
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(data)))
@@ -299,7 +299,7 @@ def _broken(draw: st.DrawFn) -> bytes:
 
 
 def _judge(data: bytes) -> None:
-    """Both decoders agree on a message, and neither raises anything but its own error."""
+    """Check that both decoders agree on a message, and raise only PlainBufferError."""
     told = ""
     wanted: list[Row] | None = None
     try:
@@ -321,7 +321,7 @@ def _judge(data: bytes) -> None:
 
 
 def _agree(decoded: Decoded, wanted: list[Row] | None, told: str) -> None:
-    # Texts that are not returned are not looked into.
+    # Texts that are not returned are not checked.
     assert wanted is not None or "UTF-8" in told
     if wanted is not None:
         _check(decoded, wanted)
@@ -334,13 +334,13 @@ def _belongs(row: Row) -> bool:
 
 @settings(deadline=None, max_examples=thorough(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=_broken())
-def test_broken_bytes_are_an_error_of_our_own(few: None, data: bytes) -> None:
+def test_malformed_bytes_raise_plainbuffer_errors(few: None, data: bytes) -> None:
     _judge(data)
 
 
 @settings(deadline=None, max_examples=thorough(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_damage_that_no_checksum_shows_is_an_error_of_our_own(
+def test_malformed_bytes_with_valid_checksums_raise_plainbuffer_errors(
     few: None, without_checksums: None, data: st.DataObject
 ) -> None:
     _judge(data.draw(_broken()))

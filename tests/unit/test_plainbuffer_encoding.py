@@ -1,4 +1,4 @@
-"""Many rows from Arrow into PlainBuffer: the bytes that the scalar encoder writes, and those of the official SDKs."""
+"""Encoding of Arrow into PlainBuffer: the bytes of the scalar encoder, and of the official SDKs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
 
 @st.composite
 def batches(draw: st.DrawFn) -> pa.RecordBatch:
-    """Rows of the schema, sometimes a slice of more, in columns with no, some or only nulls."""
+    """Rows of the schema, sometimes a slice of a larger batch, in columns with no, some or only nulls."""
     count = draw(st.integers(0, 6))
     columns = []
     for column in SCHEMA.changes:
@@ -73,7 +73,7 @@ def _marks(count: int) -> st.SearchStrategy[list[bool | None]]:
 
 @st.composite
 def written(draw: st.DrawFn, count: int) -> dict[str, pa.BooleanArray] | None:
-    """Which cells of an update were set; not of every attribute."""
+    """The written cells of updates, for some attributes."""
     names = draw(st.none() | st.sets(st.sampled_from([column.name for column in SCHEMA.attributes])))
     return None if names is None else {name: pa.array(draw(_marks(count)), type=pa.bool_()) for name in sorted(names)}
 
@@ -117,7 +117,7 @@ def _updates(
 
 @patient
 @given(batches(), st.none() | integers)
-def test_puts_and_blocks_are_what_the_scalar_encoder_writes(batch: pa.RecordBatch, timestamp: int | None) -> None:
+def test_puts_and_blocks_match_the_scalar_encoder(batch: pa.RecordBatch, timestamp: int | None) -> None:
     rows = [_row(values, _puts(values, timestamp)) for values in batch.to_pylist()]
     assert encode_puts(batch, SCHEMA, timestamps=timestamp) == [encode_row(row) for row in rows]
     assert encode_block(batch, SCHEMA, timestamps=timestamp) == encode_rows(rows)
@@ -125,7 +125,7 @@ def test_puts_and_blocks_are_what_the_scalar_encoder_writes(batch: pa.RecordBatc
 
 @patient
 @given(st.data(), batches(), st.booleans())
-def test_updates_are_what_the_scalar_encoder_writes(data: st.DataObject, batch: pa.RecordBatch, deletes: bool) -> None:
+def test_updates_match_the_scalar_encoder(data: st.DataObject, batch: pa.RecordBatch, deletes: bool) -> None:
     marks = data.draw(written(batch.num_rows))
     encoded = encode_updates(batch, SCHEMA, marks, timestamps=5, deletes_nulls=deletes)
     for place, values in enumerate(batch.to_pylist()):
@@ -135,13 +135,13 @@ def test_updates_are_what_the_scalar_encoder_writes(data: st.DataObject, batch: 
 
 @patient
 @given(batches())
-def test_deletes_are_what_the_scalar_encoder_writes(batch: pa.RecordBatch) -> None:
+def test_deletes_match_the_scalar_encoder(batch: pa.RecordBatch) -> None:
     assert encode_deletes(batch, SCHEMA) == [encode_row(_row(values, [], delete=True)) for values in batch.to_pylist()]
 
 
 @st.composite
 def changes(draw: st.DrawFn) -> Changes:
-    """A run of any operations."""
+    """Consecutive changes with any operations."""
     batch = draw(batches())
     count = batch.num_rows
     ops = draw(st.lists(st.sampled_from(ChangeOp), min_size=count, max_size=count))
@@ -158,7 +158,7 @@ def changes(draw: st.DrawFn) -> Changes:
 
 @patient
 @given(changes())
-def test_records_are_what_the_scalar_encoder_writes(run: Changes) -> None:
+def test_records_match_the_scalar_encoder(run: Changes) -> None:
     codes, records = encode_records(run, SCHEMA)
     wanted = []
     indexes: dict[int, int] = {}
@@ -189,7 +189,7 @@ def _changes(count: int, ops: list[ChangeOp], **columns: Any) -> tuple[Changes, 
     ), schema
 
 
-def test_the_samples_of_the_official_sdks_are_written() -> None:
+def test_samples_of_the_official_sdks_are_encoded() -> None:
     schema = TableSchema.of({"pk": "string", "c1": "string"}, "pk")
     batch = pa.RecordBatch.from_pydict({"pk": ["a"], "c1": ["v"]}, schema=schema.changes)
     assert encode_puts(batch, schema, timestamps=1700000000000) == [SAMPLES["put"][1]]
@@ -200,7 +200,7 @@ def test_the_samples_of_the_official_sdks_are_written() -> None:
     assert encode_records(run, schema) == ([1], [SAMPLES["record of a put"][1]])
 
 
-def test_the_example_of_the_manual_is_written() -> None:
+def test_the_example_of_the_manual_is_encoded() -> None:
     columns = {
         "pk1": "string",
         "pk2": "long",
@@ -224,7 +224,7 @@ def test_the_example_of_the_manual_is_written() -> None:
     assert encoded == [SAMPLES["example of the manual"][1]]
 
 
-def test_every_row_has_its_own_timestamps() -> None:
+def test_each_row_can_have_its_own_timestamps() -> None:
     schema = TableSchema.of({"pk": "string", "c1": "string", "c2": "long"}, "pk")
     batch = pa.RecordBatch.from_pydict({"pk": ["a", "b"], "c1": ["x", None], "c2": [1, 2]}, schema=schema.changes)
     of_rows = encode_puts(batch, schema, timestamps=np.array([5, 6]))
@@ -236,14 +236,14 @@ def test_every_row_has_its_own_timestamps() -> None:
     assert of_columns[0] == encode_row(Row((("pk", "a"),), (Cell("c1", "x"), Cell("c2", 1, timestamp=7))))
 
 
-def test_a_record_whose_timestamps_are_not_given_has_those_of_its_commit() -> None:
+def test_cells_of_records_have_the_commit_time_by_default() -> None:
     run, schema = _changes(2, [ChangeOp.PREIMAGE, ChangeOp.REPLACE], c1=["x", "y"], c2=["x", "y"])
     _, records = encode_records(run, schema, timestamps={"c1": np.array([1, 2])}, row_indexes=np.array([40, 41]))
     cells = (Cell("c1", "y", timestamp=2), Cell("c2", "y", timestamp=1700000000000))
     assert records == [encode_row(Row((("pk", "a"),), cells, sequence=SequenceInfo(0, 1700000000000000, 41)))]
 
 
-def test_changes_of_one_time_are_numbered() -> None:
+def test_changes_of_one_commit_time_are_numbered() -> None:
     run, schema = _changes(3, [ChangeOp.INSERT, ChangeOp.REPLACE, ChangeOp.DELETE], c1=["x", "y", None])
     _, records = encode_records(run, schema)
     decoded = decode_records(records, schema)
@@ -252,7 +252,7 @@ def test_changes_of_one_time_are_numbered() -> None:
 
 
 @pytest.mark.parametrize("kind", ["date", "timestamp", "decimal(10,2)", "array<long>"])
-def test_a_type_that_tablestore_has_not_is_refused_by_the_name_of_its_column(kind: str) -> None:
+def test_an_error_names_the_column_of_an_unsupported_type(kind: str) -> None:
     with pytest.raises(UnsupportedError, match="'odd'"):
         check_schema(TableSchema.of({"id": "long", "odd": kind}, "id"))
 
@@ -261,7 +261,7 @@ def test_rows_that_do_not_fit_the_schema_are_refused() -> None:
     schema = TableSchema.of({"id": "long", "a": "long"}, "id")
     with pytest.raises(SchemaError, match="'id' is null"):
         encode_puts(pa.RecordBatch.from_pydict({"id": pa.array([None], pa.int64())}), schema)
-    with pytest.raises(SchemaError, match="lack column 'id'"):
+    with pytest.raises(SchemaError, match="the rows have no column 'id'"):
         encode_deletes(pa.RecordBatch.from_pydict({"a": [1]}), schema)
     with pytest.raises(SchemaError, match="another type in column 'a'"):
         encode_puts(pa.RecordBatch.from_pydict({"id": [1], "a": ["x"]}), schema)

@@ -1,4 +1,4 @@
-"""PlainBuffer row by row: the bytes of the official SDKs, and errors for all that is broken."""
+"""Single PlainBuffer rows: the bytes of the official SDKs, and errors for malformed input."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ sampled = pytest.mark.parametrize(("row", "data"), SAMPLES.values(), ids=SAMPLES
 
 
 @sampled
-def test_a_row_has_the_bytes_that_the_official_sdks_write(row: Row, data: bytes) -> None:
+def test_encoded_rows_match_the_official_sdks(row: Row, data: bytes) -> None:
     assert encode_row(row) == data
     assert encode_row(row, header=False) == data[4:]
 
 
 @sampled
-def test_a_row_is_read_back_from_the_bytes_of_the_official_sdks(row: Row, data: bytes) -> None:
+def test_rows_of_the_official_sdks_are_decoded(row: Row, data: bytes) -> None:
     assert decode_row(data) == row
 
 
-def test_rows_stand_back_to_back_behind_one_header() -> None:
+def test_rows_are_consecutive_behind_one_header() -> None:
     every = [row for row, _ in SAMPLES.values()]
     data = encode_rows(every)
     assert data == b"u\0\0\0" + b"".join(data[4:] for _, data in SAMPLES.values())
     assert decode_rows(data) == every
 
 
-def test_no_rows_are_no_bytes() -> None:
+def test_no_rows_have_no_bytes() -> None:
     assert encode_rows([]) == b""
     assert decode_rows(b"") == []
 
 
 @patient
 @given(st.lists(rows, max_size=4))
-def test_rows_are_what_they_were(given: list[Row]) -> None:
+def test_rows_survive_encoding_and_decoding(given: list[Row]) -> None:
     assert decode_rows(encode_rows(given)) == given
 
 
 @patient
 @given(values)
-def test_a_bare_value_is_what_it_was(value: Value) -> None:
+def test_values_survive_encoding_and_decoding(value: Value) -> None:
     decoded = decode_value(encode_value(value))
     assert decoded == value
     assert type(decoded) is type(value)
@@ -67,11 +67,11 @@ def test_a_bare_value_is_what_it_was(value: Value) -> None:
         (Marker.AUTO_INCREMENT, "0b"),
     ],
 )
-def test_the_python_type_of_a_value_decides_its_type_on_the_wire(value: Value, data: str) -> None:
+def test_the_python_type_determines_the_type_on_the_wire(value: Value, data: str) -> None:
     assert encode_value(value).hex() == data
 
 
-def test_a_value_that_was_null_on_the_wire_is_none() -> None:
+def test_null_is_decoded_as_none() -> None:
     cell = bytes.fromhex("0304020000006331 0501000000 06 0a")
     crc = checksum.crc8(b"c1\x06")
     row_crc = checksum.crc8(bytes([crc, 0]))
@@ -90,21 +90,21 @@ def test_a_value_that_was_null_on_the_wire_is_none() -> None:
         Row((("pk", [1]),)),  # type: ignore[arg-type]
     ],
 )
-def test_what_the_wire_cannot_hold_is_refused(row: Row) -> None:
+def test_values_outside_the_format_are_refused(row: Row) -> None:
     with pytest.raises(PlainBufferError):
         encode_row(row)
 
 
-def test_an_error_names_the_place() -> None:
+def test_an_error_names_the_offset() -> None:
     _, data = SAMPLES["put"]
-    with pytest.raises(PlainBufferError, match="byte 25: the checksum of a cell does not fit"):
+    with pytest.raises(PlainBufferError, match="byte 25: wrong checksum of a cell"):
         decode_row(data[:25] + b"\0" + data[26:])
     with pytest.raises(PlainBufferError, match="byte 4: tag 0x02 instead of 0x01"):
         decode_row(data[:4] + b"\2" + data[5:])
     assert issubclass(PlainBufferError, HeadraceError)
 
 
-def test_one_row_is_asked_for_and_no_other_number_is_given() -> None:
+def test_decode_row_refuses_other_numbers_of_rows() -> None:
     row, data = SAMPLES["put"]
     with pytest.raises(PlainBufferError, match="0 rows"):
         decode_row(b"")
@@ -114,7 +114,7 @@ def test_one_row_is_asked_for_and_no_other_number_is_given() -> None:
         decode_row(data + b"\0")
 
 
-def test_a_key_cell_is_only_a_value() -> None:
+def test_a_key_cell_has_only_a_value() -> None:
     cells = encode_row(Row((), (Cell("pk", 1, timestamp=5),)), header=False)
     as_key = b"u\0\0\0\1" + cells[2:]
     with pytest.raises(PlainBufferError, match="key cell"):
@@ -136,13 +136,13 @@ def test_a_key_cell_is_only_a_value() -> None:
         "ff",
     ],
 )
-def test_a_broken_bare_value_is_an_error(data: str) -> None:
+def test_a_malformed_value_is_an_error(data: str) -> None:
     with pytest.raises(PlainBufferError):
         decode_value(bytes.fromhex(data))
 
 
 @pytest.mark.parametrize("at", [7, 14, 19], ids=["of a name", "of a value", "of a text"])
-def test_a_length_that_was_made_up_is_an_error_and_allocates_nothing(at: int) -> None:
+def test_a_false_length_is_an_error_and_allocates_nothing(at: int) -> None:
     _, data = SAMPLES["key"]
     assert int.from_bytes(data[at : at + 4], "little") < 10
     with pytest.raises(PlainBufferError, match="byte"):
@@ -151,7 +151,7 @@ def test_a_length_that_was_made_up_is_an_error_and_allocates_nothing(at: int) ->
 
 @patient
 @given(st.sampled_from(sorted(SAMPLES)), st.data())
-def test_a_row_that_is_cut_anywhere_is_an_error(name: str, data: st.DataObject) -> None:
+def test_a_truncated_row_is_an_error(name: str, data: st.DataObject) -> None:
     _, message = SAMPLES[name]
     at = data.draw(st.integers(0, len(message) - 1))
     with pytest.raises(PlainBufferError):
@@ -167,7 +167,7 @@ def _plain_crc8(data: bytes) -> int:
     return crc
 
 
-def test_the_checksum_is_the_one_that_is_called_crc_8() -> None:
+def test_the_checksum_is_crc_8() -> None:
     assert checksum.crc8(b"123456789") == 0xF4
 
 
@@ -179,31 +179,31 @@ def test_a_checksum_can_be_continued(one: bytes, other: bytes) -> None:
 
 @patient
 @given(st.lists(st.binary(max_size=300)), st.binary(max_size=5))
-def test_checksums_of_many_texts_are_those_of_each(texts: list[bytes], before: bytes) -> None:
+def test_checksums_of_texts_match_single_checksums(texts: list[bytes], before: bytes) -> None:
     data = np.frombuffer(before + b"".join(texts), dtype=np.uint8)
     offsets = np.cumsum([len(before), *map(len, texts)])
     assert checksum.crc8_texts(data, offsets).tolist() == [_plain_crc8(text) for text in texts]
 
 
-def test_a_text_longer_than_a_block_has_its_checksum() -> None:
+def test_the_checksum_of_a_text_longer_than_a_block() -> None:
     text = bytes(range(256)) * 300
     assert checksum.crc8(text) == _plain_crc8(text)
 
 
 @patient
 @given(st.lists(st.integers(0, 2**64 - 1)), st.sampled_from(["u1", "<u2", "<u4", "<u8"]))
-def test_checksums_of_many_numbers_are_those_of_their_bytes(numbers: list[int], width: str) -> None:
+def test_checksums_of_numbers_match_those_of_their_bytes(numbers: list[int], width: str) -> None:
     array = np.array(numbers, dtype=np.uint64).astype(width)
     assert checksum.crc8_numbers(array).tolist() == [_plain_crc8(number.tobytes()) for number in array]
 
 
 @patient
 @given(st.binary(max_size=50), st.binary(max_size=300))
-def test_a_shifted_checksum_continues_with_any_bytes(one: bytes, other: bytes) -> None:
+def test_a_shifted_checksum_can_be_continued(one: bytes, other: bytes) -> None:
     crc = np.array([checksum.crc8(one)], dtype=np.uint8)
     wanted = [_plain_crc8(one + other)]
     assert (checksum.crc8_shifted(crc, len(other)) ^ np.uint8(_plain_crc8(other))).tolist() == wanted
 
 
-def test_ops_are_the_numbers_of_the_wire() -> None:
+def test_codes_of_operations() -> None:
     assert [int(op) for op in CellOp] == [1, 3, 4]

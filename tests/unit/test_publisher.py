@@ -85,7 +85,7 @@ def test_all_writes_of_a_batch_are_one_commit(store: Store, table: Table, publis
     versions = []
     for tunnel in tunnels:
         (channel,) = tunnel.channels()
-        versions += tunnel.read(channel.id, channel.checkpoint, 10).changes.versions.to_pylist()
+        versions += tunnel.read(channel.id, channel.committed, 10).changes.versions.to_pylist()
     assert len(versions) == 3
     assert len(set(versions)) == 1
     assert (set(content(table)), set(content(other))) == ({0, 1}, {2})

@@ -69,7 +69,7 @@ def test_the_offset_of_another_store_is_refused() -> None:
         ('{"q": {"1": 4}}', {0: 2, 1: 4}),
     ],
 )
-def test_a_new_query_begins_where_it_is_told(text: str, expected: dict[int, int]) -> None:
+def test_a_new_query_begins_at_its_starting_position(text: str, expected: dict[int, int]) -> None:
     queue = MemoryQueue("q", 2)
     queue.append(10, 0)
     queue.append(4, 1)

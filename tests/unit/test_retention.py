@@ -102,7 +102,7 @@ def test_what_a_tunnel_needs_stays_and_is_said(store: Store, table: Table, caplo
     assert table.describe().held_by == ("slow",)
     assert table.trim() == TrimReport(0, 0, held_by=("slow",))
     (channel,) = tunnel.channels()
-    tunnel.commit({channel.id: tunnel.advance(channel.id, channel.checkpoint, 5)})
+    tunnel.commit({channel.id: tunnel.advance(channel.id, channel.committed, 5)})
     assert table.trim().changes == 5
     tunnel.commit(tunnel.latest_positions())
     assert table.trim().held_by == ()
@@ -138,14 +138,14 @@ def test_a_tunnel_is_cut_only_when_told_to_and_the_loss_is_said(
     put(table, 2)
     (channel,) = tunnel.channels()
     with pytest.raises(DataLossError, match=r"'orders'.*log rows 0 to 4 \(5 changes\).*failOnDataLoss=false"):
-        tunnel.read(channel.id, channel.checkpoint, 10)
+        tunnel.read(channel.id, channel.committed, 10)
     with pytest.raises(DataLossError):
         tunnel.start_positions(Start(StartKind.EARLIEST))
-    position, lost = tunnel.skip_lost(channel.id, channel.checkpoint)
+    position, lost = tunnel.skip_lost(channel.id, channel.committed)
     assert lost == 5
     assert tunnel.read(channel.id, position, 10).changes.num_rows == 2
     assert tunnel.skip_lost(channel.id, position) == (position, 0)
-    assert tunnel.backlog(channel.id, channel.checkpoint).rows == 7
+    assert tunnel.backlog(channel.id, channel.committed).rows == 7
 
 
 def test_a_start_before_the_log_is_refused(store: Store, table: Table) -> None:
@@ -155,7 +155,7 @@ def test_a_start_before_the_log_is_refused(store: Store, table: Table) -> None:
     with pytest.raises(DataLossError, match="begins later"):
         store.create_tunnel("orders", "t", "Stream", start="2001-01-01T00:00:00")
     tunnel = store.create_tunnel("orders", "t", "Stream", start="earliest")
-    assert tunnel.backlog("stream-1", tunnel.channels()[0].checkpoint).rows == 1
+    assert tunnel.backlog("stream-1", tunnel.channels()[0].committed).rows == 1
 
 
 def test_trimming_below_a_row_takes_whole_chunks_of_that_partition(table: Table) -> None:
@@ -221,7 +221,7 @@ def test_trim_removes_the_whole_chunks_below_what_is_needed(
     for tunnel, row in zip(tunnels, reads, strict=True):
         (channel,) = tunnel.channels()
         needs[tunnel.name] = min(row, sum(sizes))
-        tunnel.commit({channel.id: Position(channel.checkpoint.token, needs[tunnel.name])})
+        tunnel.commit({channel.id: Position(channel.committed.token, needs[tunnel.name])})
     query = "SELECT id & 1099511627775, n FROM chunk WHERE id >= 1099511627776 ORDER BY id"
     chunks = store._database.query(query)  # type: ignore[attr-defined]
     limit = before if cut else min([before, *needs.values()])

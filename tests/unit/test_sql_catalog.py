@@ -1,4 +1,4 @@
-"""What a workspace keeps: definitions without secrets, streams with their owners, and nothing broken by junk."""
+"""The workspace: definitions without secrets, streams with their owners, and invalid input."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def files_hold(directory: Path, text: str) -> bool:
     return any(text.encode() in path.read_bytes() for path in directory.rglob("*") if path.is_file())
 
 
-def test_nothing_is_written_before_it_must(workspace: Workspace, tmp_path: Path) -> None:
+def test_reading_an_empty_workspace_writes_no_files(workspace: Workspace, tmp_path: Path) -> None:
     assert Catalog(workspace).tables() == []
     assert StreamRegistry(workspace).all() == []
     assert list(tmp_path.iterdir()) == []
@@ -56,7 +56,7 @@ def test_definitions_persist_without_their_secrets(workspace: Workspace, tmp_pat
     assert not files_hold(tmp_path, SECRET)
 
 
-def test_the_same_definition_again_gives_its_secrets_back(workspace: Workspace, tmp_path: Path) -> None:
+def test_the_same_definition_again_restores_its_secrets(workspace: Workspace, tmp_path: Path) -> None:
     assert Catalog(workspace).add_table(DEFINITION)
     later = Catalog(Workspace(tmp_path))
     assert not later.add_table(DEFINITION)
@@ -76,14 +76,14 @@ def test_another_definition_of_a_name_is_an_error(workspace: Workspace) -> None:
     assert catalog.add_table(other)
 
 
-def test_an_unknown_table_names_those_that_are_known(workspace: Workspace) -> None:
+def test_the_error_for_an_unknown_table_lists_the_tables(workspace: Workspace) -> None:
     catalog = Catalog(workspace)
     catalog.add_table(DEFINITION)
     with pytest.raises(NotFoundError, match=r"received: order; valid: Orders"):
         catalog.table("order")
 
 
-def test_environment_variables_are_read_when_they_are_used(
+def test_environment_variables_are_read_at_each_use(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Catalog(workspace).add_table(TableDefinition("t", "p", {"access.key.secret": "${env:HEADRACE_KEY}"}, None))
@@ -95,12 +95,12 @@ def test_environment_variables_are_read_when_they_are_used(
     assert table.resolved_options() == {"access.key.secret": SECRET}
 
 
-def test_options_of_a_scan_lie_over_those_of_its_table() -> None:
+def test_options_of_a_scan_override_those_of_its_table() -> None:
     table = TableDefinition("t", "p", {"tunnel.id": "1", "Path": "a"}, None)
     assert table.resolved_options({"PATH": "b", "x": "2"}) == {"tunnel.id": "1", "PATH": "b", "x": "2"}
 
 
-def test_a_scan_can_be_replaced_only_on_purpose(workspace: Workspace) -> None:
+def test_a_scan_is_replaced_only_by_or_replace(workspace: Workspace) -> None:
     catalog = Catalog(workspace)
     scan = ScanDefinition("V", "t", True, {"tunnel.id": "1"})
     assert catalog.add_scan(scan)
@@ -157,7 +157,7 @@ def test_secrets_are_not_shown() -> None:
     assert hide(f"a {SECRET} b", {SECRET}) == "a *** b"
 
 
-def test_spaces_and_comments_make_no_other_text() -> None:
+def test_white_space_and_comments_do_not_change_a_fingerprint() -> None:
     assert fingerprint("CREATE STREAM a\n INSERT INTO t -- x\n SELECT 1") == fingerprint(
         "CREATE STREAM a INSERT INTO t SELECT 1 // y"
     )
@@ -167,7 +167,7 @@ def test_spaces_and_comments_make_no_other_text() -> None:
 # -- options of headrace's formats ------------------------------------------------------------------------
 
 
-def test_options_of_a_definition_are_checked_where_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_of_a_definition_are_checked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HEADRACE_STORE", raising=False)
     check_definition("Headrace", {"STORE": "shop", "table": "Orders", "splits": "4"})
     check_definition("headrace", {"store": "${env:SHOP}", "queue": "clicks", "failOnDataLoss": "${env:STRICT}"})
@@ -202,7 +202,7 @@ def test_a_running_stream_cannot_be_created_again(workspace: Workspace) -> None:
     registry = StreamRegistry(workspace)
     claim(registry)
     registry.set_running("s", "id")
-    with pytest.raises(AlreadyExistsError, match="runs already"):
+    with pytest.raises(AlreadyExistsError, match="already running"):
         claim(registry)
     registry.set_ended("S", "failed", "why")
     with pytest.raises(AlreadyExistsError, match="DROP STREAM S first"):
@@ -212,7 +212,7 @@ def test_a_running_stream_cannot_be_created_again(workspace: Workspace) -> None:
     assert registry.get("s").error is None
 
 
-def test_asking_to_stop_is_seen_and_forgotten_at_the_next_start(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_request_to_stop_ends_with_the_next_start(workspace: Workspace, tmp_path: Path) -> None:
     registry, other = StreamRegistry(workspace), StreamRegistry(Workspace(tmp_path))
     claim(registry)
     other.ask_to_stop("S")
@@ -262,7 +262,7 @@ print(workspace.owner())
 """
 
 
-def test_many_processes_may_be_the_first(tmp_path: Path) -> None:
+def test_many_processes_can_create_a_workspace_at_once(tmp_path: Path) -> None:
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", FIRST_WRITERS, str(tmp_path), str(number)],
@@ -280,7 +280,7 @@ def test_many_processes_may_be_the_first(tmp_path: Path) -> None:
     assert len(Catalog(Workspace(tmp_path)).tables()) == 6
 
 
-def test_a_damaged_workspace_is_an_error_of_headrace(tmp_path: Path) -> None:
+def test_a_damaged_workspace_raises_a_headrace_error(tmp_path: Path) -> None:
     directory = tmp_path / ".headrace"
     directory.mkdir()
     (directory / "workspace.db").write_bytes(b"no database at all" * 1000)
@@ -288,7 +288,7 @@ def test_a_damaged_workspace_is_an_error_of_headrace(tmp_path: Path) -> None:
         Catalog(Workspace(tmp_path)).tables()
 
 
-def test_a_damaged_definition_is_an_error_of_headrace(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_damaged_definition_raises_a_headrace_error(workspace: Workspace, tmp_path: Path) -> None:
     Catalog(workspace).add_table(DEFINITION)
     workspace.close()
     connection = apsw.Connection(str(tmp_path / ".headrace" / "workspace.db"))
@@ -338,7 +338,7 @@ TEXTS = s.text(max_size=20)
 
 @settings(deadline=None)
 @given(TEXTS, TEXTS, s.dictionaries(TEXTS, TEXTS), s.none() | TEXTS)
-def test_definitions_survive_their_json(name: str, provider: str, options: dict[str, str], columns: str | None) -> None:
+def test_definitions_survive_json(name: str, provider: str, options: dict[str, str], columns: str | None) -> None:
     definition = TableDefinition(name, provider, options, columns)
     assert TableDefinition.from_json(definition.to_json()) == definition
 
@@ -355,7 +355,7 @@ JSON_VALUES = s.recursive(
 
 @settings(deadline=None)
 @given(s.one_of(s.text(), JSON_VALUES.map(json.dumps), s.integers(1, 100_000).map(lambda depth: "[" * depth)))
-def test_any_json_gives_a_definition_or_a_headrace_error(text: str) -> None:
+def test_any_json_is_read_or_raises_a_headrace_error(text: str) -> None:
     try:
         definition = TableDefinition.from_json(text)
     except HeadraceError:
@@ -369,7 +369,7 @@ def test_any_json_gives_a_definition_or_a_headrace_error(text: str) -> None:
         s.sampled_from(["checkpointLocation", "outputMode", "triggerType", "triggerInterval"]) | TEXTS, TEXTS
     )
 )
-def test_any_options_give_stream_options_or_a_headrace_error(options: dict[str, str]) -> None:
+def test_any_options_are_read_or_raise_a_headrace_error(options: dict[str, str]) -> None:
     try:
         read_stream_options("s", options)
     except HeadraceError:

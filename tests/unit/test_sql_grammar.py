@@ -1,4 +1,4 @@
-"""The grammar: what belongs to the dialect, what is Spark's, and errors that show the place."""
+"""The parser: statements of the dialect, statements of Spark, and errors with positions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def only(text: str) -> st.Statement:
     return statement
 
 
-def test_the_vendors_script_parses_as_it_stands() -> None:
+def test_the_vendors_script_parses_unchanged() -> None:
     drop, table, scan, stream = parse(VENDOR_SCRIPT)
     assert isinstance(drop, st.DropTable)
     assert drop.if_exists
@@ -182,7 +182,7 @@ def test_the_older_dialects_settings(text: str, query: str | None, option: str, 
     assert (statement.query, statement.option, statement.value) == (query, option, value)
 
 
-def test_comments_and_semicolons_in_texts_do_not_cut() -> None:
+def test_comments_and_semicolons_in_texts_do_not_split_statements() -> None:
     first, second, third = parse(
         "SELECT ';', \"http://x;y\", `a;b` -- one; comment\n; /* two; /* nested; */ */ SELECT 2 // three; it's\n;"
         "SELECT r'\\', 3"
@@ -192,19 +192,19 @@ def test_comments_and_semicolons_in_texts_do_not_cut() -> None:
     assert third.part.text == "SELECT r'\\', 3"
 
 
-def test_slash_comments_are_blanked_for_spark_but_not_in_texts() -> None:
+def test_slash_comments_become_spaces_but_not_in_texts() -> None:
     statement = only("SELECT 'a//b', // it's a remark\n  1 /* // */")
     assert statement.part.text.split("\n")[0].rstrip() == "SELECT 'a//b',"
     assert statement.part.text.endswith("  1")
 
 
-def test_addresses_without_quotes_are_no_comments() -> None:
+def test_unquoted_addresses_are_not_comments() -> None:
     first, second = parse("ADD JAR hdfs://host//lib/x.jar; SET spark.x=a//b // remark")
     assert first.part.text == "ADD JAR hdfs://host//lib/x.jar"
     assert second.part.text.rstrip() == "SET spark.x=a//b"
 
 
-def test_a_compound_statement_stays_whole() -> None:
+def test_a_compound_statement_is_not_split() -> None:
     text = "BEGIN DECLARE x INT; IF x = 1 THEN SELECT CASE WHEN 1=1 THEN 2 END; END IF; BEGIN SELECT 1; END; END"
     first, second = parse(text + "; SELECT 2;")
     assert first.part.text == text
@@ -217,7 +217,7 @@ def test_a_compound_statement_stays_whole() -> None:
         ("SELECT 1;\nCREATE SCAN s ON t USNG STREAM", 2, 20, "expected USING"),
         ("CREATE SCAN s ON t USING STREAM OPTIONS (a='1' b='2')", 1, 48, "expected a comma or )"),
         ("CREATE SCAN s ON t USING STREAM OPTIONS (a=b)", 1, 44, "the value of option a"),
-        ("CREATE SCAN s ON t USING STREAM OPTIONS (a=1, A=2)", 1, 47, "stands twice"),
+        ("CREATE SCAN s ON t USING STREAM OPTIONS (a=1, A=2)", 1, 47, "occurs twice"),
         ("CREATE STREAM s\n\tSELECT 1", 2, 2, "expected INSERT INTO"),
         ("CREATE STREAM s", 1, 16, "expected INSERT INTO"),
         ("CREATE STREAM a.b INSERT INTO t SELECT 1", 1, 15, "no dots"),
@@ -227,7 +227,7 @@ def test_a_compound_statement_stays_whole() -> None:
         ("CREATE QUEUE q", 1, 15, r"expected ("),
         ("CREATE QUEUE q (a int,\n  b strng)", 2, 5, "unknown column type"),
         ("CREATE QUEUE q (a decimal(50, 2))", 1, 19, "38"),
-        ("CREATE QUEUE q (a int, a long)", 1, 24, "stands twice"),
+        ("CREATE QUEUE q (a int, a long)", 1, 24, "occurs twice"),
         ("CREATE QUEUE q (a array<int)", 1, 24, "not closed"),
         ("CREATE QUEUE q (a int DEFAULT 1)", 1, 23, "expected NOT NULL, a comma or )"),
         ("CREATE QUEUE q (a int) USING tablestore", 1, 30, "no queues"),
@@ -259,14 +259,14 @@ def test_errors_do_not_show_secrets(rest: str) -> None:
     assert "t0p" not in str(caught.value)
 
 
-def test_merge_in_a_stream_says_that_it_comes_later() -> None:
+def test_merge_in_a_stream_is_not_supported_yet() -> None:
     with pytest.raises(UnsupportedError, match=r"later version.*INSERT INTO with outputMode='update'"):
         parse("CREATE STREAM s OPTIONS (checkpointLocation='x') MERGE INTO t USING u ON a = b WHEN MATCHED THEN DELETE")
 
 
 @settings(deadline=None)
 @given(s.text())
-def test_quoting_is_undone_by_reading(text: str) -> None:
+def test_reading_is_the_inverse_of_quoting(text: str) -> None:
     (token,) = tokenize(quote(text)).tokens
     assert string_value(token) == text
 
@@ -287,7 +287,7 @@ WORDS = (
         s.lists(s.sampled_from([*WORDS.split(), "\n", " "])).map("".join),
     )
 )
-def test_any_text_gives_statements_or_a_headrace_error(text: str) -> None:
+def test_any_text_parses_or_raises_a_headrace_error(text: str) -> None:
     try:
         statements = parse(text)
     except HeadraceError:

@@ -128,42 +128,42 @@ def test_watermark_items_become_a_watermark_of_their_relation(query: str, expect
 @pytest.mark.parametrize(
     ("query", "column", "says"),
     [
-        ("SELECT 1 FROM t WHERE delay(ts) < '2 minutes' OR id = 1", 23, "joined to others by AND"),
-        ("SELECT 1 FROM t WHERE NOT delay(ts) < '2 minutes'", 27, "joined to others by AND"),
-        ("SELECT delay(ts) FROM t", 8, "joined to others by AND"),
+        ("SELECT 1 FROM t WHERE delay(ts) < '2 minutes' OR id = 1", 23, "combined with others by AND"),
+        ("SELECT 1 FROM t WHERE NOT delay(ts) < '2 minutes'", 27, "combined with others by AND"),
+        ("SELECT delay(ts) FROM t", 8, "combined with others by AND"),
         ("SELECT 1 FROM t WHERE delay(ts + 1) < '2 minutes'", 23, "one column"),
-        ("SELECT 1 FROM t WHERE delay(ts) < '2 parsecs'", 35, "no duration"),
-        ("SELECT 1 FROM t WHERE delay(ts) < 5", 35, "no duration"),
+        ("SELECT 1 FROM t WHERE delay(ts) < '2 parsecs'", 35, "not a duration"),
+        ("SELECT 1 FROM t WHERE delay(ts) < 5", 35, "not a duration"),
         ("SELECT 1 FROM orders, other WHERE delay(ts) < '2 minutes'", 35, "several relations"),
         ("SELECT 1 FROM orders, clicks WHERE delay(nope) < '2 minutes'", 36, "no relation"),
         ("SELECT 1 FROM orders WHERE delay(x.ts) < '2 minutes'", 28, "no relation"),
         ("SELECT 1 WHERE delay(x.ts) < '2 minutes'", 16, "FROM clause"),
-        ("SELECT 1 FROM t WHERE delay(a) < '1 day' AND delay(b) < '1 day'", 46, "watermark already"),
-        ("SELECT 1 FROM t WATERMARK a DELAY OF INTERVAL 1 day WHERE delay(a) < '1 day'", 59, "watermark already"),
+        ("SELECT 1 FROM t WHERE delay(a) < '1 day' AND delay(b) < '1 day'", 46, "already has a watermark"),
+        ("SELECT 1 FROM t WATERMARK a DELAY OF INTERVAL 1 day WHERE delay(a) < '1 day'", 59, "already has a watermark"),
         ("SELECT watermark(a + 1, '1 day') FROM t", 8, "needs a name"),
         ("SELECT watermark(a) AS b FROM t", 8, "takes 2 arguments"),
         ("SELECT 1 FROM t GROUP BY watermark(a, '1 day')", 26, "select list"),
         ("SELECT watermark(o.a + c.b, '1 day') AS x FROM orders o, clicks c", 8, "one relation only"),
         ("SELECT 1 FROM t GROUP BY TUMBLING(ts)", 26, "takes 2 arguments"),
         ("SELECT 1 FROM t GROUP BY HOPPING(ts, '1 minute')", 26, "takes 3 arguments"),
-        ("SELECT 1 FROM t GROUP BY TUMBLING(ts, x)", 39, "no duration"),
-        ("SELECT 1 FROM t GROUP BY TUMBLING(ts, '0 minutes')", 39, "nothing"),
+        ("SELECT 1 FROM t GROUP BY TUMBLING(ts, x)", 39, "not a duration"),
+        ("SELECT 1 FROM t GROUP BY TUMBLING(ts, '0 minutes')", 39, "cannot be 0"),
     ],
 )
-def test_what_has_no_place_is_an_error_that_shows_it(query: str, column: int, says: str) -> None:
+def test_invalid_functions_are_errors_with_a_position(query: str, column: int, says: str) -> None:
     with pytest.raises(SqlError, match=says) as caught:
         rewritten(query)
     assert (caught.value.line, caught.value.column) == (1, column)
 
 
-def test_places_in_a_script_are_those_of_the_script() -> None:
+def test_errors_have_the_position_in_the_whole_script() -> None:
     script = "SELECT 1;\n\nSELECT 2 FROM t GROUP BY TUMBLING(ts, 5)"
     with pytest.raises(SqlError) as caught:
         rewrite(ScriptPart(script, 11, len(script)), columns_of)
     assert (caught.value.line, caught.value.column) == (3, 39)
 
 
-def test_names_of_tables_are_found_wherever_they_stand() -> None:
+def test_names_of_tables_are_found_in_all_clauses() -> None:
     text = """WITH c AS (SELECT * FROM a1) SELECT (SELECT max(x) FROM `a2`), extract(year FROM y) FROM c
         LEFT JOIN a3 AS z ON z.i = c.i, (a4 CROSS JOIN db.a5), LATERAL (SELECT 1 FROM a6), range(5)
         LATERAL VIEW explode(q) w AS k, v WHERE EXISTS (TABLE a7) UNION SELECT * FROM STREAM a8 s"""
@@ -186,7 +186,7 @@ WORDS = (
         s.text().map(lambda text: f"SELECT delay({text}"),
     )
 )
-def test_any_query_gives_a_query_or_a_headrace_error(query: str) -> None:
+def test_any_query_is_rewritten_or_raises_a_headrace_error(query: str) -> None:
     try:
         text = rewritten(query)
     except HeadraceError:
@@ -194,6 +194,6 @@ def test_any_query_gives_a_query_or_a_headrace_error(query: str) -> None:
     assert isinstance(text, str)
 
 
-def test_deep_parentheses_are_no_problem() -> None:
+def test_deep_parentheses_are_accepted() -> None:
     deep = "(" * 50_000
     assert rewritten(f"SELECT TUMBLING(a, '1 day') FROM {deep}").startswith("SELECT window(a, '1 day')")

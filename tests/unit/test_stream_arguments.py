@@ -14,7 +14,6 @@ from headrace.formats.headrace.format import HEADRACE
 from headrace.formats.option_checks import SPARKS_OWN, check_options, checked_by_spark, option_texts, options_for
 from headrace.formats.options import BATCH_READ, SINK, SOURCE
 from headrace.formats.registry import FORMATS
-from headrace.spark.sources import HeadraceDataSource
 from headrace.spark.stream_arguments import checked_trigger
 
 
@@ -26,7 +25,7 @@ from headrace.spark.stream_arguments import checked_trigger
         ({"format": "delta"}, "valid: headrace, tablestore, yt"),
         ({"format": 5}, "valid: headrace, tablestore, yt"),
         ({"checkpoint": "https://host/a"}, "yt+https://host/path"),
-        ({"checkpoint": None}, "a text or a path"),
+        ({"checkpoint": None}, "a string or a path"),
         ({"options": {"rowChanges": "put"}}, "did you mean rowChange?"),
         ({"options": {"tunnel": "all"}}, "option tunnel has no effect in write_stream with format headrace"),
         ({"options": {"checkpointLocation": "/a"}}, "unknown option of write_stream"),
@@ -44,7 +43,7 @@ from headrace.spark.stream_arguments import checked_trigger
         ({"trigger": {"availableNow": True, "once": True}}, "a trigger has one entry"),
     ],
 )
-def test_a_wrong_argument_is_refused_with_what_is_valid(arguments: dict[str, Any], says: str, tmp_path: Path) -> None:
+def test_the_error_for_a_bad_argument_is_clear(arguments: dict[str, Any], says: str, tmp_path: Path) -> None:
     store = headrace.open(tmp_path / "shop", create=True, synchronous="off")
     store.create_table("t", {"id": "long"}, "id")
 
@@ -60,20 +59,20 @@ def test_a_wrong_argument_is_refused_with_what_is_valid(arguments: dict[str, Any
 @pytest.mark.parametrize(
     "trigger", [{}, {"availablenow": True}, {"processing_time": "1 s"}, {"once": True, "availableNow": True}, 5, "once"]
 )
-def test_a_trigger_is_one_of_sparks(trigger: Any) -> None:
+def test_only_sparks_triggers_are_valid(trigger: Any) -> None:
     with pytest.raises(OptionError, match="trigger"):
         checked_trigger(trigger)
     assert checked_trigger({"processingTime": "5 seconds", "once": None}) == {"processingTime": "5 seconds"}
 
 
-def test_options_in_python_are_the_texts_that_spark_makes_of_them() -> None:
+def test_options_in_python_become_the_same_texts_as_in_spark() -> None:
     given = {"a": True, "b": 5, "c": 0.5, "d": "x", "e": None, "f": Path("/p")}
     assert option_texts(given, "x") == {"a": "true", "b": "5", "c": "0.5", "d": "x", "f": "/p"}
     assert option_texts(None, "x") == {}
 
 
 @pytest.mark.parametrize("provider", FORMATS)
-def test_all_options_of_a_format_and_sparks_own_pass_in_any_case(provider: str) -> None:
+def test_the_options_of_a_format_and_of_spark_are_valid_in_any_case(provider: str) -> None:
     names = {option.name for option in FORMATS[provider].options} | set(SPARKS_OWN)
     for given in (names, {name.upper() for name in names}):
         checked = checked_by_spark(FORMATS[provider], dict.fromkeys(given, "1"))
@@ -83,7 +82,7 @@ def test_all_options_of_a_format_and_sparks_own_pass_in_any_case(provider: str) 
             checked_by_spark(FORMATS[provider], {name: "1"})
 
 
-def test_names_are_near_whatever_their_case_and_punctuation() -> None:
+def test_suggested_names_ignore_case_and_punctuation() -> None:
     for name, near in (
         ("max_rows_per_trigger", "maxRowsPerTrigger"),
         ("maxrowspertriger", "maxRowsPerTrigger"),
@@ -98,14 +97,14 @@ def test_names_are_near_whatever_their_case_and_punctuation() -> None:
     assert len(str(caught.value)) < 1500
 
 
-def test_the_properties_of_sparks_own_tables_are_no_options() -> None:
+def test_properties_of_sparks_tables_are_not_options() -> None:
     table = {"provider": "headrace", "owner": "me", "tp": "5", "store": "s", "option.store": "s", "location": "file:/x"}
     assert checked_by_spark(HEADRACE, table) == {"store": "s"}
     with pytest.raises(OptionError, match="received: 'stor'"):
         checked_by_spark(HEADRACE, {"provider": "headrace", "stor": "s", "option.stor": "s"})
 
 
-def test_an_option_of_another_use_is_named_as_such_and_can_be_left_out() -> None:
+def test_an_option_of_another_use_is_an_error_or_is_left_out() -> None:
     with pytest.raises(OptionError, match=r"option rowChange has no effect in a scan.*stream write, batch write"):
         check_options(HEADRACE, ["ROWCHANGE"], use=SOURCE, place="a scan")
     given = {"Store": "s", "ROWCHANGE": "put", "maxRowsPerTrigger": "5", "splits": "2", "queryName": "q"}
@@ -114,9 +113,9 @@ def test_an_option_of_another_use_is_named_as_such_and_can_be_left_out() -> None
     assert options_for(HEADRACE, given, SINK).keys() == {"Store", "ROWCHANGE", "queryName"}
 
 
-def test_every_value_that_spark_hands_to_a_format_is_checked(tmp_path: Path) -> None:
+def test_all_values_from_spark_are_checked(tmp_path: Path) -> None:
     given = {"store": str(tmp_path), "table": "t"}
-    HeadraceDataSource(dict(given))
+    headrace.HeadraceDataSource(dict(given))
     for name, value in (("rowChange", "replace_all"), ("splits", "nan"), ("preImages", "yes"), ("foo", "bar")):
         with pytest.raises(OptionError, match=f"{name}.*valid: "):
-            HeadraceDataSource(given | {name: value})
+            headrace.HeadraceDataSource(given | {name: value})

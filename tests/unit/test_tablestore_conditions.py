@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.stores.tablestore.tables.conditions import filter_of, matching
-from headrace.stores.tablestore.tables.key_ranges import Place, Span, WireKey, place_of
+from headrace.stores.tablestore.tables.key_ranges import MatchingKeys, Span, WireKey, matching_keys
 from headrace.tables.conditions import OPERATORS, KeyRange, Predicate
 from headrace.tables.schema import TableSchema
 from headrace.wire.plainbuffer.rows import decode_value
@@ -94,7 +94,7 @@ def order(key: WireKey) -> list[tuple[int, Any]]:
     return [(ends[value], 0) if isinstance(value, Marker) else (1, value) for _, value in key]
 
 
-def visited(place: Place) -> list[tuple[Any, ...]]:
+def visited(place: MatchingKeys) -> list[tuple[Any, ...]]:
     """Return the keys of `KEYS` that reading at a place comes by, as often and in the order in which it does."""
     if place.keys is not None:
         return [key for key in place.keys if key in KEYS]
@@ -114,7 +114,7 @@ _bounds = st.none() | st.tuples(st.sampled_from(VALUES["k1"])) | st.sampled_from
 def test_a_place_has_all_keys_that_satisfy_the_conditions_once_and_in_order(
     conditions: list[Predicate], low: Any, high: Any
 ) -> None:
-    found = visited(place_of(SCHEMA, KeyRange(low, high), conditions))
+    found = visited(matching_keys(SCHEMA, KeyRange(low, high), conditions))
     assert found == sorted(set(found))
     on_keys = [each for each in conditions if each.column in ("k1", "k2")]
     for key in KEYS:
@@ -127,21 +127,21 @@ def test_a_place_has_all_keys_that_satisfy_the_conditions_once_and_in_order(
 
 
 def test_whole_keys_become_single_reads_and_beginnings_of_keys_ranges() -> None:
-    place = place_of(SCHEMA, KeyRange(), [Predicate("k1", "in", ["b", "a"]), Predicate("k2", "=", 1)])
+    place = matching_keys(SCHEMA, KeyRange(), [Predicate("k1", "in", ["b", "a"]), Predicate("k2", "=", 1)])
     assert place.keys == (("a", 1), ("b", 1))
-    (span,) = place_of(SCHEMA, KeyRange(), [Predicate("k1", "=", "a"), Predicate("k2", ">", 5)]).spans
+    (span,) = matching_keys(SCHEMA, KeyRange(), [Predicate("k1", "=", "a"), Predicate("k2", ">", 5)]).spans
     assert span.start(SCHEMA) == (("k1", "a"), ("k2", 6))
     assert span.end(SCHEMA) == (("k1", "a"), ("k2", Marker.INF_MAX))
     assert Span().start(SCHEMA) == (("k1", Marker.INF_MIN), ("k2", Marker.INF_MIN))
     many = [Predicate("k1", "in", [str(number) for number in range(200)])]
-    assert place_of(SCHEMA, KeyRange(), many) == Place(None, (Span(),))
+    assert matching_keys(SCHEMA, KeyRange(), many) == MatchingKeys(None, (Span(),))
 
 
 def test_a_bound_behind_the_longest_key_is_no_longer_than_a_key_can_be() -> None:
     schema = TableSchema.of({"k": "string"}, "k")
     longest = "x" * 1024
-    (below,) = place_of(schema, KeyRange(), [Predicate("k", "<=", longest)]).spans
-    (above,) = place_of(schema, KeyRange(), [Predicate("k", ">", longest)]).spans
+    (below,) = matching_keys(schema, KeyRange(), [Predicate("k", "<=", longest)]).spans
+    (above,) = matching_keys(schema, KeyRange(), [Predicate("k", ">", longest)]).spans
     assert below.end(schema) == (("k", Marker.INF_MAX),)
     assert above.start(schema) == (("k", longest),)
 

@@ -13,7 +13,7 @@ from headrace.wire.tablestore.errors import STATUS, ServiceError, body, parse
 from headrace.wire.tablestore.limits import is_instance_name, is_name
 
 
-def test_an_error_travels_as_its_code_and_message() -> None:
+def test_an_error_body_has_code_and_message() -> None:
     error = parse(403, {"X-Ots-RequestId": "r1"}, body("OTSConditionCheckFail", "Condition check failed."))
     assert (error.code, error.status, error.message, error.request_id) == (
         "OTSConditionCheckFail",
@@ -26,21 +26,21 @@ def test_an_error_travels_as_its_code_and_message() -> None:
     assert vars(pickle.loads(pickle.dumps(error))) == vars(error)
 
 
-def test_an_error_knows_the_status_of_its_code() -> None:
+def test_an_error_has_the_status_of_its_code() -> None:
     assert ServiceError("OTSObjectNotExist").status == 404
     assert ServiceError("OTSSomethingNew").status == 500
     assert ServiceError("OTSSomethingNew", status=418).status == 418
 
 
 @given(st.integers(300, 599), st.binary(max_size=200))
-def test_an_answer_that_is_no_error_still_becomes_one(status: int, content: bytes) -> None:
+def test_a_body_that_is_not_an_error_becomes_one(status: int, content: bytes) -> None:
     error = parse(status, {}, content)
     assert error.code
     assert error.status == status
     assert error.request_id is None
 
 
-def test_a_proxys_answer_is_told_by_its_status() -> None:
+def test_the_response_of_a_proxy_gets_a_code_by_its_status() -> None:
     assert parse(502, {}, b"<html>bad gateway</html>").code == "OTSServerUnavailable"
     assert parse(404, {}, b"").code == "OTSClientError"
 
@@ -50,13 +50,13 @@ UNCERTAIN = ["OTSTimeout", "OTSInternalServerError", "OTSServerUnavailable", "OT
 
 
 @pytest.mark.parametrize("code", sorted({*STATUS, "OTSNotEnoughCapacityUnit"}))
-def test_only_what_may_pass_is_worth_a_retry(code: str) -> None:
+def test_only_transient_errors_are_retried(code: str) -> None:
     error = ServiceError(code, "for a reason")
     assert error.may_pass(repeatable=True) == (code in BUSY or code in UNCERTAIN or code == "OTSNotEnoughCapacityUnit")
     assert error.may_pass(repeatable=False) == (code in BUSY or code == "OTSNotEnoughCapacityUnit")
 
 
-def test_too_many_calls_may_pass_and_lost_data_does_not() -> None:
+def test_throttling_is_transient_and_trimmed_data_is_not() -> None:
     assert ServiceError("OTSQuotaExhausted", "Too frequent table operations.").may_pass(repeatable=False)
     assert not ServiceError("OTSQuotaExhausted", "Number of tables exceeded.").may_pass(repeatable=True)
     lost = "OTSTrimmedDataAccess Requested stream data is already trimmed or does not exist."
@@ -69,7 +69,7 @@ def test_names_of_tables(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "1a", "a-b", "a.b", "a:b", "é", "a\n", "x" * 256])
-def test_what_no_table_is_called(name: str) -> None:
+def test_invalid_names_of_tables(name: str) -> None:
     assert not is_name(name)
 
 

@@ -1,4 +1,4 @@
-"""Where the rows are in the records of a page, as protobuf writes them."""
+"""The positions of the rows in the records of a page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RECORDS = st.builds(
 
 
 @given(st.lists(_RECORDS, max_size=9))
-def test_every_row_is_found_where_protobuf_has_written_it(records: list[pb.Record]) -> None:
+def test_positions_of_rows_match_protobuf(records: list[pb.Record]) -> None:
     written = [record.SerializeToString() for record in records]
     places = places_of(written)
     assert places is not None
@@ -32,7 +32,7 @@ def test_every_row_is_found_where_protobuf_has_written_it(records: list[pb.Recor
 
 
 @pytest.mark.parametrize("size", [0, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152])
-def test_a_length_may_have_any_number_of_digits(size: int) -> None:
+def test_lengths_with_any_number_of_digits(size: int) -> None:
     places = places_of([pb.Record(action_type=pb.PUT_ROW, record=bytes(size)).SerializeToString()])
     assert places is not None
     assert places.lengths.tolist() == [size]
@@ -51,13 +51,13 @@ def test_a_length_may_have_any_number_of_digits(size: int) -> None:
         b"\x08\x01\x12\x01a\x12\x01b",
     ],
 )
-def test_a_record_that_is_written_otherwise_is_left_to_protobuf(unusual: bytes) -> None:
+def test_a_record_with_an_unusual_order_of_fields_is_left_to_protobuf(unusual: bytes) -> None:
     usual = pb.Record(action_type=pb.PUT_ROW, record=b"a").SerializeToString()
     assert places_of([usual, unusual, usual]) is None
 
 
 @given(st.lists(st.binary(max_size=20), max_size=5))
-def test_whatever_comes_the_places_lie_inside(records: list[bytes]) -> None:
+def test_positions_never_exceed_the_record(records: list[bytes]) -> None:
     places = places_of(records)
     if places is not None:
         sizes = np.array([len(record) for record in records], np.int64)

@@ -1,4 +1,4 @@
-"""Signatures of Tablestore: the vectors that two implementations agree on, the official SDK's signer, and both ways."""
+"""Signatures of Tablestore: published vectors, the signer of the official SDK, and verification."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ RESPONSE = {
     ("path", "signature"),
     [("/ListTable", "hvF+PdHAGwnbeiTSiCek3C5hgBM="), ("/tunnel/list", "xQ81Im58NYlFCi6alRtMIHpqevQ=")],
 )
-def test_version_2_signs_as_published(path: str, signature: str) -> None:
+def test_version_2_matches_the_published_vectors(path: str, signature: str) -> None:
     assert sign_request(path, REQUEST, "secret") == signature
     assert request_headers(path, b"", CREDENTIALS, "inst", now=NOON) == {**REQUEST, "x-ots-signature": signature}
 
 
-def test_version_4_signs_as_published() -> None:
+def test_version_4_matches_the_published_vectors() -> None:
     signature = "BjQPUqDRWCaFY/NZ8JJ0kVz8VY5swmM+uikMKSj2hDU="
     assert derived_key("secret", "20260102", "cn-hangzhou") == b"/O8vUmNxye+EGg75/j8bdPHxhlCnbc9ifutoQPq/pqw="
     assert sign_request("/ListTable", {**REQUEST, **V4}, "secret", "cn-hangzhou") == signature
@@ -58,7 +58,7 @@ def test_version_4_signs_as_published() -> None:
     assert headers == {**REQUEST, **V4, "x-ots-signaturev4": signature}
 
 
-def test_answers_are_signed_as_published() -> None:
+def test_responses_match_the_published_vectors() -> None:
     v2 = response_authorization("/ListTable", RESPONSE, "LTAItest", "secret", REQUEST)
     v4 = response_authorization("/ListTable", RESPONSE, "LTAItest", "secret", {**V4, "X-Ots-SignatureV4": "…"})
     assert v2 == "OTS LTAItest:AzqNUVf48IJ1pjVY1hx/18jBhSE="
@@ -73,7 +73,7 @@ def test_answers_are_signed_as_published() -> None:
 
 @pytest.fixture(scope="module")
 def sdk() -> Any:
-    """The official SDK, outside of what hypothesis measures: importing it takes a while."""
+    """The official SDK, imported outside of the time that hypothesis measures."""
     return pytest.importorskip("tablestore.auth")
 
 
@@ -90,7 +90,7 @@ regions = st.none() | st.sampled_from(["cn-hangzhou", "us-west-1"])
     sts_token=st.none() | text,
     region=regions,
 )
-def test_the_official_signer_signs_alike(
+def test_signatures_match_the_official_sdk(
     sdk: Any, path: str, body: bytes, key_id: str, secret: str, sts_token: str | None, region: str | None
 ) -> None:
     ours = request_headers(path, body, Credentials(key_id, secret, sts_token), "inst", region=region, now=NOON)
@@ -105,7 +105,7 @@ def test_the_official_signer_signs_alike(
 
 
 @given(paths, st.binary(max_size=50), regions)
-def test_a_request_is_accepted_only_as_it_was_signed(path: str, body: bytes, region: str | None) -> None:
+def test_a_request_that_was_changed_after_signing_is_refused(path: str, body: bytes, region: str | None) -> None:
     headers = request_headers(path, body, CREDENTIALS, "inst", region=region)
     assert verify_request(path, headers, "secret")
     assert verify_request(path, {name.title(): f" {value} " for name, value in headers.items()}, "secret")
@@ -117,7 +117,7 @@ def test_a_request_is_accepted_only_as_it_was_signed(path: str, body: bytes, reg
     assert not verify_request(path, {**headers, "x-ots-added": "1"}, "secret")
 
 
-def test_a_signature_of_anything_is_refused_and_never_an_accident() -> None:
+def test_malformed_signatures_are_refused_without_other_errors() -> None:
     assert not verify_request("/ListTable", {}, "secret")
     assert not verify_request("/ListTable", {**REQUEST, "x-ots-signature": "Ünicode \udcff"}, "secret")
     assert not verify_request("/ListTable", {**REQUEST, "x-ots-signaturev4": "x"}, "secret")
@@ -129,27 +129,27 @@ def test_a_signature_of_anything_is_refused_and_never_an_accident() -> None:
     [("20260101", True), ("20260102", True), ("20260103", True)]
     + [(day, False) for day in ("20251231", "20260104", "19990101", "20260231", "2026-01-02", "2026012", "")],
 )
-def test_the_key_of_version_4_is_good_for_its_day_and_those_beside_it(day: str, accepted: bool) -> None:
+def test_the_key_of_version_4_is_valid_for_its_day_and_the_adjacent_days(day: str, accepted: bool) -> None:
     headers = {**REQUEST, **V4, "x-ots-signdate": day}
     headers["x-ots-signaturev4"] = sign_request("/ListTable", headers, "secret", "cn-hangzhou")
     assert verify_request("/ListTable", headers, "secret") is accepted
 
 
 @pytest.mark.parametrize("date", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "no date", ""])
-def test_a_date_at_the_end_of_time_is_no_accident(date: str) -> None:
+def test_dates_at_the_limits_of_the_calendar_raise_no_other_errors(date: str) -> None:
     headers = {**REQUEST, **V4, "x-ots-date": date}
     headers["x-ots-signaturev4"] = sign_request("/ListTable", headers, "secret", "cn-hangzhou")
     assert not verify_request("/ListTable", headers, "secret")
 
 
-def test_an_sts_token_takes_part_in_the_signature() -> None:
+def test_the_signature_covers_the_sts_token() -> None:
     headers = request_headers("/ListTable", b"", Credentials("LTAItest", "secret", "session"), "inst", now=NOON)
     assert headers["x-ots-ststoken"] == "session"
     assert headers["x-ots-signature"] != "hvF+PdHAGwnbeiTSiCek3C5hgBM="
     assert verify_request("/ListTable", headers, "secret")
 
 
-def test_dates_are_written_with_milliseconds_and_read_with_any_fraction() -> None:
+def test_dates_have_milliseconds_and_are_parsed_with_any_fraction() -> None:
     zone = datetime.timezone(datetime.timedelta(hours=8))
     assert format_date(datetime.datetime(2026, 1, 2, 11, 4, 5, 6789, tzinfo=zone)) == "2026-01-02T03:04:05.006Z"
     for written in ("2026-01-02T03:04:05.000Z", "2026-01-02T03:04:05.10203Z", "2026-01-02T03:04:05Z"):

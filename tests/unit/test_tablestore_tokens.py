@@ -19,14 +19,14 @@ tokens = st.builds(
 
 
 @given(tokens)
-def test_a_token_comes_back_from_its_text(token: StreamToken | BaseToken) -> None:
+def test_tokens_survive_encoding_and_decoding(token: StreamToken | BaseToken) -> None:
     text = encode_token(token)
     assert text.isascii()
     assert decode_token(text) == token
     assert text != FINISHED_TOKEN
 
 
-def test_a_token_of_version_2_is_read() -> None:
+def test_a_token_of_version_2_is_decoded() -> None:
     content = tunnel_pb2.TokenContentV2(iterator="here", timestamp=5, total_count=9).SerializeToString()
     text = base64.b64encode(tunnel_pb2.Token(version=2, content=content).SerializeToString()).decode()
     assert decode_token(text) == StreamToken("here", 5)
@@ -34,7 +34,7 @@ def test_a_token_of_version_2_is_read() -> None:
 
 @given(st.text() | st.binary().map(lambda data: base64.b64encode(data).decode()))
 def test_any_other_text_is_refused(text: str) -> None:
-    # Chance may make a token; nothing else may happen.
+    # A random text can be a token; any other error is a defect.
     with contextlib.suppress(OptionError):
         token = decode_token(text)
         assert decode_token(encode_token(token)) == token
@@ -48,7 +48,7 @@ def test_an_unknown_version_is_refused(version: int) -> None:
         decode_token(text)
 
 
-def test_the_end_and_an_empty_token_are_no_places() -> None:
+def test_the_finished_token_and_an_empty_token_have_no_position() -> None:
     empty = base64.b64encode(tunnel_pb2.Token(version=1, content=b"").SerializeToString()).decode()
     for text in (FINISHED_TOKEN, "", empty):
         with pytest.raises(OptionError):

@@ -301,14 +301,14 @@ def test_channels_are_in_the_state_that_the_service_says(service: MemoryTunnel, 
         finished,
         finished,
     ]
-    assert [channel.checkpoint for channel in tunnel.channels()][3:] == [FINISHED, FINISHED]
+    assert [channel.committed for channel in tunnel.channels()][3:] == [FINISHED, FINISHED]
 
 
 def test_checkpoints_that_are_known_are_not_asked_for(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:
     service.add("s1")
     service.add("s2")
     found = tunnel.channels({"s1": Position("known", 4)})
-    assert [channel.checkpoint for channel in found] == [Position("known", 4), start_of(service, "s2")]
+    assert [channel.committed for channel in found] == [Position("known", 4), start_of(service, "s2")]
     assert [call for call in service.calls if call[0] == "get_checkpoint"] == [("get_checkpoint", "spark-client", "s2")]
 
 
@@ -332,17 +332,17 @@ def test_a_checkpoint_inside_a_page_is_kept_beside_the_services(
     for skip, kept in ((2, 2), (1, 2), (0, 2), (3, 3)):
         tunnel.commit({"s1": Position(start.token, skip)})
         for handle in (tunnel, tunnel_of(service, tables)):
-            assert [channel.checkpoint for channel in handle.channels()] == [Position(start.token, kept)]
+            assert [channel.committed for channel in handle.channels()] == [Position(start.token, kept)]
     further = Position(service.token("s1", 9))
     tunnel.commit({"s1": further})
-    assert [channel.checkpoint for channel in tunnel_of(service, tables).channels()] == [further]
+    assert [channel.committed for channel in tunnel_of(service, tables).channels()] == [further]
 
 
 def test_a_checkpoint_given_as_a_time_is_saved_as_a_token(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:
     channel = service.add("s1")
     service.append(channel, *(put(str(number), 0, number) for number in range(7)))
     tunnel.commit({channel: before(5)})
-    assert [each.checkpoint for each in tunnel.channels()] == [Position(service.token(channel, 6))]
+    assert [each.committed for each in tunnel.channels()] == [Position(service.token(channel, 6))]
 
 
 def test_nothing_of_what_is_not_there_is_hidden(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:

@@ -199,7 +199,7 @@ def test_a_save_by_another_client_loses_no_rows(tunnel: Tunnel) -> None:
     with quick(tunnel, idle="stop", checkpoint_interval=0.01) as batches:
         found = ids([next(batches)])
         (client,), channel = clients(tunnel), tunnel.channels()[0]
-        tunnel.client(client).save(channel.id, tunnel.read(channel.id, channel.checkpoint, 5).next, 7)
+        tunnel.client(client).save(channel.id, tunnel.read(channel.id, channel.committed, 5).next, 7)
         found += ids(batches)
     assert found == list(range(30))
     again = tunnel.connect()

@@ -41,7 +41,7 @@ def rows(*ids: int, value: int = 0) -> list[dict[str, Any]]:
 
 def read_to_end(tunnel: Tunnel, channel: Channel, max_rows: int = 100) -> tuple[list[dict[str, Any]], Position]:
     """Read what a channel has now; return its changes, and the position behind them."""
-    position, found = channel.checkpoint, []
+    position, found = channel.committed, []
     while position != FINISHED:
         page = tunnel.read(channel.id, position, max_rows)
         ops = [ChangeOp(op) for op in page.changes.ops.to_pylist()]
@@ -66,7 +66,7 @@ def drain(tunnel: Tunnel, state: dict[int, int], max_rows: int = 100) -> int:
                     else:
                         state[change["id"]] = change["value"]
                 count += len(changes)
-                if position != channel.checkpoint:
+                if position != channel.committed:
                     positions[channel.id] = position
         if not positions:
             return count
@@ -110,8 +110,8 @@ def test_base_changes_carry_the_snapshot_and_come_before_the_stream(store: Store
     tunnel = store.create_tunnel("orders", "t")
     table.put(rows(2))
     base, stream = tunnel.channels()
-    first = tunnel.read(base.id, base.checkpoint, 10).changes
-    second = tunnel.read(stream.id, stream.checkpoint, 10).changes
+    first = tunnel.read(base.id, base.committed, 10).changes
+    second = tunnel.read(stream.id, stream.committed, 10).changes
     assert first.versions.to_pylist() == [version]
     assert second.versions.to_pylist() == [version + 1]
     assert first.timestamps[0].as_py() < second.timestamps[0].as_py()
@@ -139,8 +139,8 @@ def test_base_data_that_was_read_is_released_and_says_so(store: Store, table: Ta
     tunnel.commit({first.id: FINISHED})
     assert count_of(store, f"SELECT count(*) FROM u{object_id}") == 5
     with pytest.raises(DataLossError, match="read and released"):
-        tunnel.read(first.id, first.checkpoint, 10)
-    assert tunnel.skip_lost(first.id, first.checkpoint) == (FINISHED, 0)
+        tunnel.read(first.id, first.committed, 10)
+    assert tunnel.skip_lost(first.id, first.committed) == (FINISHED, 0)
     tunnel.commit({second.id: FINISHED})
     assert count_of(store, f"SELECT count(*) FROM u{object_id}") == 0
     assert count_of(store, "SELECT count(*) FROM snapshot") == 0
@@ -181,13 +181,13 @@ def test_a_page_can_be_cut_anywhere_and_read_on_from_there(store: Store, table: 
         table.put(rows(*range(50)))
     (channel,) = tunnel.channels()
     for cut_at in (1, 7, 49):
-        position = tunnel.advance(channel.id, channel.checkpoint, cut_at)
+        position = tunnel.advance(channel.id, channel.committed, cut_at)
         assert position.skip == 0
         after = tunnel.read(channel.id, position, 1000).changes.rows["id"].to_pylist()
         assert after == list(range(cut_at, 50))
-        skipping = Position(channel.checkpoint.token, cut_at)
+        skipping = Position(channel.committed.token, cut_at)
         assert tunnel.read(channel.id, skipping, 1000).changes.rows["id"].to_pylist() == after
-        before = tunnel.read(channel.id, channel.checkpoint, 1000, until=position).changes.rows["id"].to_pylist()
+        before = tunnel.read(channel.id, channel.committed, 1000, until=position).changes.rows["id"].to_pylist()
         assert before == list(range(cut_at))
 
 
@@ -195,10 +195,10 @@ def test_commit_never_moves_back_and_folds_skipped_rows(store: Store, table: Tab
     tunnel = store.create_tunnel("orders", "t", "Stream")
     table.put(rows(*range(10)))
     (channel,) = tunnel.channels()
-    tunnel.commit({channel.id: Position(channel.checkpoint.token, 4)})
-    tunnel.commit({channel.id: tunnel.advance(channel.id, channel.checkpoint, 2)})
+    tunnel.commit({channel.id: Position(channel.committed.token, 4)})
+    tunnel.commit({channel.id: tunnel.advance(channel.id, channel.committed, 2)})
     (now,) = tunnel.channels()
-    assert now.checkpoint == tunnel.advance(channel.id, channel.checkpoint, 4)
+    assert now.committed == tunnel.advance(channel.id, channel.committed, 4)
 
 
 def test_committing_an_unknown_channel_names_the_valid_ones_and_records_nothing(store: Store, table: Table) -> None:
@@ -206,7 +206,7 @@ def test_committing_an_unknown_channel_names_the_valid_ones_and_records_nothing(
     table.put(rows(1))
     (channel,) = tunnel.channels()
     with pytest.raises(NotFoundError, match=r"'nope'.*valid: stream-"):
-        tunnel.commit({channel.id: tunnel.advance(channel.id, channel.checkpoint, 1), "nope": FINISHED})
+        tunnel.commit({channel.id: tunnel.advance(channel.id, channel.committed, 1), "nope": FINISHED})
     assert tunnel.channels() == [channel]
 
 
@@ -214,7 +214,7 @@ def test_a_foreign_token_is_refused(store: Store, table: Table) -> None:
     table.put([{"id": 1, "value": 1}])
     tunnel = store.create_tunnel("orders", "t")
     base, stream = tunnel.channels()
-    for channel, token in ((stream, "no token"), (stream, base.checkpoint.token), (base, stream.checkpoint.token)):
+    for channel, token in ((stream, "no token"), (stream, base.committed.token), (base, stream.committed.token)):
         with pytest.raises(OptionError):
             tunnel.read(channel.id, Position(token), 1)
 
@@ -312,7 +312,7 @@ def test_finished_channels_are_forgotten_once_no_batch_names_them(store: Store, 
     tunnel.save_plan(BatchPlan("b", "a", ()))
     tunnel.prune("b", 0)
     assert set(states(tunnel).values()) == {"open"}
-    with pytest.raises(DataLossError, match="forgotten"):
+    with pytest.raises(DataLossError, match="deleted"):
         tunnel.start_positions(EARLIEST)
 
 
@@ -334,7 +334,7 @@ def test_a_time_begins_with_the_first_change_at_or_after_it(store: Store, table:
     for n in range(5):
         table.put(rows(n))
     (channel,) = tunnel.channels()
-    times = tunnel.read(channel.id, channel.checkpoint, 10).changes.timestamps.to_pylist()
+    times = tunnel.read(channel.id, channel.committed, 10).changes.timestamps.to_pylist()
     for n, instant in enumerate(times):
         positions = tunnel.start_positions(Start(StartKind.TIMESTAMP, instant))
         assert tunnel.read(channel.id, positions[channel.id], 10).changes.rows["id"].to_pylist()[0] == n
@@ -374,7 +374,7 @@ def test_a_stream_tunnel_can_begin_at_a_time(store: Store, table: Table) -> None
     reader = store.create_tunnel("orders", "all", "Stream", start="earliest")
     table.put(rows(2))
     (channel,) = reader.channels()
-    instant = reader.read(channel.id, channel.checkpoint, 10).changes.timestamps[1].as_py()
+    instant = reader.read(channel.id, channel.committed, 10).changes.timestamps[1].as_py()
     tunnel = store.create_tunnel("orders", "t", "Stream", start=instant.isoformat())
     state: dict[int, int] = {}
     assert (drain(tunnel, state), state) == (1, {2: 0})
@@ -392,22 +392,22 @@ def test_a_start_that_makes_no_sense_is_refused(store: Store, table: Table, kind
 def test_backlog_counts_rows_and_their_age(store: Store, table: Table) -> None:
     tunnel = store.create_tunnel("orders", "t", "Stream")
     (channel,) = tunnel.channels()
-    nothing = tunnel.backlog(channel.id, channel.checkpoint)
+    nothing = tunnel.backlog(channel.id, channel.committed)
     assert (nothing.rows, nothing.seconds, nothing.ends) == (0, 0.0, False)
     table.put(rows(*range(10)))
     pinned = tunnel.latest_positions()[channel.id]
     table.put(rows(*range(10)))
-    some = tunnel.backlog(channel.id, channel.checkpoint)
+    some = tunnel.backlog(channel.id, channel.committed)
     assert some.rows == 20
     assert some.bytes is not None
     assert some.bytes > 0
     assert some.seconds is not None
     assert some.seconds > 0
-    assert tunnel.backlog(channel.id, channel.checkpoint, pinned).rows == 10
+    assert tunnel.backlog(channel.id, channel.committed, pinned).rows == 10
     assert tunnel.backlog(channel.id, pinned, pinned).rows == 0
     table.split()
-    assert tunnel.backlog(channel.id, channel.checkpoint).ends
-    assert not tunnel.backlog(channel.id, channel.checkpoint, pinned).ends
+    assert tunnel.backlog(channel.id, channel.committed).ends
+    assert not tunnel.backlog(channel.id, channel.committed, pinned).ends
 
 
 # -- creating, finding, dropping ------------------------------------------------------------------------
@@ -448,3 +448,9 @@ def test_dropping_leaves_nothing_behind(store: Store, table: Table, by: str) -> 
     with pytest.raises(NotFoundError):
         tunnel.channels()
     store.drop_tunnel("t", missing_ok=True)
+
+
+def test_the_former_name_of_the_committed_position_is_deprecated() -> None:
+    channel = Channel("c", ChannelKind.STREAM, ChannelState.OPEN, FINISHED)
+    with pytest.warns(DeprecationWarning, match="Channel.committed"):
+        assert channel.checkpoint == FINISHED

@@ -1,4 +1,4 @@
-"""A small compressed body never becomes more than its limit allows, alone or with others at once."""
+"""The inflated bytes of compressed bodies never exceed their limits, of one request or of all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.wire.tablestore.signatures import CONTENT_MD5, content_md5
 
 MEBIBYTE = 1 << 20
 TOTAL_BYTES = 64 * MEBIBYTE
-# Threads hold a step each, or a block of 16 MiB twice, besides what is counted.
+# Each thread has an uncounted step, or a block of 16 MiB twice.
 SLACK_BYTES = 300 * MEBIBYTE
 BOMBS = """
 import json, resource, sys, threading
@@ -34,7 +34,7 @@ for encoding in ("gzip", "br", "z-zstd_3", "z-brotli_1", "z-lz4", "z-snappy", "z
         bombs[encoding] = b"".join(packed((piece for _ in range(size // len(piece))), encoding))
     else:
         one = b"".join(packed([piece[: 1 << 20]], encoding))
-        # Without the block that ends it, and many times.
+        # Without the last block, and many times.
         end = b"".join(packed([], encoding))
         bombs[encoding] = one[: -len(end)] * (size >> 20) + end
 del piece
@@ -74,7 +74,7 @@ def test_compression_bombs_of_every_codec_stay_within_the_limits() -> None:
     )
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)
-    # Too long each, and no memory left for that together.
+    # Each body is too long, and all bodies together exceed the memory.
     assert told["alone"] == [1] * 7
     assert told["together"] == [108] * 7 * threads
     assert told["grown"] < TOTAL_BYTES + SLACK_BYTES

@@ -1,4 +1,4 @@
-"""Queries that nobody would write: each is answered, or refused by an error that says why."""
+"""Random queries: each returns rows or a headrace error."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROWS: list[dict[str, Any]] = [
     {"a": -(1 << 63), "k": -128, "u": Decimal(0), "d": 0.0, "e": True, "s": "", "y": b"#", "r": b"\xff"},
     {"a": 5, "k": 127, "u": Decimal((1 << 64) - 1), "d": float("nan"), "e": False, "s": "ab", "y": b"1", "r": b""},
 ]
-# What stands for values of each type: X is one of the type itself, B a boolean, S a string, O all of one other type.
+# In ATOMS and forms: X is an expression of the same type, B a boolean, S a string, O an expression of another type.
 ATOMS = {
     "int64": ["a", "k", "-1", "0", "64", "9223372036854775807", "-9223372036854775808", "length(S)", "int64(u)", "#"],
     "uint64": ["u", "0u", "63u", "18446744073709551615u", "uint64(a)", "day", "5", "null"],
@@ -58,7 +58,7 @@ FUNCTIONS = ["sum", "min", "max", "avg", "first", "count", "cardinality"]
 
 
 def expression(chance: random.Random, kind: str, depth: int) -> str:
-    """Return an expression that is mostly of the type."""
+    """Return a random expression, usually of the type."""
     other = chance.choice(list(ATOMS))
     kinds = {"X": kind, "O": other, "B": "boolean", "S": "string"}
     if chance.random() < 0.03:
@@ -70,7 +70,7 @@ def expression(chance: random.Random, kind: str, depth: int) -> str:
 
 @settings(max_examples=thorough(200), deadline=None)
 @given(st.randoms(use_true_random=False))
-def test_any_query_is_answered_or_refused(chance: random.Random) -> None:
+def test_any_query_returns_rows_or_a_headrace_error(chance: random.Random) -> None:
     arrays = [pa.array([row.get(column.name) for row in ROWS], column.type) for column in COLUMNS]
     source = FewRows(pa.RecordBatch.from_arrays(arrays, names=[column.name for column in COLUMNS]), COLUMNS)
     kinds = [chance.choice(list(ATOMS)) for _ in range(3)]

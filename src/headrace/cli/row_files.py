@@ -1,4 +1,4 @@
-"""Reading rows from CSV, JSON lines, Parquet and Arrow files, and keys and conditions from texts.
+"""Reading rows from CSV, JSON lines, Parquet and Arrow files.
 
 In CSV, an empty field is null and ``""`` is an empty text. In CSV and JSON, binary is base64, and dates and timestamps
 are ISO 8601 (timestamps with their offset from UTC). In JSON, structs and maps are objects and intervals are seconds;
@@ -10,11 +10,10 @@ from __future__ import annotations
 import base64
 import binascii
 import io
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.csv
@@ -24,8 +23,7 @@ import pyarrow.parquet
 
 from headrace.cli.json_rows import JsonRowError, needs_this_reader, read_nested_json_lines
 from headrace.errors import OptionError, SchemaError
-from headrace.tables.conditions import OPERATORS, Predicate
-from headrace.tables.schema import RowSchema, TableSchema
+from headrace.tables.schema import RowSchema
 from headrace.types import type_name
 
 _BLOCK_BYTES = 8 << 20
@@ -148,11 +146,12 @@ def _text_schema(schema: RowSchema) -> pa.Schema:
 
 def _typed(batch: pa.RecordBatch, schema: RowSchema) -> pa.RecordBatch:
     """Return the rows with the column types of the schema."""
-    columns = [_converted(batch.column(name), schema.column(name).type) for name in batch.schema.names]
+    columns = [converted(batch.column(name), schema.column(name).type) for name in batch.schema.names]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-def _converted(values: pa.Array, target: pa.DataType) -> pa.Array:
+def converted(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Convert values to a type. Texts for binary columns are base64."""
     if pa.types.is_binary(target) and pa.types.is_string(values.type):
         return pa.array(
             [None if text is None else base64.b64decode(text, validate=True) for text in values.to_pylist()], target
@@ -170,81 +169,6 @@ def first_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator
         limit -= min(limit, batch.num_rows)
         if limit == 0:
             return
-
-
-def parse_value(text: str, data_type: pa.DataType, column: str) -> Any:
-    """Convert a text of the command line to a Python value of a column's type.
-
-    Raises:
-        SchemaError: the text is not a value of that type.
-    """
-    try:
-        if pa.types.is_string(data_type):
-            return text
-        return _converted(pa.array([text]), data_type)[0].as_py()
-    except (pa.ArrowException, binascii.Error) as error:
-        example = " such as 2026-01-31T12:00:00Z" if pa.types.is_timestamp(data_type) else ""
-        raise SchemaError(
-            f"the value for column {column!r} does not fit its type",
-            received=repr(text),
-            valid=type_name(data_type) + example,
-        ) from error
-
-
-def parse_key(pairs: dict[str, str], schema: TableSchema) -> dict[str, Any]:
-    """Convert texts by column name to a key, or to a prefix of one."""
-    for name in pairs:
-        if name not in schema.primary_key:
-            raise SchemaError("not a key column", received=repr(name), valid=schema.primary_key)
-    return {name: parse_value(text, schema.column(name).type, name) for name, text in pairs.items()}
-
-
-def parse_condition(text: str, schema: TableSchema) -> Predicate:
-    """Parse a condition such as ``price > 10``, ``UserId in u1,u2`` or ``price is null``.
-
-    A text can be in single quotes, with inner quotes doubled. It must be quoted if it begins or ends with a space or a
-    quote, or contains a comma after ``in``.
-
-    Raises:
-        OptionError: the text is not a condition on a column of the table.
-        SchemaError: a value does not fit the column's type.
-    """
-    stripped = text.strip()
-    # A column name can be any text, so the longest name that matches is used.
-    for name in sorted(schema.names, key=len, reverse=True):
-        match = _OPERATOR.fullmatch(stripped[len(name) :]) if stripped.startswith(name) else None
-        if match is None:
-            continue
-        operator = {"==": "=", "<>": "!="}.get(match[1], " ".join(match[1].lower().split()))
-        data_type = schema.column(name).type
-        if operator in ("is null", "is not null"):
-            if match[2]:
-                continue
-            return Predicate(name, operator)
-        if operator == "in":
-            parts = [parse_value(_unquoted(part), data_type, name) for part in _ITEM.findall(match[2])]
-            return Predicate(name, operator, tuple(parts))
-        return Predicate(name, operator, parse_value(_unquoted(match[2]), data_type, name))
-    raise OptionError(
-        "cannot read the condition",
-        received=repr(text),
-        valid=f"COLUMN OPERATOR VALUE, with a column of {', '.join(schema.names)} and an operator of "
-        + ", ".join(OPERATORS),
-    )
-
-
-_OPERATOR = re.compile(
-    r"\s*(<=|>=|==|!=|<>|=|<|>|(?<=\s)(?:is\s+not\s+null|is\s+null|in|starts\s+with)(?!\w))\s*(.*)",
-    re.IGNORECASE | re.DOTALL,
-)
-_ITEM = re.compile(r"\s*('(?:[^']|'')*'|[^,]+)\s*(?:,|$)")
-
-
-def _unquoted(text: str) -> str:
-    text = text.strip()
-    if len(text) >= 2 and text[0] == text[-1] == "'":
-        return text[1:-1].replace("''", "'")
-    return text
 
 
 def _columns_text(schema: RowSchema) -> str:

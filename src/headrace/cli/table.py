@@ -151,7 +151,8 @@ def delete(app: App, name: str, file: str | None, file_format: str | None, keys:
 
     Example: headrace table delete orders --key id=o1 -s shop
     """
-    from headrace.cli.row_files import parse_key, read_rows
+    from headrace.cli.conditions import parse_key
+    from headrace.cli.row_files import read_rows
 
     if bool(keys) == bool(file):
         raise OptionError("delete takes either a key or a file", remedy="give --key NAME=VALUE, or a file")
@@ -177,7 +178,7 @@ def split(app: App, name: str, partition: int | None, keys: tuple[str, ...]) -> 
 
     Example: headrace table split orders --at id=o500 -s shop
     """
-    from headrace.cli.row_files import parse_key
+    from headrace.cli.conditions import parse_key
 
     with app.store() as store:
         target = store.table(name)
@@ -261,7 +262,8 @@ def drop_table(app: App, name: str, if_exists: bool) -> None:
 
 
 def _show_rows(app: App, name: str, conditions: tuple[str, ...], columns: tuple[str, ...], limit: int | None) -> None:
-    from headrace.cli.row_files import first_rows, parse_condition
+    from headrace.cli.conditions import parse_condition
+    from headrace.cli.row_files import first_rows
 
     with app.store() as store:
         source = store.table(name)

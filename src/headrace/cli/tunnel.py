@@ -151,7 +151,7 @@ def follow(store: Store, source: Tunnel, start: str, *, follow: bool) -> Iterato
         found_any = False
         channels = source.channels()
         for channel in channels:
-            positions.setdefault(channel.id, channel.checkpoint)
+            positions.setdefault(channel.id, channel.committed)
         finished = {channel for channel, position in positions.items() if position == FINISHED}
         states = channel_states({channel.id: channel.parents for channel in channels}, finished)
         for channel_id in [channel_id for channel_id, state in states.items() if state == ChannelState.OPEN]:
@@ -192,7 +192,7 @@ def _details(description: TunnelDescription) -> dict[str, Any]:
                 "kind": str(described.channel.kind),
                 "state": str(described.channel.state),
                 "parents": list(described.channel.parents),
-                "committed_position": described.channel.checkpoint.token,
+                "committed_position": described.channel.committed.token,
                 "client": described.client,
                 "client_tag": described.client_tag,
                 "lag_rows": described.backlog.rows,

@@ -86,7 +86,7 @@ def read_all(tunnel: Tunnel) -> Iterator[Changes]:
         for channel in tunnel.channels():
             if channel.state != ChannelState.OPEN:
                 continue
-            position = channel.checkpoint
+            position = channel.committed
             while position != FINISHED:
                 page = tunnel.read(channel.id, position, _PAGE_ROWS)
                 if page.next == position:

@@ -203,7 +203,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
         channels = self.tunnel.channels(positions)
         for channel in channels:
             if channel.id not in positions:
-                positions[channel.id] = channel.checkpoint
+                positions[channel.id] = channel.committed
                 if channel.state is ChannelState.FINISHED:
                     finished.add(channel.id)
         return channels

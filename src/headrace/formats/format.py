@@ -79,6 +79,7 @@ class Format:
         options: the options.
         add_environment: returns options with the store, access key or token that the environment names, for options
             that are not set. Names of options are in lower case.
+        environment: prefixes of the names of the environment variables that ``add_environment`` and the store read.
         find: returns the store, and the table or queue, that the options name.
         row_change_option: the option that says how rows are written into a table.
         channel_limit_options: the options with the most rows of a channel or partition in a batch; the first that is
@@ -97,6 +98,7 @@ class Format:
     name: str
     options: tuple[Option, ...]
     add_environment: Callable[[dict[str, str]], dict[str, str]]
+    environment: tuple[str, ...]
     find: Callable[[Settings], Location]
     row_change_option: str
     channel_limit_options: tuple[str, ...]

@@ -12,7 +12,6 @@ from headrace.errors import OptionError
 from headrace.feeds.queue_positions import parse_position
 from headrace.tables.changes import RowChange
 from headrace.tunnels.values import Start
-from headrace.wire.ytsaurus.paths import PARTS, WHOLE, has_suffix
 
 LARGEST = 2**63 - 1
 """The largest whole number that stores and options can have."""
@@ -22,7 +21,7 @@ _LONGEST_SECONDS = 9e9
 
 
 @dataclass(frozen=True)
-class Kind:
+class OptionKind:
     """A type of options.
 
     Attributes:
@@ -57,7 +56,7 @@ class Kind:
             raise ValueError(self.valid) from None
 
 
-def one_of(*values: str, convert: Callable[[str], Any] = str) -> Kind:
+def one_of(*values: str, convert: Callable[[str], Any] = str) -> OptionKind:
     """Return a type with a list of valid values. ``convert`` returns the value of a listed text."""
     known = {value.lower(): value for value in values}
 
@@ -67,10 +66,10 @@ def one_of(*values: str, convert: Callable[[str], Any] = str) -> Kind:
             raise ValueError
         return convert(value)
 
-    return Kind(", ".join(values), parse, values)
+    return OptionKind(", ".join(values), parse, values)
 
 
-def whole(least: int, most: int, words: str) -> Kind:
+def whole(least: int, most: int, words: str) -> OptionKind:
     """Return the type of whole numbers from ``least`` to ``most``; ``words`` describes it."""
 
     def parse(text: str) -> int:
@@ -79,7 +78,7 @@ def whole(least: int, most: int, words: str) -> Kind:
             raise ValueError
         return value
 
-    return Kind(words, parse)
+    return OptionKind(words, parse)
 
 
 def _checked(given: str) -> str:
@@ -149,42 +148,25 @@ def _size(text: str) -> int:
     return value
 
 
-# Names of attributes, but not texts of other attributes.
-_CHOICE = re.compile(rf"""[<;]\s*"?(?:{"|".join(sorted(PARTS))})"?\s*=""")
-_ATTRIBUTES = re.compile(r"""\s*<(?:"(?:[^"\\]|\\.)*"|[^">])*>""")
-
-
-def _ypath(text: str) -> str:
-    path = text
-    while match := _ATTRIBUTES.match(path):
-        if _CHOICE.search(match[0]):
-            raise OptionError("a path names a part of a table or queue", received=repr(text), valid=WHOLE)
-        path = path[match.end() :]
-    if not path.strip():
-        raise ValueError
-    if path.strip().startswith("//") and has_suffix(path):
-        raise OptionError("a path names a part of a table or queue", received=repr(text), valid=WHOLE)
-    return path.strip()
-
-
-text = Kind("a text without NUL characters and lone surrogates", str, name="text")
+text = OptionKind("a text without NUL characters and lone surrogates", str, name="text")
 """Any text, including the empty text."""
-secret = Kind(text.valid, str, name="text")
+secret = OptionKind(text.valid, str, name="text")
 """A text that messages do not show."""
-name = Kind("a name that is not empty", _name, name="name")
-names = Kind("names separated by commas, or a JSON list of names", _names, name="names")
+name = OptionKind("a name that is not empty", _name, name="name")
+names = OptionKind("names separated by commas, or a JSON list of names", _names, name="names")
 positive = whole(1, LARGEST, "whole number, 1 or more")
 natural = whole(0, LARGEST, "whole number, 0 or more")
 tasks = whole(1, _MOST_TASKS, f"whole number from 1 to {_MOST_TASKS}")
-limit = Kind("a whole number other than 0; below 0 means no limit", _limit, name="whole number, not 0")
+limit = OptionKind("a whole number other than 0; below 0 means no limit", _limit, name="whole number, not 0")
 boolean = one_of("true", "false", "1", "0", convert=_boolean)
-duration = Kind(
+duration = OptionKind(
     "a duration such as 500ms, 30s, 15m or 1h (a bare number is seconds), at most 285 years",
     _duration,
     name="duration: `500ms`, `30s`, `15m`, `1h`, `7d`",
 )
-size = Kind("a size such as 1048576, 512k, 64m or 1g", _size, name="size: `1048576`, `512k`, `64m`, `1g`")
-ypath = Kind("a path such as //home/project/queue", _ypath, name="path")
+size = OptionKind("a size such as 1048576, 512k, 64m or 1g", _size, name="size: `1048576`, `512k`, `64m`, `1g`")
 row_change = one_of("put", "update", "delete", convert=RowChange)
-start = Kind("committed, earliest, latest, a timestamp, or batch:<uuid>", Start.parse, name="position")
-position = Kind("committed, earliest, latest, a timestamp, or row indexes as JSON", parse_position, name="position")
+start = OptionKind("committed, earliest, latest, a timestamp, or batch:<uuid>", Start.parse, name="position")
+position = OptionKind(
+    "committed, earliest, latest, a timestamp, or row indexes as JSON", parse_position, name="position"
+)

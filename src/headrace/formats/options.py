@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.formats.option_kinds import (
-    Kind,
+    OptionKind,
     boolean,
     duration,
     limit,
@@ -42,7 +42,7 @@ class Option:
 
     name: str
     meaning: str
-    kind: Kind = text
+    kind: OptionKind = text
     default: str | None = None
     used_by: tuple[str, ...] = EVERYWHERE
 

@@ -41,7 +41,7 @@ def listen(
         # Without the port: the resolver would reduce a port that is too large to another one.
         numeric = host.removeprefix("[").removesuffix("]")
         family, _, _, _, address = socket.getaddrinfo(numeric, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        # With the protocol named, asyncio sets TCP_NODELAY; without, every answer waits 40 ms for an acknowledgement.
+        # With the protocol named, asyncio sets TCP_NODELAY. Without, every response waits 40 ms for an acknowledgement.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 _Result = TypeVar("_Result")
@@ -18,7 +18,7 @@ class ThreadsClosedError(Exception):
 
 
 class Threads:
-    """A fixed number of daemon threads, started at the first call of `run`.
+    """Daemon threads up to a limit. A thread is started for a call if none is idle, as each may open files.
 
     Python joins the threads of a `ThreadPoolExecutor` at exit, before it calls atexit handlers. A request that retries
     while its store is unreachable would delay the exit of the process for minutes. It does not wait for daemon threads.
@@ -27,7 +27,7 @@ class Threads:
     complete. The unfinished part is rolled back or ignored, as after a killed process.
 
     Args:
-        count: the number of threads.
+        count: the limit of threads.
         name: the prefix of the threads' names.
     """
 
@@ -36,6 +36,7 @@ class Threads:
         self._name = name
         self._threads: list[threading.Thread] = []
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
         self._closed = False
         self._lock = threading.Lock()
 
@@ -49,8 +50,8 @@ class Threads:
         with self._lock:
             if self._closed:
                 raise ThreadsClosedError
-            if not self._threads:
-                self._threads = [self._start(number) for number in range(self._count)]
+            if not self._idle.acquire(blocking=False) and len(self._threads) < self._count:
+                self._start()
             self._calls.put((future, lambda: function(*arguments)))
         return await asyncio.wrap_future(future)
 
@@ -65,19 +66,31 @@ class Threads:
             thread.join(None if end is None else max(0.0, end - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
-    def _start(self, number: int) -> threading.Thread:
-        thread = threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True)
-        thread.start()
-        return thread
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            # Python starts no threads while it exits.
+            if not self._threads:
+                raise ThreadsClosedError from None
+        else:
+            self._threads.append(thread)
 
     def _work(self) -> None:
-        while (call := self._calls.get()) is not None:
-            future, function = call
-            if not future.set_running_or_notify_cancel():
-                continue
+        while True:
             try:
-                future.set_result(function())
-            except BaseException as error:
-                future.set_exception(error)
+                call = self._calls.get_nowait()
+            except Empty:
+                self._idle.release()
+                call = self._calls.get()
+            if call is None:
+                return
+            future, function = call
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(function())
+                except BaseException as error:
+                    future.set_exception(error)
             # The thread keeps no result and no arguments while it waits.
             del call, future, function

@@ -41,7 +41,7 @@ class Capabilities:
         tells_changes: `Store.wait_for_change` can tell that nothing was committed.
         tells_rows: a change tells whether its row was there before. Otherwise every put is an INSERT, and whatever sets
             cells is an UPDATE.
-        rewinds: a new reader can begin before the checkpoints of a tunnel.
+        rewinds: a new reader can begin before the committed positions of a tunnel.
         trims: changes can be removed from the log of a table, and partitions tell what it has.
         files: the store has files, and so can keep the checkpoints of queries.
         tunnels: tables keep their changes, and tunnels read them.

@@ -104,8 +104,8 @@ class Tunnel(Port):
         """Return all channels in creation order, those finished long ago may be left out.
 
         Args:
-            known: positions for which the caller does not need the checkpoints of these channels; a store that has to
-                ask for each checkpoint may give them instead.
+            known: positions of channels whose committed positions the caller does not need. A store that needs a
+                request for each committed position may return these instead.
 
         A channel leaves WAITING when all its parents are FINISHED, that is: when `commit` was called with
         `FINISHED` for each of them.

@@ -1,9 +1,9 @@
-"""What a query's checkpoint tells about the query and its batches, in a directory, in a store or wherever Spark reads.
+"""Reads the checkpoint of a query: the query's id, and the offsets of its batches.
 
-The checkpoint belongs to Spark; it is only read here, but for what a killed process left half-written. Its ``metadata``
-file holds the query's id, and the file ``offsets/<batch>``, written before the batch runs, holds what the batch reads,
-and when it was planned: a line with the version, a line of JSON about the batch, and a line for each source with the
-offset where the batch ends.
+The checkpoint can be in a local directory, in a store, or in a file system that Spark reads. Spark writes it; headrace
+only reads it, except that `clear_unfinished_start` deletes files. The file ``metadata`` has the query's id. Spark
+writes the file ``offsets/<batch>`` before the batch runs: a line with the version, a line of JSON with the time of
+planning, and a line for each source with the offset where the batch ends.
 """
 
 from __future__ import annotations
@@ -25,29 +25,31 @@ from headrace.ports import Advance, Files, Store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Spark tells the jobs of a batch, and their tasks, which query and which batch they work for.
+# Local properties that Spark sets for the jobs and tasks of a batch.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 _log = logging.getLogger("headrace")
 
 
 def query_id(spark: SparkSession, checkpoint: str, store: Store | None = None) -> str:
-    """Return the id of the streaming query whose batch is being written: the job's identity."""
+    """Return the id of the streaming query whose batch is being written. It identifies the job."""
     if not is_connect(spark):
         job = spark.sparkContext.getLocalProperty(QUERY_ID)
         if job:
             return job
-    # Over Spark Connect a batch is an operation of its own and knows nothing of its query; the checkpoint does.
+    # Spark Connect runs a batch as an operation without these properties.
     text = _read(checkpoint, "metadata", spark, store)
     return str(json.loads(text or "{}")["id"])
 
 
 def batch_content(checkpoint: str, batch: int, spark: SparkSession | None = None, *, store: Store | None = None) -> str:
-    """Return what tells a batch from any other that is ever planned under its number; empty if that is unknown.
+    """Return a hash of the offsets of a batch; an empty text if the checkpoint cannot be read.
+
+    Another batch that is planned with the same number has another hash.
 
     Args:
-        spark: without a session, only a checkpoint in a local directory or a store can be read.
-        store: the store that is written; a checkpoint in it can be read in every process, one in another store in the
-            driver's only.
+        spark: the session. Without it, only a checkpoint in a local directory or a store can be read.
+        store: the store that the query writes. A checkpoint in this store can be read in every process, a checkpoint in
+            another store only in the driver's process.
     """
     text = _read(checkpoint, f"offsets/{batch}", spark, store)
     return "" if text is None else hashlib.sha256(text.encode()).hexdigest()
@@ -56,10 +58,10 @@ def batch_content(checkpoint: str, batch: int, spark: SparkSession | None = None
 def queue_progress(
     checkpoint: str, batch: int, store_id: str, spark: SparkSession | None = None, *, store: Store | None = None
 ) -> tuple[Advance, ...]:
-    """Return how far a batch takes the consumers, in one store, of the queues that it reads.
+    """Return the advances of the consumers in one store by which a batch reads queues.
 
-    Empty where the checkpoint cannot be read: then the source moves its consumer when the next batch is planned.
-    So it does for a batch that fixes where a queue's stream begins, which has no rows.
+    The result is empty if the checkpoint cannot be read: the source then advances its consumer when Spark plans the
+    next batch. It is also empty for the first batch, which has no rows and only fixes the starting position.
     """
     if batch == 0:
         return ()
@@ -68,8 +70,8 @@ def queue_progress(
         earlier = _read(checkpoint, f"offsets/{batch - 1}", spark, store) if ends else None
         starts = _queue_offsets(earlier, store_id)
     except Exception:
-        # Whatever file system it is on: the rows are staged, and can be published without this.
-        _log.warning("the offsets of batch %d cannot be read; its consumers follow later", batch, exc_info=True)
+        # A file system can raise any error. The staged rows can be published without the advances.
+        _log.warning("the offsets of batch %d cannot be read; its consumers advance later", batch, exc_info=True)
         return ()
     return tuple(
         advance for source, end in ends.items() if source in starts for advance in advances(starts[source], end)
@@ -77,11 +79,11 @@ def queue_progress(
 
 
 def clear_unfinished_start(checkpoint: str) -> None:
-    """Remove what a process left that was killed while it wrote the offsets of a query's first batch.
+    """Delete the temporary files of a process that was killed while it wrote the offsets of a query's first batch.
 
-    Spark 4.3 refuses to start a stateful query without a batch whose checkpoint has any file under ``offsets``
-    (``STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY``), be it the hidden file that it had not renamed yet: that query
-    could never start again. Only a checkpoint in a local directory, or in a store, is looked after.
+    A stateful query without a batch does not start in Spark 4.3 if its checkpoint has any file under ``offsets``
+    (``STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY``), even a hidden file before its renaming. Only checkpoints in a local
+    directory or in a store are checked.
     """
     in_store = _in_store(checkpoint, None)
     if in_store is not None:
@@ -104,7 +106,7 @@ def _clear_in_store(files: Files, directory: str) -> None:
 
 
 def _queue_offsets(text: str | None, store_id: str) -> Mapping[str, QueueOffset]:
-    """Return the offsets, by source, where a batch ends in queues of a store, from its offsets file."""
+    """Return the offsets at the end of a batch in queues of a store, by source, from the batch's offsets file."""
     offsets = {}
     for source, line in _source_lines(text or ""):
         try:
@@ -117,7 +119,7 @@ def _queue_offsets(text: str | None, store_id: str) -> Mapping[str, QueueOffset]
 
 
 def _source_lines(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (source, its line) of an offsets file; a source that has no offset yet has the line ``-``."""
+    """Yield (source, its line) of an offsets file. The line of a source without an offset is ``-``."""
     version, *lines = text.split("\n")
     for number, line in enumerate(lines[1:]):
         if version == "v1":
@@ -144,7 +146,7 @@ def _read(checkpoint: str, name: str, spark: SparkSession | None, store: Store |
 
 
 def _in_store(checkpoint: str, store: Store | None) -> tuple[Files, str] | None:
-    """Return the files and the path of a checkpoint in a store: in this one, or in one that this process serves."""
+    """Return the files and path of a checkpoint in a store: ``store``, or a store that this process serves."""
     served = parse_served(checkpoint)
     if served is None:
         return None
@@ -155,14 +157,14 @@ def _in_store(checkpoint: str, store: Store | None) -> tuple[Files, str] | None:
 
 
 def _local(checkpoint: str) -> Path | None:
-    """Return the directory of a checkpoint; None if it is not in a local one."""
+    """Return the directory of a checkpoint; None if the checkpoint is not in a local directory."""
     parts = urlsplit(checkpoint)
     if parts.scheme not in ("", "file"):
         return None
-    # Hadoop takes the path of a URL as it stands: %20 is no blank.
+    # Hadoop does not decode the path of a URL: %20 is not a space.
     return Path(re.sub(r"^file:(//[^/]*)?", "", checkpoint, flags=re.IGNORECASE) if parts.scheme else checkpoint)
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Tell whether a session is one of Spark Connect."""
+    """Return whether a session is one of Spark Connect."""
     return "connect" in type(spark).__module__

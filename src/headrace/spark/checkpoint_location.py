@@ -1,7 +1,7 @@
-"""`checkpoint`: a checkpoint location in a store, as Spark can use it.
+"""`checkpoint`: a checkpoint location in a store, in a form that Spark can use.
 
-The driver serves the store's files under a protocol that the Hadoop client inside Spark speaks (WebHDFS), and tells the
-session where, by settings. No jar is needed.
+The driver serves the store's files by WebHDFS, a protocol of Spark's Hadoop client, and sets the server's address in
+the session. No jar is needed.
 """
 
 from __future__ import annotations
@@ -37,27 +37,36 @@ _log = logging.getLogger("headrace")
 def checkpoint(
     url: str | os.PathLike[str], store: Store | str | os.PathLike[str] | None = None, spark: SparkSession | None = None
 ) -> str:
-    """Return a checkpoint location that Spark can use, for one in a store.
+    """Return a location that Spark can use for a checkpoint in a store.
 
-    From then on this process serves that directory to the session's driver and executors, until it ends. The same
-    directory of the same store has the same location in every process.
+    This process serves the directory to the session's driver and executors until it ends. The same directory of the
+    same store has the same location in every process.
 
     Args:
-        url: ``headrace:///path`` for a directory of ``store``; ``yt:///path`` for one of the cluster that the
-            environment's YT_PROXY names, unless ``store`` is given; ``yt://proxy/path``, ``yt+http://host:port/path``
-            or ``yt+https://host/path`` for one of that cluster. A directory, or a URL of a file system of Spark's, is
-            returned as it is.
-        store: the store, or its path or URL; the environment's HEADRACE_STORE if nothing names one.
-        spark: the session that the query will be started in; the active one if not given.
+        url: ``headrace:///path`` for a directory of ``store``; ``yt:///path`` for a directory of ``store``, or without
+            it of the cluster that the environment's YT_PROXY names; ``yt://proxy/path``, ``yt+http://host:port/path``
+            or ``yt+https://host/path`` for a directory of that cluster. A directory, or a URL of one of Spark's file
+            systems, is returned unchanged.
+        store: the store, or its path or URL; by default the environment's HEADRACE_STORE. It must be omitted if
+            ``url`` is not in a store.
+        spark: the session that starts the query; by default the active session.
 
     Raises:
-        OptionError: it is neither a directory in a store nor one that Spark can write, or nothing says which store.
+        OptionError: neither a store nor Spark can write to the URL, the store is unknown, or ``store`` is
+            given for a location outside of stores.
         UnsupportedError: the store has no files.
-        MissingDependencyError: what serves them is not installed.
+        MissingDependencyError: a package for the server is not installed.
     """
     text = checkpoint_text(url)
     location = parse_location(text)
     if location is None:
+        if store is not None:
+            raise OptionError(
+                "a store is given, but this checkpoint location is not in a store",
+                received=f"{text.partition(':')[0]}:…" if ":" in text else text,
+                valid="headrace:///path, yt:///path",
+                remedy="use headrace:///path for a directory of the store, or omit store",
+            )
         return text
     if isinstance(store, Store):
         return _served(location, store, spark)
@@ -65,10 +74,10 @@ def checkpoint(
 
 
 def sink_checkpoint(url: str, store_url: str, store_options: Mapping[str, Any], spark: SparkSession) -> str:
-    """Return a location as `checkpoint` does, for a query that writes into a store.
+    """Return the location of a checkpoint as `checkpoint` does, for a query that writes into a store.
 
-    A checkpoint is in that store, unless its URL or, for ``yt:///path``, the environment names a cluster and the
-    query writes elsewhere.
+    The checkpoint is in that store, with two exceptions: its URL names a cluster; or its URL is ``yt:///path``, the
+    environment names a cluster, and the query writes into a store of another kind.
     """
     text = checkpoint_text(url)
     location = parse_location(text)
@@ -79,8 +88,8 @@ def sink_checkpoint(url: str, store_url: str, store_options: Mapping[str, Any], 
     return _served(location, open_store(store_url, **store_options), spark)
 
 
-# What Spark's errors have in them where no file system of the session can open the checkpoint.
-_NO_SUCH_PLACE = (
+# Parts of Spark's errors if no file system of the session can open the checkpoint.
+_NO_FILE_SYSTEM = (
     "No FileSystem for scheme",
     "CANNOT_LOAD_CHECKPOINT_FILE_MANAGER",
     "Wrong FS",
@@ -90,17 +99,17 @@ _CAUSE = re.compile(r"^Caused by: ([\w.$]+(?:: .*)?)$", re.MULTILINE)
 
 
 @contextlib.contextmanager
-def refused_places(checkpoint: str) -> Iterator[None]:
-    """Turn Spark's error for a checkpoint that none of its file systems can open into an `OptionError`."""
+def checkpoint_errors(checkpoint: str) -> Iterator[None]:
+    """Raise `OptionError` instead of Spark's error for a checkpoint that none of its file systems can open."""
     try:
         yield
     except HeadraceError:
         raise
     except Exception as error:
         text = str(error)
-        if not any(sign in text for sign in _NO_SUCH_PLACE):
+        if not any(sign in text for sign in _NO_FILE_SYSTEM):
             raise
-        # An address may have a password in it.
+        # A URL may contain a password.
         causes = [cause for cause in _CAUSE.findall(text) if "://" not in cause]
         raise OptionError(
             f"Spark cannot open this checkpoint{f': {causes[-1][:200]}' if causes else ''}",
@@ -143,14 +152,14 @@ def _active_session() -> SparkSession:
     active = SparkSession.getActiveSession()
     if active is None:
         raise OptionError(
-            "a checkpoint in a store needs a session that is told where it is",
-            remedy="make the session first: spark = headrace.session(); or pass spark=…",
+            "a checkpoint in a store needs an active session",
+            remedy="create the session first: spark = headrace.session(); or pass spark=…",
         )
     return active
 
 
 def _host(spark: SparkSession) -> str:
-    """Return the name under which the driver and the executors of a session reach this process."""
+    """Return the host name by which the driver and the executors of a session reach this process."""
     given = os.environ.get(HOST_VARIABLE)
     if given:
         return given
@@ -161,9 +170,9 @@ def _host(spark: SparkSession) -> str:
     host = None if is_connect(spark) else spark.conf.get("spark.driver.host", None)
     if host is None:
         raise OptionError(
-            "Spark runs on other machines, and nothing says how they reach this process",
+            "Spark runs on other machines, and the address of this process for them is unknown",
             received=master,
-            remedy=f"set the environment variable {HOST_VARIABLE} to a name or address of this machine that they reach",
+            remedy=f"set the environment variable {HOST_VARIABLE} to a host name or address of this machine",
         )
     return LOOPBACK if host in _THIS_MACHINE else host
 
@@ -173,12 +182,12 @@ def _connect_host(spark: SparkSession) -> str:
 
 
 def _configure(spark: SparkSession, server: CheckpointServer) -> None:
-    """Tell a session where the checkpoints are served, and the secret that opens them."""
+    """Set the address of the checkpoint server and its secret in a session."""
     if spark.conf.get(f"{_OAUTH}.enabled", "false") == "true" and spark.conf.get(f"{_OAUTH}.client.id") != CLIENT_ID:
         raise OptionError(
-            "this session uses WebHDFS with OAuth for something else",
+            "this session uses WebHDFS with OAuth for another service",
             received=f"{_OAUTH}.client.id",
-            remedy="use a session of its own for queries whose checkpoint is in a store: spark.newSession()",
+            remedy="use another session for queries with a checkpoint in a store: spark.newSession()",
         )
     address = server.address
     settings = {
@@ -198,15 +207,13 @@ def _configure(spark: SparkSession, server: CheckpointServer) -> None:
         f"{_OAUTH}.enabled": "true",
     }
     if not _is_redacted(spark):
-        _log.warning(
-            "spark.redaction.regex does not match %s: the secret would be shown in Spark's UI", _SECRET_SETTING
-        )
+        _log.warning("spark.redaction.regex does not match %s: Spark's UI shows the secret", _SECRET_SETTING)
     for name, value in settings.items():
         spark.conf.set(name, value)
 
 
 def _name_services(spark: SparkSession) -> list[str]:
-    """Return the name services that a session knows already, such as that of the cluster's own HDFS."""
+    """Return the name services in a session's settings, such as that of the cluster's HDFS."""
     known = spark.conf.get("dfs.nameservices", None)
     if known is None and not is_connect(spark):
         known = spark.sparkContext._jsc.hadoopConfiguration().get("dfs.nameservices")
@@ -218,5 +225,5 @@ def _is_redacted(spark: SparkSession) -> bool:
     try:
         return re.search(pattern, _SECRET_SETTING) is not None
     except re.error:
-        # A pattern of Java's that Python does not read.
+        # A pattern of Java that is not valid in Python.
         return True

@@ -1,4 +1,4 @@
-"""Lag of running streams, under the names that Spark's Kafka source gave it."""
+"""The lag of running streams, with the metric names of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SourceLag:
-    """How many rows one source has behind the batch that a progress report is about.
+    """The number of rows of one source that a query had not read when it reported progress.
 
-    ``rows_by_partition`` has them for each channel of a tunnel, by its id, or each partition of a queue, as
-    ``<queue>[<number>]``; the other numbers are over these.
+    ``rows_by_partition`` has the number for each channel of a tunnel, by id, or for each partition of a queue, named
+    ``<queue>[<number>]``. The other fields are the minimum, maximum, average and sum of these numbers.
     """
 
     min_offsets_behind_latest: int
@@ -33,7 +33,7 @@ class SourceLag:
     rows_by_partition: Mapping[str, int] = field(default_factory=dict)
 
     def as_metrics(self) -> dict[str, str]:
-        """Return the lag under Spark's metric names, as texts, as Spark's sources give it."""
+        """Return the lag with Spark's metric names, as texts."""
         return {
             "minOffsetsBehindLatest": str(self.min_offsets_behind_latest),
             "maxOffsetsBehindLatest": str(self.max_offsets_behind_latest),
@@ -42,7 +42,7 @@ class SourceLag:
 
 
 def lag_of(progress: StreamingQueryProgress | dict[str, Any]) -> list[SourceLag | None]:
-    """Return the lag of each source of a query's progress; None for sources that are not headrace's."""
+    """Return the lag of each source in a query's progress report; None for a source of another package."""
     sources = progress["sources"] if isinstance(progress, dict) else json.loads(progress.json)["sources"]
     return [_lag_of_source(source.get("latestOffset")) for source in sources]
 
@@ -62,10 +62,10 @@ def _lag_of_source(latest: Any) -> SourceLag | None:
 
 
 class LagListener(StreamingQueryListener):
-    """Calls back with the lag of every progress report of a session's queries.
+    """Calls a function with the lag in each progress report of a session's queries.
 
-    ``spark.streams.addListener(LagListener(publish))``, where ``publish`` takes the query's name (or id) and the
-    list that `lag_of` returns.
+    Add it with ``spark.streams.addListener(LagListener(publish))``. The arguments of ``publish`` are the query's name,
+    or its id if it has none, and the list that `lag_of` returns.
     """
 
     def __init__(self, publish: Callable[[str, list[SourceLag | None]], None]) -> None:

@@ -1,10 +1,11 @@
-"""A SparkSession with the settings that headrace's streams want."""
+"""`session`: a SparkSession with settings for headrace's streams."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import OptionError
@@ -13,28 +14,28 @@ from headrace.ports.arguments import any_value, mapping, text
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A local master that runs a failed task again, as a cluster does: a task may lose a race on purpose.
+# A local master that retries a failed task, as a cluster does. Of two tasks that read the same channel, one fails.
 LOCAL_MASTER = "local[*,4]"
-# Key names of the data source options that hold secrets, on top of Spark's own.
+# Names of settings and options that hold secrets: Spark's default, and the options of the formats.
 REDACTION = "(?i)secret|password|token|access[.]?key|credential"
-
-# What begins the names of variables that stores, keys and the configuration of YTsaurus' client are taken from.
-_VARIABLES = ("HEADRACE_", "YT_")
 
 
 def session(
     name: str = "headrace", *, master: str | None = None, conf: Mapping[str, object] | None = None
 ) -> SparkSession:
-    """Return a SparkSession for streams, or the running one with what can still be set.
+    """Return a SparkSession for streams: a new one, or the running one with the settings that can still be changed.
 
-    What differs from Spark's defaults: UTC as the session's time zone, as many shuffle partitions as cores (a
-    local stream has no use for 200), RocksDB as the state store, leave for Python sources to take filters, and
-    this interpreter for the workers. ``conf`` overrides all of it.
+    These settings differ from Spark's defaults: the session's time zone is UTC, there is one shuffle partition for each
+    core, RocksDB is the state store, Python sources may evaluate filters, and the workers use this interpreter.
+    ``conf`` overrides all of them.
 
     Args:
         name: the application's name.
         master: Spark's master; ``local[*,4]`` by default, unless spark-submit or ``conf`` name one.
-        conf: further Spark settings.
+        conf: more Spark settings.
+
+    Raises:
+        OptionError: an argument or a setting is not valid.
     """
     from pyspark.sql import SparkSession
 
@@ -42,7 +43,7 @@ def session(
     conf = _settings({} if conf is None else conf)
     if master is not None:
         _settings({"spark.master": text(master, "master")})
-    # Workers of another interpreter lack headrace, and Spark only says that they crashed.
+    # Another interpreter may not have headrace. Spark would only report that a worker crashed.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     settings: dict[str, object] = {
@@ -70,30 +71,32 @@ def session(
 
 
 def _settings(conf: Mapping[str, object]) -> dict[str, str]:
-    """Return Spark settings as texts; messages do not show a value, which may be a secret."""
+    """Return Spark settings as texts. Messages do not show values, because they may be secrets."""
     settings = {key: str(value) for key, value in mapping(text, any_value)(conf, "conf").items()}
     for key, value in settings.items():
         if "\0" in key + value or (not value.isascii() and value.encode(errors="replace").decode() != value):
-            raise OptionError(f"setting {key!r} has a NUL or half of a surrogate pair in it", received="a text")
+            raise OptionError(f"setting {key!r} has a NUL character or a lone surrogate", received="a text")
     return settings
 
 
 def carry_environment(spark: SparkSession) -> None:
-    """Let the formats see the stores that the environment names now.
+    """Pass the environment's stores and keys to Spark's Python processes.
 
-    Spark's Python processes have the environment that its Java process had at its start, which may be long ago: a
-    notebook sets a variable later, and a stopped session leaves the process to the next one.
+    These processes have the environment that the Java process had at its start. A notebook may set a variable later,
+    and a new session may use the Java process of a stopped one.
     """
     if not hasattr(spark, "_jsparkSession"):
-        # A client of Spark Connect, whose server has an environment of its own.
+        # A server of Spark Connect has its own environment.
         return
-    from headrace.spark.sources import FormatDataSource
+    from headrace.formats.registry import FORMATS
 
+    prefixes = tuple({prefix for each in FORMATS.values() for prefix in each.environment})
     context = spark.sparkContext
     java: Any = context._jvm.java.lang.System  # type: ignore[union-attr]
-    named = {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
-    missed = {name: value for name, value in named.items() if value != context.environment.get(name, java.getenv(name))}
-    if missed:
-        context.environment.update(missed)
-        for format_class in FormatDataSource.__subclasses__():
-            spark.dataSource.register(format_class)
+    current = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
+    known = context.environment
+    changed = {name: value for name, value in current.items() if value != known.get(name, java.getenv(name))}
+    if changed:
+        known.update(changed)
+        for format_name in FORMATS:
+            spark.dataSource.register(import_module(f"pyspark_{format_name}").DefaultSource)

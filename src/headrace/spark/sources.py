@@ -1,4 +1,4 @@
-"""The classes that Spark finds for the formats. Each connects a `Source` with Spark's readers and writers."""
+"""The data sources that Spark finds for the formats. They connect a `Source` with Spark's readers and writers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.datasource import DataSourceWriter as BatchWriter
 
 from headrace.errors import UnsupportedError
-from headrace.formats.headrace.source import HeadraceSource
+from headrace.formats.format import Format
 from headrace.formats.option_checks import checked_by_spark
-from headrace.formats.source import Source
-from headrace.formats.tablestore.source import TablestoreSource
-from headrace.formats.yt.source import YtSource
+from headrace.formats.registry import format_named, source_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -25,15 +23,15 @@ class FormatDataSource(DataSource):
     The readers are imported when they are used: Spark imports this module in each of its processes.
     """
 
-    source_type: ClassVar[type[Source]]
+    format: ClassVar[Format]
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        self.source = self.source_type(checked_by_spark(self.source_type.format, options))
+        self.source = source_of(self.format.name, checked_by_spark(self.format, options))
         super().__init__(self.source.options)
 
     @classmethod
     def name(cls) -> str:
-        return cls.source_type.format.name
+        return cls.format.name
 
     def schema(self) -> StructType:
         from pyspark.sql.pandas.types import from_arrow_schema
@@ -74,19 +72,10 @@ class FormatDataSource(DataSource):
         return StreamSink(self.source, schema)
 
 
-class HeadraceDataSource(FormatDataSource):
-    """Format ``headrace``: tables, tunnels and queues of any store, with headrace's own option names."""
+def data_source(name: str) -> type[FormatDataSource]:
+    """Return the class of a format's data source, for the attribute ``DefaultSource`` of the module ``pyspark_NAME``.
 
-    source_type = HeadraceSource
-
-
-class TablestoreDataSource(FormatDataSource):
-    """Format ``tablestore``: the option names and columns of Tablestore's connector."""
-
-    source_type = TablestoreSource
-
-
-class YtDataSource(FormatDataSource):
-    """Format ``yt``: the option names and columns of SPYT."""
-
-    source_type = YtSource
+    Spark's processes find the class as this attribute.
+    """
+    attributes = {"__module__": f"pyspark_{name}", "format": format_named(name)}
+    return type("DefaultSource", (FormatDataSource,), attributes)

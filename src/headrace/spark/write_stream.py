@@ -24,7 +24,7 @@ from headrace.ports import Queue, Staged
 from headrace.sinks.batch_writer import BatchWriter
 from headrace.sinks.targets import Target
 from headrace.spark.checkpoint import batch_content, clear_unfinished_start, query_id, queue_progress
-from headrace.spark.checkpoint_location import refused_places, sink_checkpoint
+from headrace.spark.checkpoint_location import checkpoint_errors, sink_checkpoint
 from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.spark.outputs import Output
 from headrace.spark.stream_arguments import checked_trigger, format_name, output_mode, triggered
@@ -87,7 +87,7 @@ class StreamWriter:
             stream = stream.queryName(self.name)
         if self.trigger_options:
             stream = triggered(stream, self.trigger_options)
-        with refused_places(self.checkpoint):
+        with checkpoint_errors(self.checkpoint):
             return stream.foreachBatch(self._publish_batch(url, targets, checkpoint)).start()
 
     def _publish_batch(self, url: str, targets: Sequence[Target], checkpoint: str) -> Callable[[DataFrame, int], None]:

@@ -1,1 +1,15 @@
-"""The streaming SQL dialect: grammar, catalog and jobs. `headrace.sql` is the way in."""
+"""The streaming SQL dialect. `headrace.sql` returns the object that runs scripts.
+
+From CREATE STREAM to a running query:
+
+1. `session.StreamingSql.run` parses the script (`language.grammar`) into values (`language.statements`) and calls the
+   handler of each statement.
+2. `streams.Streams.create` reads the options of the stream (`stream_options`), and gets its DataFrame from
+   `tables.Tables.query`, which creates a temporary view for each table and scan in the query, and translates the time
+   functions (`language.rewriting`).
+3. It claims the stream's name in the workspace (`stream_registry.StreamRegistry.claim`).
+4. `running_streams.RunningStreams.start` starts the query with `stream_sinks.start_query`, and a thread watches it.
+
+`workspace` is the database of a workspace directory, `catalog` has the definitions of tables and scans, and `secrets`
+keeps secrets out of both.
+"""

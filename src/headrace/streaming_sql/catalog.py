@@ -1,6 +1,6 @@
-"""The tables and scans that a workspace knows: what ``CREATE TABLE`` and ``CREATE SCAN`` said.
+"""The definitions of tables and scans, from ``CREATE TABLE`` and ``CREATE SCAN``.
 
-Spark keeps the options of a table but does not hand them to a Python data source when the table is read.
+Spark's own catalog cannot hold them: it stores the options of a table, but does not pass them to a Python data source.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from headrace.streaming_sql.workspace import Workspace
 
 
 def overlaid(options: Mapping[str, str], over: Mapping[str, str]) -> dict[str, str]:
-    """Return options with others laid over them; names are compared without regard to case."""
+    """Return ``options`` overridden by ``over``. Names are case-insensitive."""
     covered = {name.lower() for name in over}
     return {**{name: value for name, value in options.items() if name.lower() not in covered}, **over}
 
 
 @dataclass(frozen=True)
 class TableDefinition:
-    """What ``CREATE TABLE`` said. ``columns`` is the schema as Spark SQL writes it, None if there was none."""
+    """The content of a ``CREATE TABLE``. ``columns`` is a schema in Spark SQL; None if the statement has none."""
 
     name: str
     provider: str
@@ -37,15 +37,15 @@ class TableDefinition:
         return replace(self, options=masked(self.options))
 
     def resolved_options(self, over: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the options as they are used, others laid over them, with environment variables and secrets.
+        """Return the options overridden by ``over``, with the values of environment variables and secrets.
 
         Raises:
-            OptionError: a variable is not set, or a secret was not kept.
+            OptionError: a variable is not set, or a secret was not stored.
         """
         options = resolved(overlaid(self.options, over or {}), f"table {self.name}")
         if not is_headrace(self.provider):
             return options
-        # The processes in which Spark asks a data source have the environment that Spark was started with.
+        # Spark's processes have the environment of Spark's start, not the current one.
         return format_named(self.provider).with_environment(options)
 
     def to_json(self) -> str:
@@ -53,15 +53,15 @@ class TableDefinition:
 
     @classmethod
     def from_json(cls, text: str) -> TableDefinition:
-        """Read what `to_json` wrote.
+        """Read the text of `to_json`.
 
         Raises:
-            StoreDamagedError: this is something else.
+            StoreDamagedError: the text is not a definition.
         """
         try:
             content = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise StoreDamagedError("a table's definition in the workspace is no JSON", received=str(error)) from None
+            raise StoreDamagedError("a table's definition in the workspace is not JSON", received=str(error)) from None
         if not _is_definition(content):
             raise StoreDamagedError(
                 "a table's definition in the workspace is not complete",
@@ -85,7 +85,7 @@ def _is_definition(content: Any) -> bool:
 
 @dataclass(frozen=True)
 class ScanDefinition:
-    """What ``CREATE SCAN`` said."""
+    """The content of a ``CREATE SCAN``."""
 
     name: str
     table: str
@@ -102,9 +102,9 @@ class ScanDefinition:
 
 
 class Catalog:
-    """The tables of a workspace, which persist, and the scans of one session, which do not.
+    """The tables of a workspace, which are stored, and the scans of one session, which are in memory.
 
-    Names are compared without regard to case. Secrets given in clear are known to this session only.
+    Names are case-insensitive. Secrets in clear text are in memory only.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -120,7 +120,7 @@ class Catalog:
         return [self._completed(TableDefinition.from_json(text)) for (text,) in rows]
 
     def find_table(self, name: str) -> TableDefinition | None:
-        """Return a table's definition, None if the catalog does not know it (Spark may)."""
+        """Return a table's definition; None if the catalog has none (the name can be a table of Spark)."""
         rows = self._workspace.query("SELECT definition FROM definition WHERE name = ?", (name.lower(),))
         return self._completed(TableDefinition.from_json(rows[0][0])) if rows else None
 
@@ -137,17 +137,17 @@ class Catalog:
         return found
 
     def _completed(self, stored: TableDefinition) -> TableDefinition:
-        given = self._with_secrets.get(stored.name.lower())
-        return given if given is not None and given.without_secrets() == stored else stored
+        known = self._with_secrets.get(stored.name.lower())
+        return known if known is not None and known.without_secrets() == stored else stored
 
     def add_table(self, definition: TableDefinition, *, if_not_exists: bool = False) -> bool:
-        """Keep a definition. Defining the same again is no error, so that a script can be run again.
+        """Store a definition. The same definition again is no error, so that a script can run again.
 
         Returns:
-            Whether it is new.
+            Whether the definition is new.
 
         Raises:
-            AlreadyExistsError: the name stands for another definition.
+            AlreadyExistsError: the name has another definition.
         """
         stored = definition.without_secrets()
         with self._workspace.write() as connection:
@@ -157,7 +157,7 @@ class Catalog:
             known = TableDefinition.from_json(rows[0][0]) if rows else None
             if known is not None and known != replace(stored, name=known.name) and not if_not_exists:
                 raise AlreadyExistsError(
-                    "a table of this name is defined in another way",
+                    "a table of this name has another definition",
                     received=definition.name,
                     remedy=f"DROP TABLE {definition.name} first (this forgets the definition, not the rows)",
                 )
@@ -168,7 +168,7 @@ class Catalog:
         return known is None
 
     def drop_table(self, name: str) -> bool:
-        """Forget a definition; tell whether there was one."""
+        """Remove a definition; return whether it existed."""
         self._with_secrets.pop(name.lower(), None)
         with self._workspace.write() as connection:
             connection.execute("DELETE FROM definition WHERE name = ?", (name.lower(),))
@@ -183,15 +183,15 @@ class Catalog:
         return self._scans.get(name.lower())
 
     def add_scan(self, scan: ScanDefinition, *, replace: bool = False) -> bool:
-        """Keep a scan for this session; tell whether it is new. The same again is no error.
+        """Keep a scan for this session; return whether it is new. The same scan again is no error.
 
         Raises:
-            AlreadyExistsError: the name stands for another scan.
+            AlreadyExistsError: the name has another definition.
         """
         known = self._scans.get(scan.name.lower())
         if known is not None and known != scan and not replace:
             raise AlreadyExistsError(
-                "a scan of this name is defined in another way",
+                "a scan of this name has another definition",
                 received=scan.name,
                 remedy="use CREATE OR REPLACE SCAN, or DROP SCAN first",
             )

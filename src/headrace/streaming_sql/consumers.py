@@ -1,4 +1,4 @@
-"""``CREATE CONSUMER`` and its kin, and what can be asked about producers."""
+"""The statements about consumers, and ``SHOW PRODUCERS``."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from headrace.streaming_sql.secrets import resolved
 
 
 class Consumers:
-    """Consumers of the queues in the workspace's stores."""
+    """The consumers in the workspace's stores."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._places = QueuePlaces(catalog)
 
     def create(self, statement: st.CreateConsumer) -> Result:
-        """Create a consumer in the store that the options name, or in the workspace's only one."""
+        """Create a consumer in the store of the options, or in the only store of the workspace."""
         name = str(statement.name)
         url = _store_option(statement.options, f"consumer {name}")
         location = self._places.the_store() if url is None else store_at(url)
         with location.open_store() as store:
-            is_there = name in store.consumers()
-            if is_there and not statement.if_not_exists:
+            exists = name in store.consumers()
+            if exists and not statement.if_not_exists:
                 raise AlreadyExistsError(
-                    "a consumer of this name is there", received=name, remedy="use CREATE CONSUMER IF NOT EXISTS"
+                    "a consumer of this name exists", received=name, remedy="use CREATE CONSUMER IF NOT EXISTS"
                 )
             store.create_consumer(name, exist_ok=statement.if_not_exists)
-        message = f"consumer {name} {'is there already' if is_there else 'created'}"
+        message = f"consumer {name} {'exists already' if exists else 'created'}"
         return Result(statement.part.text, message=message)
 
     def register(self, statement: st.RegisterConsumer) -> Result:
-        """Let a consumer read a queue of the same store, or change whether it is vital."""
+        """Register a consumer for a queue of the same store, or change whether it is vital."""
         with self._places.queue(statement.queue) as (store, queue):
             store.register_consumer(queue.name, str(statement.name), vital=statement.vital)
         how = "as vital " if statement.vital else ""
@@ -44,14 +44,14 @@ class Consumers:
         return Result(statement.part.text, message=message)
 
     def unregister(self, statement: st.UnregisterConsumer) -> Result:
-        """Take a registration back; offsets stay."""
+        """Remove a registration. The offsets stay."""
         with self._places.queue(statement.queue) as (store, queue):
             store.unregister_consumer(queue.name, str(statement.name))
-        message = f"consumer {statement.name} is not registered for queue {statement.queue} any more"
+        message = f"consumer {statement.name} is no longer registered for queue {statement.queue}"
         return Result(statement.part.text, message=message)
 
     def show(self, statement: st.ShowConsumers) -> Result:
-        """One row for each registration, and for each consumer that has none unless one queue is asked for."""
+        """Return one row for each registration. Without a queue, also one for each consumer without registrations."""
         columns = ("name", "queue", "vital", "unread_rows", "lag_seconds")
         rows: list[tuple[object, ...]] = []
         if statement.queue is not None:
@@ -66,7 +66,7 @@ class Consumers:
         return Result(statement.part.text, columns, tuple(rows))
 
     def describe(self, statement: st.DescribeConsumer) -> Result:
-        """One row for each partition of the consumer's queues, or of one queue."""
+        """Return one row for each partition of the consumer's queues, or of one queue."""
         columns = (
             "consumer", "queue", "partition", "offset", "lower", "upper", "disposition", "unread_rows", "lag_seconds",
         )  # fmt: skip
@@ -94,11 +94,11 @@ class Consumers:
         except NotFoundError:
             if not statement.if_exists:
                 raise
-            return Result(statement.part.text, message=f"there is no consumer {statement.name}")
+            return Result(statement.part.text, message=f"consumer {statement.name} does not exist")
         return Result(statement.part.text, message=f"consumer {statement.name} dropped")
 
     def show_producers(self, statement: st.ShowProducers) -> Result:
-        """One row for each session of a producer, and for each producer that has none."""
+        """Return one row for each session of a producer, and one for each producer without sessions."""
         columns = ("name", "queue", "session", "epoch", "sequence_number")
         rows: list[tuple[object, ...]] = []
         for location in self._places.stores():
@@ -117,7 +117,7 @@ def _registrations(consumer: Consumer, queue: str | None = None) -> list[tuple[o
     for registration in consumer.registrations():
         if queue in (None, registration.queue):
             partitions = consumer.status(registration.queue)
-            # A partition that is ahead of its queue does not make up for another one's unread rows.
+            # A partition whose offset is ahead of its queue must not reduce the total.
             unread = sum(max(at.unread_rows, 0) for at in partitions)
             lag = max((at.lag_seconds for at in partitions), default=0.0)
             rows.append((consumer.name, registration.queue, registration.vital, unread, lag))
@@ -125,10 +125,10 @@ def _registrations(consumer: Consumer, queue: str | None = None) -> list[tuple[o
 
 
 def _store_option(options: Mapping[str, str], where: str) -> str | None:
-    """Return the store that options name, which may name nothing else.
+    """Return the option ``store``, the only valid one; None if it is missing.
 
     Raises:
-        OptionError: there is another option.
+        OptionError: another option is set.
     """
     check_names(where, options, ("store",), any_case=True)
     return next(iter(resolved(options, where).values()), None)

@@ -1,4 +1,4 @@
-"""The options of headrace's formats in definitions: checked where they are given, not where they are first used."""
+"""Checks of options in statements, for headrace's formats."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def options_of(provider: str) -> tuple[Option, ...]:
 
 
 def check_definition(provider: str, options: Mapping[str, str], *, place: str = "") -> None:
-    """Make sure that a definition of one of headrace's formats can be used, as far as its text tells.
+    """Check the options of a definition without opening its store.
 
     Raises:
-        OptionError: an option is missing, unknown, or has a value that cannot be read.
+        OptionError: an option is missing, unknown, or has an invalid value.
     """
     check_given(provider, options, place=place)
     format_named(provider).locate(options)
@@ -29,15 +29,15 @@ def check_definition(provider: str, options: Mapping[str, str], *, place: str = 
 def check_given(
     provider: str, options: Mapping[str, str], *, use: str | None = None, more: Collection[str] = (), place: str = ""
 ) -> None:
-    """Check the names of options, and the values that are not taken from the environment.
+    """Check the names of options, and the values that do not contain environment variables.
 
     Args:
-        use: the only use that the options are for; any if None.
-        more: names that the statement takes besides the format's.
+        use: the use of the format, whose options are valid; None for all uses.
+        more: additional valid names.
         place: the statement, for messages.
 
     Raises:
-        OptionError: an option is unknown, of no effect in this use, or has a value that cannot be read.
+        OptionError: an option is unknown, has no effect in this use, or has an invalid value.
     """
     check_options(format_named(provider), options, use=use, more=more, place=place)
     settings = format_named(provider).settings(options)
@@ -48,5 +48,5 @@ def check_given(
 
 
 def options_for_use(provider: str, options: Mapping[str, str], use: str) -> dict[str, str]:
-    """Return the options that one use of a provider has: those of a table's definition may be for several uses."""
+    """Return the options that apply to one use. A table's definition can have options for several uses."""
     return options_for(format_named(provider), options, use) if is_headrace(provider) else dict(options)

@@ -1,4 +1,4 @@
-"""The stores that the definitions of a workspace point to, and what lies there."""
+"""The stores of a workspace's definitions, and their queues and consumers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def store_at(url: str) -> Location:
-    """Return the place of a store that only its address is known of."""
+    """Return the location of a store by its address."""
     return DEFAULT_FORMAT.locate({"store": url})
 
 
 def location_of(table: TableDefinition, over: Mapping[str, str] | None = None) -> Location:
-    """Return where a definition of one of headrace's formats points to, other options laid over its own.
+    """Return the location of a definition with one of headrace's formats, with options that override its own.
 
     Raises:
         UnsupportedError: it is of another format.
@@ -38,37 +38,37 @@ def location_of(table: TableDefinition, over: Mapping[str, str] | None = None) -
 
 
 def locations(catalog: Catalog, providers: Iterable[str]) -> list[Location]:
-    """Return one location for each store that the catalog's tables of these providers are in."""
+    """Return one location for each store with tables of these providers."""
     tables = [table for table in catalog.tables() if table.provider.lower() in providers]
     found = [location_of(table) for table in tables]
     return list({location.store_url: location for location in found}.values())
 
 
 class QueuePlaces:
-    """Finds queues and consumers by the names of the catalog's tables, or by their own in the catalog's stores."""
+    """Finds queues by their names in the catalog or in its stores, and consumers by their names in its stores."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
     def stores(self) -> list[Location]:
-        """Return the stores that have queues; that of the environment if the catalog names none."""
+        """Return the stores with queues. If the catalog has no store, return the store of the environment."""
         found = locations(self._catalog, QUEUE_PROVIDERS)
         default = os.environ.get("HEADRACE_STORE")
         if not found and default:
             found = [store_at(default)]
         by_id: dict[str, Location] = {}
         for location in found:
-            # Two addresses can be those of one store.
+            # Two addresses can belong to the same store.
             with location.open_store() as store:
                 if store.capabilities.queues:
                     by_id[store.id] = location
         return list(by_id.values())
 
     def the_store(self) -> Location:
-        """Return the store where there is but one.
+        """Return the only store.
 
         Raises:
-            OptionError: there is none, or there are several.
+            OptionError: the workspace has no store, or several.
         """
         found = self.stores()
         if len(found) != 1:
@@ -83,8 +83,8 @@ class QueuePlaces:
         """Open the store of a queue.
 
         Raises:
-            NotFoundError: there is no such queue.
-            UnsupportedError: the name is that of a table.
+            NotFoundError: the queue does not exist.
+            UnsupportedError: the name belongs to a table.
         """
         from headrace.ports import Queue
 
@@ -102,10 +102,10 @@ class QueuePlaces:
 
     @contextlib.contextmanager
     def consumer(self, name: st.Name, queue: st.Name | None = None) -> Iterator[tuple[Store, Consumer]]:
-        """Open the store of a consumer: that of a queue if one is named.
+        """Open the store of a consumer. With ``queue``, it is the store of that queue.
 
         Raises:
-            NotFoundError: there is no such consumer, or queue.
+            NotFoundError: the consumer or the queue does not exist.
             OptionError: several stores have a consumer of this name.
         """
         holding = self._holding(str(name), "consumer") if queue is None else self._store_of(queue)
@@ -119,7 +119,7 @@ class QueuePlaces:
 
     @contextlib.contextmanager
     def _holding(self, name: str, kind: str) -> Iterator[Store]:
-        """Open the one store that has something of a name."""
+        """Open the only store with a queue or consumer of a name."""
         found, known = [], []
         for location in self.stores():
             with location.open_store() as store:
@@ -139,7 +139,7 @@ class QueuePlaces:
 
 
 def _has(store: Store, name: str, kind: str) -> bool:
-    """Tell whether a store has a queue or a consumer of a name. It need not list all that it finds."""
+    """Return whether a store has a queue or a consumer with a name, without listing all of them."""
     try:
         store.queue(name) if kind == "queue" else store.consumer(name)
     except NotFoundError:

@@ -1,4 +1,4 @@
-"""Which providers of ``CREATE TABLE … USING`` are headrace's own, and which read and write files."""
+"""The providers of ``CREATE TABLE … USING``: headrace's formats, and Spark's formats of files."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ FILE_PROVIDERS = ("avro", "csv", "delta", "json", "orc", "parquet", "text", "xml
 
 
 def is_headrace(provider: str) -> bool:
-    """Tell whether a provider is one of headrace's formats, in any case."""
+    """Return whether a provider is one of headrace's formats. Names are case-insensitive."""
     return provider.lower() in HEADRACE_PROVIDERS
 
 
 def is_of_files(provider: str) -> bool:
-    """Tell whether a provider reads and writes files by Spark's own sources, in any case."""
+    """Return whether a provider is one of Spark's formats of files. Names are case-insensitive."""
     return provider.lower() in FILE_PROVIDERS

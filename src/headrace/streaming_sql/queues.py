@@ -1,4 +1,4 @@
-"""``CREATE QUEUE`` and its kin: queues of a store, and their names in the workspace."""
+"""The statements about queues."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHOWN_OPTIONS = ("autoTrim", "retainedRows", "retainedSeconds")
 
 
 class Queues:
-    """Queues, by the names of the catalog or by their own."""
+    """The queues in the workspace's stores, by their names in the catalog or in the store."""
 
     def __init__(self, catalog: Catalog, tables: Tables) -> None:
         self._catalog = catalog
@@ -30,9 +30,9 @@ class Queues:
         self._places = QueuePlaces(catalog)
 
     def create(self, statement: st.CreateQueue) -> Result:
-        """Create a queue, and its store if that is not there, and give the queue its name in the workspace."""
+        """Create a queue, its store if that does not exist, and its definition in the catalog."""
         name = str(statement.name)
-        options, settings = _parted(statement)
+        options, settings = _split_options(statement)
         definition = TableDefinition(name, statement.provider, options)
         check_definition(definition.provider, definition.options, place=f"queue {name}")
         if self._catalog.find_scan(name) is not None:
@@ -50,12 +50,12 @@ class Queues:
         location = location_of(definition)
         queue = str(location.queue or location.table)
         with location.open_store(create=True) as store:
-            is_there = find_queue(store, queue) is not None
-            if is_there and not statement.if_not_exists:
+            exists = find_queue(store, queue) is not None
+            if exists and not statement.if_not_exists:
                 raise AlreadyExistsError(
-                    "a queue of this name is there",
+                    "a queue of this name exists",
                     received=queue,
-                    remedy="use CREATE QUEUE IF NOT EXISTS, or give it a name by CREATE TABLE … USING",
+                    remedy="use CREATE QUEUE IF NOT EXISTS, or define a name for it with CREATE TABLE … USING",
                 )
             store.create_queue(
                 queue,
@@ -64,10 +64,10 @@ class Queues:
                 exist_ok=statement.if_not_exists,
                 **settings,
             )
-        return f"queue {definition.name} {'is there already' if is_there else 'created'}"
+        return f"queue {definition.name} {'exists already' if exists else 'created'}"
 
     def show(self, statement: st.ShowQueues) -> Result:
-        """One row for each queue of the workspace's stores; ``name`` is what this workspace calls it."""
+        """Return one row for each queue of the workspace's stores. ``name`` is its name in the workspace."""
         columns = ("name", "queue", "partitions", "rows", "bytes", "auto_trim", "consumers")
         rows: list[tuple[object, ...]] = []
         for location in self._places.stores():
@@ -84,7 +84,7 @@ class Queues:
         return Result(statement.part.text, columns, tuple(rows))
 
     def _names(self, store_id: str) -> dict[str, str]:
-        """Return the workspace's names for what is in a store, by the names that the store has."""
+        """Return the names of the workspace for the queues of a store, by their names in the store."""
         names: dict[str, str] = {}
         for table in self._catalog.tables():
             if table.provider.lower() in QUEUE_PROVIDERS:
@@ -95,7 +95,7 @@ class Queues:
         return names
 
     def describe(self, statement: st.DescribeQueue) -> Result:
-        """One row for each partition of a queue."""
+        """Return one row for each partition of a queue."""
         columns = ("queue", "partition", "lower", "upper", "rows", "bytes", "weight", "last_commit")
         with self._places.queue(statement.name) as (_, queue):
             described = queue.describe()
@@ -109,7 +109,7 @@ class Queues:
         return Result(statement.part.text, columns, rows)
 
     def drop(self, statement: st.DropQueue) -> Result:
-        """Remove a queue with its rows, and its name from the workspace."""
+        """Remove a queue with its rows, and its definition from the workspace."""
         try:
             with self._places.queue(statement.name) as (store, queue):
                 store.drop_queue(queue.name)
@@ -117,16 +117,16 @@ class Queues:
         except NotFoundError:
             if not statement.if_exists:
                 raise
-            message = f"there is no queue {statement.name}"
+            message = f"queue {statement.name} does not exist"
         self._tables.drop(str(statement.name))
         return Result(statement.part.text, message=message)
 
 
-def _parted(statement: st.CreateQueue) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the options of the format, the queue's name among them, and those of the queue, as the store takes them.
+def _split_options(statement: st.CreateQueue) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the options of the format, including the queue's name, and the arguments of `Store.create_queue`.
 
     Raises:
-        OptionError: an option is unknown, or its value cannot be read.
+        OptionError: an option is unknown, or has an invalid value.
     """
     provider = statement.provider.lower()
     known = [option.name for option in options_of(provider)]
@@ -149,4 +149,4 @@ def _value(name: str, text: str) -> Any:
     try:
         return read(text)
     except ValueError as error:
-        raise OptionError(f"option {name} cannot be read", received=repr(text)[:200], valid=str(error)) from None
+        raise OptionError(f"invalid value of option {name}", received=repr(text)[:200], valid=str(error)) from None

@@ -1,4 +1,4 @@
-"""What a statement gives."""
+"""The result of a statement."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Result:
-    """What one statement gave.
+    """The result of one statement.
 
     Attributes:
-        statement: its text.
-        columns: the names of the result's columns; none if there is no result.
+        statement: the text of the statement.
+        columns: the names of the result's columns; empty if the statement has no rows.
         rows: the result's rows, unless they are in ``dataframe``.
-        message: what was done, in one sentence.
-        dataframe: the result of a query, which is read when it is asked for.
+        message: the effect of the statement in one sentence.
+        dataframe: the result of a query, which runs when it is fetched.
     """
 
     statement: str
@@ -29,7 +29,7 @@ class Result:
     dataframe: DataFrame | None = None
 
     def fetch(self, limit: int | None = None) -> list[tuple[Any, ...]]:
-        """Return the rows, at most ``limit``; a query runs now."""
+        """Run the query, if there is one, and return the rows, at most ``limit``."""
         if self.dataframe is None:
             return list(self.rows[:limit])
         frame = self.dataframe if limit is None else self.dataframe.limit(limit)
@@ -37,7 +37,7 @@ class Result:
 
 
 def instant(seconds: float | None) -> str | None:
-    """Return seconds since 1970 as ISO 8601; None stays None."""
+    """Return seconds since 1970 as ISO 8601 with milliseconds; None for None."""
     if seconds is None:
         return None
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="milliseconds")

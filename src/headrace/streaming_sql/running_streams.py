@@ -25,7 +25,13 @@ _POLL_SECONDS = 0.5
 
 @dataclass
 class _Job:
-    """A running query of this process."""
+    """A query of this process.
+
+    Attributes:
+        deadline: the time of `time.monotonic` at which the query is stopped.
+        secrets: texts that error messages must not contain.
+        reported: the batch and the timestamp of the last progress in the registry.
+    """
 
     name: str
     query: StreamingQuery
@@ -37,7 +43,7 @@ class _Job:
 
 
 class RunningStreams:
-    """The running queries of one session: watched by a thread that reports to the registry and obeys it."""
+    """The running queries of one session. A thread writes their progress to the registry, and stops them on request."""
 
     def __init__(self, registry: StreamRegistry) -> None:
         self._registry = registry
@@ -53,7 +59,13 @@ class RunningStreams:
         timeout_ms: int | None = None,
         secrets: frozenset[str] = frozenset(),
     ) -> StreamingQuery:
-        """Start the query of a stream that was claimed, and watch it. What the start raises is reported and raised."""
+        """Start and watch the query of a stream that this process has claimed.
+
+        Args:
+            start: starts the query. Its errors are recorded in the registry and raised.
+            timeout_ms: the time after which the query is stopped.
+            secrets: texts that the registry must not contain.
+        """
         try:
             query = start()
         except BaseException as error:
@@ -69,7 +81,7 @@ class RunningStreams:
         return query
 
     def stop(self, name: str) -> bool:
-        """Stop a stream of this session; tell whether it is one."""
+        """Stop a stream; return False if it does not run in this session."""
         with self._changed:
             job = self._jobs.get(name.lower())
             if job is None or job.ended:
@@ -79,7 +91,7 @@ class RunningStreams:
         return True
 
     def forget(self, name: str) -> None:
-        """Do not speak of a stream that has ended any more: neither it nor its error is waited for."""
+        """Forget a stream that has ended, so that `wait` ignores it and its error."""
         with self._changed:
             self._jobs.pop(name.lower(), None)
 
@@ -89,7 +101,7 @@ class RunningStreams:
             self.stop(name)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until all streams of this session have ended; tell whether they have in time.
+        """Wait until all streams of this session have ended; return False after ``timeout`` seconds.
 
         Raises:
             StreamingQueryException: the error of the first that failed.
@@ -119,19 +131,19 @@ class RunningStreams:
             try:
                 stopping = self._registry.asked_to_stop()
                 for job in jobs:
-                    self._look_after(job, stopping)
+                    self._check(job, stopping)
             except Exception:
-                # A busy workspace or a busy Spark: the streams go on, and so does watching them.
-                log.exception("the streams could not be watched; trying again")
+                # The workspace or Spark is busy. The streams continue, and the next round tries again.
+                log.exception("cannot watch the streams; trying again")
             time.sleep(_POLL_SECONDS)
 
-    def _look_after(self, job: _Job, stopping: set[str]) -> None:
+    def _check(self, job: _Job, stopping: set[str]) -> None:
         failure: BaseException | None
         try:
             active = job.query.isActive
             failure = None if active else job.query.exception()
         except Exception as error:
-            # Spark itself is gone, and the query with it.
+            # Spark has stopped, and the query with it.
             active, failure = False, error
         if not active:
             self._end(job, failure)

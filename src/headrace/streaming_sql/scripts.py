@@ -1,7 +1,4 @@
-"""Definitions written as statements again: what a workspace keeps of a stream, and what users are shown.
-
-Secrets given in clear are not in these texts.
-"""
+"""Definitions as texts of statements, for the workspace and for users. They contain no secrets in clear text."""
 
 from __future__ import annotations
 
@@ -29,22 +26,22 @@ def _options_clause(options: Mapping[str, str]) -> str:
 
 
 def scan_text(scan: ScanDefinition) -> str:
-    """Return the ``CREATE SCAN`` of a scan."""
+    """Return the ``CREATE SCAN`` statement of a scan."""
     table = ".".join(quote_name(part) for part in scan.table.split("."))
     return f"CREATE SCAN {quote_name(scan.name)} ON {table} USING {scan.kind}{_options_clause(scan.options)}"
 
 
 def stream_text(name: str, options: Mapping[str, str], insert: str) -> str:
-    """Return the ``CREATE STREAM`` of a stream."""
+    """Return the ``CREATE STREAM`` statement of a stream."""
     return f"CREATE STREAM {quote_name(name)}{_options_clause(options)}\n{insert}"
 
 
 def script_of(scans: Iterable[ScanDefinition], stream: str) -> str:
-    """Return a script that makes the scans a stream reads, and starts it."""
+    """Return a script that creates the scans of a stream and starts it."""
     return ";\n".join((*(scan_text(scan) for scan in scans), stream)) + ";\n"
 
 
 def fingerprint(stream: str) -> str:
-    """Return the same text for statements that differ in spaces and comments only."""
+    """Return a hash of a statement. White space and comments do not change it."""
     words = "\n".join(token.text for token in tokenize(stream).tokens)
     return hashlib.sha256(words.encode()).hexdigest()

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 class StreamingSql:
-    """Runs scripts: the statements of the streaming dialect, and Spark's own.
+    """Runs scripts with statements of the streaming dialect and of Spark.
 
-    Tables and streams are kept in the workspace; scans last as long as this object.
+    The workspace keeps tables and streams. Scans last as long as this object.
 
     Args:
-        spark: the session that runs everything.
-        workspace: a directory; what is kept goes to ``.headrace`` inside.
+        spark: the session that runs all queries.
+        workspace: a directory; its files are in the sub-directory ``.headrace``.
     """
 
     def __init__(self, spark: SparkSession, workspace: str | Path = ".") -> None:
@@ -49,7 +49,7 @@ class StreamingSql:
         self._next_query: str | None = None
         self._query_options: dict[str, dict[str, str]] = {}
         self._options_of_all: dict[str, str] = {}
-        self._runners: dict[type[st.Statement], Callable[[Any], Result]] = {
+        self._handlers: dict[type[st.Statement], Callable[[Any], Result]] = {
             st.SparkStatement: self._spark_statement,
             st.CreateTable: self._create_table,
             st.DropTable: self._drop_table,
@@ -84,13 +84,13 @@ class StreamingSql:
         }
 
     def run(self, text: str, *, available_now: bool = False) -> list[Result]:
-        """Run the statements of a script, one after the other; return what each gave.
+        """Run the statements of a script in order; return the result of each.
 
-        The whole script is parsed first. A statement that fails ends the script; its error has a note that says
-        which one it was. Streams that were started before go on.
+        The whole script is parsed before the first statement runs. A statement that fails ends the script, and its
+        error has a note with the number and the line of the statement. Streams that were started before continue.
 
         Args:
-            available_now: streams started here stop when they have read all that is there now.
+            available_now: streams of the script process the existing data and stop.
 
         Raises:
             SqlError: a statement cannot be parsed, with line, column and a caret.
@@ -99,12 +99,12 @@ class StreamingSql:
         return list(self.run_each(text, available_now=available_now))
 
     def run_each(self, text: str, *, available_now: bool = False) -> Iterator[Result]:
-        """Run the statements of a script as `run` does, each when the result before it has been taken.
+        """Run the statements of a script like `run`, and yield the results one by one.
 
-        A query's rows can so be fetched before a later statement changes the table.
+        So the caller can fetch the rows of a query before the next statement changes the table.
         """
         if not isinstance(text, str):
-            raise OptionError("a script is a text", received=shown(text), valid="a str")
+            raise OptionError("a script must be a text", received=shown(text), valid="a str")
         statements = parse(text)
         self._available_now = flag(available_now, "available_now")
         return self._run_each(statements)
@@ -112,7 +112,7 @@ class StreamingSql:
     def _run_each(self, statements: Sequence[st.Statement]) -> Iterator[Result]:
         for number, statement in enumerate(statements, start=1):
             try:
-                result = self._runners[type(statement)](statement)
+                result = self._handlers[type(statement)](statement)
             except Exception as error:
                 first_line = hide_secrets(statement.part.text).split("\n", 1)[0][:80]
                 error.add_note(f"in statement {number} of {len(statements)}, line {statement.part.line}: {first_line}")
@@ -120,11 +120,11 @@ class StreamingSql:
             yield result
 
     def streams(self) -> list[StreamStatus]:
-        """Return all streams of the workspace, those of other processes too."""
+        """Return all streams of the workspace, including those of other processes."""
         return self._streams.statuses()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until all streams that were started here have ended; tell whether they have in time (seconds).
+        """Wait until all streams of this object have ended; return False after ``timeout`` seconds.
 
         Raises:
             StreamingQueryException: the error of the first stream that failed.
@@ -132,7 +132,7 @@ class StreamingSql:
         return self._streams.wait(timeout)
 
     def stop(self) -> None:
-        """Stop all streams that were started here."""
+        """Stop all streams of this object."""
         self._streams.stop_all()
         self._workspace.close()
 
@@ -141,7 +141,7 @@ class StreamingSql:
     def _spark_statement(self, statement: st.Statement) -> Result:
         frame = self._tables.spark_sql(statement.part)
         if frame.isStreaming:
-            # Spark itself says why this cannot be.
+            # Raises Spark's own error for a streaming query outside of a stream.
             frame.collect()
         return Result(statement.part.text, tuple(frame.columns), dataframe=frame)
 
@@ -149,7 +149,7 @@ class StreamingSql:
         if self._tables.belongs_to_spark(statement):
             return self._spark_statement(statement)
         definition, is_new = self._tables.define(statement)
-        message = f"table {definition.name} defined" if is_new else f"table {definition.name} is defined already"
+        message = f"table {definition.name} {'defined' if is_new else 'is already defined'}"
         if statement.query is None:
             return Result(statement.part.text, message=message)
         try:
@@ -160,7 +160,7 @@ class StreamingSql:
             raise
 
     def _fill(self, statement: st.CreateTable, query: st.ScriptPart, is_new: bool) -> Result:
-        """Fill the table of a ``CREATE TABLE … AS``; a stream goes on when the same statement is run again."""
+        """Run the query of a ``CREATE TABLE … AS``. A streaming query continues when the statement runs again."""
         insert = st.Insert(part=statement.part, target=statement.name, overwrite=False, columns=None, query=query)
         name = str(statement.name)
         frame = self._tables.query(insert)
@@ -170,25 +170,25 @@ class StreamingSql:
             self._tables.write(frame, self._catalog.table(name))
             return Result(statement.part.text, message=f"table {name} defined and written")
         if statement.if_not_exists:
-            return Result(statement.part.text, message=f"table {name} is defined already; nothing was written")
+            return Result(statement.part.text, message=f"table {name} is already defined; nothing was written")
         raise AlreadyExistsError(
-            "the table is there already, and would be filled again",
+            "the table exists already, and would be filled again",
             received=name,
             remedy="use CREATE TABLE IF NOT EXISTS, INSERT INTO, or DROP TABLE first",
         )
 
     def _drop_table(self, statement: st.DropTable) -> Result:
         name = str(statement.name)
-        standing = self._streams.standing_on(name)
+        users = self._streams.users_of(name)
         if self._tables.drop(name):
             message = f"table {name} forgotten; its rows stay in their store"
-            return Result(statement.part.text, message=message + still_needed(standing))
+            return Result(statement.part.text, message=message + still_needed(users))
         return self._spark_statement(statement)
 
     def _drop_queue(self, statement: st.DropQueue) -> Result:
-        standing = self._streams.standing_on(str(statement.name))
+        users = self._streams.users_of(str(statement.name))
         result = self._queues.drop(statement)
-        return replace(result, message=f"{result.message}{still_needed(standing)}")
+        return replace(result, message=f"{result.message}{still_needed(users)}")
 
     def _insert(self, statement: st.Insert) -> Result:
         name = str(statement.target)
@@ -202,7 +202,7 @@ class StreamingSql:
             if statement.overwrite:
                 raise SqlError(
                     "INSERT OVERWRITE cannot write a stream",
-                    remedy="use INSERT INTO; with outputMode 'complete' each batch replaces what the table holds",
+                    remedy="use INSERT INTO; with outputMode 'complete' each batch replaces the content of the table",
                 )
             return self._named_stream(statement)
         if table is None:
@@ -232,7 +232,7 @@ class StreamingSql:
             self._tables.unregister(name)
             return Result(statement.part.text, message=f"scan {name} dropped")
         if statement.if_exists:
-            return Result(statement.part.text, message=f"there is no scan {name}")
+            return Result(statement.part.text, message=f"scan {name} does not exist")
         known = [scan.name for scan in self._catalog.scans()]
         raise NotFoundError("no such scan in this session", received=name, valid=known)
 
@@ -250,7 +250,7 @@ class StreamingSql:
         return Result(statement.part.text, message=f"option {statement.option} is set")
 
     def _named_stream(self, insert: st.Insert) -> Result:
-        """Start the query that SET statements have named and given options."""
+        """Start a streaming query with the name and the options of earlier SET statements."""
         if self._next_query is None:
             raise OptionError(
                 "this query reads a stream, so it needs a name and options",
@@ -263,9 +263,9 @@ class StreamingSql:
         return self._streams.create(stream, available_now=self._available_now)
 
 
-def still_needed(standing: Sequence[str]) -> str:
-    """Return the end of a message about something dropped, on which other things stand."""
-    return f"; it is still needed by {', '.join(standing)}" if standing else ""
+def still_needed(users: Sequence[str]) -> str:
+    """Return the end of a message about a dropped table or queue: the scans and streams that use it."""
+    return f"; it is still needed by {', '.join(users)}" if users else ""
 
 
 def sql(spark: SparkSession, workspace: str | Path = ".") -> StreamingSql:

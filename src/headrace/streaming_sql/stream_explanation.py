@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from headrace.formats.registry import format_named
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition, overlaid
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.places import location_of
@@ -16,8 +17,6 @@ from headrace.streaming_sql.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_CONSUMER_OPTIONS = ("consumer", "consumer_path")
 
 
 class StreamExplanation:
@@ -88,8 +87,8 @@ def store_guarantee(
         if not scan.streaming or table is None or not is_headrace(table.provider):
             continue
         options = {name.lower(): value for name, value in table.resolved_options(scan.options).items()}
-        consumer = next((options[name] for name in _CONSUMER_OPTIONS if options.get(name)), None)
-        if consumer is None:
+        consumer = options.get(format_named(table.provider).consumer_option or "")
+        if not consumer:
             continue
         with location_of(table, scan.options).open_store() as source:
             same = source.id == in_transaction

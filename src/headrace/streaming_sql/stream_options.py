@@ -1,4 +1,4 @@
-"""The options of ``CREATE STREAM``: those of the stream itself, and those that go to its sink."""
+"""The options of ``CREATE STREAM``: options of the stream, and options of its sink."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ OUTPUT_MODES = ("append", "update", "complete")
 TRIGGER_TYPES = ("ProcessingTime", "AvailableNow", "Once")
 KNOWN = ("checkpointLocation", "outputMode", "triggerType", "triggerIntervalMs", "triggerInterval", "timeoutMs")
 _MOST_DIGITS = 15
-# Below this likeness an option is taken for one of the sink's.
+# An unknown option that is less similar to the stream's options counts as an option of the sink.
 _NEAR_MISS = 0.85
 
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """How a stream runs.
+    """The options of a stream.
 
     Attributes:
         checkpoint: the checkpoint location.
         output_mode: one of `OUTPUT_MODES`.
-        trigger: as `DataStreamWriter.trigger` takes it.
-        timeout_ms: stop the stream after so many milliseconds; None never.
-        sink: the options that are not the stream's own.
+        trigger: the arguments of `DataStreamWriter.trigger`.
+        timeout_ms: the time after which the stream is stopped, in milliseconds; None for no limit.
+        sink: the options of the sink.
     """
 
     checkpoint: str
@@ -38,20 +38,20 @@ class StreamOptions:
 
     @property
     def trigger_text(self) -> str:
-        """The trigger as its option says it."""
+        """The trigger in the words of its options."""
         if "processingTime" in self.trigger:
             return f"ProcessingTime, {self.trigger['processingTime']}"
         return "AvailableNow" if "availableNow" in self.trigger else "Once"
 
 
 def read_stream_options(stream: str, options: Mapping[str, str], *, available_now: bool = False) -> StreamOptions:
-    """Check the options of a stream. Names are compared without regard to case.
+    """Read the options of a stream. Names are case-insensitive.
 
     Args:
-        available_now: stop when all is read that is there now, whatever the options say.
+        available_now: process the existing data and stop, regardless of the options.
 
     Raises:
-        OptionError: one is missing, unknown but close to a known one, or has a value that cannot be.
+        OptionError: an option is missing, similar to a known one, or has an invalid value.
     """
     known = {name.lower(): name for name in KNOWN}
     of_stream = [name for name in options if name.lower() in known]
@@ -65,7 +65,7 @@ def read_stream_options(stream: str, options: Mapping[str, str], *, available_no
     if not own.get("checkpointLocation"):
         raise OptionError(
             f"stream {stream} needs option checkpointLocation",
-            valid="a directory that this stream alone uses, kept over restarts; headrace:///path is in the store",
+            valid="a lasting directory that no other stream uses; headrace:///path is a directory in the store",
             remedy=f"CREATE STREAM {stream} OPTIONS (checkpointLocation='…') …",
         )
     timeout = own.get("timeoutMs")
@@ -96,9 +96,9 @@ def _one_of(values: tuple[str, ...], name: str, given: str) -> str:
 
 def _milliseconds(name: str, text: str) -> int:
     digits = text.strip()
-    # Spark counts µs in 64 bits.
+    # Spark stores µs in 64 bits.
     if not (digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS):
         raise OptionError(
-            f"option {name} cannot be read", received=repr(text)[:200], valid="a whole number of milliseconds"
+            f"invalid value of option {name}", received=repr(text)[:200], valid="a whole number of milliseconds"
         )
     return int(digits)

@@ -1,4 +1,4 @@
-"""The streams of a workspace: a registry that all its processes share, and the running queries of this one."""
+"""The registry of a workspace's streams, which all its processes share."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class StreamStatus:
-    """A stream as the workspace knows it.
+    """The state of a stream in the workspace.
 
     Attributes:
-        state: one of `STATES`; ``lost`` when its process died without a word.
-        query_id: Spark's id of the query, which lives in its checkpoint.
-        batch: the last batch that is done.
-        rows_per_second: how fast that batch was processed.
-        lag: rows that its sources have behind that batch; None if they do not tell.
+        state: one of `STATES`; ``lost`` if its process has died.
+        query_id: Spark's id of the query, which is in its checkpoint.
+        batch: the last completed batch.
+        rows_per_second: the speed of that batch.
+        lag: the number of rows in its sources after that batch; None if they do not report it.
         started, updated: seconds since 1970.
-        script: the statements that start it again; secrets are not in there.
+        script: the statements that start the stream again, without secrets.
+        fingerprint: a hash of the statement, to detect another text.
     """
 
     name: str
@@ -52,18 +53,18 @@ class StreamStatus:
     def is_live(self) -> bool:
         return self.state in LIVE_STATES
 
-    def need_ended(self) -> None:
+    def check_ended(self) -> None:
         """Raise `AlreadyExistsError` if the stream runs."""
         if self.is_live:
             raise AlreadyExistsError(
-                "the stream runs already",
+                "the stream is already running",
                 received=f"{self.name}, in process {self.pid}",
                 remedy=f"STOP STREAM {self.name} stops it",
             )
 
 
 class StreamRegistry:
-    """The table of streams in a workspace. Names are compared without regard to case."""
+    """The table of streams in a workspace. Names are case-insensitive."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -91,10 +92,10 @@ class StreamRegistry:
         return StreamStatus(name, state, target, checkpoint, *rest)
 
     def claim(self, name: str, *, script: str, fingerprint: str, target: str, checkpoint: str) -> None:
-        """Take a stream for this process, before it starts.
+        """Record that this process starts a stream.
 
         Raises:
-            AlreadyExistsError: it runs, here or in another process, or was created with another text.
+            AlreadyExistsError: the stream runs in any process, or was created with another text.
         """
         owner = self._workspace.owner()
         now = time.time()
@@ -102,13 +103,13 @@ class StreamRegistry:
             rows = list(connection.execute(f"SELECT {_COLUMNS} FROM stream WHERE name = ?", (name.lower(),)))
             if rows:
                 known = self._status(rows[0])
-                known.need_ended()
+                known.check_ended()
                 if known.fingerprint != fingerprint:
                     raise AlreadyExistsError(
                         "a stream of this name was created with another text",
                         received=known.name,
-                        remedy=f"DROP STREAM {known.name} first; and if the new query does not fit the old one's "
-                        "state, use another checkpointLocation",
+                        remedy=f"DROP STREAM {known.name} first; if the new query does not fit the state of the old "
+                        "one, use another checkpointLocation",
                     )
             connection.execute(
                 "INSERT OR REPLACE INTO stream (name, shown_name, script, fingerprint, target, checkpoint, wanted, "
@@ -126,11 +127,11 @@ class StreamRegistry:
         self._update(name, "state = ?, error = ?", state, error)
 
     def ask_to_stop(self, name: str) -> None:
-        """Tell the process that runs a stream to stop it."""
+        """Request a stop from the process that runs a stream."""
         self._update(name, "wanted = 'stopped'")
 
     def asked_to_stop(self) -> set[str]:
-        """Return the names (in lower case) of streams that somebody wants stopped."""
+        """Return the names (in lower case) of the streams with a requested stop."""
         return {name for (name,) in self._workspace.query("SELECT name FROM stream WHERE wanted = 'stopped'")}
 
     def forget(self, name: str) -> None:
@@ -144,16 +145,16 @@ class StreamRegistry:
             )
 
     def wait_until_ended(self, name: str, timeout: float = _STOP_TIMEOUT_SECONDS) -> None:
-        """Wait for the process that runs a stream to end it.
+        """Wait until a stream has ended, in any process.
 
         Raises:
-            StoreBusyError: it did not in time.
+            StoreBusyError: the stream has not ended in time.
         """
         deadline = time.monotonic() + timeout
         while (status := self.find(name)) is not None and status.is_live:
             if time.monotonic() > deadline:
                 raise StoreBusyError(
-                    "the process of the stream was asked to stop it and has not done so yet",
+                    "the process of the stream has not stopped it yet",
                     received=f"{status.name}, in process {status.pid}",
                     remedy="wait for its batch to end, or end that process",
                 )

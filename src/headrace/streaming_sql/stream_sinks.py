@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.formats.options import SINK
 from headrace.spark.checkpoint import clear_unfinished_start
 from headrace.spark.checkpoint_location import checkpoint as spark_checkpoint
-from headrace.spark.checkpoint_location import refused_places
+from headrace.spark.checkpoint_location import checkpoint_errors
 from headrace.streaming_sql.catalog import TableDefinition
 from headrace.streaming_sql.format_options import check_given, options_for_use
 from headrace.streaming_sql.providers import is_headrace
@@ -63,10 +63,10 @@ def start_query(
     options = replace(options, checkpoint=spark_checkpoint(options.checkpoint, spark=spark))
     if target is None:
         writer = frame.writeStream.options(**options.sink).outputMode(options.output_mode)
-        with refused_places(options.checkpoint):
+        with checkpoint_errors(options.checkpoint):
             return _configured(writer, name, options).toTable(table)
     writer = frame.writeStream.format(target.provider).options(**into).outputMode(options.output_mode)
-    with refused_places(options.checkpoint):
+    with checkpoint_errors(options.checkpoint):
         return _configured(writer, name, options).start()
 
 

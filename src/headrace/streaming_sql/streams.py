@@ -1,4 +1,4 @@
-"""``CREATE STREAM`` and its kin: from a statement to a running query, and what can be asked about it."""
+"""The statements about streams."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Streams:
-    """The streams that one session starts and that its workspace knows."""
+    """Starts, stops, shows and explains the streams of a workspace."""
 
     def __init__(self, spark: SparkSession, catalog: Catalog, tables: Tables, registry: StreamRegistry) -> None:
         self._spark = spark
@@ -34,17 +34,17 @@ class Streams:
         self._tables = tables
         self._registry = registry
         self._running = RunningStreams(registry)
-        # The statements of this session, with the secrets that the workspace does not keep.
+        # The statements of this session, with the secrets that the workspace does not store.
         self._statements: dict[str, st.CreateStream] = {}
 
     # -- creating -----------------------------------------------------------------------------------------
 
     def create(self, statement: st.CreateStream, *, available_now: bool) -> Result:
-        """Start a stream; one that was created with the same text before and has ended goes on."""
+        """Start a stream. A stream that has ended continues if the text of its statement is the same."""
         name = str(statement.name)
         known = self._registry.find(name)
         if known is not None:
-            known.need_ended()
+            known.check_ended()
         self._start(statement, available_now=available_now)
         self._statements[name.lower()] = statement
         how = "started" if known is None else "started again from its checkpoint"
@@ -78,7 +78,7 @@ class Streams:
         self._running.start(name, start, timeout_ms=options.timeout_ms, secrets=secrets)
 
     def _target(self, insert: st.Insert) -> TableDefinition | None:
-        """Return the definition of the table that is written; None for one of Spark's own."""
+        """Return the definition of the target table; None for one of Spark's own tables."""
         name = str(insert.target)
         if self._catalog.find_scan(name) is not None:
             raise SqlError(f"{name} is a scan, which can only be read", remedy="insert into its table")
@@ -87,9 +87,9 @@ class Streams:
     # -- starting, stopping, dropping -----------------------------------------------------------------------
 
     def start(self, statement: st.StartStream, *, available_now: bool) -> Result:
-        """Start a stream that has ended, also one of a process that died."""
+        """Start a stream that has ended, in any process."""
         status = self._registry.get(str(statement.name))
-        status.need_ended()
+        status.check_ended()
         created = self._statements.get(status.name.lower())
         if created is None:
             created = self._from_script(status)
@@ -97,7 +97,7 @@ class Streams:
         return Result(statement.part.text, message=f"stream {status.name} started again from its checkpoint")
 
     def _from_script(self, status: StreamStatus) -> st.CreateStream:
-        """Return the statement of a stream, once the scans that it reads are there."""
+        """Create the scans of a stream that do not exist, and return the stream's statement."""
         for statement in parse(status.script):
             if isinstance(statement, st.CreateScan) and self._catalog.find_scan(str(statement.name)) is None:
                 self._catalog.add_scan(ScanDefinition.from_statement(statement))
@@ -106,7 +106,7 @@ class Streams:
         raise SqlError(f"the workspace has no statement for stream {status.name}", remedy="create it again")
 
     def stop(self, statement: st.StopStream) -> Result:
-        """Stop a stream, wherever it runs."""
+        """Stop a stream, in any process."""
         return Result(statement.part.text, message=self._stop(self._registry.get(str(statement.name))))
 
     def _stop(self, status: StreamStatus) -> str:
@@ -121,10 +121,10 @@ class Streams:
         return f"stream {status.name} was not running ({status.state})"
 
     def drop(self, statement: st.DropStream) -> Result:
-        """Stop a stream and forget it. Its checkpoint stays."""
+        """Stop a stream and remove it from the workspace. Its checkpoint stays."""
         name = str(statement.name)
         if statement.if_exists and self._registry.find(name) is None:
-            return Result(statement.part.text, message=f"there is no stream {name}")
+            return Result(statement.part.text, message=f"stream {name} does not exist")
         status = self._registry.get(name)
         self._stop(status)
         self._registry.forget(name)
@@ -142,8 +142,8 @@ class Streams:
     def stop_all(self) -> None:
         self._running.stop_all()
 
-    def standing_on(self, table: str) -> list[str]:
-        """Return what is defined on a table of the catalog, in words: scans of this session, and streams."""
+    def users_of(self, table: str) -> list[str]:
+        """Return the scans of this session and the streams that use a table of the catalog, as texts."""
         wanted = table.lower()
         found = [f"scan {scan.name}" for scan in self._catalog.scans() if scan.table.lower() == wanted]
         for status in self._registry.all():
@@ -160,7 +160,7 @@ class Streams:
                     break
         return found
 
-    # -- asking -------------------------------------------------------------------------------------------
+    # -- showing ------------------------------------------------------------------------------------------
 
     def show(self, statement: st.ShowStreams) -> Result:
         columns = ("name", "state", "target", "batch", "rows_per_second", "lag", "pid", "error")
@@ -175,7 +175,7 @@ class Streams:
         return Result(statement.part.text, ("property", "value"), (*rows, ("script", status.script)))
 
     def explain(self, statement: st.ExplainStream, *, available_now: bool) -> Result:
-        """Tell what a stream reads, where it writes, how, and with which guarantee, if it is started here."""
+        """Return the sources, the sink, the options, the guarantee and the plan of a stream, without starting it."""
         created = statement.target
         if isinstance(created, st.Name):
             status = self._registry.get(str(created))

@@ -1,4 +1,4 @@
-"""Tables and scans as Spark sees them: temporary views with all options of their definitions."""
+"""Tables and scans as temporary views of Spark, with the options of their definitions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Tables:
-    """Gives Spark the tables and scans that statements name, and reads and writes them in batch."""
+    """Creates views for the tables and scans of statements, and reads and writes tables in batch."""
 
     def __init__(self, spark: SparkSession, catalog: Catalog) -> None:
         self._spark = spark
@@ -33,12 +33,12 @@ class Tables:
     # -- names in statements ------------------------------------------------------------------------------
 
     def spark_sql(self, part: st.ScriptPart) -> DataFrame:
-        """Run a part of a script that is Spark SQL but for the dialect's functions and names."""
+        """Run a query in Spark SQL with the dialect's functions and the names of the catalog."""
         self.register_named_in(part)
         return self._spark.sql(rewrite(part, self._columns_of))
 
     def rewritten(self, part: st.ScriptPart) -> str:
-        """Return the Spark SQL that a part of a script stands for."""
+        """Return a query as Spark SQL, without the dialect's functions."""
         self.register_named_in(part)
         return rewrite(part, self._columns_of)
 
@@ -48,11 +48,11 @@ class Tables:
         try:
             return self._spark.sql(f"SELECT * FROM {relation}").columns
         except AnalysisException:
-            # A relation that only means something inside its query, such as a common table expression.
+            # The relation exists only inside of the query, such as a common table expression.
             return []
 
     def named_in(self, part: st.ScriptPart) -> tuple[list[ScanDefinition], list[TableDefinition]]:
-        """Return the scans and the tables of the catalog that a part of a script names."""
+        """Return the scans and the tables of the catalog that a query names."""
         names = QueryShape(tokenize(part.text).tokens).references()
         scans = [scan for name in sorted(names) if (scan := self._catalog.find_scan(name)) is not None]
         tables = [
@@ -63,7 +63,7 @@ class Tables:
         return scans, tables
 
     def register_named_in(self, part: st.ScriptPart) -> None:
-        """Make what a part of a script names readable for Spark under its name."""
+        """Create a view for each scan and table that a query names."""
         scans, tables = self.named_in(part)
         for scan in scans:
             self.register_scan(scan)
@@ -72,7 +72,7 @@ class Tables:
             self._register(table.name, table, options, streaming=False)
 
     def check_scan(self, scan: ScanDefinition) -> None:
-        """Raise `OptionError` for an option that a scan of its table does not take; Spark's sources check their own."""
+        """Raise `OptionError` for an invalid option of a scan. Spark's sources check their own options."""
         table = self._catalog.find_table(scan.table)
         if table is not None and is_headrace(table.provider):
             use = SOURCE if scan.streaming else BATCH_READ
@@ -80,7 +80,7 @@ class Tables:
             check_given(table.provider, scan.options, use=use, place=place)
 
     def register_scan(self, scan: ScanDefinition) -> None:
-        """Make a scan readable for Spark under its name.
+        """Create the view of a scan.
 
         Raises:
             OptionError: an environment variable or a secret is missing.
@@ -99,31 +99,31 @@ class Tables:
         source = (table.provider, table.columns, options)
         if streaming and self._views.get(name.lower()) == source:
             return
-        # A view for batch reads is made anew each time: files and columns may have been added.
+        # A view for batch reads is created again each time, because files and columns can have been added.
         reader: DataFrameReader | DataStreamReader = self._spark.readStream if streaming else self._spark.read
         reader = reader.format(table.provider).options(**options)
         if table.columns:
             reader = reader.schema(table.columns)
         elif streaming and is_of_files(table.provider):
-            # Spark finds out the columns of files for batch reads only.
+            # Spark infers the columns of files for batch reads only.
             reader = reader.schema(self._spark.read.format(table.provider).options(**options).load().schema)
         reader.load().createOrReplaceTempView(quote_name(name))
         self._views[name.lower()] = source
 
     def unregister(self, name: str) -> None:
-        """Take a name from Spark that `register_scan` or a statement gave it."""
+        """Remove the view of a scan or table, if there is one."""
         if self._views.pop(name.lower(), None) is not None:
             self._spark.catalog.dropTempView(name)
 
     # -- statements ---------------------------------------------------------------------------------------
 
     def belongs_to_spark(self, statement: st.CreateTable) -> bool:
-        """Tell whether Spark keeps the table: one of files, at a place of Spark's choice."""
+        """Return whether Spark manages the table: it has files, and no path."""
         has_path = any(name.lower() == "path" for name in statement.options)
         return is_of_files(statement.provider) and not has_path
 
     def define(self, statement: st.CreateTable) -> tuple[TableDefinition, bool]:
-        """Keep a table's definition; return it, and whether it is new."""
+        """Store a table's definition; return it, and whether it is new."""
         definition = TableDefinition(
             str(statement.name), statement.provider, dict(statement.options), statement.columns
         )
@@ -135,14 +135,14 @@ class Tables:
         return self._catalog.table(definition.name), is_new
 
     def drop(self, name: str) -> bool:
-        """Forget a table; tell whether the catalog knew it."""
+        """Remove a table's definition; return whether it existed."""
         if self._catalog.find_table(name) is None:
             return False
         self.unregister(name)
         return self._catalog.drop_table(name)
 
     def query(self, insert: st.Insert) -> DataFrame:
-        """Return what an INSERT writes; a column list names the query's columns by position."""
+        """Return the rows of an INSERT. A column list names the query's columns by position."""
         frame = self.spark_sql(insert.query)
         if insert.columns is None:
             unnamed = [f"col{number}" for number in range(1, len(frame.columns) + 1)]
@@ -162,13 +162,13 @@ class Tables:
         return frame.toDF(*insert.columns)
 
     def write(self, frame: DataFrame, table: TableDefinition, *, overwrite: bool = False) -> None:
-        """Write a batch into a table; the columns are matched by name where the provider does so."""
+        """Write a batch into a table. headrace's formats match columns by name."""
         options = options_for_use(table.provider, table.resolved_options(), BATCH_WRITE)
         writer = frame.write.format(table.provider).options(**options)
         writer.mode("overwrite" if overwrite else "append").save()
 
     def secrets(self) -> frozenset[str]:
-        """Return the secrets that the catalog's definitions hold now, to be kept out of messages."""
+        """Return the secrets in the catalog's definitions, which messages must not contain."""
         found: set[str] = set()
         for table in self._catalog.tables():
             found |= secret_values(table.options)
@@ -178,7 +178,7 @@ class Tables:
 
 
 def show_scans(statement: st.ShowScans, catalog: Catalog) -> Result:
-    """``SHOW SCANS``: options as given, without secrets."""
+    """Run ``SHOW SCANS``. The options are shown without secrets."""
     from headrace.streaming_sql.scripts import options_text
 
     rows = tuple((scan.name, scan.table, scan.kind, options_text(scan.options)) for scan in catalog.scans())

@@ -1,4 +1,4 @@
-"""``CREATE TUNNEL`` and its kin, on the stores that the workspace's tables are in."""
+"""The statements about tunnels."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _OPTIONS = ("start", "baseChannels")
 
 
 class Tunnels:
-    """Tunnels by the names of the catalog's tables."""
+    """The tunnels in the stores of the catalog's tables."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
     def create(self, statement: st.CreateTunnel) -> Result:
-        """Create a tunnel on a table of the catalog; the result has its id."""
+        """Create a tunnel on a table of the catalog; return its id in the result."""
         name = str(statement.name)
         start, base_channels = _tunnel_options(statement.options)
         location = self._location(self._catalog.table(str(statement.table)))
@@ -60,7 +60,7 @@ class Tunnels:
         return Result(statement.part.text, ("id", "name", "table", "kind", "stage", "lag"), tuple(rows))
 
     def describe(self, statement: st.DescribeTunnel) -> Result:
-        """One row for each channel of a tunnel."""
+        """Return one row for each channel of a tunnel."""
         columns = ("tunnel", "channel", "kind", "state", "lag", "lag_seconds")
         store, tunnel = self._find(statement.name, statement.table)
         with store:
@@ -80,13 +80,13 @@ class Tunnels:
         except NotFoundError:
             if not statement.if_exists:
                 raise
-            return Result(statement.part.text, message=f"there is no tunnel {statement.name}")
+            return Result(statement.part.text, message=f"tunnel {statement.name} does not exist")
         with store:
             store.drop_tunnel(tunnel.id)
         return Result(statement.part.text, message=f"tunnel {tunnel.name} ({tunnel.id}) dropped")
 
     def _find(self, name: st.Name, table: st.Name | None) -> tuple[Store, Tunnel]:
-        """Return a tunnel by id or name, and its store, searching the stores of all tables unless one is named."""
+        """Return a tunnel by id or name, and its store. Without a table, search the stores of all tables."""
         for location in self._locations(table):
             store = location.open_store()
             try:
@@ -96,7 +96,7 @@ class Tunnels:
         raise NotFoundError("no such tunnel", received=str(name), remedy="SHOW TUNNELS lists them")
 
     def _locations(self, table: st.Name | None) -> list[Location]:
-        """Return the place of one table, or one place for each store of the catalog's tables."""
+        """Return the location of one table, or one location for each store of the catalog's tables."""
         if table is not None:
             return [self._location(self._catalog.table(str(table)))]
         return locations(self._catalog, HEADRACE_PROVIDERS)
@@ -120,6 +120,6 @@ def _tunnel_options(options: Mapping[str, str]) -> tuple[str, int | None]:
     channels = given.get("baseChannels")
     if channels is not None and not (channels.isascii() and channels.isdigit() and 0 < len(channels) < 9):
         raise OptionError(
-            "option baseChannels cannot be read", received=repr(channels), valid="a positive whole number"
+            "invalid value of option baseChannels", received=repr(channels), valid="a positive whole number"
         )
     return given.get("start", "latest"), None if channels is None else int(channels)

@@ -1,7 +1,7 @@
-"""What a workspace directory remembers: ``.headrace/workspace.db``, shared by the processes that work there.
+"""The database of a workspace directory, ``.headrace/workspace.db``, which several processes can share.
 
-Which processes are alive is known by file locks, not by process ids: those are used again, and differ between
-containers that share a directory.
+File locks show which processes are alive. Process ids would not: the system reuses them, and containers that share a
+directory have different ones.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ CREATE TABLE stream (name TEXT PRIMARY KEY, shown_name TEXT NOT NULL, script TEX
 
 
 class Workspace:
-    """The database of a workspace directory; it is made by the first write.
+    """The database of a workspace directory. The first write creates it.
 
     Args:
-        directory: any directory that exists; files go to ``.headrace`` inside.
+        directory: a directory; the files are in its sub-directory ``.headrace``.
     """
 
     def __init__(self, directory: str | Path) -> None:
-        # realpath: two spellings of one directory must meet in one owner.
+        # realpath: all spellings of a directory must have the same owner.
         try:
             self.directory = Path(os.path.realpath(directory)) / ".headrace"
         except ValueError as error:
-            raise StoreError("the workspace is not a path", received=ascii(directory), valid="a directory") from error
+            raise StoreError("the workspace must be a path", received=ascii(directory), valid="a directory") from error
         self._path = self.directory / "workspace.db"
         self._connections = Connections(functools.partial(_connect, self._path))
 
     def query(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement that reads; there is nothing to read before the first write."""
+        """Run a statement that reads. Before the first write it returns no rows."""
         with no_fork, _translated():
             if not self._path.exists():
                 return []
@@ -58,7 +58,7 @@ class Workspace:
 
     @contextlib.contextmanager
     def write(self) -> Iterator[apsw.Connection]:
-        """Run a write transaction: all of it is committed, or none."""
+        """Run the block in a write transaction, which is rolled back after an error."""
         with no_fork, _translated():
             self.directory.mkdir(parents=True, exist_ok=True)
             connection = self._connections.of_this_thread()
@@ -71,27 +71,27 @@ class Workspace:
                 raise
 
     def close(self) -> None:
-        """Close this thread's connection; it is opened again when needed."""
+        """Close this thread's connection. The next use opens a new one."""
         self._connections.close()
 
     # -- owners -----------------------------------------------------------------------------------------
 
     def owner(self) -> int:
-        """Return this process's number in the workspace; its lock is held until the process ends.
+        """Return this process's number in the workspace. Its lock is held until the process ends.
 
-        Asked for the first time it writes, so not inside a transaction.
+        The first call writes, so it must be outside of a transaction.
         """
         return _OwnerLock.of(self).number
 
     def is_alive(self, owner: int) -> bool:
-        """Tell whether the process of that number still runs."""
+        """Return whether the process with this number still runs."""
         return _OwnerLock.of(self).is_alive(owner)
 
 
 class _OwnerLock:
-    """One byte of a lock file for each process, locked while the process lives.
+    """One byte of a lock file for each process, which is locked until the process ends.
 
-    There is one for each directory and process: closing any descriptor of the file would free its lock.
+    A process has one object for each directory, because closing any descriptor of the file would release the lock.
     """
 
     _of_process: ClassVar[dict[Path, _OwnerLock]] = {}
@@ -111,7 +111,7 @@ class _OwnerLock:
     @classmethod
     def of(cls, workspace: Workspace) -> _OwnerLock:
         key = workspace.directory
-        # Without the guard first: whoever asks inside a transaction must not wait for one who wants to begin one.
+        # Without the guard first: a caller inside a transaction must not wait for a thread that begins one.
         known = cls._of_process.get(key)
         if known is not None:
             return known
@@ -133,7 +133,7 @@ class _OwnerLock:
 
     @classmethod
     def forget_all(cls) -> None:
-        """Drop the locks of the parent, which a forked process does not hold."""
+        """Forget the locks of the parent, which a forked process does not hold."""
         cls._guard = threading.Lock()
         for lock in cls._of_process.values():
             os.close(lock._descriptor)
@@ -170,7 +170,7 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except apsw.BusyError as error:
-        raise StoreBusyError("another process holds the workspace", received=str(error)) from error
+        raise StoreBusyError("another process has locked the workspace", received=str(error)) from error
     except (apsw.CorruptError, apsw.NotADBError) as error:
         raise StoreDamagedError("the workspace's database is damaged", received=str(error)) from error
     except (apsw.Error, OSError) as error:

@@ -34,7 +34,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class Saved:
-    """A channel's checkpoint, and the number of the save that made it; 0 if none has."""
+    """The committed position of a channel, and the sequence number of the save that set it; 0 if no save has."""
 
     position: Position
     sequence: int

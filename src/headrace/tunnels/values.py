@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import enum
+import warnings
 from dataclasses import dataclass
 
 from headrace.errors import OptionError
@@ -54,13 +55,24 @@ FINISHED = Position("finished")
 
 @dataclass(frozen=True)
 class Channel:
-    """One ordered piece of a tunnel. ``parents`` are ids of channels of the same tunnel."""
+    """One ordered piece of a tunnel.
+
+    Attributes:
+        committed: the committed position: everything before it is processed.
+        parents: the ids of channels of the same tunnel that must be finished before this one opens.
+    """
 
     id: str
     kind: ChannelKind
     state: ChannelState
-    checkpoint: Position
+    committed: Position
     parents: tuple[str, ...] = ()
+
+    @property
+    def checkpoint(self) -> Position:
+        """The committed position; deprecated, use `committed`."""
+        warnings.warn("Channel.checkpoint is deprecated, use Channel.committed", DeprecationWarning, stacklevel=2)
+        return self.committed
 
 
 @dataclass(frozen=True)
@@ -109,9 +121,9 @@ class StartKind(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Start:
-    """Where a new query begins: the tunnel's own checkpoints, its beginning, now, an instant, or behind a batch.
+    """Where a new query begins: the tunnel's committed positions, its beginning, now, an instant, or after a batch.
 
-    A batch is one that another query, or the EMR connector, left in the meta table of the tunnel's store.
+    A batch was recorded in the meta table of the tunnel's store by another query or by the EMR connector.
     """
 
     kind: StartKind = StartKind.COMMITTED

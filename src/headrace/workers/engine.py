@@ -201,7 +201,7 @@ class Engine:
         try:
             unfinished = [each for each in self._tunnel.channels() if each.state is not ChannelState.FINISHED]
             return not any(
-                channel.state is ChannelState.WAITING or self._has_more(channel.id, channel.checkpoint)
+                channel.state is ChannelState.WAITING or self._has_more(channel.id, channel.committed)
                 for channel in unfinished
             )
         except HeadraceError as error:
@@ -239,10 +239,10 @@ class Engine:
                 # The channel may have moved to another worker or be finished. The next heartbeat shows it.
                 self._ask_keeper()
 
-    def _take_pages(self, leased: LeasedChannel, start: Position, pages: list[Page], behind: Position) -> None:
+    def _take_pages(self, leased: LeasedChannel, start: Position, pages: list[Page], end: Position) -> None:
         full = min(self._batch_rows, _FULL_PAGE_ROWS)
         with self._changed:
-            if leased.arrived(start, pages, behind, time.monotonic(), full):
+            if leased.arrived(start, pages, end, time.monotonic(), full):
                 self._ready.extend([leased] * len(pages))
             if leased.has_news:
                 self._ask_keeper()

@@ -68,20 +68,20 @@ class LeasedChannel:
         """Whether all pages that were read are delivered, processed and saved."""
         return not self.pages and self.in_hand is None and self.processed == self.saved
 
-    def arrived(self, start: Position, pages: Sequence[Page], behind: Position, now: float, full: int) -> bool:
+    def arrived(self, start: Position, pages: Sequence[Page], end: Position, now: float, full: int) -> bool:
         """Add the result of a read; return False if the channel was released or moved in the meantime.
 
         Args:
             start: the position of the read.
             pages: the pages with rows.
-            behind: the position after the read.
+            end: the position after the read.
             full: the number of rows from which on a read counts as full. The next read follows at once after a full
                 read, otherwise after a pause.
         """
         self.reading = False
         if self.lease.status is not LeaseStatus.OPEN or start != self.read:
             return False
-        self.read = behind
+        self.read = end
         self.pages.extend(pages)
         self._settle()
         rows = sum(page.changes.num_rows for page in pages)

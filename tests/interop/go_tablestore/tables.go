@@ -108,8 +108,8 @@ func errors() {
 	table := "errors"
 	_, err = client.ListStream(&tablestore.ListStreamRequest{TableName: &table})
 	refused("a stream without a tunnel", err, "OTSParameterInvalid",
-		"this endpoint has no such operation; received: /ListStream; "+
-			"valid: streams are read through tunnels here: create one (/tunnel/create) and read its channels")
+		"the endpoint does not have this operation; received: /ListStream; "+
+			"valid: the endpoint's streams are read through tunnels: create one (/tunnel/create) and read its channels")
 }
 
 func numbered() {

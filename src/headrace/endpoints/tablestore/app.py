@@ -1,10 +1,11 @@
-"""The ASGI application: takes requests, sees to it that they are few enough, has them done, and answers."""
+"""The ASGI application: limits requests, authenticates them, runs their operations in threads, and responds."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,9 +15,8 @@ from google.protobuf.message import DecodeError
 
 from headrace.endpoints.tablestore.authentication import (
     Caller,
-    admit,
-    answer_headers,
-    new_request_id,
+    authenticate,
+    signed_headers,
     too_large,
     unpacked,
 )
@@ -42,20 +42,20 @@ from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.errors import body as error_body
 from headrace.wire.tablestore.limits import MAX_BODY_BYTES
 
-# A client that is sending a body that is too large is let go on for so long, or it would not read the answer.
+# The server reads this much of a body that is too large: a client that still sends would not read the response.
 _DRAINED_BYTES = 8 * MAX_BODY_BYTES
 _log = logging.getLogger("headrace")
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """How much an endpoint takes on.
+    """Limits of an endpoint's requests.
 
     Attributes:
-        workers: requests that are worked on at once; each is a thread with its own connections.
-        waiting: requests that may wait for that.
-        body_bytes: bytes of all bodies that are held at once; and as many again of those that were compressed.
-        body_seconds: for how long the body of a request may take to come.
+        workers: requests that run at once. Each has a thread with its own connections.
+        waiting: requests that wait for a thread.
+        body_bytes: bytes of all bodies in memory; also the limit of the inflated bytes of compressed bodies.
+        body_seconds: time for the body of a request.
     """
 
     workers: int = 8
@@ -66,17 +66,17 @@ class Bounds:
 
 @dataclass
 class _Exchange:
-    """One request on its way to its answer.
+    """A request and the values of its response.
 
     Attributes:
-        path: as it was sent, which is what the signature is about.
-        headers: names in lower case.
+        path: the path as the client sent it, which is signed.
+        headers: values by name in lower case.
     """
 
     path: str
     headers: Mapping[str, str]
     body: IncomingBody
-    id: str = field(default_factory=new_request_id)
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
     started: float = field(default_factory=time.monotonic)
     caller: Caller | None = None
 
@@ -86,8 +86,8 @@ class TablestoreApp(Application):
 
     Args:
         configuration: the directory and the access keys.
-        operations: path → operation.
-        bounds: how much to take on; beyond it clients are told that the server is busy.
+        operations: operations by path.
+        bounds: the limits of requests. Above them clients get OTSServerBusy.
         limits: the limits of connections.
     """
 
@@ -124,54 +124,58 @@ class TablestoreApp(Application):
         exchange = _Exchange(sent_path, headers, IncomingBody(scope, receive))
         status, code = 200, "OK"
         try:
-            body, answer = await self._answer(scope, exchange)
+            body, response_headers = await self._respond(scope, exchange)
         except DisconnectedError:
             raise
         except (Exception, asyncio.CancelledError) as error:
-            told = _told(error, exchange)
-            status, code = told.status, told.code
-            body = error_body(told.code, told.message)
-            answer = answer_headers(exchange.path, exchange.id, body, exchange.caller, headers)
+            failure = _service_error(error, exchange)
+            status, code = failure.status, failure.code
+            body = error_body(failure.code, failure.message)
+            response_headers = signed_headers(exchange.path, exchange.id, body, exchange.caller, headers)
             if not isinstance(error, asyncio.CancelledError | TimeoutError):
                 await exchange.body.drain(_DRAINED_BYTES, self.limits.drain_seconds)
         if not exchange.body.complete:
-            answer["connection"] = "close"
-        await _send(send, status, answer, body)
+            response_headers["connection"] = "close"
+        await _send(send, status, response_headers, body)
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("request", extra={"facts": _facts(exchange, status=status, code=code, bytes=len(body))})
 
-    async def _answer(self, scope: Scope, exchange: _Exchange) -> tuple[bytes, dict[str, str]]:
-        """Return the body and the headers of the answer to a request that succeeds."""
+    async def _respond(self, scope: Scope, exchange: _Exchange) -> tuple[bytes, dict[str, str]]:
+        """Return the body and the headers of the response to a request that succeeds."""
         if scope["method"] != "POST":
             raise ServiceError("OTSMethodNotAllowed", "Only POST requests are allowed.")
-        caller = exchange.caller = admit(exchange.path, exchange.headers, self._configuration)
+        caller = exchange.caller = authenticate(exchange.path, exchange.headers, self._configuration)
         mark_authenticated(scope)
         operation = self._operations.get(exchange.path)
         if operation is None:
             valid = REFUSED.get(exchange.path) or sorted(self._operations)
-            raise invalid("this endpoint has no such operation", received=exchange.path, valid=valid)
+            raise invalid("the endpoint does not have this operation", received=exchange.path, valid=valid)
         with self._workload.request() as held:
             async with asyncio.timeout(self._bounds.body_seconds):
                 body = await _read(exchange, held)
-            return await self._threads.run(self._work, exchange, operation, caller, body)
+            return await self._threads.run(self._run_operation, exchange, operation, caller, body)
 
-    def _work(
+    def _run_operation(
         self, exchange: _Exchange, operation: Operation, caller: Caller, body: bytes
     ) -> tuple[bytes, dict[str, str]]:
-        """Do one operation, in a thread of the pool."""
+        """Run an operation, in one of the threads. Return the body and the headers of the response."""
         with unpacked(body, exchange.headers, self._unpacked) as content:
             try:
                 request = read_message(operation.request, content)
             except DecodeError:
-                raise invalid("the body of the request is no message of this operation") from None
+                raise invalid("the body of the request is not a message of this operation") from None
         with self._instances.use(caller.instance) as instance:
-            answer = operation.handle(instance, request).SerializeToString()
-        # Hashing a large answer here leaves the loop to others.
-        return answer, answer_headers(exchange.path, exchange.id, answer, caller, exchange.headers)
+            response = operation.handle(instance, request).SerializeToString()
+        # The thread hashes the body, so that a large one does not block the event loop.
+        return response, signed_headers(exchange.path, exchange.id, response, caller, exchange.headers)
 
 
 async def _read(exchange: _Exchange, held: HeldBytes) -> bytes:
-    """Return the body of a request; raise OTSRequestBodyTooLarge if it has more bytes than allowed."""
+    """Return the body of a request.
+
+    Raises:
+        ServiceError: OTSRequestBodyTooLarge.
+    """
     if (exchange.body.length or 0) > MAX_BODY_BYTES:
         raise too_large()
     body = bytearray()
@@ -184,10 +188,10 @@ async def _read(exchange: _Exchange, held: HeldBytes) -> bytes:
     return bytes(body)
 
 
-def _told(error: Exception | asyncio.CancelledError, exchange: _Exchange) -> ServiceError:
-    """Return what the client is told of an error; what is nobody's mistake but ours is logged."""
+def _service_error(error: Exception | asyncio.CancelledError, exchange: _Exchange) -> ServiceError:
+    """Return the error that the client gets. An internal error is logged."""
     if isinstance(error, asyncio.CancelledError | ThreadsClosedError):
-        return ServiceError("OTSServerUnavailable", "The server stops, and this took too long to wait for it.")
+        return ServiceError("OTSServerUnavailable", "The server stops, and the request took too long.")
     if isinstance(error, TimeoutError):
         return ServiceError("OTSRequestTimeout", "The body of the request did not come in time.")
     if isinstance(error, OverloadedError):
@@ -200,7 +204,7 @@ def _told(error: Exception | asyncio.CancelledError, exchange: _Exchange) -> Ser
 
 
 def _facts(exchange: _Exchange, **more: Any) -> dict[str, Any]:
-    """Return what logs tell of a request."""
+    """Return the values of a request for logs."""
     caller = exchange.caller
     return {
         "request_id": exchange.id,

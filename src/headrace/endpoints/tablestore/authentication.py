@@ -1,10 +1,9 @@
-"""Authentication: what a request must bring before its body is looked at, and the headers that every answer has."""
+"""Authentication of requests by their headers, before their bodies are read, and signed headers of responses."""
 
 from __future__ import annotations
 
 import datetime
 import hmac
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,31 +41,27 @@ from headrace.wire.tablestore.signatures import (
 )
 
 COMPRESSION = "x-ots-request-compress-type"
-_NEEDED = (DATE, VERSION, ACCESS_KEY_ID, INSTANCE, CONTENT_MD5)
+_REQUIRED = (DATE, VERSION, ACCESS_KEY_ID, INSTANCE, CONTENT_MD5)
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who sent a request: the key that signed it, and the instance it is for."""
+    """The access key that signed a request, and the instance of the request."""
 
     credentials: Credentials
     instance: str
 
 
-def new_request_id() -> str:
-    return str(uuid.uuid4())
-
-
-def admit(path: str, headers: Mapping[str, str], configuration: Configuration) -> Caller:
-    """Check the headers of a request: its signature, its date, and whether the key may use the instance.
+def authenticate(path: str, headers: Mapping[str, str], configuration: Configuration) -> Caller:
+    """Check the signature and the date of a request, and that its key may use its instance.
 
     Args:
-        headers: names in lower case.
+        headers: values by name in lower case.
 
     Raises:
-        ServiceError: OTSParameterInvalid for a header that is missing, else OTSAuthFailed.
+        ServiceError: OTSParameterInvalid for a missing header, otherwise OTSAuthFailed.
     """
-    for name in _NEEDED:
+    for name in _REQUIRED:
         if not headers.get(name):
             raise invalid("a header is missing", received=name)
     key = configuration.keys.get(headers[ACCESS_KEY_ID].strip())
@@ -76,7 +71,7 @@ def admit(path: str, headers: Mapping[str, str], configuration: Configuration) -
         raise _refused("Signature mismatch.")
     date = parse_date(headers[DATE])
     if date is None:
-        raise _refused("The date of the request is no date: x-ots-date.")
+        raise _refused("The header x-ots-date is not a date.")
     skew = abs((datetime.datetime.now(datetime.UTC) - date).total_seconds())
     if skew > CLOCK_SKEW:
         raise _refused("The difference between the date of the request and the server's is more than 15 minutes.")
@@ -90,10 +85,10 @@ def admit(path: str, headers: Mapping[str, str], configuration: Configuration) -
 
 @contextmanager
 def unpacked(body: bytes, headers: Mapping[str, str], budget: Budget) -> Iterator[bytes]:
-    """Give the message that a body holds, after checking its MD5; a compressed one takes its bytes from a budget.
+    """Yield the message in a body, after checking its MD5. An inflated message takes its bytes from a budget.
 
     Raises:
-        ServiceError: OTSAuthFailed, if the MD5 is another; OTSRequestBodyTooLarge; OTSServerBusy; OTSParameterInvalid.
+        ServiceError: OTSAuthFailed for a wrong MD5; OTSRequestBodyTooLarge; OTSServerBusy; OTSParameterInvalid.
     """
     if not hmac.compare_digest(content_md5(body).encode(), headers[CONTENT_MD5].strip().encode()):
         raise _refused("The MD5 of the body is not that of the header x-ots-contentmd5.")
@@ -127,10 +122,10 @@ def too_large() -> ServiceError:
     return ServiceError("OTSRequestBodyTooLarge", f"The body of a request has at most {MAX_BODY_BYTES} bytes.")
 
 
-def answer_headers(
+def signed_headers(
     path: str, request_id: str, body: bytes, caller: Caller | None, request_headers: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the headers of an answer. It is signed if the request was; nobody else has a key to check it with."""
+    """Return the headers of a response. Without a caller it is not signed: there is no key to sign it with."""
     headers = {
         CONTENT_MD5: content_md5(body),
         CONTENT_TYPE: "protocol buffer",

@@ -1,11 +1,11 @@
-"""Who may use the endpoint: access keys and their instances, from the environment or a TOML file.
+"""The access keys of an endpoint and their instances, from the environment or a TOML file.
 
 A file has one ``[[keys]]`` for each key::
 
     [[keys]]
     access_key_id = "…"
     access_key_secret = "…"
-    instances = ["shop", "shop-test"]    # all, if this is left out
+    instances = ["shop", "shop-test"]    # without it: all
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KEY_FIELDS = {"access_key_id", "access_key_secret", "instances"}
 
 @dataclass(frozen=True)
 class AccessKey:
-    """A key, and the instances that it may use; None means all."""
+    """An access key and its instances; None for all instances."""
 
     credentials: Credentials
     instances: frozenset[str] | None = None
@@ -40,11 +40,11 @@ class AccessKey:
 
 @dataclass(frozen=True)
 class Configuration:
-    """What an endpoint serves, and to whom.
+    """The directory and the access keys of an endpoint.
 
     Attributes:
-        root: the directory whose sub-directories are the instances.
-        keys: access key id → key.
+        root: the directory. Its sub-directories are the instances.
+        keys: keys by access key id.
     """
 
     root: Path
@@ -54,10 +54,10 @@ class Configuration:
     def load(
         cls, root: str | os.PathLike[str], file: str | os.PathLike[str] | None = None, *, environ: Mapping[str, str]
     ) -> Configuration:
-        """Read the keys from a file, or from environment variables if none is given.
+        """Read the keys from a file; without a file, from environment variables.
 
         Raises:
-            OptionError: the file cannot be read or is not as it must be, or there is no key. Never shows a secret.
+            OptionError: the file cannot be read or is invalid, or there is no key. Never contains a secret.
         """
         keys = _from_environment(environ) if file is None else _from_file(Path(file))
         return cls(Path(root), {key.credentials.access_key_id: key for key in keys})
@@ -69,7 +69,7 @@ def _from_environment(environ: Mapping[str, str]) -> list[AccessKey]:
         raise OptionError(
             "the endpoint has no access key",
             received=f"{ID_VARIABLE if not key_id else SECRET_VARIABLE} is not set",
-            remedy=f"set {ID_VARIABLE} and {SECRET_VARIABLE} to values of your own choice, or give --config",
+            remedy=f"set {ID_VARIABLE} and {SECRET_VARIABLE} to values of your choice, or use --config",
         )
     return [AccessKey(Credentials(key_id, secret))]
 
@@ -79,7 +79,7 @@ def _from_file(file: Path) -> list[AccessKey]:
     ids = [key.credentials.access_key_id for key in keys]
     for key_id in ids:
         if ids.count(key_id) > 1:
-            raise OptionError("an access key id stands twice in the configuration", received=key_id)
+            raise OptionError("the configuration has an access key id twice", received=key_id)
     return keys
 
 
@@ -87,14 +87,14 @@ def _parsed(entry: dict[str, Any], where: str) -> AccessKey:
     for field in ("access_key_id", "access_key_secret"):
         value = entry.get(field)
         if not isinstance(value, str) or not value:
-            raise OptionError(f"{where} needs {field}", valid="a text that is not empty")
+            raise OptionError(f"{where} needs {field}", valid="a string that is not empty")
     instances = entry.get("instances")
     if instances is not None:
         if not isinstance(instances, list) or not all(isinstance(name, str) for name in instances):
             raise OptionError(f"{where}: instances is a list of names")
         for name in instances:
             if not is_instance_name(name):
-                raise OptionError(f"{where} names an impossible instance", received=repr(name), valid=INSTANCE_NAMES)
+                raise OptionError(f"{where} has an invalid instance name", received=repr(name), valid=INSTANCE_NAMES)
     return AccessKey(
         Credentials(entry["access_key_id"], entry["access_key_secret"]),
         None if instances is None else frozenset(instances),

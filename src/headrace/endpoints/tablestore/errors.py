@@ -1,4 +1,4 @@
-"""What goes wrong behind the endpoint, as errors of Tablestore's service."""
+"""Errors of the embedded store as errors of Tablestore's service."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ INTERNAL = "OTSInternalServerError"
 
 
 def invalid(problem: str, *, received: object = None, valid: str | Iterable[object] | None = None) -> ServiceError:
-    """Return the error for a parameter that is wrong; the arguments are those of `HeadraceError`."""
+    """Return the error for an invalid parameter. The arguments are those of `HeadraceError`."""
     return ServiceError("OTSParameterInvalid", str(OptionError(problem, received=received, valid=valid)))
 
 
 def refused(message: str) -> ServiceError:
-    """Return the error for a wrong parameter, in the service's own words: tests of its clients compare them."""
+    """Return the error for an invalid parameter with the service's own message, which its clients' tests compare."""
     return ServiceError("OTSParameterInvalid", message)
 
 
@@ -36,7 +36,7 @@ def condition_failed() -> ServiceError:
 
 
 def service_error(error: Exception) -> ServiceError | None:
-    """Return what a client is told of an error of a handler; None for one that is nobody's mistake but ours."""
+    """Return the error that a client gets for an error of a handler; None for an internal error."""
     match error:
         case ServiceError():
             return error

@@ -1,4 +1,4 @@
-"""The open instances of an endpoint: an instance is a directory, and the embedded store in it."""
+"""The open instances of an endpoint. An instance is an embedded store in a directory of its own."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from headrace.endpoints.tablestore.errors import refused
+from headrace.endpoints.tablestore.json_table import JsonTable
 from headrace.endpoints.tablestore.rows.layout import layout_of
-from headrace.endpoints.tablestore.tables.settings import SettingsTable
-from headrace.endpoints.tablestore.tunnels.stream_bounds import StreamBoundsTable
+from headrace.endpoints.tablestore.tables.settings import SETTINGS_TABLE, parse_settings
+from headrace.endpoints.tablestore.tunnels.stream_bounds import STREAM_BOUNDS_TABLE, StreamBounds
 from headrace.errors import NotFoundError, SchemaError
 from headrace.stores.embedded.store import EmbeddedStore
 from headrace.stores.embedded.tables.table import EmbeddedTable
@@ -23,40 +24,39 @@ MAX_OPEN = 32
 
 
 class Instance:
-    """One instance, open: what a handler of a request gets.
+    """An open instance: the argument of a handler.
 
     Attributes:
-        name: its name.
-        store: the embedded store that holds its tables; it may be used by several threads.
-        settings: what Tablestore knows of a table beyond its columns.
-        stream_bounds: where Stream tunnels begin and end.
-        changing: held while tables are made, changed and dropped. A table and its settings are two things, and that
-            there are not too many tables is about all of them; such requests are rare, so one lock for all tables will
-            do. Requests for rows do not wait for it.
-        page_rows: table → how many rows of the size of those read last fill a page of a range.
+        name: the name of the instance.
+        store: the embedded store with the tables. Thread-safe.
+        settings: the settings of tables that only Tablestore has.
+        stream_bounds: the start and the end of tunnels of type Stream.
+        changing: the lock of all creations, updates and drops of tables. It keeps a table and its settings consistent,
+            and enforces the limit of tables. Requests for rows do not use it.
+        page_rows: the number of rows that fill a page of a range, estimated from the last page, by table.
     """
 
     def __init__(self, name: str, directory: Path) -> None:
         self.name = name
         self.store = EmbeddedStore(directory, create=True)
-        self.settings = SettingsTable(self.store)
-        self.stream_bounds = StreamBoundsTable(self.store)
+        self.settings = JsonTable(self.store, SETTINGS_TABLE, "name", "settings", parse_settings)
+        self.stream_bounds = JsonTable(self.store, STREAM_BOUNDS_TABLE, "id", "span", StreamBounds)
         self.changing = threading.Lock()
         self.page_rows: dict[str, int] = {}
         self._tables: dict[str, EmbeddedTable] = {}
 
     def table(self, name: str) -> EmbeddedTable:
-        """Return a table, which may have been dropped since this was last asked.
+        """Return a table. It is cached, and may have been dropped since.
 
         Raises:
-            NotFoundError: there is no such table.
-            ServiceError: OTSParameterInvalid: there is none, and Tablestore does not allow the name.
+            NotFoundError: the table does not exist.
+            ServiceError: OTSParameterInvalid: the table does not exist, and its name is invalid.
         """
         known = self._tables.get(name)
         if known is None:
             try:
                 if name.startswith(":"):
-                    raise NotFoundError("the table is the endpoint's own", received=repr(name))
+                    raise NotFoundError("the table belongs to the endpoint", received=repr(name))
                 found = self.store.table(name)
             except NotFoundError:
                 if is_name(name):
@@ -67,7 +67,7 @@ class Instance:
         return known
 
     def column_names(self, table: str) -> Collection[str]:
-        """Return the names on the wire of a table's columns; none if there is no such table.
+        """Return the wire names of a table's columns; none if the table does not exist.
 
         Raises:
             ServiceError: see `table`.
@@ -78,17 +78,17 @@ class Instance:
             return ()
 
     def forget(self, name: str) -> None:
-        """Forget what is remembered of a table that was dropped."""
+        """Remove the cached values of a dropped table."""
         self._tables.pop(name, None)
         self.page_rows.pop(name, None)
 
 
 @contextlib.contextmanager
 def staying(table: EmbeddedTable, *seen: TableSchema) -> Iterator[None]:
-    """Let a client try again what does not fit because its table was dropped and made anew in the meantime.
+    """Turn a schema error into a retriable one if the table was dropped and created again during the request.
 
     Args:
-        seen: the table's schema whenever the request looked at it, in any order.
+        seen: all schemas of the table that the request has used.
     """
     try:
         yield
@@ -99,11 +99,11 @@ def staying(table: EmbeddedTable, *seen: TableSchema) -> Iterator[None]:
 
 
 class Instances:
-    """All instances under one directory, of which the last used are kept open.
+    """The instances below a directory. The last used instances stay open. Thread-safe.
 
     Args:
-        root: the directory; made when the first instance is.
-        max_open: how many unused instances at most stay open.
+        root: the directory. The first instance creates it.
+        max_open: the limit of open instances without requests.
     """
 
     def __init__(self, root: Path, *, max_open: int = MAX_OPEN) -> None:
@@ -115,7 +115,7 @@ class Instances:
 
     @contextlib.contextmanager
     def use(self, name: str) -> Iterator[Instance]:
-        """Open an instance, making its store if need be; it stays open until the block ends.
+        """Open an instance for a block. Create its store if necessary.
 
         Args:
             name: a name that `headrace.wire.tablestore.limits.is_instance_name` accepts.
@@ -136,14 +136,14 @@ class Instances:
                 self._close_oldest()
 
     def close(self) -> None:
-        """Close all instances; no request may be running."""
+        """Close all instances. No request may run."""
         with self._lock:
             for instance in self._open.values():
                 instance.store.close()
             self._open.clear()
 
     def _close_oldest(self) -> None:
-        # An instance in use stays: closing takes the connection from under a transaction.
+        # An instance in use stays open: closing it would close the connection of a running transaction.
         unused = [name for name in self._open if name not in self._users]
         for name in unused[: max(0, len(self._open) - self._max_open)]:
             self._open.pop(name).store.close()

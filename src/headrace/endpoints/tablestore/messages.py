@@ -1,4 +1,4 @@
-"""Reading messages of clients, which may be anything."""
+"""Parsing of messages from clients, which may be any bytes."""
 
 from __future__ import annotations
 
@@ -12,52 +12,52 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 
 def read_message(kind: type[AnyMessage], data: bytes) -> AnyMessage:
-    """Read a message.
+    """Parse a message.
 
-    The library itself lets a message pass that lacks a required field, and gives bytes for a text that is not UTF-8.
+    The library itself accepts a message without a required field, and returns bytes for a string that is not UTF-8.
 
     Raises:
-        DecodeError: it is none, lacks a required field, or a text in it is not UTF-8.
+        DecodeError: the bytes are not such a message, a required field is missing, or a string is not UTF-8.
     """
     message = kind.FromString(data)
     if not message.IsInitialized():
         raise DecodeError(f"{kind.__name__} lacks a required field")
-    if not _are_texts(message, _places_of(kind.DESCRIPTOR)):
-        raise DecodeError(f"{kind.__name__} has a text that is not UTF-8")
+    if not _are_strings(message, _string_fields(kind.DESCRIPTOR)):
+        raise DecodeError(f"{kind.__name__} has a string that is not UTF-8")
     return message
 
 
 @dataclass(frozen=True)
-class _Places:
-    """Where a message has texts: fields, and fields whose messages have some; each one or repeated."""
+class _StringFields:
+    """The string fields of a message, and its message fields that contain some; each with whether it is repeated."""
 
-    texts: tuple[tuple[str, bool], ...]
-    messages: tuple[tuple[str, bool, _Places], ...]
+    strings: tuple[tuple[str, bool], ...]
+    messages: tuple[tuple[str, bool, _StringFields], ...]
 
 
 @functools.cache
-def _places_of(descriptor: Any) -> _Places:
-    # In version 2 of protobuf's language a field that is not repeated always knows whether it was set.
+def _string_fields(descriptor: Any) -> _StringFields:
+    # In version 2 of protobuf's language, all fields have presence except repeated ones.
     fields = [(field, not field.has_presence) for field in descriptor.fields]
     nested = [
-        (field.name, repeated, _places_of(field.message_type)) for field, repeated in fields if field.message_type
+        (field.name, repeated, _string_fields(field.message_type)) for field, repeated in fields if field.message_type
     ]
-    return _Places(
+    return _StringFields(
         tuple((field.name, repeated) for field, repeated in fields if field.type == field.TYPE_STRING),
-        tuple((name, repeated, inner) for name, repeated, inner in nested if inner.texts or inner.messages),
+        tuple((name, repeated, inner) for name, repeated, inner in nested if inner.strings or inner.messages),
     )
 
 
-def _are_texts(message: Message, places: _Places) -> bool:
-    for name, repeated in places.texts:
+def _are_strings(message: Message, fields: _StringFields) -> bool:
+    for name, repeated in fields.strings:
         value = getattr(message, name)
         if not all(isinstance(each, str) for each in (value if repeated else [value])):
             return False
-    for name, repeated, inner in places.messages:
+    for name, repeated, inner in fields.messages:
         if repeated:
-            given = getattr(message, name)
+            nested = getattr(message, name)
         else:
-            given = [getattr(message, name)] if message.HasField(name) else []
-        if not all(_are_texts(each, inner) for each in given):
+            nested = [getattr(message, name)] if message.HasField(name) else []
+        if not all(_are_strings(each, inner) for each in nested):
             return False
     return True

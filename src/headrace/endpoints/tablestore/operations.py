@@ -1,4 +1,4 @@
-"""Which operations the endpoint has: from the path of a request to what does it."""
+"""The operations of the endpoint: the message and the handler of each path."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from headrace.wire.tablestore import tunnel_pb2
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation.
+    """An operation.
 
     Attributes:
-        request: the message that a request's body holds.
-        handle: called in a thread with the instance and the request; returns the answer, or raises an error of which
-            `headrace.endpoints.tablestore.errors.service_error` knows what the client is told.
+        request: the type of the message in a request's body.
+        handle: returns the response of an instance to a request. It runs in a thread.
+            `headrace.endpoints.tablestore.errors.service_error` translates its errors.
     """
 
     request: type[Message]
     handle: Callable[[Instance, Any], Message]
 
 
-_STREAMS = "streams are read through tunnels here: create one (/tunnel/create) and read its channels"
+_STREAMS = "the endpoint's streams are read through tunnels: create one (/tunnel/create) and read its channels"
 REFUSED: Mapping[str, str] = dict.fromkeys(
     ("/ListStream", "/DescribeStream", "/GetShardIterator", "/GetStreamRecord"), _STREAMS
 )
-"""Operations that the service has and the endpoint has not: what to do instead."""
+"""Operations that only the service has, and the remedy for each."""
 
 OPERATIONS: Mapping[str, Operation] = {
     "/CreateTable": Operation(pb.CreateTableRequest, tables.create_table),

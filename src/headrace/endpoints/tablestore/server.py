@@ -1,4 +1,4 @@
-"""The endpoint as a server of its own."""
+"""The endpoint as a server process."""
 
 from __future__ import annotations
 
@@ -22,14 +22,10 @@ def serve(
     limits: Limits | None = None,
 ) -> None:
     """Serve until the process gets SIGINT or SIGTERM; see `headrace.http.serving.run`."""
-    _make_root(configuration)
-    run(lambda: TablestoreApp(configuration, bounds=bounds, limits=limits), port, host=host, ready=ready)
-
-
-def _make_root(configuration: Configuration) -> None:
     try:
         configuration.root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(
             f"cannot create the directory of the instances: {error.strerror}", received=str(configuration.root)
         ) from error
+    run(lambda: TablestoreApp(configuration, bounds=bounds, limits=limits), port, host=host, ready=ready)

@@ -10,6 +10,7 @@ HEADRACE = Format(
     name="headrace",
     options=OPTIONS,
     add_environment=add_environment,
+    environment=("HEADRACE_", "YT_"),
     find=find,
     row_change_option="rowChange",
     channel_limit_options=("maxRowsPerPartition", "maxRowsPerChannel"),

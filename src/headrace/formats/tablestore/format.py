@@ -10,6 +10,7 @@ TABLESTORE = Format(
     name="tablestore",
     options=OPTIONS,
     add_environment=add_environment,
+    environment=("HEADRACE_",),
     find=find,
     row_change_option="writer.row.change.type",
     channel_limit_options=("maxoffsetsperchannel",),

@@ -18,6 +18,7 @@ YT = Format(
     name="yt",
     options=OPTIONS,
     add_environment=add_environment,
+    environment=("HEADRACE_", "YT_"),
     find=find,
     row_change_option="rowChange",
     channel_limit_options=("max_rows_per_partition",),

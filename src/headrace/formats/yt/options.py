@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.formats.option_kinds import boolean, limit, name, one_of, positive, secret, tasks, ypath
+from headrace.formats.option_kinds import boolean, limit, name, one_of, positive, secret, tasks
 from headrace.formats.options import BATCH_READ, BATCH_WRITE, QUEUE_OPTIONS, SINK, SOURCE, Option
+from headrace.formats.yt.paths import ypath
 
 _LAYOUT = one_of("scan", "lookup")
 OPTIONS = (

@@ -8,19 +8,19 @@ import apsw
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError
 
-Kind: TypeAlias = Literal["table", "queue", "consumer", "producer"]
+ObjectKind: TypeAlias = Literal["table", "queue", "consumer", "producer"]
 
 
-def names(connection: apsw.Connection, kind: Kind) -> list[str]:
+def names(connection: apsw.Connection, kind: ObjectKind) -> list[str]:
     """Return the names of all objects of a kind, sorted."""
     return sorted(name for (name,) in connection.execute("SELECT name FROM object WHERE kind = ?", (kind,)))
 
 
-def find(connection: apsw.Connection, name: str, kind: Kind) -> int:
+def find(connection: apsw.Connection, name: str, kind: ObjectKind) -> int:
     """Return the id of the object of that name and kind.
 
     Raises:
-        NotFoundError: nothing of this name is there, or something of another kind.
+        NotFoundError: no object has this name, or it is of another kind.
     """
     found = connection.execute("SELECT id, kind FROM object WHERE name = ?", (name,)).fetchone()
     if found is not None and found[1] == kind:
@@ -28,15 +28,15 @@ def find(connection: apsw.Connection, name: str, kind: Kind) -> int:
     raise not_found(connection, name, kind)
 
 
-def not_found(connection: apsw.Connection, name: str, kind: Kind) -> NotFoundError:
-    """Return the error that nothing of this name and kind is there."""
+def not_found(connection: apsw.Connection, name: str, kind: ObjectKind) -> NotFoundError:
+    """Return the error for a name that no object of this kind has."""
     found = connection.execute("SELECT id, kind FROM object WHERE name = ?", (name,)).fetchone()
     received = repr(name) if found is None else f"{name!r}, which is a {found[1]}"
     return NotFoundError(f"no such {kind}", received=received, valid=names(connection, kind))
 
 
-def find_to_drop(connection: apsw.Connection, name: str, kind: Kind, *, missing_ok: bool) -> int | None:
-    """Return the id of an object as `find` does; None if it is not there and need not be."""
+def find_to_drop(connection: apsw.Connection, name: str, kind: ObjectKind, *, missing_ok: bool) -> int | None:
+    """Return the id of an object as `find` does; None if it does not exist and ``missing_ok`` is set."""
     try:
         return find(connection, name, kind)
     except NotFoundError:
@@ -45,11 +45,11 @@ def find_to_drop(connection: apsw.Connection, name: str, kind: Kind, *, missing_
         raise
 
 
-def is_taken(connection: apsw.Connection, name: str, kind: Kind, *, exist_ok: bool) -> bool:
-    """Tell whether an object of that name and kind is there, to be used as it is; False if the name is free.
+def is_taken(connection: apsw.Connection, name: str, kind: ObjectKind, *, exist_ok: bool) -> bool:
+    """Return whether an object of that name and kind exists; False if the name is free.
 
     Raises:
-        AlreadyExistsError: it is there and that is not wanted, or the name is that of another kind.
+        AlreadyExistsError: the object exists and ``exist_ok`` is not set, or an object of another kind has the name.
     """
     found = connection.execute("SELECT kind FROM object WHERE name = ?", (name,)).fetchone()
     if found is None:
@@ -69,8 +69,8 @@ def is_taken(connection: apsw.Connection, name: str, kind: Kind, *, exist_ok: bo
     return True
 
 
-def check_name(name: str, kind: Kind) -> None:
-    """Raise `OptionError` unless a text can be the name of a new object."""
+def check_name(name: str, kind: ObjectKind) -> None:
+    """Raise `OptionError` if a text cannot be the name of a new object."""
     if not isinstance(name, str) or not name:
         raise OptionError(f"a {kind} needs a name that is not empty", received=repr(name))
     try:

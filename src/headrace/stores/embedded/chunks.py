@@ -1,11 +1,11 @@
-"""Rows of a partition in table ``chunk``, addressed by row index: what change logs and queues share.
+"""Rows of a partition in table ``chunk``, addressed by row index: the storage of change logs and queues.
 
-A chunk's data is one Arrow IPC record batch message without its schema. Commit version and timestamp stand beside the
-data, not in it: once for the whole chunk, or per commit in ``commits`` for chunks that were merged. Row indexes never
-change. The bytes are in the chunk itself, or in table ``blob`` if they were in the store before they were appended.
+The data of a chunk is one Arrow IPC record batch message without its schema. The commit version and timestamp are in
+columns beside the data: once for the whole chunk, or for each commit in ``commits`` if the chunk was merged. Row
+indexes never change. The bytes are in the chunk itself, or in table ``blob`` if they were staged before the append.
 
-Small appends are merged 64 at a time by the append that makes them 64, level by level, until a chunk is large
-enough; so what a reader pays does not depend on how the rows were written, nor on how many there are.
+Each 64th small append merges the last 64 chunks of its level into one of the next level, until a chunk is large
+enough. So the cost of a read depends neither on the sizes of the appends nor on the length of the log.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ FINAL_BYTES = 128 << 10
 FINAL_ROWS = 8192
 FINAL_LEVEL = 9
 PAGE_BYTES = 8 << 20
-# A chunk from this size on is read alone, without the copy that joining costs.
+# A chunk of at least this size is read alone, without the copy that joins chunks.
 ALONE_BYTES = 1 << 20
 # SQLite holds at most 1 GB in a row.
 _MAX_ROW_BYTES = 900 << 20
 
 Runs: TypeAlias = "np.ndarray[tuple[int, int], np.dtype[np.int64]]"
-"""Commits one behind the other: rows of (number of rows, version, timestamp in µs since 1970)."""
+"""Consecutive commits: rows of (number of rows, version, timestamp in µs since 1970)."""
 
 
 class Message(NamedTuple):
-    """Consecutive rows as one Arrow IPC message: the bytes, or the id in table ``blob`` under which they are."""
+    """Consecutive rows as one Arrow IPC message: its bytes, or its id in table ``blob``."""
 
     rows: int
     size: int
@@ -49,7 +49,7 @@ class Message(NamedTuple):
 
     @property
     def is_small(self) -> bool:
-        """Tell whether the message is to be merged with others."""
+        """Whether the message will be merged with others."""
         return self.rows < SMALL_ROWS and self.size < SMALL_BYTES
 
 
@@ -84,7 +84,7 @@ _SELECT = (
     "SELECT c.id, c.n, c.level, c.schema, c.version, c.ts, c.commits, ifnull(b.data, c.data)"
     " FROM chunk c LEFT JOIN blob b ON b.id = c.blob"
 )
-# The chunks before the first id, from that which holds the row of the second.
+# The chunks of the ids below the first binding, from the chunk that contains the row of the second binding.
 _PAGE = (
     f"{_SELECT} WHERE c.id < ?1 AND c.id >= (SELECT id FROM chunk WHERE id <= ?2 ORDER BY id DESC LIMIT 1)"
     " ORDER BY c.id"
@@ -92,7 +92,7 @@ _PAGE = (
 
 
 def chunk_ids(partition_id: int) -> tuple[int, int]:
-    """Return the range of chunk ids, end excluded, that belong to a partition."""
+    """Return the range of the chunk ids of a partition; the end is excluded."""
     return partition_id << ROW_INDEX_BITS, (partition_id + 1) << ROW_INDEX_BITS
 
 
@@ -102,16 +102,16 @@ def row_index(chunk_id: int) -> int:
 
 
 def serialise(rows: pa.RecordBatch) -> list[Message]:
-    """Return rows as messages that are not too large for chunks. Needs no lock.
+    """Return rows as messages that fit into chunks. Needs no lock.
 
     Raises:
-        SchemaError: a row is larger than SQLite can hold.
+        SchemaError: a row is larger than SQLite's limit.
     """
     return [_message(piece) for piece in pieces(rows, MAX_CHUNK_ROWS, MAX_CHUNK_BYTES)]
 
 
 def pieces(rows: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Cut rows into pieces of at most ``max_rows``, and about ``max_bytes`` unless a single row has more."""
+    """Cut rows into pieces of at most ``max_rows`` rows and about ``max_bytes`` bytes; a larger row is one piece."""
     step = max(1, min(max_rows, rows.num_rows * max_bytes // max(1, rows.nbytes)))
     for start in range(0, rows.num_rows, step):
         piece = rows.slice(start, step)
@@ -148,8 +148,8 @@ def append(
     """Append the rows of one commit to a partition, inside the caller's write transaction.
 
     Args:
-        schema: that of the messages, which has the number ``schema_version``.
-        version: the commit's version, ``ts`` its timestamp in µs since 1970.
+        schema: the schema of the messages; its number is ``schema_version``.
+        version: the version of the commit; ``ts`` is its timestamp in µs since 1970.
 
     Returns:
         The row index of the first row.
@@ -174,7 +174,7 @@ def append(
 
 
 def _compact(connection: apsw.Connection, partition_id: int, schema: pa.Schema, small: int) -> int:
-    """Merge the newest chunks, level by level; return by how many bytes they grew (usually below 0)."""
+    """Merge the newest chunks, level by level; return the change of their size in bytes (usually below 0)."""
     grown = 0
     while small % FAN_IN == 0:
         small //= FAN_IN
@@ -182,7 +182,7 @@ def _compact(connection: apsw.Connection, partition_id: int, schema: pa.Schema, 
             f"{_SELECT} WHERE c.id >= ? AND c.id < ? ORDER BY c.id DESC LIMIT ?", (*chunk_ids(partition_id), FAN_IN)
         )
         chunks = [Chunk(*row) for row in newest][::-1]
-        # Chunks from before a new column, or beside a large append, stay as they are.
+        # Chunks of an older schema and large chunks are not merged.
         if len(chunks) < FAN_IN or len({(chunk.level, chunk.schema) for chunk in chunks}) > 1:
             break
         data = pa.concat_batches(decode(schema, chunks)).serialize()
@@ -207,9 +207,10 @@ def page(
     max_rows: int,
     alone_bytes: int = ALONE_BYTES,
 ) -> list[Chunk]:
-    """Return the chunks from that of ``first_row`` on that have ``max_rows`` rows, or about 8 MB, together.
+    """Return consecutive chunks with ``max_rows`` rows, or about 8 MB, in all; the first contains ``first_row``.
 
-    None begins at ``end`` or behind; ``first_row`` is there and before it. A chunk of ``alone_bytes`` comes alone.
+    All begin before ``end``. The row ``first_row`` must exist and be before ``end``. A chunk of at least
+    ``alone_bytes`` is returned alone.
     """
     low = chunk_ids(partition_id)[0]
     found = connection.execute(_PAGE, (low | end, low | first_row))
@@ -240,12 +241,12 @@ def decode_message(schema: pa.Schema, data: bytes) -> pa.RecordBatch:
 
 
 def commits_of(chunks: Sequence[Chunk]) -> Runs:
-    """Return the commits of chunks that follow each other."""
+    """Return the commits of consecutive chunks."""
     return np.concatenate([chunk.runs for chunk in chunks]) if chunks else np.empty((0, 3), dtype=np.int64)
 
 
 def replace(connection: apsw.Connection, chunk: Chunk, rows: pa.RecordBatch) -> int:
-    """Give a chunk other rows, as many as it has; return by how many bytes it grew."""
+    """Replace the rows of a chunk by the same number of rows; return the change of its size in bytes."""
     data = _message(rows).data
     connection.execute("DELETE FROM blob WHERE id = (SELECT blob FROM chunk WHERE id = ?)", (chunk.id,))
     connection.execute("UPDATE chunk SET data = ?, blob = NULL WHERE id = ?", (data, chunk.id))
@@ -253,7 +254,7 @@ def replace(connection: apsw.Connection, chunk: Chunk, rows: pa.RecordBatch) -> 
 
 
 def row_at_time(connection: apsw.Connection, partition_id: int, ts: int) -> int:
-    """Return the index of the first row kept that was committed at or after ``ts`` (µs), or the partition's end."""
+    """Return the index of the first row that was committed at or after ``ts`` (µs), or the partition's end."""
     ((first, next_row),) = connection.execute("SELECT first, next FROM partition WHERE id = ?", (partition_id,))
     low, high = int(first), int(next_row)
     while low < high:
@@ -269,14 +270,14 @@ def row_at_time(connection: apsw.Connection, partition_id: int, ts: int) -> int:
 
 
 def time_of_row(connection: apsw.Connection, partition_id: int, row: int) -> int:
-    """Return the commit timestamp (µs) of a row that is still there."""
+    """Return the commit timestamp (µs) of a row that was not removed."""
     chunk = _chunk_at(connection, partition_id, row)
     ends = np.cumsum(chunk.runs[:, 0])
     return int(chunk.runs[np.searchsorted(ends, row - chunk.first, side="right"), 2])
 
 
 def _chunk_at(connection: apsw.Connection, partition_id: int, row: int) -> Chunk:
-    """Return the chunk that holds a row, without its data."""
+    """Return the chunk that contains a row, without its data."""
     found = connection.execute(
         "SELECT id, n, level, schema, version, ts, commits, x'' FROM chunk WHERE id <= ? ORDER BY id DESC LIMIT 1",
         (chunk_ids(partition_id)[0] | row,),
@@ -286,12 +287,12 @@ def _chunk_at(connection: apsw.Connection, partition_id: int, row: int) -> Chunk
 
 
 def remove(connection: apsw.Connection, partition_id: int, before: int) -> None:
-    """Remove all whole chunks below a row index, and let the partition begin there; never brings rows back.
+    """Set the first row index of a partition, and delete all chunks below it. A lower index changes nothing.
 
-    ``trimmed`` of the partition becomes the timestamp of the newest chunk that went.
+    ``trimmed`` of the partition becomes the timestamp of the newest deleted chunk.
     """
     low, high = chunk_ids(partition_id)
-    # Only the last chunk that begins before the index can reach beyond it.
+    # Of the chunks that begin before the index, only the last can contain rows after it.
     newest = connection.execute(
         "SELECT id, id + n FROM chunk WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT 1", (low, low + before)
     ).fetchone()

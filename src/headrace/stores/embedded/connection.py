@@ -1,11 +1,11 @@
 """The one SQLite database of an embedded store: connections, the writer lock, transactions, the clock.
 
-Rules that were paid for elsewhere (each is a measured trap):
+Rules:
 
-* One SQLite library per process (apsw): a second one, or a plain ``open`` of a database file, drops the
-  POSIX locks of the first, and commits are lost.
-* SQLite from 3.53.0 (or 3.51.3, …): older ones can corrupt a WAL database under concurrent checkpoints.
-* BEGIN IMMEDIATE for every write, so that a snapshot never has to be upgraded.
+* A process uses one SQLite library (apsw). If a second one, or a plain ``open``, opens and closes the database file,
+  the POSIX locks of the first are dropped, and commits are lost.
+* SQLite is 3.53.0 or newer. Older versions can corrupt a WAL database during concurrent checkpoints.
+* Every write begins with BEGIN IMMEDIATE. An upgrade of a read transaction could fail.
 * A connection never crosses a fork (`headrace.sqlite.forks`).
 """
 
@@ -70,7 +70,7 @@ CREATE TABLE marker (job TEXT NOT NULL, sink TEXT NOT NULL, batch INTEGER NOT NU
     published REAL NOT NULL,
     PRIMARY KEY (job, sink)) WITHOUT ROWID;
 """
-# What brings a store of an older format to the next one; only additions, so a store is never half old.
+# The statements that upgrade a store to the next format.
 _UPGRADES = {
     1: """
 ALTER TABLE partition ADD COLUMN number INTEGER;
@@ -116,11 +116,11 @@ ROW_INDEX_BITS = 40
 
 
 class Database:
-    """Connections to one store's database, one per thread and process, and transactions on them.
+    """The database of one store: one connection for each thread and process, and transactions.
 
     Args:
         directory: the store's directory.
-        create: make the directory and the database if they are not there.
+        create: create the directory and the database if they do not exist.
         synchronous: ``full`` (each commit is on disk before it returns), ``normal`` (a power cut may undo the
             last commits; killed processes undo nothing) or ``off``.
     """
@@ -137,7 +137,7 @@ class Database:
                 valid="3.53.0 or newer",
                 remedy="pip install -U apsw",
             )
-        # realpath: two spellings of one path must meet in one writer lock.
+        # realpath: all spellings of a path must have the same writer lock.
         self.directory = Path(os.path.realpath(directory))
         self.synchronous = synchronous
         self._local = threading.local()
@@ -146,7 +146,7 @@ class Database:
             raise _nothing_here(self.directory)
         if create:
             self._make_directory()
-        # Only a store that may have to be made or upgraded waits for the writer lock.
+        # An existing store of the current format does not wait for the writer lock.
         if create or self._format() != FORMAT_VERSION:
             self._bring_to_format()
 
@@ -159,11 +159,11 @@ class Database:
             ) from error
 
     def _format(self) -> int:
-        """Return the version of the database's format, 0 if there is nothing in it."""
+        """Return the version of the database's format; 0 for an empty database."""
         return int(self.query("PRAGMA user_version")[0][0])
 
     def _bring_to_format(self) -> None:
-        """Make what is in a new database, and what an older format has not, in one transaction."""
+        """Create the tables of a new database, or upgrade those of an older format, in one transaction."""
         with self.write() as connection:
             version = self._format()
             if version == FORMAT_VERSION:
@@ -176,7 +176,7 @@ class Database:
             connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 
     def store_id(self) -> str:
-        """Return what tells this store from any other; a copy of its directory has the same."""
+        """Return the unique id of the store. A copy of its directory has the same id."""
         return str(self.query("SELECT value FROM info WHERE key = 'id'")[0][0])
 
     @property
@@ -185,20 +185,20 @@ class Database:
         return self._connections.of_this_thread()
 
     def close(self) -> None:
-        """Close this thread's connection; those of other threads are closed when one of them next uses the handle."""
+        """Close this thread's connection. Those of other threads are closed when one of them uses the handle again."""
         self._connections.close()
 
     @contextlib.contextmanager
     def write(self) -> Iterator[apsw.Connection]:
-        """Run a write transaction: all of it is committed, or none.
+        """Run a write transaction.
 
-        Inside a write transaction of this thread it is a part of that one, which alone is undone if it fails.
+        Inside a write transaction of this thread it is a savepoint: if it fails, only the savepoint is rolled back.
         """
         if getattr(self._local, "writing", False):
             with _translated(), self.connection as connection:
                 yield connection
             return
-        # The lock first: a fork need not wait for other processes.
+        # First the lock: inside `no_fork`, a fork would have to wait for the writers of other processes.
         with writer_lock(self.directory / LOCK_FILE), no_fork, _translated():
             connection = self.connection
             connection.execute("BEGIN IMMEDIATE")
@@ -216,9 +216,9 @@ class Database:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[apsw.Connection]:
-        """Run a read transaction: one state of the whole store. Keep it short: it keeps the WAL from shrinking.
+        """Run a read transaction, which sees one state of the whole store. A long one keeps the WAL from shrinking.
 
-        Inside a transaction of this thread it joins that one.
+        Inside a transaction of this thread, it is a part of that transaction.
         """
         with no_fork, _translated():
             connection = self.connection
@@ -233,13 +233,13 @@ class Database:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:
-        """Run a read transaction on a connection of its own, which may outlive the call and change threads.
+        """Run a read transaction on a separate connection, which other threads can use.
 
-        It is read inside `no_fork`.
+        Each use of the connection must be inside `no_fork`.
         """
         with _translated(), self._connections.another() as connection:
             with no_fork:
-                # A scan reads each page once; a larger cache would only be memory to be touched.
+                # A scan reads each page once: a larger cache would only use memory.
                 connection.pragma("cache_size", -1000)
                 connection.execute("BEGIN")
             yield connection
@@ -259,9 +259,9 @@ class Database:
             return list(self.connection.execute(sql, bindings))
 
     def wait_for_change(self, timeout: float, seen: int | None) -> int:
-        """Wait until another connection commits, at most ``timeout`` seconds; return the data version then.
+        """Wait until another connection commits, at most ``timeout`` seconds; return the data version.
 
-        ``seen`` is the result of the last call. A commit of this thread's own connection does not count.
+        ``seen`` is the result of the last call. Commits of this thread's connection do not change the data version.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -279,7 +279,7 @@ def _connect(directory: Path, synchronous: str, *, may_create: bool) -> apsw.Con
         connection.pragma("page_size", 4096)
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", synchronous)
-        # Without it, macOS leaves a commit in the drive's own cache.
+        # By default, macOS leaves a commit in the cache of the drive.
         connection.pragma("fullfsync", synchronous == "full")
         connection.pragma("cache_size", -65536)
         connection.pragma("temp_store", "memory")
@@ -288,7 +288,7 @@ def _connect(directory: Path, synchronous: str, *, may_create: bool) -> apsw.Con
         connection.pragma("journal_size_limit", 64 << 20)
         version = connection.pragma("user_version")
     if version == 0 and not may_create:
-        # Another process is making the store just now, or was killed while it did.
+        # Another process is creating the store, or was killed while it created it.
         connection.close()
         raise _nothing_here(directory)
     if version not in (0, *_UPGRADES, FORMAT_VERSION):
@@ -310,7 +310,7 @@ def _nothing_here(directory: Path) -> NotFoundError:
 
 
 def stamp(connection: apsw.Connection) -> tuple[int, int]:
-    """Take the next commit version and timestamp (µs since 1970); both rise strictly in commit order."""
+    """Return the next commit version and timestamp (µs since 1970). Both increase strictly in commit order."""
     rows = list(
         connection.execute(
             "UPDATE clock SET version = version + 1, ts = max(ts + 1, ?) RETURNING version, ts",
@@ -323,7 +323,7 @@ def stamp(connection: apsw.Connection) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _translated() -> Iterator[None]:
-    """Turn SQLite's errors into headrace's."""
+    """Raise the errors of SQLite as errors of headrace."""
     try:
         yield
     except apsw.BusyError as error:
@@ -337,6 +337,6 @@ def _translated() -> Iterator[None]:
             remedy="begin the scan again in the process that reads it",
         ) from error
     except apsw.FullError as error:
-        raise StoreError("the disk is full; nothing of this transaction was written") from error
+        raise StoreError("the disk is full; the transaction was rolled back") from error
     except (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError) as error:
         raise StoreError("the store's files cannot be read or written", received=str(error)) from error

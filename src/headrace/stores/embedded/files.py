@@ -1,7 +1,7 @@
 """The files of an embedded store: tables ``file_node`` (a tree of names) and ``file_part`` (the bytes).
 
-A node's parent is the id of its directory. That of the root is 0; a file that is still being written has none, and a
-part of its bytes may be there already. A part's id is its file's id shifted left, plus the number of the part.
+The parent of a node is the id of its directory; the root has parent 0. A file that is being written has no parent, and
+parts of its bytes may be stored already. The id of a part is the id of its file, shifted left, plus the part's number.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from headrace.ports.files import normal_path, parent_path, paths_to_move
 from headrace.stores.embedded.connection import Database
 
 PART_BYTES = 1 << 20
-# So much of an upload is held in memory before it goes to the store in a transaction of its own.
+# An upload keeps up to this number of bytes in memory. Larger ones are stored in several transactions.
 FLUSH_BYTES = 4 * PART_BYTES
-# An upload that nobody has written to for so long belongs to a process that died.
+# An upload without writes for this time belongs to a dead process.
 ABANDONED_SECONDS = 86400.0
 _ROOT = 1
 _PART_BITS = 24
@@ -69,12 +69,12 @@ class EmbeddedFiles(Files):
                 raise OptionError("a directory cannot be read", received=path)
             if not 0 <= offset <= node.size:
                 raise OptionError(
-                    "the offset does not lie in the file", received=f"{offset} of {path}", valid=f"0 to {node.size}"
+                    "the offset is outside the file", received=f"{offset} of {path}", valid=f"0 to {node.size}"
                 )
             end = node.size if length is None else min(node.size, offset + max(0, length))
             parts = self._parts(path, node.id, offset, end)
             if end <= PART_BYTES:
-                # Small, as most are: taken here, in one state of the store.
+                # Most files are small and are read in this transaction.
                 parts = iter(list(parts))
         return Content(end - offset, parts)
 
@@ -140,7 +140,7 @@ class EmbeddedFiles(Files):
 
 
 class _EmbeddedUpload(Upload):
-    """The bytes of a file: a few in memory, the others in the store under the id that the file will have."""
+    """The bytes of a new file: the last ones in memory, the others in the store under the id of the new file."""
 
     def __init__(self, database: Database, path: str, overwrite: bool) -> None:
         self.path = path
@@ -196,7 +196,7 @@ class _EmbeddedUpload(Upload):
             raise StoreError("the upload has ended, or failed", received=self.path)
 
     def _begin(self, connection: apsw.Connection) -> int:
-        """Return the id of the file, which is taken with the first bytes that go to the store."""
+        """Return the id of the file. The first stored part creates the id."""
         if self._file is None:
             _remove_abandoned(connection)
             connection.execute(
@@ -207,11 +207,11 @@ class _EmbeddedUpload(Upload):
             "UPDATE file_node SET modified = ? WHERE id = ? RETURNING id", (time.time(), self._file)
         ).fetchall()
         if not known:
-            raise StoreError("the upload stood still for so long that it was removed", received=self.path)
+            raise StoreError("the upload was idle for too long and was removed", received=self.path)
         return self._file
 
     def _flush(self, connection: apsw.Connection, file: int, count: int) -> None:
-        """Store the first bytes that wait; those before them are whole parts."""
+        """Store the first bytes in memory as parts; all parts before them are full."""
         first = file << _PART_BITS | (self._size - len(self._waiting)) // PART_BYTES
         with memoryview(self._waiting) as waiting:
             for start in range(0, count, PART_BYTES):
@@ -244,7 +244,7 @@ def _need(connection: apsw.Connection, path: str) -> _Node:
 
 
 def _check_free(there: _Node | None, path: str, overwrite: bool) -> None:
-    """Raise `AlreadyExistsError` unless a file can be given a path where this node is."""
+    """Raise `AlreadyExistsError` unless a file may take the path of this node."""
     if there is not None and there.directory:
         raise AlreadyExistsError("a directory has this path", received=path)
     if there is not None and not overwrite:
@@ -252,7 +252,7 @@ def _check_free(there: _Node | None, path: str, overwrite: bool) -> None:
 
 
 def _make_directory(connection: apsw.Connection, path: str) -> int:
-    """Make a directory and those above it, where they are not there; return its id."""
+    """Create a directory and its missing parents; return its id."""
     directory, at = _ROOT, ""
     for name in path.split("/")[1:] if path != "/" else ():
         at = f"{at}/{name}"
@@ -273,12 +273,12 @@ def _make_directory(connection: apsw.Connection, path: str) -> int:
 
 
 def _delete(connection: apsw.Connection, node: int) -> None:
-    """Delete a node, what is below it, and the bytes of all files among them."""
+    """Delete a node and its descendants, with the bytes of their files."""
     _delete_found(connection, "VALUES (?)", (node,))
 
 
 def _remove_abandoned(connection: apsw.Connection) -> None:
-    """Remove what processes had uploaded that died before they committed it."""
+    """Remove the uploads of dead processes."""
     _delete_found(
         connection,
         "SELECT id FROM file_node WHERE parent IS NULL AND modified < ?",

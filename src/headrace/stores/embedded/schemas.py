@@ -1,4 +1,4 @@
-"""The columns of a table or queue as the store keeps them: an Arrow schema in Arrow's own form."""
+"""The stored columns of a table or queue: a serialized Arrow schema."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def stored_columns(schema: bytes) -> tuple[Column, ...]:
     """Return the columns of a stored schema; their types were checked when it was stored.
 
     Raises:
-        UnsupportedError: an earlier version stored types that are nested deeper than Arrow reads.
+        UnsupportedError: the types are nested deeper than Arrow can read. Earlier versions could store such types.
     """
     try:
         return columns_of(pa.ipc.read_schema(pa.py_buffer(schema)))

@@ -11,13 +11,31 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import NotFoundError, SchemaError
-from headrace.ports import Capabilities, Files, Publisher, Table, Tunnel
+from headrace.ports import (
+    Capabilities,
+    Consumer,
+    Files,
+    Producer,
+    Publisher,
+    Queue,
+    Registration,
+    Store,
+    Table,
+    Tunnel,
+)
 from headrace.ports.arguments import flag, text
+from headrace.queues.columns import QueueSchema
+from headrace.queues.validation import changed_options
+from headrace.queues.values import QueueOptions
 from headrace.stores.embedded import catalog
+from headrace.stores.embedded.catalog import ObjectKind
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.files import EmbeddedFiles
 from headrace.stores.embedded.publication.publisher import EmbeddedPublisher
-from headrace.stores.embedded.queues.queue_store import QueueStore
+from headrace.stores.embedded.queues import consumers, stored_queues
+from headrace.stores.embedded.queues.consumers import EmbeddedConsumer
+from headrace.stores.embedded.queues.producers import EmbeddedProducer
+from headrace.stores.embedded.queues.queue import EmbeddedQueue
 from headrace.stores.embedded.tables import stored_tables
 from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.stores.embedded.tunnels import stored_tunnels
@@ -29,12 +47,12 @@ from headrace.tunnels.validation import Named, find
 from headrace.tunnels.values import Start, TunnelKind
 
 
-class EmbeddedStore(QueueStore):
+class EmbeddedStore(Store):
     """Tables, queues, tunnels and publications in one SQLite database.
 
     Args:
-        directory: where the store lives.
-        create: make the store if it is not there.
+        directory: the directory of the store.
+        create: create the store if it does not exist.
         synchronous: ``full``, ``normal`` or ``off``, see `headrace.stores.embedded.connection.Database`.
     """
 
@@ -61,7 +79,7 @@ class EmbeddedStore(QueueStore):
 
     @property
     def database(self) -> Database:
-        """The database beneath, for endpoints that keep what only they know of in tables of their own."""
+        """The SQLite database. The endpoints keep their own tables in it."""
         return self._database
 
     # -- tables -------------------------------------------------------------------------------------
@@ -88,7 +106,7 @@ class EmbeddedStore(QueueStore):
         table = EmbeddedTable(self._database, name)
         if taken and table.schema != schema:
             raise SchemaError(
-                f"table {name!r} is there with other columns or another key",
+                f"table {name!r} exists with other columns or another key",
                 received=_shown(schema),
                 valid=_shown(table.schema),
             )
@@ -171,6 +189,92 @@ class EmbeddedStore(QueueStore):
 
     # -- the rest -----------------------------------------------------------------------------------
 
+    # -- queues -------------------------------------------------------------------------------------
+
+    def create_queue(
+        self,
+        name: str,
+        columns: Mapping[str, str | pa.DataType] | pa.Schema,
+        *,
+        partitions: int = 1,
+        exist_ok: bool = False,
+        **options: Any,
+    ) -> Queue:
+        catalog.check_name(name, "queue")
+        schema = QueueSchema.of(columns)
+        settings = changed_options(QueueOptions(), options)
+        with self._database.write() as connection:
+            taken = catalog.is_taken(connection, name, "queue", exist_ok=exist_ok)
+            if not taken:
+                stored_queues.create(connection, name, schema, settings, partitions)
+        queue = EmbeddedQueue(self._database, name)
+        if taken and queue.schema != schema:
+            raise SchemaError(
+                f"queue {name!r} exists with other columns",
+                received=_shown_queue(schema),
+                valid=_shown_queue(queue.schema),
+            )
+        return queue
+
+    def queue(self, name: str) -> Queue:
+        self._find(name, "queue")
+        return EmbeddedQueue(self._database, name)
+
+    def queues(self) -> list[str]:
+        return self._names("queue")
+
+    def drop_queue(self, name: str, *, missing_ok: bool = False) -> None:
+        with self._database.write() as connection:
+            queue_id = catalog.find_to_drop(connection, name, "queue", missing_ok=missing_ok)
+            if queue_id is not None:
+                stored_queues.drop(connection, queue_id)
+
+    # -- consumers ----------------------------------------------------------------------------------
+
+    def create_consumer(self, name: str, *, exist_ok: bool = False) -> Consumer:
+        self._create_named(name, "consumer", exist_ok)
+        return EmbeddedConsumer(self._database, name)
+
+    def consumer(self, name: str) -> Consumer:
+        self._find(name, "consumer")
+        return EmbeddedConsumer(self._database, name)
+
+    def consumers(self) -> list[str]:
+        return self._names("consumer")
+
+    def drop_consumer(self, name: str, *, missing_ok: bool = False) -> None:
+        self._drop_named(name, "consumer", missing_ok, ("registration", "consumer_offset"))
+
+    def register_consumer(self, queue: str, consumer: str, *, vital: bool = False) -> Registration:
+        with self._database.write() as connection:
+            return consumers.register(connection, queue, consumer, vital=vital)
+
+    def unregister_consumer(self, queue: str, consumer: str) -> None:
+        with self._database.write() as connection:
+            consumers.unregister(connection, queue, consumer)
+
+    def registrations(self, queue: str | None = None, consumer: str | None = None) -> list[Registration]:
+        with self._database.read() as connection:
+            return consumers.registrations(connection, queue=queue, consumer=consumer)
+
+    # -- producers ----------------------------------------------------------------------------------
+
+    def create_producer(self, name: str, *, exist_ok: bool = False) -> Producer:
+        self._create_named(name, "producer", exist_ok)
+        return EmbeddedProducer(self._database, name)
+
+    def producer(self, name: str) -> Producer:
+        self._find(name, "producer")
+        return EmbeddedProducer(self._database, name)
+
+    def producers(self) -> list[str]:
+        return self._names("producer")
+
+    def drop_producer(self, name: str, *, missing_ok: bool = False) -> None:
+        self._drop_named(name, "producer", missing_ok, ("producer_session",))
+
+    # -- files, publication, waiting ------------------------------------------------------------------
+
     def files(self) -> Files:
         return EmbeddedFiles(self._database)
 
@@ -178,9 +282,9 @@ class EmbeddedStore(QueueStore):
         return EmbeddedPublisher(self._database, job, sink)
 
     def wait_for_change(self, timeout: float) -> bool:
-        """See `headrace.ports.Store.wait_for_change`; what this thread itself commits does not count.
+        """See `headrace.ports.Store.wait_for_change`; commits of this thread do not count.
 
-        The first call of a thread returns at once.
+        The first call of a thread returns immediately.
         """
         seen: int | None = getattr(self._seen, "version", None)
         self._seen.version = self._database.wait_for_change(timeout, seen)
@@ -190,9 +294,43 @@ class EmbeddedStore(QueueStore):
         self._database.close()
         self._seen.__dict__.clear()
 
+    # -- names --------------------------------------------------------------------------------------
+
+    def _names(self, kind: ObjectKind) -> list[str]:
+        with self._database.read() as connection:
+            return catalog.names(connection, kind)
+
+    def _find(self, name: str, kind: ObjectKind) -> int:
+        with self._database.read() as connection:
+            return catalog.find(connection, name, kind)
+
+    def _create_named(self, name: str, kind: ObjectKind, exist_ok: bool) -> None:
+        """Create a consumer or producer: an object without further tables."""
+        catalog.check_name(name, kind)
+        with self._database.write() as connection:
+            if not catalog.is_taken(connection, name, kind, exist_ok=exist_ok):
+                connection.execute(
+                    "INSERT INTO object (name, kind, options, schema_version) VALUES (?, ?, '{}', 0)", (name, kind)
+                )
+
+    def _drop_named(self, name: str, kind: ObjectKind, missing_ok: bool, tables: tuple[str, ...]) -> None:
+        """Remove a consumer or producer, and the rows of some tables that refer to it."""
+        with self._database.write() as connection:
+            object_id = catalog.find_to_drop(connection, name, kind, missing_ok=missing_ok)
+            if object_id is not None:
+                for table in tables:
+                    connection.execute(f"DELETE FROM {table} WHERE {kind} = ?", (object_id,))
+                connection.execute("DELETE FROM object WHERE id = ?", (object_id,))
+
 
 def _shown(schema: TableSchema) -> str:
     columns = ", ".join(
         f"{column.name} {column.type}{'' if column.nullable else ' not null'}" for column in schema.columns
     )
     return f"{columns}; key {', '.join(schema.primary_key)}"
+
+
+def _shown_queue(schema: QueueSchema) -> str:
+    return ", ".join(
+        f"{column.name} {column.type}{'' if column.nullable else ' not null'}" for column in schema.columns
+    )

@@ -1,8 +1,8 @@
-"""The writer lock of a store: threads of a process take turns first, then processes.
+"""The writer lock of a store: a lock among the threads of a process, then a lock among processes.
 
-``lockf`` and not ``flock``: it is free when its holder dies, even if a child that the holder forked lives on. Closing
-any descriptor of the file in a process releases it, so a process has at most one descriptor of it, and only while
-threads hold the lock or wait for it.
+The lock is ``lockf``, not ``flock``: the system releases it when its process dies, even if forked children live. A
+process that closes any descriptor of the file releases the lock. So a process has at most one descriptor of the file,
+and only while its threads hold the lock or wait for it.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from headrace.sqlite.forks import no_fork, register
 
 @contextlib.contextmanager
 def writer_lock(path: Path) -> Iterator[None]:
-    """Hold the lock on a file, which a thread may take again while it holds it."""
+    """Hold the lock on a file. The lock is reentrant for a thread."""
     with _locks.used(path) as lock, lock.threads:
         _wait_for(lock.descriptor)
         try:
             yield
         finally:
-            # A child that was forked in between holds nothing.
+            # A forked child does not hold the lock.
             if lock.process == os.getpid():
                 fcntl.lockf(lock.descriptor, fcntl.LOCK_UN)
 
 
 def _wait_for(descriptor: int) -> None:
-    """Lock a file that other processes may hold.
+    """Lock a file that other processes may have locked.
 
-    The system takes two threads of a process that wait at two stores for one thread, and may see a deadlock where
-    there is none. It then refuses; the other process goes on, so the lock will be free.
+    The system detects deadlocks among processes, not threads. Two threads of a process that wait for the locks of two
+    stores can look like a deadlock, and the call fails with EDEADLK. The other process continues and will release the
+    lock, so the call is repeated.
     """
     while True:
         try:
@@ -49,7 +50,7 @@ def _wait_for(descriptor: int) -> None:
 
 
 class _Lock:
-    """The lock on one file in this process, as long as threads use it."""
+    """The lock on one file, while threads of this process use it."""
 
     def __init__(self, path: Path) -> None:
         self.process = os.getpid()
@@ -68,7 +69,7 @@ class _Locks:
 
     @contextlib.contextmanager
     def used(self, path: Path) -> Iterator[_Lock]:
-        # `no_fork` also raises in a forked process that inherited locked locks and cannot use stores.
+        # In a forked process that cannot use stores, `no_fork` raises an error. Its inherited locks may be locked.
         with no_fork, self._guard:
             lock = self._used.get(path)
             if lock is None:
@@ -84,11 +85,11 @@ class _Locks:
                     os.close(lock.descriptor)
 
     def has_connections(self) -> bool:
-        """Return False: locks are not inherited, and their descriptors do no harm."""
+        """Return False: a child does not inherit locks, and the inherited descriptors are harmless."""
         return False
 
     def drop(self, *, close: bool) -> None:
-        """Close the descriptors that the parent's threads used."""
+        """Close the descriptors of the parent's threads."""
         self._guard = threading.Lock()
         for lock in self._used.values():
             os.close(lock.descriptor)

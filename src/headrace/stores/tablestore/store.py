@@ -126,7 +126,7 @@ class TablestoreStore(Store):
         }
         if found != same or there.primary_key != schema.primary_key:
             raise SchemaError(
-                f"table {name!r} is there with other columns or another key",
+                f"table {name!r} exists with other columns or another key",
                 received=f"{', '.join(schema.names)}; key {', '.join(schema.primary_key)}",
                 valid=f"{', '.join(there.names)}; key {', '.join(there.primary_key)}",
             )

@@ -1,1 +1,1 @@
-"""The language: from the text of a script to statements, and from the time functions to Spark SQL. No I/O, no Spark."""
+"""The language: scripts as statements, and the time functions as Spark SQL. No I/O, no Spark."""

@@ -1,4 +1,4 @@
-"""Reading the tokens of one statement: keywords, names, options, and errors that show the place."""
+"""Reading the tokens of one statement: keywords, names, options, and errors with positions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ _SHOWN = 200
 
 
 class Cursor:
-    """A place in the tokens of a statement.
+    """A position in the tokens of a statement.
 
-    What begins with ``take`` goes on if it finds what it is asked for, and tells; ``need`` raises `SqlError` if not.
+    Methods ``at_…`` test the current tokens. Methods ``take_…`` also move past them if the test succeeds, and return
+    the result of the test. Methods ``need_…`` raise `SqlError` if the test fails.
 
     Args:
         original: the script, for messages.
         script: the script with its ``//`` comments blanked.
-        tokens: those of the statement, at least one.
+        tokens: the tokens of the statement, at least one.
     """
 
     def __init__(self, original: str, script: str, tokens: tuple[Token, ...]) -> None:
@@ -34,11 +35,11 @@ class Cursor:
         return self._tokens[index] if index < len(self._tokens) else None
 
     def left(self) -> tuple[Token, ...]:
-        """Return the tokens from here on."""
+        """Return the tokens from the current one on."""
         return self._tokens[self._index :]
 
     def at_words(self, *words: str) -> bool:
-        """Tell whether these keywords stand here, one after the other."""
+        """Return whether the next tokens are these keywords."""
         tokens = self._tokens[self._index : self._index + len(words)]
         return len(tokens) == len(words) and all(token.is_word(word) for token, word in zip(tokens, words, strict=True))
 
@@ -47,7 +48,7 @@ class Cursor:
         return token is not None and token.is_symbol(symbol)
 
     def take(self) -> Token:
-        """Take the token that stands here; there must be one."""
+        """Return the current token, which must exist, and move past it."""
         token = self._tokens[self._index]
         self._index += 1
         return token
@@ -84,11 +85,11 @@ class Cursor:
         return self.string(token)
 
     def string(self, token: Token) -> str:
-        """Return what a string token means."""
+        """Return the value of a string token."""
         try:
             return string_value(token)
         except ValueError as error:
-            raise self.error(f"the text holds no valid character: {error}", token) from None
+            raise self.error(f"the string contains an invalid character: {error}", token) from None
 
     # -- names ----------------------------------------------------------------------------------------
 
@@ -118,7 +119,7 @@ class Cursor:
         return name
 
     def need_store_name(self, what: str) -> st.Name:
-        """Read a name that a store gives: any text in quotes, or words with dots and dashes, as a tunnel's id has."""
+        """Read a name inside a store: any text in quotes, or words with dots and dashes, such as a tunnel's id."""
         token = self.peek()
         if token is None or token.kind is TokenKind.SYMBOL:
             raise self.expected(f"the name of {what}")
@@ -136,7 +137,7 @@ class Cursor:
 
     @property
     def start(self) -> int:
-        """Where the token that stands here begins; at the end, where the last one does."""
+        """The offset of the current token; at the end of the statement, of the last token."""
         return self._tokens[min(self._index, len(self._tokens) - 1)].start
 
     @property
@@ -144,7 +145,7 @@ class Cursor:
         return self.part(self._tokens[0].start, self._tokens[-1].end)
 
     def rest(self) -> st.ScriptPart:
-        """Take all tokens that are left."""
+        """Return the rest of the statement, and move to its end."""
         part = self.part(self._tokens[self._index].start, self._tokens[-1].end)
         self._index = len(self._tokens)
         return part
@@ -160,7 +161,7 @@ class Cursor:
         return self.rest()
 
     def parenthesised(self) -> str:
-        """Take ``( … )`` and return the text inside."""
+        """Return the text inside of ``( … )``, and move past it."""
         opening = self._tokens[self._index]
         depth = 0
         while (token := self.peek()) is not None:
@@ -173,7 +174,7 @@ class Cursor:
     # -- options --------------------------------------------------------------------------------------
 
     def options(self) -> dict[str, str]:
-        """Read ``OPTIONS (key = value, …)`` if it stands here."""
+        """Read ``OPTIONS (key = value, …)``; return an empty dict if the clause is missing."""
         if not self.take_words("OPTIONS"):
             return {}
         self.need_symbol("(")
@@ -187,7 +188,7 @@ class Cursor:
             if not key or start is None:
                 raise self.expected("the name of an option")
             if key.lower() in seen:
-                raise self.error("the option stands twice", start, received=key)
+                raise self.error("the option occurs twice", start, received=key)
             seen.add(key.lower())
             self._index = index
             self.take_symbol("=")
@@ -198,14 +199,14 @@ class Cursor:
                 raise self.expected("a comma or )")
 
     def key(self) -> tuple[str, int]:
-        """Return the dotted name that begins here, and the index behind it."""
+        """Return the dotted name at the current token, and the index of the token after it."""
         try:
             return option_key(self._tokens, self._index)
         except ValueError as error:
-            raise self.error(f"no valid name: {error}", self._tokens[self._index]) from None
+            raise self.error(f"invalid name: {error}", self._tokens[self._index]) from None
 
     def take_key(self) -> str:
-        """Take the dotted name that begins here; '' if none does."""
+        """Return the dotted name at the current token, and move past it; '' if there is no name."""
         key, self._index = self.key()
         return key
 
@@ -230,7 +231,7 @@ class Cursor:
         return error_at(problem, self._original, token.start, received=shown, valid=valid)
 
     def expected(self, what: str) -> SqlError:
-        """Return the error for what should stand here."""
+        """Return the error that ``what`` is missing at the current token."""
         token = self.peek()
         offset = self._tokens[-1].end if token is None else token.start
         received = "the end of the statement" if token is None else _short(token.text)

@@ -1,6 +1,6 @@
-"""From tokens to statements: the streaming dialect by recursive descent; anything else is Spark's.
+"""The parser: tokens to statements of the streaming dialect, by recursive descent. All other statements are Spark's.
 
-A statement belongs to the dialect as soon as its first words say so; from there on it must be right.
+The first words of a statement decide whether it belongs to the dialect. After that, any error is an `SqlError`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def parse(text: str) -> list[st.Statement]:
 
     Raises:
         SqlError: with line, column and a caret.
-        UnsupportedError: a statement is for a later version.
+        UnsupportedError: a statement is not supported yet.
     """
     lexed = tokenize(text)
     return [_statement(Cursor(text, lexed.text, tokens)) for tokens in _split(lexed.tokens) if tokens]
 
 
 def _split(tokens: tuple[Token, ...]) -> list[tuple[Token, ...]]:
-    """Cut at semicolons, but not at those inside ``BEGIN … END``."""
+    """Split at semicolons, except inside of ``BEGIN … END``."""
     pieces: list[tuple[Token, ...]] = []
     first = depth = 0
     for index, token in enumerate(tokens):
@@ -124,7 +124,7 @@ def _has_spark_clauses(cursor: Cursor, provider: str) -> bool:
 
 
 def _check_nesting(cursor: Cursor, definitions: tuple[Token, ...]) -> None:
-    """Raise `SqlError` if types in definitions of columns are deeper than a table can have; Spark reads the rest."""
+    """Raise `SqlError` if column types are nested deeper than a table supports. Spark checks the rest."""
     from headrace.types import MAX_NESTING
 
     depth = 0
@@ -152,7 +152,7 @@ def _insert_or_spark(cursor: Cursor) -> st.Statement:
     try:
         return _insert(cursor, cursor.whole.start, overwrite)
     except SqlError:
-        # INSERT has more forms in Spark; its parser tells better what is wrong with one of those.
+        # Spark has more forms of INSERT, and its parser gives better errors for them.
         return _spark(cursor)
 
 

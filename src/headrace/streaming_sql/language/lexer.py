@@ -1,4 +1,4 @@
-"""From text to tokens: the words of Spark SQL, and ``//`` comments besides."""
+"""The lexer: text to tokens of Spark SQL, with ``//`` comments in addition."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.streaming_sql.secrets import is_secret_name
 
 
 class TokenKind(enum.Enum):
-    """What a token is; ``QUOTED`` is a name in backquotes."""
+    """The kind of a token. ``QUOTED`` is a name in backquotes."""
 
     WORD = "word"
     QUOTED = "quoted name"
@@ -24,7 +24,7 @@ class TokenKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of text: ``text`` as written, from ``start`` to ``end`` (offsets in characters)."""
+    """A token: ``text`` as written, from ``start`` to ``end`` (offsets in characters)."""
 
     kind: TokenKind
     text: str
@@ -32,7 +32,7 @@ class Token:
     end: int
 
     def is_word(self, *words: str) -> bool:
-        """Tell whether this is one of these keywords (given in capitals), in any case."""
+        """Return whether the token is one of these keywords (in capitals), in any case."""
         return self.kind is TokenKind.WORD and self.text.upper() in words
 
     def is_symbol(self, symbol: str) -> bool:
@@ -44,13 +44,13 @@ class Token:
 
     @property
     def name(self) -> str:
-        """The name that a word or a quoted name stands for."""
+        """The name, without backquotes."""
         return self.text[1:-1].replace("``", "`") if self.kind is TokenKind.QUOTED else self.text
 
 
 @dataclass(frozen=True)
 class Lexed:
-    """The tokens of a text, and the text with its ``//`` comments blanked (all offsets stay what they were)."""
+    """The tokens of a text, and the text with its ``//`` comments replaced by spaces, so that offsets stay valid."""
 
     text: str
     tokens: tuple[Token, ...]
@@ -73,41 +73,41 @@ _PATTERN = re.compile(
 _MOST_PARTS = 64
 _BARE_VALUE = re.compile(r"[^\s,;]+")
 _BLOCK_EDGE = re.compile(r"/\*|\*/")
-# Spark takes the rest of these statements as it stands; addresses such as hdfs://host/dir stand there unquoted.
+# Spark reads the rest of these statements verbatim. It can contain unquoted addresses such as hdfs://host/dir.
 _VERBATIM_STATEMENTS = frozenset({"SET", "ADD", "LIST"})
 
 
 def tokenize(text: str) -> Lexed:
-    """Cut a text into tokens, leaving out space and comments.
+    """Return the tokens of a text, without white space and comments.
 
     Raises:
-        SqlError: a string, a quoted name or a comment has no end, or a character is half of a surrogate pair.
+        SqlError: a string, a quoted name or a comment has no end, or the text has a lone surrogate.
     """
     try:
         text.encode()
     except UnicodeEncodeError as error:
         shown = text.encode(errors="replace").decode()
-        raise error_at("half of a surrogate pair is no character", shown, error.start) from None
+        raise error_at("a lone surrogate is not a character", shown, error.start) from None
     tokens, comments, endless = _cut(text)
     if endless is not None:
-        raise error_at(f"what begins with {text[endless]} here has no end", text, endless)
+        raise error_at(f"the {text[endless]} at this position has no end", text, endless)
     return Lexed(_blank(text, comments), tuple(tokens))
 
 
 def error_at(problem: str, text: str, offset: int, **details: Any) -> SqlError:
-    """Return the error for a place in a text; the line that it shows has the values of secret options starred out."""
+    """Return an error with a position. The values of secret options in the shown line are replaced by stars."""
     return SqlError(problem, text=hide_secrets(text), offset=offset, **details)
 
 
 def _cut(text: str) -> tuple[list[Token], list[tuple[int, int]], int | None]:
-    """Return the tokens, the spans of ``//`` comments, and where something begins that has no end."""
+    """Return the tokens, the ranges of ``//`` comments, and the start of a string or comment without an end."""
     tokens: list[Token] = []
     comments: list[tuple[int, int]] = []
     verbatim = False
     position = 0
     while position < len(text):
         match = _PATTERN.match(text, position)
-        assert match is not None, "the pattern takes any character"
+        assert match is not None, "the pattern matches any character"
         kind, end = match.lastgroup, match.end()
         if kind == "block":
             block_end = _end_of_block_comment(text, position)
@@ -153,10 +153,10 @@ _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2}|.)|''|\"
 
 
 def string_value(token: Token) -> str:
-    """Return what a string token means, by Spark's rules for escapes.
+    """Return the value of a string token, by Spark's rules for escapes.
 
     Raises:
-        ValueError: an escape names a character that does not exist.
+        ValueError: an escape is not a character.
     """
     quoted = token.text
     if quoted[0] in "rR":
@@ -171,31 +171,31 @@ def string_value(token: Token) -> str:
             return _ESCAPES.get(escape, escape)
         code = int(escape, 8) if escape.isdigit() else int(escape[1:], 16)
         if code > sys.maxunicode:
-            raise ValueError(f"\\{escape} is no character of Unicode")
+            raise ValueError(f"\\{escape} is not a character of Unicode")
         return chr(code)
 
     value = _ESCAPE.sub(replace, quoted[1:-1])
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError("half of a surrogate pair") from None
+        raise ValueError("a lone surrogate") from None
     return value
 
 
 def quote(value: str) -> str:
-    """Write a value as a string in single quotes; `string_value` gives it back."""
+    """Return a value as a string literal in single quotes, the inverse of `string_value`."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def quote_name(name: str) -> str:
-    """Write a name in backquotes."""
+    """Return a name in backquotes."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def option_key(tokens: tuple[Token, ...], index: int) -> tuple[str, int]:
-    """Return the dotted option name that begins at a token, and the index behind it; '' if none does.
+    """Return the dotted option name at a token, and the index of the token after it; '' if there is no name.
 
-    A string or a quoted name is a name too; dashes and dots belong to a name where no space is around them.
+    A string or a quoted name is also a name. Dashes and dots without spaces around them belong to the name.
     """
     if index >= len(tokens) or tokens[index].kind is TokenKind.SYMBOL:
         return "", index
@@ -214,7 +214,7 @@ def option_key(tokens: tuple[Token, ...], index: int) -> tuple[str, int]:
 
 
 def hide_secrets(text: str) -> str:
-    """Return a text of the same length, for messages, in which values of secret options are starred out."""
+    """Return a text in which the values of secret options are replaced by stars, with the same length."""
     tokens, _, endless = _cut(text)
     shown = list(text)
     for index, token in enumerate(tokens):
@@ -243,7 +243,7 @@ def _key_ending_at(tokens: list[Token], index: int) -> str:
     if tokens[index].kind is TokenKind.STRING:
         return tokens[index].text[1:-1]
     first = index
-    # A key has few parts; a text without any space must not be looked through once for each of its tokens.
+    # The limit keeps the time linear for texts without spaces.
     earliest = max(0, index - _MOST_PARTS)
     while (
         first > earliest

@@ -1,4 +1,4 @@
-"""The older dialect: ``SET`` statements that name and configure the next streaming query."""
+"""The parser of the older dialect: ``SET`` statements that name and configure the next streaming query."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CHECKPOINT_SETTING = "spark.sql.streaming.checkpointlocation."
 
 
 def set_statement(cursor: Cursor) -> st.Statement:
-    """Read ``key=value`` behind ``SET``; the value is the rest of the statement. Spark's own keys are Spark's."""
+    """Read ``key=value`` after ``SET``. The value is the rest of the statement. Other keys are settings of Spark."""
     name = cursor.peek()
     key, _ = cursor.key()
     lower = key.lower()
@@ -32,7 +32,7 @@ def set_statement(cursor: Cursor) -> st.Statement:
 
 
 def _setting(cursor: Cursor, key: str, token: Token) -> tuple[str | None, str]:
-    """Return the query and the option that a key means."""
+    """Return the query (None for all queries) and the option of a key."""
     if key.lower().startswith(_CHECKPOINT_SETTING):
         return key[len(_CHECKPOINT_SETTING) :], "checkpointLocation"
     words = key[len(_QUERY_SETTINGS) :].split(".")
@@ -54,5 +54,5 @@ def _setting(cursor: Cursor, key: str, token: Token) -> tuple[str | None, str]:
         token,
         received=key,
         valid="options.<query>.<option>, outputMode.<query>, trigger.<query>, trigger.intervalMs.<query>, "
-        "checkpointLocation.<query> or timeout.ms behind spark.sql.streaming.query",
+        "checkpointLocation.<query> or timeout.ms after spark.sql.streaming.query",
     )

@@ -1,7 +1,7 @@
-"""The shape of a query as far as the dialect needs it: its SELECT blocks, their clauses and relations.
+"""The structure of a query: its SELECT blocks, their clauses and relations.
 
-This is no parser of Spark SQL: it finds parentheses, the clauses at each level, and the relations of FROM.
-What it does not understand it leaves alone, for Spark's own parser to judge.
+This is not a complete parser of Spark SQL. It finds parentheses, the clauses at each level, and the relations of FROM,
+and ignores everything else. Spark's parser reports syntax errors.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _NO_ALIAS = (
     "JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "SEMI", "ANTI", "NATURAL", "OUTER", "ON", "USING", "LATERAL",
     "PIVOT", "UNPIVOT", "TABLESAMPLE", "WATERMARK", "CHANGES", "VERSION", "TIMESTAMP", "FOR", "IDENTIFIED", "WITH",
 )  # fmt: skip
-# Names stand behind these words too, outside of FROM.
+# A name of a table can also follow these words.
 _BEFORE_A_NAME = ("TABLE", "DESCRIBE", "DESC", "EXTENDED", "FORMATTED", "USING", "INTO", "FROM", "JOIN", "IN")
 
 
 @dataclass(frozen=True)
 class Level:
-    """The tokens of one pair of parentheses (or of the whole text), without those of parentheses inside."""
+    """The tokens of one pair of parentheses (or of the whole text), without the tokens of inner parentheses."""
 
     tokens: tuple[Token, ...]
 
 
 @dataclass(frozen=True)
 class Relation:
-    """What a query reads from, in its text from ``start`` to ``end``; an alias stands behind that.
+    """A relation of a FROM clause, from ``start`` to ``end``, not including its alias.
 
     Attributes:
         name: the parts of a table's name; None for a subquery or a table function.
-        watermarked: it has a WATERMARK clause already.
+        watermarked: whether it has a WATERMARK clause.
     """
 
     start: int
@@ -46,7 +46,7 @@ class Relation:
     watermarked: bool
 
     def answers_to(self, qualifier: Sequence[str]) -> bool:
-        """Tell whether columns of this relation can be written with this qualifier."""
+        """Return whether this qualifier can precede the columns of this relation."""
         wanted = [part.lower() for part in qualifier]
         if self.alias is not None:
             return wanted == [self.alias.lower()]
@@ -55,7 +55,7 @@ class Relation:
 
 @dataclass(frozen=True)
 class Block:
-    """A SELECT: the tokens of its select list, its WHERE (at its own level), and its relations."""
+    """A SELECT: the tokens of its select list and of its WHERE clause, without inner levels, and its relations."""
 
     select: tuple[Token, ...]
     where: tuple[Token, ...]
@@ -63,7 +63,7 @@ class Block:
 
 
 class QueryShape:
-    """The levels and blocks of a text that holds queries."""
+    """The levels and blocks of a text with queries."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         self.tokens = tuple(tokens)
@@ -74,7 +74,7 @@ class QueryShape:
         self.blocks = [block for level in self.levels for block in self._blocks(level)]
 
     def _find_levels(self) -> None:
-        # A stack, not recursion: parentheses may be nested deeper than Python calls can be.
+        # A stack instead of recursion: parentheses can be nested deeper than Python's calls.
         open_levels: list[list[Token]] = [[]]
         openings: list[Token] = []
         for token in self.tokens:
@@ -98,11 +98,11 @@ class QueryShape:
         self._closing[opening.start] = closing
 
     def inside(self, opening: Token) -> Level:
-        """Return the level that an opening parenthesis begins."""
+        """Return the level inside of an opening parenthesis."""
         return self._inside[opening.start]
 
     def closing(self, opening: Token) -> Token:
-        """Return the parenthesis that closes one; the last token of the text if none does."""
+        """Return the closing parenthesis of an opening one; the last token of the text if it is missing."""
         return self._closing[opening.start]
 
     # -- blocks ---------------------------------------------------------------------------------------
@@ -113,9 +113,9 @@ class QueryShape:
         for start, following in itertools.pairwise([*starts, len(tokens)]):
             end = next((i for i in range(start, following) if self._is_set_operation(tokens, i)), following)
             source = next((i for i in range(start, end) if _is_from(tokens, i)), end)
-            behind = source if source < end else start
-            filter_ = next((i for i in range(behind, end) if tokens[i].is_word("WHERE")), end)
-            tail = next((i for i in range(behind, end) if _begins_tail(tokens, i)), end)
+            clauses = source if source < end else start
+            filter_ = next((i for i in range(clauses, end) if tokens[i].is_word("WHERE")), end)
+            tail = next((i for i in range(clauses, end) if _begins_tail(tokens, i)), end)
             yield Block(
                 select=_without_quantifier(tokens[start + 1 : source]),
                 where=tokens[filter_ + 1 : max(tail, filter_ + 1)],
@@ -123,7 +123,7 @@ class QueryShape:
             )
 
     def _is_set_operation(self, tokens: Sequence[Token], index: int) -> bool:
-        """``EXCEPT`` is also a part of ``SELECT * EXCEPT (a)``."""
+        # EXCEPT is also a part of SELECT * EXCEPT (a).
         if not tokens[index].is_word(*_SET_OPERATIONS) or index + 1 == len(tokens):
             return False
         following = tokens[index + 1]
@@ -146,7 +146,7 @@ class QueryShape:
                 if not expected:
                     expected = token.is_symbol(",") or token.is_word("JOIN")
                     if token.is_word("LATERAL") and index + 1 < len(tokens) and tokens[index + 1].is_word("VIEW"):
-                        # The columns behind LATERAL VIEW … AS a, b are no relations.
+                        # The columns of LATERAL VIEW … AS a, b are not relations.
                         index = next((i for i in range(index, len(tokens)) if tokens[i].is_word("JOIN")), len(tokens))
                         continue
                     index += 1
@@ -186,7 +186,7 @@ class QueryShape:
         return Relation(first.start, end, name, alias, watermarked), index
 
     def _skip_parentheses(self, tokens: tuple[Token, ...], index: int) -> tuple[int, int]:
-        """Return the offset behind a pair of parentheses and the index behind it."""
+        """Return the offset and the index after a pair of parentheses."""
         closing = self.closing(tokens[index])
         index += 1
         if index < len(tokens) and tokens[index] is closing:
@@ -196,7 +196,7 @@ class QueryShape:
     # -- names ------------------------------------------------------------------------------------------
 
     def references(self) -> set[str]:
-        """Return the names that may be tables', in lower case, with their dots. There may be too many."""
+        """Return all names that can be tables, in lower case and with dots. Some of them can be other names."""
         found = {
             ".".join(relation.name).lower()
             for block in self.blocks
@@ -210,7 +210,7 @@ class QueryShape:
 
 
 def dotted_name(tokens: Sequence[Token], index: int) -> tuple[list[str], int]:
-    """Return the parts of the name that begins here, and the index behind it."""
+    """Return the parts of the name at an index, and the index after it."""
     parts = [tokens[index].name]
     index += 1
     while index + 1 < len(tokens) and tokens[index].is_symbol(".") and tokens[index + 1].is_name:
@@ -227,12 +227,12 @@ def _begins_relation(tokens: Sequence[Token], index: int) -> bool:
 
 
 def _is_from(tokens: Sequence[Token], index: int) -> bool:
-    """Tell a FROM clause from ``IS DISTINCT FROM``."""
+    """Return whether a token begins a FROM clause, and is not part of ``IS DISTINCT FROM``."""
     return tokens[index].is_word("FROM") and not (index and tokens[index - 1].is_word("DISTINCT"))
 
 
 def _begins_tail(tokens: Sequence[Token], index: int) -> bool:
-    """Tell whether what comes behind WHERE begins here: grouping, ordering, limits, windows."""
+    """Return whether a token begins a clause that follows WHERE: grouping, ordering, limits, windows."""
     token = tokens[index]
     following = tokens[index + 1] if index + 1 < len(tokens) else None
     if token.is_word("HAVING", "LIMIT", "QUALIFY"):

@@ -1,4 +1,4 @@
-"""The statements about queues, their consumers and their producers."""
+"""The parser of the statements about queues, consumers and producers."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def _whole_number(cursor: Cursor, what: str) -> int:
 
 
 def _columns(cursor: Cursor) -> dict[str, str]:
-    """Read ``(name type [NOT NULL], …)``; return the types as `headrace.tables.schema.parse_columns` takes them."""
+    """Read ``(name type [NOT NULL], …)``; return the types by name, for `headrace.tables.schema.parse_columns`."""
     cursor.need_symbol("(")
     columns: dict[str, str] = {}
     while True:
         token = cursor.peek()
         name = str(cursor.need_simple_name("a column"))
         if name in columns and token is not None:
-            raise cursor.error("the column stands twice", token, received=name)
+            raise cursor.error("the column occurs twice", token, received=name)
         columns[name] = _column_type(cursor)
         if cursor.take_symbol(")"):
             return columns
@@ -64,7 +64,7 @@ def _columns(cursor: Cursor) -> dict[str, str]:
 
 
 def _column_type(cursor: Cursor) -> str:
-    """Take a type, which may be nested, and check it where it stands."""
+    """Read and check a type, which can be nested."""
     from headrace.types import parse_type
 
     first = cursor.peek()
@@ -87,7 +87,7 @@ def _column_type(cursor: Cursor) -> str:
 
 
 def _bracketed(cursor: Cursor) -> list[Token]:
-    """Take a bracket and all up to the one that closes it."""
+    """Return the tokens from an opening bracket to its closing bracket, and move past them."""
     opening = cursor.take()
     tokens, open_brackets = [opening], [_CLOSING[opening.text]]
     while open_brackets:
@@ -103,7 +103,7 @@ def _bracketed(cursor: Cursor) -> list[Token]:
 
 
 def _text(tokens: list[Token]) -> str:
-    """Return tokens as a text without the comments between them."""
+    """Return the text of tokens, without the comments between them."""
     pieces = [tokens[0].text]
     for before, token in itertools.pairwise(tokens):
         pieces.append(token.text if token.start == before.end else f" {token.text}")

@@ -1,11 +1,10 @@
-"""From the dialect's time functions to Spark SQL.
+"""The dialect's time functions as Spark SQL.
 
-``TUMBLING`` and ``HOPPING`` become Spark's ``window``. ``DELAY`` and ``WATERMARK`` declare a watermark, which in
-Spark SQL is a clause of a relation: ``FROM t WATERMARK ts DELAY OF INTERVAL 2 minutes``. The clause is used
-rather than `DataFrame.withWatermark` on a scan's view, because it belongs to this one query: a view with a
-watermark would impose it on every other query of the same scan, and it could not reach subqueries.
+``TUMBLING`` and ``HOPPING`` become Spark's ``window``. ``DELAY`` and ``WATERMARK`` become a clause of a relation:
+``FROM t WATERMARK ts DELAY OF INTERVAL 2 minutes``. `DataFrame.withWatermark` on the view of a scan is not used: it
+would apply to all queries on the scan, and it cannot be applied to subqueries.
 
-A function of a user's own that has one of these names is called with its name in backquotes.
+User-defined functions with one of these names are called in backquotes.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from headrace.streaming_sql.language.query_shape import Block, QueryShape, Relat
 from headrace.streaming_sql.language.statements import ScriptPart
 
 ColumnsOf = Callable[[str], Sequence[str]]
-"""Returns the columns of a relation, given as SQL text; nothing if they are not known."""
+"""Returns the columns of a relation, given as SQL text; an empty sequence if they are unknown."""
 
 _FUNCTIONS = ("TUMBLING", "HOPPING", "DELAY", "WATERMARK")
 _UNITS = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week")
@@ -29,18 +28,18 @@ VALID_DURATION = f"such as interval 30 seconds or '1 hour 30 minutes'; units: {'
 
 
 def uses_dialect(tokens: Sequence[Token]) -> bool:
-    """Tell whether one of the dialect's functions is called."""
+    """Return whether the tokens call one of the dialect's functions."""
     return any(_is_call(tokens, index) for index in range(len(tokens)))
 
 
 def rewrite(part: ScriptPart, columns_of: ColumnsOf) -> str:
-    """Return a part of a script as Spark SQL; unchanged where nothing of the dialect is used.
+    """Return a part of a script as Spark SQL.
 
     Args:
-        columns_of: asked only where a watermark's column could belong to one of several relations.
+        columns_of: is called only if the column of a watermark can belong to several relations.
 
     Raises:
-        SqlError: a duration cannot be read, or a watermark has no place; with line, column and caret.
+        SqlError: a duration or the position of a watermark is invalid; with line, column and caret.
     """
     tokens = [token for token in tokenize(part.script).tokens if part.start <= token.start < part.end]
     if not uses_dialect(tokens):
@@ -66,7 +65,10 @@ class _Edit:
 
 @dataclass(frozen=True)
 class _Watermark:
-    """A watermark on a relation: ``expression`` is Spark SQL; ``name`` is given only to what is no column."""
+    """A watermark on a relation. ``expression`` is Spark SQL, and has a ``name`` unless it is a column.
+
+    ``also_named`` is a second name of the column.
+    """
 
     expression: str
     name: str | None
@@ -107,11 +109,13 @@ class _Rewriter:
         if function.start in self._done:
             return
         if function.is_word("DELAY"):
-            raise self._error("delay(column) < duration is a condition of WHERE, joined to others by AND", function)
+            raise self._error(
+                "delay(column) < duration must be a condition of WHERE, combined with others by AND", function
+            )
         if function.is_word("WATERMARK"):
             if self._is_clause_of_spark(opening):
                 return
-            raise self._error("WATERMARK(expression, duration) is an item of its own in a select list", function)
+            raise self._error("WATERMARK(expression, duration) must be an item of a select list", function)
         arguments = self._arguments(opening)
         wanted = 2 if function.is_word("TUMBLING") else 3
         form = "TUMBLING(column, length)" if wanted == 2 else "HOPPING(column, length, slide)"
@@ -123,13 +127,13 @@ class _Rewriter:
             self._edits.append(_Edit(argument[0].start, argument[-1].end, f"'{duration}'"))
 
     def _is_clause_of_spark(self, opening: Token) -> bool:
-        """Tell ``FROM t WATERMARK (expression) AS x DELAY OF …``, which is Spark's own."""
+        """Return whether this is Spark's own clause ``FROM t WATERMARK (expression) AS x DELAY OF …``."""
         end = self._shape.closing(opening).end
         following = [token for token in self._tokens if token.start >= end][:3]
         return any(token.is_word("DELAY") for token in following)
 
     def _arguments(self, opening: Token) -> list[tuple[Token, ...]]:
-        """Return the tokens of each argument, those in inner parentheses included."""
+        """Return the tokens of each argument, including inner parentheses."""
         closing = self._shape.closing(opening)
         arguments: list[list[Token]] = [[]]
         depth = 0
@@ -156,15 +160,15 @@ class _Rewriter:
                 words.append(token.text)
         duration = " ".join(" ".join(words).lower().split())
         if not _DURATION.fullmatch(duration):
-            raise self._error("this is no duration", place, valid=VALID_DURATION)
+            raise self._error("this is not a duration", place, valid=VALID_DURATION)
         if near.is_word("TUMBLING", "HOPPING") and not re.search("[1-9]", duration):
-            raise self._error("the length of a window cannot be nothing", place)
+            raise self._error("the length of a window cannot be 0", place)
         return duration
 
     # -- watermarks ---------------------------------------------------------------------------------------
 
     def _delays(self, block: Block, condition: Sequence[Token]) -> None:
-        """Take ``delay(column) < duration`` out of a condition, wherever it is one of those that are AND-ed."""
+        """Convert each ``delay(column) < duration`` that is combined with other conditions by AND."""
         waiting = [condition]
         while waiting:
             for conjunct in _conjuncts(waiting.pop()):
@@ -218,7 +222,7 @@ class _Rewriter:
             shown = alias
             qualifier, text = self._unqualified(block, expression, function)
             self._place(block, qualifier, None, _Watermark(text, quote_name(alias), duration), function)
-        # A star of the same list has the column already.
+        # A star in the same list already includes the column.
         self._edits.append(self._without_item(item, last) if has_star else self._named_item(item, shown))
         self._done.add(function.start)
 
@@ -226,7 +230,7 @@ class _Rewriter:
         return _Edit(item[0].start, item[-1].end, quote_name(name))
 
     def _without_item(self, item: Sequence[Token], last: bool) -> _Edit:
-        """Remove an item with one of the commas beside it."""
+        """Remove an item with an adjacent comma."""
         if last:
             before = max(token.end for token in self._tokens if token.end <= item[0].start)
             return _Edit(before - 1, item[-1].end, "")
@@ -234,7 +238,7 @@ class _Rewriter:
         return _Edit(item[0].start, after + 1, "")
 
     def _unqualified(self, block: Block, expression: Sequence[Token], function: Token) -> tuple[list[str], str]:
-        """Return the one qualifier that the columns of an expression have, and its text without it."""
+        """Return the qualifier of the columns in an expression, and the text of the expression without it."""
         pieces: list[str] = []
         qualifiers: set[str] = set()
         position = expression[0].start
@@ -247,7 +251,7 @@ class _Rewriter:
                 position = expression[index + 1].end
         pieces.append(self._part.script[position : expression[-1].end])
         if len(qualifiers) > 1:
-            raise self._error("a watermark's expression takes columns of one relation only", function)
+            raise self._error("the expression of a watermark can use columns of one relation only", function)
         return list(qualifiers), "".join(pieces)
 
     def _place(
@@ -258,14 +262,14 @@ class _Rewriter:
         if known == watermark:
             return
         if known is not None or relation.watermarked:
-            raise self._error("this relation has a watermark already; Spark allows one", function)
+            raise self._error("this relation already has a watermark; Spark allows one", function)
         self._placed[relation.start] = watermark
         named = "" if watermark.name is None else f" AS {watermark.name}"
         clause = f" WATERMARK {watermark.expression}{named} DELAY OF INTERVAL {watermark.duration}"
         if watermark.also_named is None:
             self._edits.append(_Edit(relation.end, relation.end, clause))
             return
-        # Both names carry the watermark: the new one can be used in ON, WHERE and GROUP BY of this query too.
+        # Both names have the watermark, so the query can use the new one in ON, WHERE and GROUP BY.
         opening = f"(SELECT *, {watermark.expression} AS {quote_name(watermark.also_named)} FROM "
         closing = f"{clause})"
         if relation.alias is None and relation.name is not None:
@@ -279,8 +283,8 @@ class _Rewriter:
         if len(candidates) == 1:
             return candidates[0]
         if not block.relations:
-            raise self._error("a watermark needs a FROM clause beside it", function)
-        remedy = "write the column with its relation, as in delay(orders.ts)"
+            raise self._error("a watermark needs a FROM clause in the same SELECT", function)
+        remedy = "write the column with its relation, such as delay(orders.ts)"
         if candidates:
             raise self._error("several relations could have this watermark", function, remedy=remedy)
         raise self._error("no relation of this FROM clause has this column", function, remedy=remedy)
@@ -291,7 +295,7 @@ class _Rewriter:
 
 
 def _conjuncts(condition: Sequence[Token]) -> Iterator[Sequence[Token]]:
-    """Cut a condition at its ANDs, but not at that of ``BETWEEN a AND b``."""
+    """Split a condition at AND, except in ``BETWEEN a AND b``."""
     first, between = 0, False
     for index, token in enumerate(condition):
         if token.is_word("BETWEEN"):
@@ -314,7 +318,7 @@ def _split_at_commas(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
 
 
 def _alias_of(tokens: Sequence[Token]) -> str | None:
-    """Return the name in ``AS name`` or ``name``; None if it is neither."""
+    """Return the name in ``AS name`` or ``name``; None for other tokens."""
     if tokens and tokens[0].is_word("AS"):
         tokens = tokens[1:]
     return tokens[0].name if len(tokens) == 1 and tokens[0].is_name else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class ScriptPart:
-    """A part of a script: the script (``//`` comments blanked) from ``start`` to ``end``."""
+    """A part of a script, from ``start`` to ``end``. In ``script`` spaces replace the ``//`` comments."""
 
     script: str = field(repr=False)
     start: int
@@ -20,13 +20,13 @@ class ScriptPart:
 
     @property
     def line(self) -> int:
-        """The line it begins in, from 1."""
+        """The number of its first line, from 1."""
         return self.script.count("\n", 0, self.start) + 1
 
 
 @dataclass(frozen=True)
 class Name:
-    """A name as parsed: one part, or more for a name with dots."""
+    """A name: one part, or several for a name with dots."""
 
     parts: tuple[str, ...]
     part: ScriptPart
@@ -37,19 +37,19 @@ class Name:
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """Any statement; ``part`` is where it stands."""
+    """A statement, and its position in the script."""
 
     part: ScriptPart
 
 
 @dataclass(frozen=True, kw_only=True)
 class SparkStatement(Statement):
-    """A statement that is Spark's own."""
+    """A statement for Spark."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CreateTable(Statement):
-    """``CREATE TABLE``; a ``LOCATION`` is in the options as ``path``, ``columns`` is the text in parentheses."""
+    """``CREATE TABLE``. A ``LOCATION`` is option ``path``, and ``columns`` is the text in parentheses."""
 
     name: Name
     if_not_exists: bool
@@ -137,7 +137,7 @@ class ExplainStream(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateTunnel(Statement):
-    """``CREATE TUNNEL``; ``kind`` is as written, None if it was left out."""
+    """``CREATE TUNNEL``. ``kind`` is None if the statement has none."""
 
     name: Name
     if_not_exists: bool
@@ -166,7 +166,7 @@ class DropTunnel(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateQueue(Statement):
-    """``CREATE QUEUE``; ``columns`` are names and types, as a store's `create_queue` takes them."""
+    """``CREATE QUEUE``. ``columns`` are types by name, as in `headrace.ports.Store.create_queue`."""
 
     name: Name
     if_not_exists: bool
@@ -243,7 +243,7 @@ class SetQueryName(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class SetQueryOption(Statement):
-    """An option of the query ``query``, or of all queries that follow if that is None."""
+    """``SET`` of an option of query ``query``; None for all later queries."""
 
     query: str | None
     option: str

@@ -1,1 +1,1 @@
-"""PlainBuffer, the format of rows in the Tablestore protocol: one by one, and many at a time to and from Arrow."""
+"""PlainBuffer, the format of rows in the Tablestore protocol: single rows, and pages of rows to and from Arrow."""

@@ -1,8 +1,8 @@
-"""The cells at one place of many rows, read by numpy all at once.
+"""Reading of one cell of each of many rows at once, with numpy.
 
-Rows are looked at through arrays of offsets: one gather fetches eight bytes of every row. Every offset is checked
-against the end of its row before it is used; the padding behind the message is for the few bytes that a gather takes
-beyond what was checked.
+Rows are addressed by arrays of offsets: one gather reads eight bytes of every row. Every offset is checked against the
+end of its row before it is used. A gather can read a few bytes more than were checked, so the message has padding
+behind it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Words: TypeAlias = npt.NDArray[np.uint64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 NO_VALUE: Final = 0xFF
-"""What stands in `Cells.types` for a cell without a value; the wire has no such type."""
+"""The entry in `Cells.types` of a cell without a value; no type on the wire has this code."""
 
 _PADDING: Final = bytes(64)
 _MAX_SIZE: Final = 2**31 - 1 - len(_PADDING)
 _LOW_HALF: Final = 0xFFFFFFFF
 _CELL_START: Final = Tag.CELL | Tag.CELL_NAME << 8
 _TEXT_TYPES: Final = (ValueType.STRING, ValueType.BINARY)
-# Length of a value by its type; of texts, what comes before the text itself; -1 for what is no type.
+# The length of a value by its type. For texts, the length of what precedes the text. For unknown types, -1.
 _LENGTHS = np.full(256, -1, dtype=np.int64)
 for _type, _length in FIXED_LENGTHS.items():
     _LENGTHS[_type] = _length
@@ -39,16 +39,16 @@ _LENGTHS[list(_TEXT_TYPES)] = 5
 
 
 class Message:
-    """Bytes that hold rows, and where each of them begins and ends.
+    """Encoded rows, with the offsets at which each begins and ends.
 
-    ``starts`` point behind the header, where there is one, and ``limits`` behind the row.
+    ``starts`` are the offsets behind the header, if there is one, and ``limits`` those behind the row.
     """
 
     def __init__(self, parts: Sequence[bytes]) -> None:
         data = b"".join((*parts, _PADDING))
         self.size = len(data) - len(_PADDING)
         if self.size > _MAX_SIZE:
-            raise PlainBufferError("rows of 2 GiB and more at once", received=f"{self.size} bytes")
+            raise PlainBufferError("rows of 2 GiB or more in one message", received=f"{self.size} bytes")
         lengths = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
         self.limits: Offsets = np.cumsum(lengths)
         self.starts: Offsets = self.limits - lengths
@@ -56,7 +56,7 @@ class Message:
         self.data = data
         self.bytes: Bytes = np.frombuffer(data, dtype=np.uint8)
         self._buffer = pa.py_buffer(data)
-        # Eight bytes from any offset on. The elements overlap, and are no numbers, for those would have to be aligned.
+        # Eight bytes from any offset. The elements overlap, so they are not aligned, and cannot be numbers for numpy.
         self._words = np.ndarray((len(data) - 7,), dtype="V8", buffer=data, strides=(1,))
 
     @property
@@ -64,31 +64,31 @@ class Message:
         return len(self.starts)
 
     def words(self, at: Offsets) -> Words:
-        """Return eight bytes from each offset on, the first of them lowest."""
+        """Return the eight bytes at each offset as a little-endian number."""
         return self._words[at].view("<u8")
 
     def tags(self, at: Offsets) -> Bytes:
         return self.bytes.take(at)
 
     def texts(self, at: Offsets, lengths: Offsets) -> pa.BinaryArray:
-        """Copy texts out, whose offsets must rise."""
+        """Return copies of texts; the offsets must be ascending."""
         return slices(self._buffer, at, lengths)
 
     def all_equal(self, at: Offsets, lengths: Offsets, text: bytes) -> bool:
-        """Tell whether ``text`` stands at each offset, with its length."""
+        """Return whether every text, given by offset and length, equals ``text``."""
         return bool((lengths == len(text)).all()) and all(
             bool(((self.words(at + place) & mask) == word).all()) for place, mask, word in _as_words(text)
         )
 
     def equal(self, at: Offsets, text: bytes) -> Mask:
-        """Tell for each offset whether ``text`` stands there; the message must reach so far."""
+        """Return for each offset whether ``text`` is there; the offsets must leave room for it."""
         found = np.ones(len(at), dtype=np.bool_)
         for place, mask, word in _as_words(text):
             found &= (self.words(at + place) & mask) == word
         return found
 
     def require(self, holds: Mask, at: Offsets, problem: str) -> None:
-        """Raise an error that names the first place where a condition does not hold."""
+        """Raise an error that names the first offset for which a condition is false."""
         if not holds.all():
             raise self.error(problem, int(at[int(holds.argmin())]))
 
@@ -101,28 +101,28 @@ class Message:
 
 
 def _as_words(text: bytes) -> list[tuple[int, int, int]]:
-    """Return a text as words of eight bytes: where each is, which of its bits count, and what they are."""
+    """Return a text as words of eight bytes: the offset, the mask and the value of each."""
     pieces = [(place, text[place : place + 8]) for place in range(0, len(text), 8)]
     return [(place, (1 << 8 * len(piece)) - 1, int.from_bytes(piece, "little")) for place, piece in pieces]
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Many cells; arrays have an entry for each.
+    """Many cells; arrays have one entry for each cell.
 
     Attributes:
-        rows: the rows that they belong to, rising, and often one cell of each; None for one of every row.
-        begin: where the cells begin.
-        ends: where they end.
-        name: the name that all have, or None where they differ.
-        names: the names where they differ.
+        rows: the indices of the rows, ascending, usually with one cell of each row; None for one cell of every row.
+        begin: the offsets at which the cells begin.
+        ends: the offsets at which they end.
+        name: the name, if all cells have the same; else None.
+        names: the names, if they differ; else None.
         types: `ValueType` codes, or `NO_VALUE`.
         payloads: the bits of numbers; the lengths of texts.
-        values_at: where the values are; the text of a text is 5 bytes further.
-        texts: the texts, where every value is one and all are of one type.
-        ops: `CellOp` codes or 0, or None where no cell has one.
-        timestamped: some cell has a timestamp.
-        checksums: found right.
+        values_at: the offsets of the values; the characters of a text are 5 bytes behind.
+        texts: the texts, if all values are texts of one type; else None.
+        ops: `CellOp` codes, 0 for cells without one; None if no cell has one.
+        timestamped: whether any cell has a timestamp.
+        checksums: the checksums, which were verified.
     """
 
     rows: Offsets | None
@@ -140,9 +140,9 @@ class Cells:
 
 
 def every_cell(message: Message, rows: Offsets, begin: Offsets) -> tuple[Offsets, Offsets]:
-    """Return the row and the begin of every cell from the offsets on, one after the other; `read_cells` checks them.
+    """Return the row and the begin of every cell that follows an offset. `read_cells` checks the cells.
 
-    Worth it where so few rows are left that a step over all of them costs more than a loop over their cells.
+    This loop over cells is faster than one call of `read_cells` for each column if there are few rows.
     """
     data, found, begins = message.data, [], []
     for row, start, limit in zip(rows.tolist(), begin.tolist(), message.limits[rows].tolist(), strict=True):
@@ -162,10 +162,10 @@ def every_cell(message: Message, rows: Offsets, begin: Offsets) -> tuple[Offsets
 
 
 def read_cells(message: Message, rows: Offsets | None, begin: Offsets) -> Cells:
-    """Read the cells that begin at the offsets, and check them.
+    """Read and check the cells that begin at some offsets.
 
     Raises:
-        PlainBufferError: one is broken, or its checksum does not fit.
+        PlainBufferError: a cell is malformed, or has a wrong checksum.
     """
     limits = message.limits if rows is None else message.limits[rows]
     head = message.words(begin)
@@ -182,7 +182,7 @@ def read_cells(message: Message, rows: Offsets | None, begin: Offsets) -> Cells:
     types = (lead >> 40 & 0xFF).astype(np.uint8)
     payloads = message.words(values_at + 1)
     valued = (lead & 0xFF) == Tag.CELL_VALUE
-    message.require(~valued | (types != NO_VALUE), values_at, f"no value: type {NO_VALUE}")
+    message.require(~valued | (types != NO_VALUE), values_at, f"unknown type {NO_VALUE} of a value")
     if valued.all():
         ends = values_at + lengths
     else:
@@ -209,7 +209,7 @@ def read_cells(message: Message, rows: Offsets | None, begin: Offsets) -> Cells:
     ops = None
     if (operated := tags == Tag.CELL_OP).any():
         ops = np.where(operated, tail >> 8 & 0xFF, 0).astype(np.uint8)
-        message.require(np.isin(ops, (0, *CellOp)) & (operated == (ops > 0)), begin, "no operation on a cell")
+        message.require(np.isin(ops, (0, *CellOp)) & (operated == (ops > 0)), begin, "unknown operation of a cell")
         ends = ends + 2 * operated
         tail = message.words(ends)
         tags = tail & 0xFF
@@ -222,18 +222,18 @@ def read_cells(message: Message, rows: Offsets | None, begin: Offsets) -> Cells:
         tail = message.words(ends)
         tags = tail & 0xFF
     if ops is not None:
-        # The checksum takes the timestamp before the op, unlike the wire.
+        # In the checksum the timestamp precedes the op; on the wire it follows.
         checksums = np.where(operated, crc8_numbers(checksums ^ ops), checksums)
-    message.require(tags == Tag.CELL_CHECKSUM, ends, "no checksum where a cell should end")
+    message.require(tags == Tag.CELL_CHECKSUM, ends, "no checksum at the end of a cell")
     ends = ends + 2
     message.require(ends <= limits, begin, "a cell reaches beyond its row")
-    message.require((tail >> 8 & 0xFF) == checksums, ends - 1, "the checksum of a cell does not fit")
+    message.require((tail >> 8 & 0xFF) == checksums, ends - 1, "wrong checksum of a cell")
     checksums = (tail >> 8 & 0xFF).astype(np.uint8)
     return Cells(rows, begin, ends, name, names, types, payloads, values_at, texts, ops, timestamped, checksums)
 
 
 def _names(message: Message, at: Offsets, lengths: Offsets) -> tuple[bytes | None, pa.BinaryArray | None, Bytes]:
-    """Return the one name of cells, or their different names, and the checksums (one for the one name)."""
+    """Return the common name of cells, or else their names, and the checksums of the names (one for a common name)."""
     first = message.bytes[int(at[0]) : int(at[0] + lengths[0])].tobytes()
     if message.all_equal(at, lengths, first):
         return first, None, np.array([crc8(first)], dtype=np.uint8)
@@ -244,17 +244,17 @@ def _names(message: Message, at: Offsets, lengths: Offsets) -> tuple[bytes | Non
 def _values(
     message: Message, value_type: int, payloads: Words, at: Offsets, lengths: Offsets
 ) -> tuple[Bytes, pa.BinaryArray | None]:
-    """Check values of one type; return their checksums, the type bytes included, and texts if they are."""
+    """Check values of one type; return the checksums of values with their type bytes, and texts for types of texts."""
     known = int(_LENGTHS[value_type])
     if value_type in _TEXT_TYPES:
         sizes = (payloads & _LOW_HALF).view(np.int64)
-        message.require(lengths == known + sizes, at, "a text whose length does not fit the value's")
+        message.require(lengths == known + sizes, at, "a text of another length than its value")
         texts = message.texts(at + known, sizes)
         heads = crc8_numbers(sizes.astype("<u4")) ^ np.uint8(crc8(bytes([value_type, 0, 0, 0, 0])))
         return crc8_shifted(heads, sizes) ^ crc8_texts(*text_buffers(texts)), texts
     if value_type == NO_VALUE:
         return np.zeros(len(at), dtype=np.uint8), None
-    message.require(lengths == known, at, f"no value: type {value_type}, or a length that does not fit it")
+    message.require(lengths == known, at, f"unknown type {value_type} of a value, or a wrong length")
     if known == 1:
         return np.full(len(at), crc8(bytes([value_type])), dtype=np.uint8), None
     if value_type == ValueType.BOOLEAN:

@@ -1,9 +1,9 @@
-"""CRC-8 as PlainBuffer has it: polynomial x^8 + x^2 + x + 1, begun with 0, bits not reflected.
+"""CRC-8 of PlainBuffer: polynomial x^8 + x^2 + x + 1, initial value 0, bits not reflected.
 
-A CRC that begins with 0 is linear: the CRC of a text is the XOR of what each byte adds, and what a byte adds depends
-only on the byte and on how many bytes come after it. Appending ``n`` bytes multiplies by x^(8n), and the powers of x
-repeat after 127 (the order of x modulo this polynomial), so one table of 127 x 256 bytes holds every case. That is
-what lets numpy take the CRCs of many texts at once.
+A CRC with initial value 0 is linear: the CRC of a text is the XOR of one term for each byte. The term depends only on
+the byte and the number of bytes after it. Appending ``n`` bytes multiplies by x^(8n), and the powers of x repeat after
+127 (the order of x modulo this polynomial), so one table of 127 x 256 bytes has all terms. With this table numpy
+computes the CRCs of many texts at once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy.typing as npt
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 _PERIOD = 127
-# Up to this many bytes a loop over them is faster than calls of numpy; from this average on, a loop over texts is
-# faster than to look up every byte.
+# For texts of at most _SHORT bytes a Python loop is faster than numpy. For texts of more than _LONG bytes on average a
+# loop over the texts is faster than a lookup of every byte.
 _SHORT, _LONG = 128, 2048
 
 
@@ -47,18 +47,18 @@ def _powers() -> Bytes:
 
 _POWERS = _powers()
 _FLAT = _POWERS.reshape(-1)
-# The same for two bytes at once, the first of them low, by how many bytes follow: a number is looked up in these.
+# The same for two bytes at once as a little-endian number, by the number of bytes that follow: for numbers.
 _PAIRS = [
     np.ascontiguousarray((_POWERS[rest + 1][:, None] ^ _POWERS[rest + 2][None, :]).reshape(-1))
     for rest in range(0, 7, 2)
 ]
-# What to add to a byte to find it in _FLAT, by its place: as if the text ended where the first byte begins, which
-# is the same for texts of any length.
+# The offset in _FLAT to add to a byte, by the byte's position, for a text that ends before the first byte: so that the
+# table is the same for texts of every length.
 _BY_PLACE = np.tile((-np.arange(_PERIOD) % _PERIOD) * 256, 256)
 
 
 def crc8(data: bytes, crc: int = 0) -> int:
-    """Return the CRC of ``data``, continued from that of the bytes before it."""
+    """Return the CRC of ``data``; ``crc`` is that of the bytes before it."""
     if len(data) > _SHORT:
         return int(_POWERS[len(data) % _PERIOD, crc]) ^ _crc8_folded(np.frombuffer(data, dtype=np.uint8))
     table = _TABLE
@@ -68,7 +68,7 @@ def crc8(data: bytes, crc: int = 0) -> int:
 
 
 def _crc8_folded(text: Bytes) -> int:
-    """Return the CRC of one long text: bytes that are 127 apart add alike, so they are taken together first."""
+    """Return the CRC of one long text. Bytes at a distance of 127 have the same factor, so they are combined first."""
     before = len(text) % _PERIOD
     folded = np.bitwise_xor.reduce(text[before:].reshape(-1, _PERIOD), axis=0)
     folded[_PERIOD - before :] ^= text[:before]
@@ -83,7 +83,7 @@ def crc8_texts(data: Bytes, offsets: npt.NDArray[np.int64]) -> Bytes:
         return result
     if last - first > _LONG * len(result):
         return np.array([_crc8_folded(data[begin:end]) for begin, end in pairwise(offsets.tolist())], dtype=np.uint8)
-    # In blocks that fit into a cache: what they are looked up with takes eight times as much.
+    # In blocks that fit into the cache: the indices take eight times the size of the bytes.
     added = np.empty(last - first, dtype=np.uint8)
     for begin in range(0, len(added), len(_BY_PLACE)):
         block = data[first + begin : min(last, first + begin + len(_BY_PLACE))]
@@ -95,7 +95,7 @@ def crc8_texts(data: Bytes, offsets: npt.NDArray[np.int64]) -> Bytes:
 
 
 def crc8_numbers(numbers: npt.NDArray[np.generic]) -> Bytes:
-    """Return the CRC of each number's bytes in memory; the caller sees to it that they are little-endian."""
+    """Return the CRC of the bytes of each number; the numbers must be little-endian."""
     width = numbers.dtype.itemsize
     crcs: Bytes
     if width == 1:
@@ -109,7 +109,7 @@ def crc8_numbers(numbers: npt.NDArray[np.generic]) -> Bytes:
 
 
 def crc8_shifted(crcs: Bytes, lengths: int | npt.NDArray[np.int64]) -> Bytes:
-    """Return what CRCs become when so many zero bytes follow: XOR it with the CRC of the bytes that do follow."""
+    """Return CRCs continued with zero bytes. XOR with the CRC of other bytes gives the CRC of both together."""
     if isinstance(lengths, int):
         lengths = np.full(1, lengths)
     shifted: Bytes = _FLAT.take((lengths % _PERIOD) * 256 + crcs)

@@ -1,8 +1,8 @@
-"""Many PlainBuffer rows at a time into Arrow: the hot path of reading a tunnel or a table.
+"""Decoding of pages of PlainBuffer rows into Arrow: the hot path of reading a tunnel or a table.
 
-All rows are walked in lock-step: first the first key cell of every row, then the second, and so on, with numpy. There
-is no loop over rows; the number of steps is that of the cells in the longest row. Only where few rows are left, in a
-short page or behind all but some wide rows, cells are found one after the other, and then still read together.
+All rows are read in parallel with numpy: the first key cell of every row, then the second, and so on. There is no loop
+over rows; the number of steps is the number of cells of the longest row. If few rows are left, in a short page or
+because only some rows are wide, a loop finds their cells, which are then read in one step.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from headrace.wire.texts import first_not_utf8
 
 _KEY_TYPES: Final = {pa.int64(): ValueType.INTEGER, pa.string(): ValueType.STRING, pa.binary(): ValueType.BINARY}
 _TEXT_TYPES: Final = {pa.string(): ValueType.STRING, pa.binary(): ValueType.BINARY}
-# The extension up to the high half of the epoch, and what stands around its numbers.
+# The begin of the extension, up to the sequence epoch.
 _EXTENSION: Final = int.from_bytes(bytes([Tag.EXTENSION, 24, 0, 0, 0, Tag.SEQUENCE, 19, 0]), "little")
 _EXTENSION_LENGTH: Final = 29
-# With fewer rows than this, their cells are found one by one and read all at once.
+# With fewer rows than this, a loop finds the cells, which are then read in one step.
 _FEW: Final = 64
-# Plain numbers, which numpy compares faster.
+# Numbers, because numpy compares them faster than enums.
 _PUT: Final = np.int8(CellKind.PUT)
 _MISFIT: Final = np.int8(CellKind.MISFIT)
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """Rows in the order in which they came.
+    """Rows in their order in the message.
 
     Attributes:
         rows: the columns of the schema, attributes all nullable (`TableSchema.changes`). An attribute is null where
@@ -45,8 +45,8 @@ class Decoded:
         kinds: for each attribute, int8 `CellKind` codes; not null.
         deleted: the row has the delete marker; not null.
         sequence_timestamps: int64 microseconds, 0 in rows without sequence info; not null.
-        row_indexes: int32 place among the changes of that timestamp, 0 in rows without sequence info; not null.
-        others: the row has cells of columns that the schema has not; not null.
+        row_indexes: int32 position among the changes of that timestamp, 0 in rows without sequence info; not null.
+        others: the row has cells of columns that are not in the schema; not null.
     """
 
     rows: pa.RecordBatch
@@ -60,17 +60,18 @@ class Decoded:
 def decode_records(
     records: Sequence[bytes], schema: TableSchema, places: tuple[Offsets, Offsets] | None = None
 ) -> Decoded:
-    """Decode rows that each have a header of their own, as the records of a tunnel do.
+    """Decode rows that have a header each, as the records of a tunnel have.
 
-    ``places`` tells where in each of the bytes its row begins, and how long it is, if there is more in them.
+    Cells of columns that are not in the schema are ignored. Of several cells of one column in a row the last one
+    counts. An INTEGER fits columns of whole numbers within their range, and floating-point columns. A DOUBLE fits
+    floating-point columns that can hold it. Other types fit only columns of the same type.
 
-    Cells of columns that the schema has not are passed over. Of several cells of one column in a row the last counts.
-    An INTEGER fits whole numbers within the column's range and floating-point columns, a DOUBLE those that can hold
-    it, the other types only themselves.
+    Args:
+        places: the offset and the length of the row within each record, if the record has more than the row.
 
     Raises:
-        PlainBufferError: a row is broken, a checksum does not fit, a row has another key than the table or a cell
-            with an increment, or a string that is returned is not UTF-8.
+        PlainBufferError: a malformed row, a wrong checksum, other key columns than the table's, an increment, or a
+            string that is returned and is not UTF-8.
         UnsupportedError: Tablestore has no type for a column of the schema.
     """
     check_schema(schema)
@@ -89,9 +90,9 @@ def decode_records(
 
 
 def decode_block(block: bytes, schema: TableSchema) -> Decoded:
-    """Decode rows that stand back to back behind one header, as answers of GetRange have them; none if it is empty.
+    """Decode consecutive rows behind one header, as in responses of GetRange; an empty block has no rows.
 
-    See `decode_records` for which value fits which column, and for errors.
+    For the types of values that fit a column, and for errors, see `decode_records`.
     """
     check_schema(schema)
     message = Message([block] if block else [])
@@ -103,7 +104,7 @@ def decode_block(block: bytes, schema: TableSchema) -> Decoded:
     try:
         return _decode(_divided(message, likely), schema)
     except PlainBufferError:
-        # Either it is broken, or a value contains what looks like the start of a row.
+        # The block is malformed, or a value contains bytes that look like the start of a row.
         exact = np.array(row_offsets(block), dtype=np.int64)
         if np.array_equal(exact, likely):
             raise
@@ -111,7 +112,7 @@ def decode_block(block: bytes, schema: TableSchema) -> Decoded:
 
 
 def _likely_starts(message: Message, key_name: bytes) -> Offsets:
-    """Return where rows seem to begin: behind the header, and where a row's checksum and a first key cell stand."""
+    """Return probable offsets of rows: behind the header, and where the first key cell follows a row's checksum."""
     start = bytes([Tag.KEY, Tag.CELL, Tag.CELL_NAME]) + len(key_name).to_bytes(4, "little") + key_name
     data = message.bytes[: max(0, message.size - len(start) + 1)]
     looks = (data[2:] == Tag.KEY) & (data[:-2] == Tag.ROW_CHECKSUM)
@@ -121,7 +122,7 @@ def _likely_starts(message: Message, key_name: bytes) -> Offsets:
 
 
 def _divided(message: Message, starts: Offsets) -> Message:
-    """Give a message of one part the rows that begin at these offsets."""
+    """Set the offsets of the rows of a message of one part."""
     message.starts = starts
     message.limits = np.append(starts, message.size)[1:]
     return message
@@ -134,7 +135,7 @@ def _decode(message: Message, schema: TableSchema) -> Decoded:
         nothing = np.zeros(0, dtype=np.int64)
         return _decoded(schema, keys, attributes, nothing != 0, nothing != 0, nothing, nothing.astype(np.int32))
     message.require(message.starts < message.limits, message.starts, "no row")
-    message.require(message.tags(message.starts) == Tag.KEY, message.starts, "no key where a row should begin")
+    message.require(message.tags(message.starts) == Tag.KEY, message.starts, "no key at the start of a row")
     at = message.starts + 1
     checksums = np.zeros(message.rows, dtype=np.uint8)
     keys = {}
@@ -171,13 +172,13 @@ def _decoded(
 
 def _read_key(message: Message, at: Offsets, name: str, value_type: int) -> Cells:
     """Read the key cells of one column."""
-    message.require(message.tags(at) == Tag.CELL, at, f"no key cell where that of {name!r} should be")
+    message.require(message.tags(at) == Tag.CELL, at, f"no cell of key column {name!r}")
     cells = read_cells(message, None, at)
     if cells.name != name.encode():
         names = [cells.name] if cells.names is None else cells.names.to_pylist()
         other = next(place for place, found in enumerate(names) if found != name.encode())
-        raise message.error(f"another key column where {name!r} should be", int(at[other]))
-    message.require(cells.types == value_type, at, f"a value of key column {name!r} of another type")
+        raise message.error(f"another key column instead of {name!r}", int(at[other]))
+    message.require(cells.types == value_type, at, f"a value of another type in key column {name!r}")
     if cells.ops is not None or cells.timestamped:
         raise message.error("a key cell with more than a value", int(at[0]))
     return cells
@@ -192,9 +193,9 @@ def _key_column(message: Message, cells: Cells, column: Column) -> pa.Array:
 def _read_attributes(
     message: Message, at: Offsets, present: Mask, checksums: Bytes, attributes: Mapping[str, _Attribute]
 ) -> Mask:
-    """Read attribute cells until no row has any more; return which rows have cells of other columns.
+    """Read all attribute cells; return which rows have cells of columns that are not in the schema.
 
-    Moves ``at`` behind the cells and continues the ``checksums``.
+    Sets ``at`` to the offsets behind the cells, and continues the ``checksums``.
     """
     by_name = {name.encode(): attribute for name, attribute in attributes.items()}
     others = np.zeros(message.rows, np.bool_)
@@ -221,9 +222,9 @@ def _read_attributes(
 
 
 def _take(message: Message, cells: Cells, by_name: Mapping[bytes, _Attribute], others: Mask) -> None:
-    """Give cells to the attributes of their names; mark the rows of those for which there is no attribute."""
+    """Add cells to the attributes of their names; mark in ``others`` the rows of cells without an attribute."""
     if cells.ops is not None:
-        message.require(cells.ops != CellOp.INCREMENT, cells.begin, "an increment, where values are expected")
+        message.require(cells.ops != CellOp.INCREMENT, cells.begin, "an unexpected increment")
     if cells.name is not None:
         if cells.name in by_name:
             by_name[cells.name].add(cells, None)
@@ -231,7 +232,7 @@ def _take(message: Message, cells: Cells, by_name: Mapping[bytes, _Attribute], o
             others[slice(None) if cells.rows is None else cells.rows] = True
         return
     assert cells.names is not None
-    # By the names of these cells, not those of all columns: a table may have very many columns.
+    # A loop over the names of these cells, not over all columns: a table can have thousands of columns.
     found = cells.names.dictionary_encode()
     places = found.indices.to_numpy(zero_copy_only=False)
     for place, name in enumerate(found.dictionary.to_pylist()):
@@ -243,16 +244,16 @@ def _take(message: Message, cells: Cells, by_name: Mapping[bytes, _Attribute], o
 
 
 def _continue_in_runs(checksums: Bytes, rows: Offsets, of_cells: Bytes) -> None:
-    """Continue the checksums of rows with those of several cells of each, in turn."""
+    """Continue the checksums of rows with the checksums of their cells; a row can have several."""
     each, begins, counts = np.unique(rows, return_index=True, return_counts=True)
     checksums[each] = crc8_shifted(checksums[each], counts) ^ crc8_texts(of_cells, np.append(begins, len(rows)))
 
 
 def _read_ends(message: Message, at: Offsets, checksums: Bytes) -> tuple[Mask, Offsets, npt.NDArray[np.int32]]:
-    """Read what stands behind the cells; return delete marks, sequence timestamps and row indexes."""
+    """Read the parts of rows behind the cells; return delete marks, sequence timestamps and row indexes."""
     timestamps = np.zeros(message.rows, dtype=np.int64)
     indexes = np.zeros(message.rows, dtype=np.int32)
-    message.require(at < message.limits, at, "a row without an end")
+    message.require(at < message.limits, at, "an incomplete row")
     deleted = message.tags(at) == Tag.DELETE_ROW
     at = at + deleted
     extended = message.tags(at) == Tag.EXTENSION
@@ -264,27 +265,27 @@ def _read_ends(message: Message, at: Offsets, checksums: Bytes) -> tuple[Mask, O
         shaped = (message.words(begin) == _EXTENSION) & ((around & 0xFFFFFF) == Tag.SEQUENCE_EPOCH << 16)
         last = message.words(begin + 24)
         shaped &= ((around >> 56) == Tag.SEQUENCE_TIMESTAMP) & ((last & 0xFF) == Tag.SEQUENCE_INDEX)
-        message.require(shaped, begin, "an extension that is no sequence info")
+        message.require(shaped, begin, "an extension that is not sequence info")
         timestamps[rows] = message.words(begin + 16).view(np.int64)
         indexes[rows] = (last >> 8 & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
         at = at + _EXTENSION_LENGTH * extended
     end = message.words(at)
-    message.require((end & 0xFF) == Tag.ROW_CHECKSUM, at, "no checksum where a row should end")
-    message.require(at + 2 == message.limits, at, "a row that does not end where it should")
+    message.require((end & 0xFF) == Tag.ROW_CHECKSUM, at, "no checksum at the end of a row")
+    message.require(at + 2 == message.limits, at, "a row of another length than expected")
     expected = crc8_numbers(checksums ^ deleted)
-    message.require((end >> 8 & 0xFF) == expected, at + 1, "the checksum of a row does not fit")
+    message.require((end >> 8 & 0xFF) == expected, at + 1, "wrong checksum of a row")
     return deleted, timestamps, indexes
 
 
 class _Attribute:
-    """Collects an attribute's cells, step by step; a later cell of a row replaces an earlier one."""
+    """Collects the cells of an attribute; a later cell of a row replaces an earlier one."""
 
     def __init__(self, column: Column, message: Message) -> None:
         self._column = column
         self._message = message
         self.kinds: npt.NDArray[np.int8] = np.zeros(message.rows, dtype=np.int8)
         self._text_type = _TEXT_TYPES.get(column.type)
-        # All texts, if they came in one step.
+        # All texts, if they were read in one step.
         self._texts: pa.BinaryArray | None = None
         if self._text_type is None:
             self._values: npt.NDArray[Any] = np.zeros(message.rows, dtype=column.type.to_pandas_dtype())
@@ -293,7 +294,7 @@ class _Attribute:
             self._lengths = np.zeros(message.rows, dtype=np.int64)
 
     def add(self, cells: Cells, members: Offsets | None) -> None:
-        """Take the cells of one step, or some of them."""
+        """Add the cells of one step, or those at some indices."""
         rows, types, payloads, ops = cells.rows, cells.types, cells.payloads, cells.ops
         if members is not None:
             rows = members if rows is None else rows[members]
@@ -329,7 +330,7 @@ class _Attribute:
 
 
 def _numbers(data_type: pa.DataType, types: Bytes, payloads: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[Any], Mask]:
-    """Return numbers or booleans in a column's type, and which of them are what was there."""
+    """Return numbers or booleans in a column's type, and which of them have the decoded value."""
     integers = payloads.view(np.int64)
     whole = types == ValueType.INTEGER
     if pa.types.is_boolean(data_type):
@@ -340,7 +341,7 @@ def _numbers(data_type: pa.DataType, types: Bytes, payloads: npt.NDArray[np.uint
         return values, whole & (values == integers)
     doubles = payloads.view(np.float64)
     real = types == ValueType.DOUBLE
-    # What overflows, and the bits of other types seen as doubles, are left out by what is returned beside the values.
+    # Overflows, and the bits of other types read as doubles, are excluded by the second result.
     with np.errstate(all="ignore"):
         values = doubles.astype(numpy_type, copy=False)
         fits = real & (np.isfinite(values) | ~np.isfinite(doubles))
@@ -350,7 +351,7 @@ def _numbers(data_type: pa.DataType, types: Bytes, payloads: npt.NDArray[np.uint
 
 
 def _as_text(message: Message, texts: pa.BinaryArray, column: Column, at: Offsets) -> pa.Array:
-    """Return binaries in a column's type, which checks strings."""
+    """Return binaries in a column's type; strings are checked for UTF-8."""
     try:
         return texts.cast(column.type)
     except pa.ArrowInvalid:

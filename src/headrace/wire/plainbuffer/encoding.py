@@ -1,8 +1,7 @@
-"""Many rows at a time from Arrow into PlainBuffer: the hot path of writing, and of what an endpoint answers.
+"""Encoding of Arrow rows into PlainBuffer: the hot path of writing, and of an endpoint's responses.
 
-Every function takes columns of the schema's names and types, key columns without nulls, and writes them in the schema's
-order; attributes that the rows have not are left out. There is no loop over rows but the one that makes the `bytes`
-objects.
+Every function takes columns with the schema's names and types, key columns without nulls, and writes them in the
+schema's order. Attributes that are not in the rows are omitted. The only loop over rows creates the `bytes` objects.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Timestamps: TypeAlias = int | Integers | Mapping[str, Integers]
 """Milliseconds since 1970: the same for all cells, one for each row, or one for each row of an attribute."""
 
 PUT_ROW, UPDATE_ROW, DELETE_ROW = 1, 2, 3
-"""What a record of a tunnel did: the codes of ``ActionType`` on the wire."""
+"""The codes of ``ActionType`` in the records of a tunnel."""
 
 _ACTIONS: Final = {
     ChangeOp.BASE: PUT_ROW,
@@ -44,7 +43,7 @@ _ACTIONS: Final = {
 
 @dataclass(frozen=True)
 class _Cells:
-    """What becomes of an attribute: the rows that set it (None: all), and those that remove it (None: none)."""
+    """An attribute, with the rows that set it (None: all) and the rows that remove it (None: none)."""
 
     name: str
     values: pa.Array
@@ -53,10 +52,10 @@ class _Cells:
 
 
 def check_schema(schema: RowSchema) -> None:
-    """Make sure that Tablestore has a type for every column.
+    """Check that Tablestore has a type for every column.
 
     Raises:
-        UnsupportedError: it has none; the text names the column.
+        UnsupportedError: a column has another type; the text names the column.
     """
     for column in schema.columns:
         if column.type not in COLUMN_TYPES:
@@ -69,9 +68,9 @@ def check_schema(schema: RowSchema) -> None:
 
 
 def encode_puts(rows: pa.RecordBatch, schema: TableSchema, *, timestamps: Timestamps | None = None) -> list[bytes]:
-    """Return each row as a PutRow has it: one message with a header; nulls are left out.
+    """Return each row as in a PutRow: one message with a header; nulls are omitted.
 
-    Without timestamps the server gives its own.
+    Without timestamps the server sets them.
     """
     return _split(_encode(rows, schema, _puts(rows, schema), timestamps, header=HEADER))
 
@@ -84,14 +83,14 @@ def encode_updates(
     timestamps: Timestamps | None = None,
     deletes_nulls: bool,
 ) -> list[bytes]:
-    """Return each row as an UpdateRow has it: one message with a header.
+    """Return each row as in an UpdateRow: one message with a header.
 
     Args:
         rows: the key columns and the attributes to set.
-        schema: of the table.
-        written: which cells to set, as in `Changes.written`; the others are left out.
-        timestamps: of the cells that are set.
-        deletes_nulls: whether to remove the cells that are set to null; otherwise they are left out.
+        schema: the schema of the table.
+        written: the cells to set, as in `Changes.written`; the others are omitted.
+        timestamps: the timestamps of the cells that are set.
+        deletes_nulls: whether cells that are set to null are removed; otherwise they are omitted.
     """
     cells = []
     for name, values in _attributes(rows, schema):
@@ -102,12 +101,12 @@ def encode_updates(
 
 
 def encode_deletes(keys: pa.RecordBatch, schema: TableSchema) -> list[bytes]:
-    """Return each key as a DeleteRow has it: one message with a header; columns outside the key are ignored."""
+    """Return each key as in a DeleteRow: one message with a header; columns outside the key are ignored."""
     return _split(_encode(keys, schema, [], None, header=HEADER, deleted=np.ones(keys.num_rows, dtype=np.bool_)))
 
 
 def encode_block(rows: pa.RecordBatch, schema: TableSchema, *, timestamps: Timestamps | None = None) -> bytes:
-    """Return rows back to back behind one header, as answers of GetRange have them; nothing at all for no rows."""
+    """Return consecutive rows behind one header, as in responses of GetRange; empty for no rows."""
     if rows.num_rows == 0:
         return b""
     data, offsets = text_buffers(_encode(rows, schema, _puts(rows, schema), timestamps, header=b""))
@@ -123,14 +122,15 @@ def encode_records(
 ) -> tuple[list[int], list[bytes]]:
     """Return changes as the records of a tunnel: the codes of their ``ActionType``, and messages with a header each.
 
-    Base data has no sequence info. Pre-images are left out.
+    Base data has no sequence info. Pre-images are omitted.
 
     Args:
-        changes: one run of a channel.
-        schema: of the table.
-        timestamps: of the cells; by default, and for attributes that a mapping has not, the time of the commit.
-        row_indexes: the place of each change among those of its commit time. By default they are counted from the
-            first one here, which is right for a run that does not begin inside a commit.
+        changes: consecutive changes of a channel.
+        schema: the schema of the table.
+        timestamps: the timestamps of the cells; by default, and for attributes that are not in a mapping, the commit
+            time.
+        row_indexes: the position of each change among those of its commit time. By default positions are counted
+            from the first of these changes, which is correct if it is the first of its commit.
     """
     times = changes.timestamps.cast(pa.int64()).to_numpy(zero_copy_only=False)
     indexes = _places_in_runs(times) if row_indexes is None else row_indexes
@@ -170,7 +170,7 @@ def _filtered(timestamps: Integers | Mapping[str, Integers], keep: Mask | None) 
 
 
 def _places_in_runs(numbers: Integers) -> Integers:
-    """Return each entry's place among the equal entries around it."""
+    """Return the position of each entry within its run of equal entries."""
     places = np.arange(len(numbers), dtype=np.int64)
     begins = np.ones(len(numbers), dtype=np.bool_)
     begins[1:] = numbers[1:] != numbers[:-1]
@@ -183,7 +183,7 @@ def _puts(rows: pa.RecordBatch, schema: TableSchema) -> list[_Cells]:
 
 
 def _changed(changes: Changes, schema: TableSchema, actions: Integers) -> list[_Cells]:
-    """Return the cells of changes: all that are not null of a put, the written ones of an update, none of a delete."""
+    """Return the cells of changes: for a put those that are not null, for an update the written ones."""
     puts, updates = actions == PUT_ROW, actions == UPDATE_ROW
     all_put, no_update = bool(puts.all()), not updates.any()
     cells = []
@@ -206,21 +206,21 @@ def _attributes(rows: pa.RecordBatch, schema: TableSchema) -> list[tuple[str, pa
 
 
 def _column(rows: pa.RecordBatch, schema: TableSchema, name: str) -> pa.Array:
-    """Return a column, or raise an error if it is not there or of another type."""
+    """Return a column; raise an error if it is missing or has another type."""
     place = rows.schema.get_field_index(name)
     if place < 0:
-        raise SchemaError(f"rows to encode lack column {name!r}", received=rows.schema.names)
+        raise SchemaError(f"the rows have no column {name!r}", received=rows.schema.names)
     values = rows.column(place)
     wanted = schema.column(name).type
     if values.type != wanted:
         raise SchemaError(
-            f"rows to encode have another type in column {name!r}", received=values.type, valid=type_name(wanted)
+            f"the rows have another type in column {name!r}", received=values.type, valid=type_name(wanted)
         )
     return values
 
 
 def _mask(values: pa.BooleanArray | None) -> Mask | None:
-    """Return marks of written cells, where null means written; None if all are."""
+    """Return which cells are written, where null means written; None for all."""
     if values is None:
         return None
     marks: Mask = values.fill_null(True).to_numpy(zero_copy_only=False)
@@ -228,7 +228,7 @@ def _mask(values: pa.BooleanArray | None) -> Mask | None:
 
 
 def _present(values: pa.Array) -> Mask | None:
-    """Return where values are not null; None if nowhere."""
+    """Return which values are not null; None for all."""
     return pc.is_valid(values).to_numpy(zero_copy_only=False) if values.null_count else None
 
 
@@ -238,7 +238,7 @@ def _missing(values: pa.Array) -> Mask:
 
 
 def _both(one: Mask | None, other: Mask | None) -> Mask | None:
-    """Return where both hold; None is everywhere."""
+    """Return the conjunction of two masks; None is true everywhere."""
     if one is None or other is None:
         return other if one is None else one
     return one & other
@@ -254,7 +254,12 @@ def _encode(
     deleted: Mask | None = None,
     sequence: tuple[Integers, Integers, Mask] | None = None,
 ) -> pa.LargeBinaryArray:
-    """Encode every row; ``deleted`` marks rows that are removed, ``sequence`` is times, indexes and which have them."""
+    """Encode every row.
+
+    Args:
+        deleted: the rows with a delete marker.
+        sequence: the times and row indexes, and the rows that have them.
+    """
     check_schema(schema)
     if rows.num_rows == 0:
         return pa.array([], type=pa.large_binary())
@@ -289,12 +294,12 @@ def _some(mask: Mask | None) -> bool:
 
 
 def _unless_all(mask: Mask | None) -> Mask | None:
-    """Return None for a mask that holds everywhere: pieces that every row has are cheaper."""
+    """Return None for a mask that is true everywhere: pieces of every row are cheaper."""
     return None if mask is None or mask.all() else mask
 
 
 def _anything(cells: list[_Cells]) -> Mask | None:
-    """Return which rows have any cell; None if all."""
+    """Return the rows with any cell; None for all."""
     found: Mask | None = None
     for cell in cells:
         if cell.put is None:
@@ -306,7 +311,7 @@ def _anything(cells: list[_Cells]) -> Mask | None:
 
 
 def _stamps(timestamps: Timestamps | None) -> Callable[[str], Stamps | None]:
-    """Return what gives the timestamps of an attribute's cells."""
+    """Return the function from an attribute's name to the timestamps of its cells."""
     if timestamps is None:
         return lambda name: None
     if isinstance(timestamps, Mapping):

@@ -1,8 +1,8 @@
-"""Many rows put together at once, piece by piece, each piece for all rows.
+"""Assembly of many encoded rows at once, from pieces that each have an entry for every row.
 
-What has the same length in every row is collected in a template with holes for what differs, and filled in as a
-matrix; texts stand between the matrices as they are in Arrow. A piece may be left out in some rows. At the end Arrow
-joins the pieces of each row.
+Parts with the same length in every row are collected in a template, which has gaps for values that differ, and which is
+expanded into a matrix with one line for each row. Texts are pieces of their own, without a copy from Arrow. A piece can
+be absent in some rows. At the end Arrow joins the pieces of each row.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _LAYOUT: Final[dict[pa.DataType, tuple[int, str]]] = {
 }
 _TEXT_TYPES: Final = {pa.string(): ValueType.STRING, pa.binary(): ValueType.BINARY}
 COLUMN_TYPES: Final = (*_LAYOUT, *_TEXT_TYPES)
-"""The types of columns whose values PlainBuffer can hold."""
+"""The types of columns that PlainBuffer can encode."""
 
 
 @dataclass(frozen=True)
 class Stamps:
-    """Timestamps of cells, in milliseconds: one for all rows, or one for each; and their checksums."""
+    """Timestamps of cells in milliseconds, one for all rows or one for each row, with their checksums."""
 
     values: bytes | Numbers
     checksums: int | Bytes
@@ -54,7 +54,7 @@ class Stamps:
 
 
 class Pieces:
-    """So many rows that are being put together."""
+    """Rows under construction."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -64,13 +64,13 @@ class Pieces:
         self._checksums: Bytes = np.zeros(rows, dtype=np.uint8)
 
     def constant(self, data: bytes, present: Mask | None = None) -> None:
-        """Add bytes that are the same in every row, or in the rows where they are."""
+        """Add bytes to every row, or to the rows in a mask."""
         self._begin(present)
         self._template += data
         self._end(present)
 
     def cell(self, name: str, values: pa.Array, stamps: Stamps | None = None, present: Mask | None = None) -> None:
-        """Add cells with a value, in the rows where they are present; nulls elsewhere do not matter."""
+        """Add cells with values to every row, or to the rows in a mask. Values of other rows are ignored."""
         self._begin(present)
         encoded = name.encode()
         self._template += _cell_start(encoded) + bytes([Tag.CELL_VALUE])
@@ -91,7 +91,7 @@ class Pieces:
         self._count(checksums, present)
 
     def deleted_cell(self, name: str, present: Mask | None = None) -> None:
-        """Add cells that remove all versions."""
+        """Add cells that remove all versions of a column."""
         encoded = name.encode()
         checksum = crc8(encoded + bytes([CellOp.DELETE_ALL]))
         self.constant(
@@ -160,7 +160,7 @@ class Pieces:
             self._flush(present)
 
     def _flush(self, present: Mask | None) -> None:
-        """Make a piece of the template, which may be left out in some rows."""
+        """Turn the template into a piece, for every row or for the rows in a mask."""
         width = len(self._template)
         if not width:
             return

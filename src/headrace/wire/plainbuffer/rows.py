@@ -1,8 +1,8 @@
-"""PlainBuffer row by row: keys, single rows, filters, tokens. For pages of rows see `decoding` and `encoding`.
+"""Single rows and values in PlainBuffer: keys, filters, tokens. For pages of rows see `decoding` and `encoding`.
 
-All numbers are little-endian. A row is the tag of the key and its cells, the tag of the attributes and theirs (left
-out when there are none), the mark of a deleted row, the extension with the sequence info, and the row's checksum; a
-header comes once before the first row.
+All numbers are little-endian. The parts of a row are: the tag of the key and the key cells; the tag of the attributes
+and their cells, if there are any; the mark of a deleted row; the extension with the sequence info; the row's checksum.
+There is one header, before the first row.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _INTEGER = struct.Struct("<Bq")
 _DOUBLE = struct.Struct("<Bd")
 _TEXT = struct.Struct("<BI")
 _TIMESTAMP = struct.Struct("<q")
-# Tag and length of the extension, tag and length of the sequence info, then its three numbers with their tags.
+# The tags and lengths of the extension and of the sequence info, then its three numbers with their tags.
 _EXTENSION = struct.Struct("<BIBIBiBqBi")
 _EXTENSION_TAGS = (Tag.EXTENSION, 24, Tag.SEQUENCE, 19, Tag.SEQUENCE_EPOCH, Tag.SEQUENCE_TIMESTAMP, Tag.SEQUENCE_INDEX)
 
 
 def encode_value(value: Value) -> bytes:
-    """Return a bare value, as filters and bounds of partitions have it: the type byte and the data."""
+    """Return a value without a cell, as in filters and in bounds of partitions: the type byte and the data."""
     try:
-        # A bool is an int to isinstance, and so are enums.
+        # Not isinstance: bool and enums are subclasses of int.
         if value is None:
             return bytes([ValueType.NULL])
         if type(value) is bool:
@@ -75,7 +75,7 @@ def encode_value(value: Value) -> bytes:
 
 
 def encode_row(row: Row, *, header: bool = True) -> bytes:
-    """Return a row, by default with the header."""
+    """Return an encoded row, by default with the header."""
     parts: list[bytes] = [HEADER] if header else []
     checksum = 0
     parts.append(bytes([Tag.KEY]))
@@ -95,13 +95,13 @@ def encode_row(row: Row, *, header: bool = True) -> bytes:
 
 
 def encode_rows(rows: Iterable[Row]) -> bytes:
-    """Return rows back to back after one header; nothing at all for no rows."""
+    """Return consecutive encoded rows behind one header; empty for no rows."""
     body = b"".join(encode_row(row, header=False) for row in rows)
     return HEADER + body if body else b""
 
 
 def _encode_cell(parts: list[bytes], cell: Cell, row_checksum: int) -> int:
-    """Append a cell; return the row's checksum continued with that of the cell."""
+    """Append a cell; return the row's checksum, continued with the cell's."""
     try:
         name = cell.name.encode()
         timestamp = b"" if cell.timestamp is None else _TIMESTAMP.pack(cell.timestamp)
@@ -116,7 +116,7 @@ def _encode_cell(parts: list[bytes], cell: Cell, row_checksum: int) -> int:
         parts += (bytes([Tag.CELL_OP]), op)
     if timestamp:
         parts += (bytes([Tag.CELL_TIMESTAMP]), timestamp)
-    # The checksum takes the timestamp before the op, unlike the wire.
+    # In the checksum the timestamp precedes the op; on the wire it follows.
     checksum = crc8(b"".join((name, value, timestamp, op)))
     parts.append(bytes([Tag.CELL_CHECKSUM, checksum]))
     return crc8(bytes([checksum]), row_checksum)
@@ -142,10 +142,10 @@ def _encode_sequence(sequence: SequenceInfo) -> bytes:
 
 
 def decode_value(data: bytes) -> Value:
-    """Return a bare value.
+    """Return a value that was encoded without a cell.
 
     Raises:
-        PlainBufferError: it is broken, or more follows.
+        PlainBufferError: the value is malformed, or has bytes behind it.
     """
     return _Reader(data).value(len(data))
 
@@ -154,7 +154,7 @@ def decode_row(data: bytes) -> Row:
     """Return the one row of a message with a header.
 
     Raises:
-        PlainBufferError: it is broken, a checksum does not fit, or there is not exactly one row.
+        PlainBufferError: a malformed row, a wrong checksum, no row, or several rows.
     """
     rows = decode_rows(data)
     if len(rows) != 1:
@@ -163,19 +163,19 @@ def decode_row(data: bytes) -> Row:
 
 
 def decode_rows(data: bytes) -> list[Row]:
-    """Return the rows of a message: one header, then rows back to back; an empty message has none.
+    """Return the rows of a message with one header; an empty message has no rows.
 
     Raises:
-        PlainBufferError: it is broken, or a checksum does not fit.
+        PlainBufferError: a malformed row, or a wrong checksum.
     """
     return [row for _, row in _rows_with_offsets(data)]
 
 
 def row_offsets(data: bytes) -> list[int]:
-    """Return where each row of a message begins, behind the header.
+    """Return the offset of each row of a message.
 
     Raises:
-        PlainBufferError: it is broken, or a checksum does not fit.
+        PlainBufferError: a malformed row, or a wrong checksum.
     """
     return [offset for offset, _ in _rows_with_offsets(data)]
 
@@ -193,7 +193,7 @@ def _rows_with_offsets(data: bytes) -> list[tuple[int, Row]]:
 
 
 class _Reader:
-    """Reads a message from front to back; no byte is looked at before it is known to be there."""
+    """Reads a message from front to back; checks its length before each access."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -222,20 +222,20 @@ class _Reader:
         sequence = self._sequence() if self._tag() == Tag.EXTENSION else None
         self._expect(Tag.ROW_CHECKSUM)
         if self._take(1)[0] != crc8(bytes([delete]), checksum):
-            raise self._error("the checksum of a row does not fit", at=self.at - 1)
+            raise self._error("wrong checksum of a row", at=self.at - 1)
         return Row(tuple(key), tuple(cells), delete, sequence)
 
     def value(self, length: int) -> Value:
-        """Read a value of ``length`` bytes, the type byte included."""
+        """Read a value of ``length`` bytes, including the type byte."""
         begin = self.at
         data = self._take(length)
         kind = data[0] if data else -1
         if kind in (ValueType.STRING, ValueType.BINARY):
             if length < _TEXT.size or _TEXT.unpack_from(data)[1] != length - _TEXT.size:
-                raise self._error("a text whose length does not fit the value's", at=begin)
+                raise self._error("a text of another length than its value", at=begin)
             return data[_TEXT.size :] if kind == ValueType.BINARY else self._text(data[_TEXT.size :], begin)
         if FIXED_LENGTHS.get(kind) != length:
-            raise self._error(f"no value: type {kind}, length {length}", at=begin)
+            raise self._error(f"unknown type {kind} of a value, or a wrong length: {length}", at=begin)
         if kind in _MARKERS:
             return _MARKERS[kind]
         if kind == ValueType.NULL:
@@ -262,7 +262,7 @@ class _Reader:
         if self._skip(Tag.CELL_OP):
             op_bytes = self._take(1)
             if op_bytes[0] not in _OPS:
-                raise self._error(f"no operation on a cell: {op_bytes[0]}", at=self.at - 1)
+                raise self._error(f"unknown operation of a cell: {op_bytes[0]}", at=self.at - 1)
             op = _OPS[op_bytes[0]]
         if self._skip(Tag.CELL_TIMESTAMP):
             timestamp_bytes = self._take(8)
@@ -270,7 +270,7 @@ class _Reader:
         self._expect(Tag.CELL_CHECKSUM)
         checksum = self._take(1)
         if checksum[0] != crc8(b"".join((name, value_bytes, timestamp_bytes, op_bytes))):
-            raise self._error("the checksum of a cell does not fit", at=self.at - 1)
+            raise self._error("wrong checksum of a cell", at=self.at - 1)
         return Cell(self._text(name, begin), value, op, timestamp), crc8(checksum, row_checksum)
 
     def _sequence(self) -> SequenceInfo:
@@ -278,7 +278,7 @@ class _Reader:
         extension, length, info, info_length, *numbers = _EXTENSION.unpack(self._take(_EXTENSION.size))
         epoch_tag, epoch, timestamp_tag, timestamp, index_tag, index = numbers
         if (extension, length, info, info_length, epoch_tag, timestamp_tag, index_tag) != _EXTENSION_TAGS:
-            raise self._error("an extension that is no sequence info", at=begin)
+            raise self._error("an extension that is not sequence info", at=begin)
         return SequenceInfo(epoch, timestamp, index)
 
     def _text(self, data: bytes, begin: int) -> str:
@@ -292,13 +292,13 @@ class _Reader:
 
     def _take(self, length: int) -> bytes:
         if length > len(self._data) - self.at:
-            raise self._error(f"the message ends where {length} more bytes should be")
+            raise self._error(f"the message ends before {length} more bytes")
         self.at += length
         return self._data[self.at - length : self.at]
 
     def _tag(self) -> int:
         if self.at >= len(self._data):
-            raise self._error("the message ends inside a row")
+            raise self._error("the message ends within a row")
         return self._data[self.at]
 
     def _skip(self, tag: int) -> bool:

@@ -1,7 +1,7 @@
-"""PlainBuffer as values: rows of cells, and the numbers that stand for their parts on the wire.
+"""The values of PlainBuffer: rows and cells, and the codes of their parts on the wire.
 
-A row is a key (cells with a value only), attribute cells, perhaps a mark that deletes the whole row, and, in a record
-of a change, its place in the order of changes.
+A row has a key, whose cells have only values; attribute cells; optionally a mark that deletes the whole row; and, in
+the record of a change, the position in the order of changes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HEADER: Final = (0x75).to_bytes(4, "little")
 
 
 class Tag:
-    """The byte before each part of a row. No enum: numpy compares arrays with plain numbers several times faster."""
+    """The byte before each part of a row. Not an enum: numpy compares arrays with numbers several times faster."""
 
     KEY: Final = 0x01
     ATTRIBUTES: Final = 0x02
@@ -59,11 +59,11 @@ FIXED_LENGTHS: Final[Mapping[int, int]] = {
     ValueType.INF_MAX: 1,
     ValueType.AUTO_INCREMENT: 1,
 }
-"""The bytes of a value, its type byte included, for the types that are no texts."""
+"""The length of a value including its type byte, for all types except texts."""
 
 
 class Marker(enum.Enum):
-    """What stands in a key's place of a value: the ends of a range, or a number that the server is to give."""
+    """A substitute for a value in a key: an infinite bound of a range, or a number for the server to assign."""
 
     INF_MIN = "INF_MIN"
     INF_MAX = "INF_MAX"
@@ -71,29 +71,29 @@ class Marker(enum.Enum):
 
 
 Value: TypeAlias = int | float | bool | str | bytes | Marker | None
-"""What a cell holds. The Python type decides the type on the wire, so True is a BOOLEAN and never the INTEGER 1."""
+"""The value of a cell. The Python type determines the type on the wire: True is a BOOLEAN, never the INTEGER 1."""
 
 
 class CellOp(enum.IntEnum):
-    """What a cell of an update does, other than setting a value."""
+    """The operation of a cell in an update that does not set a value."""
 
     DELETE_ALL = 1
     """Remove all versions of the cell."""
     DELETE_ONE = 3
     """Remove the version of the cell's timestamp."""
     INCREMENT = 4
-    """Add the value to the one that is there."""
+    """Add the value to the present one."""
 
 
 class CellKind(enum.IntEnum):
-    """What a decoded row says about one attribute."""
+    """The content of a decoded row for one attribute."""
 
     ABSENT = 0
     PUT = 1
     DELETE_ONE = 2
     DELETE_ALL = 3
     MISFIT = 4
-    """It was put, and its value does not fit the column."""
+    """Put, with a value that does not fit the column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +107,9 @@ class Cell:
 
 
 class SequenceInfo(NamedTuple):
-    """A change's place in the order of changes, which is the order of these tuples; ``timestamp`` is in microseconds.
+    """The position of a change. Changes have the order of these tuples.
 
-    ``index`` tells changes of the same timestamp apart.
+    ``timestamp`` is in microseconds; ``index`` is the position among the changes of the same timestamp.
     """
 
     epoch: int
@@ -128,4 +128,4 @@ class Row:
 
 
 class PlainBufferError(HeadraceError):
-    """Bytes that are no PlainBuffer, or a value that PlainBuffer cannot hold."""
+    """Bytes that are not PlainBuffer, or a value that PlainBuffer cannot hold."""

@@ -1,1 +1,1 @@
-"""What travels between Tablestore's clients and its service, for both sides: messages, signatures, tokens, errors."""
+"""The protocol of Tablestore, for clients and servers: messages, signatures, tokens, errors."""

@@ -1,4 +1,4 @@
-"""Errors of Tablestore's service: their codes, their HTTP statuses, their body, and which of them may pass."""
+"""Errors of Tablestore's service: codes, HTTP statuses, bodies, and which errors are transient."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
 """The HTTP status of each code."""
 
 TRIMMED = "OTSTrimmedDataAccess"
-"""Begins the message of an OTSTunnelServerUnavailable that no retry helps: the change log has been cut there."""
+"""The begin of the message of an OTSTunnelServerUnavailable for trimmed changes, for which retries are useless."""
 
 _BUSY = frozenset(
     {
@@ -65,7 +65,7 @@ _LONGEST_MESSAGE = 1000
 
 
 class ServiceError(StoreError):
-    """The service refused a request. ``code`` begins with ``OTS``, ``status`` is of HTTP, ``message`` the service's."""
+    """The service refused a request. ``code`` begins with ``OTS``; ``status`` is the HTTP status."""
 
     def __init__(
         self,
@@ -84,10 +84,10 @@ class ServiceError(StoreError):
         super().__init__(text + (f" (request {request_id})" if request_id else ""), remedy=remedy)
 
     def may_pass(self, *, repeatable: bool) -> bool:
-        """Tell whether the same request may succeed a little later.
+        """Return whether a retry of the request is safe and can succeed.
 
-        The service has not begun what it says it is too busy for. Other failures may have left a write done or not
-        done, so only a request that can be done twice is worth sending again.
+        The service does not start a request that it refuses as too busy. After other errors a write may have been
+        done, so only a repeatable request can be retried.
         """
         if self.code in _BUSY or (self.code == "OTSQuotaExhausted" and self.message == _TOO_OFTEN):
             return True
@@ -97,15 +97,17 @@ class ServiceError(StoreError):
 
 
 def body(code: str, message: str) -> bytes:
-    """Return the body of an answer that refuses a request."""
+    """Return the body of an error response."""
     return table_pb2.Error(code=code, message=message).SerializeToString()
 
 
 def parse(status: int, headers: Mapping[str, str], body: bytes) -> ServiceError:
-    """Read an answer whose status is not 200. What is no error of the service gets a code after its status.
+    """Return the error of a response whose status is not 200.
+
+    A body that is not an error of the service gets a code that follows from the status.
 
     Args:
-        headers: of the answer; names in any case.
+        headers: the headers of the response; names in any case.
     """
     request_id = next((value for name, value in headers.items() if name.lower() == REQUEST_ID), None)
     try:
@@ -114,7 +116,7 @@ def parse(status: int, headers: Mapping[str, str], body: bytes) -> ServiceError:
     except DecodeError:
         code, message = "", ""
     if not code:
-        # A proxy on the way, or something else than Tablestore.
+        # The response of a proxy, or of another server than Tablestore.
         code = "OTSServerUnavailable" if status >= 500 else "OTSClientError"
         message = f"HTTP status {status} without a readable error"
     return ServiceError(code, message, status=status, request_id=request_id)

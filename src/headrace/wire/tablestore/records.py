@@ -1,4 +1,4 @@
-"""The records of a page as ReadRecords gives them, each a message of its own: where the rows in them are."""
+"""The positions of the rows in the records of a page of ReadRecords, each of which is a message."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy.typing as npt
 
 from headrace.wire.tablestore import tunnel_pb2 as pb
 
-# Before the row stand two tags, the action, and the row's length in at most five bytes.
+# Two tags and the action precede the row, and its length in at most five bytes.
 _LONGEST_HEAD = 8
 # The tags of a record's fields.
 _ACTION, _ROW, _ORIGIN = 1 << 3, 2 << 3 | 2, 3 << 3 | 2
 
 
 class Places(NamedTuple):
-    """What each record says, and where in its bytes its row is. Arrays have as many elements as there are records."""
+    """The action of each record, and the offset and length of its row. Arrays have one element for each record."""
 
     actions: npt.NDArray[np.int8]
     offsets: npt.NDArray[np.int64]
@@ -25,9 +25,9 @@ class Places(NamedTuple):
 
 
 def places_of(records: Sequence[bytes]) -> Places | None:
-    """Return the places of rows in serialised `Record` messages, found for all of them at once.
+    """Return the positions of the rows in serialized `Record` messages.
 
-    None if one of them has its fields in another order than they are usually written in.
+    None if a record does not have its fields in the usual order.
     """
     sizes = np.fromiter(map(len, records), np.int64, len(records))
     data = np.frombuffer(b"".join((*records, bytes(_LONGEST_HEAD))), np.uint8)
@@ -35,7 +35,7 @@ def places_of(records: Sequence[bytes]) -> Places | None:
     head = data[starts[:, np.newaxis] + np.arange(_LONGEST_HEAD)].astype(np.int64)
     digits = head[:, 3:]
     more = digits >= 0x80
-    # A digit belongs to the length as long as all before it say that more follow.
+    # A digit belongs to the length if all digits before it have the continuation bit.
     belongs = np.ones(digits.shape, np.bool_)
     belongs[:, 1:] = np.logical_and.accumulate(more[:, :-1], axis=1)
     lengths = (((digits & 0x7F) * belongs) << (7 * np.arange(digits.shape[1]))).sum(axis=1)

@@ -1,8 +1,8 @@
-"""Signatures of Tablestore's requests and answers: version 2 (HMAC-SHA1) and version 4 (a derived key, HMAC-SHA256).
+"""Signatures of Tablestore's requests and responses: version 2 (HMAC-SHA1) and version 4 (a derived key, HMAC-SHA256).
 
-A request signs its path and every header that begins with ``x-ots-``; the body takes part through its MD5. An answer is
-signed the other way round, always with HMAC-SHA1, under the key that the request used. Header names are compared in
-lower case everywhere. As the official SDKs do it.
+The signature of a request covers its path and every header that begins with ``x-ots-``, one of which is the MD5 of the
+body. The signature of a response covers the headers and then the path, always with HMAC-SHA1 and the key of the
+request. Header names are compared in lower case. All of this follows the official SDKs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DAY = re.compile(r"\d{8}", re.ASCII)
 
 @dataclass(frozen=True)
 class Credentials:
-    """Who asks. An STS token comes with a key id and a secret of its own and ends with its session."""
+    """The credentials of a client. An STS token has its own key id and secret, and expires with its session."""
 
     access_key_id: str
     access_key_secret: str = field(repr=False)
@@ -47,20 +47,20 @@ class Credentials:
 
 
 def content_md5(body: bytes) -> str:
-    """Return the MD5 of a body in Base64, as the header has it."""
+    """Return the MD5 of a body in Base64, the value of its header."""
     return base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
 
 
 def format_date(instant: datetime.datetime) -> str:
-    """Return an instant in UTC with milliseconds, without which the Python SDK reads no date."""
+    """Return an instant in UTC with milliseconds; the Python SDK does not parse dates without them."""
     utc = instant.astimezone(datetime.UTC)
     return f"{utc:%Y-%m-%dT%H:%M:%S}.{utc.microsecond // 1000:03d}Z"
 
 
 def parse_date(text: str) -> datetime.datetime | None:
-    """Read a date header down to its second; None if it is no date.
+    """Return the time of a date header in whole seconds; None if it is not a date.
 
-    The fraction is passed over: the Go SDK writes digits there that are no fraction of the second.
+    The fraction is ignored: the digits that the Go SDK writes there are not a fraction of the second.
     """
     match = _DATE.fullmatch(text.strip())
     if match is None:
@@ -75,10 +75,10 @@ def sign_request(path: str, headers: Mapping[str, str], secret: str, region: str
     """Return the signature of a request.
 
     Args:
-        path: of the URL, such as ``/GetRow``; there is no query.
-        headers: all headers of the request; a signature among them is passed over.
-        secret: of the access key.
-        region: makes it a signature of version 4; the headers then have the signature's date and region.
+        path: the path of the URL, such as ``/GetRow``, without a query.
+        headers: all headers of the request; a signature among them is ignored.
+        secret: the secret of the access key.
+        region: if given, the signature has version 4, and the headers have its date and region.
     """
     text = f"{path}\nPOST\n\n{_signed_headers(headers)}"
     if region is None:
@@ -88,7 +88,7 @@ def sign_request(path: str, headers: Mapping[str, str], secret: str, region: str
 
 
 def derived_key(secret: str, sign_date: str, region: str) -> bytes:
-    """Return the key of version 4 for one day (``yyyyMMdd``) and region. Its Base64 text, as bytes, is the key."""
+    """Return the key of version 4 for one day (``yyyyMMdd``) and region, in Base64 as the algorithm uses it."""
     key = f"aliyun_v4{secret}".encode()
     for part in (sign_date, region, _PRODUCT, "aliyun_v4_request"):
         key = hmac.digest(key, part.encode(), "sha256")
@@ -105,14 +105,14 @@ def request_headers(
     now: datetime.datetime | None = None,
     api_version: str = API_VERSION,
 ) -> dict[str, str]:
-    """Return the headers of a request, its signature included.
+    """Return the headers of a request, including its signature.
 
     Args:
-        path: of the URL, such as ``/tunnel/list``.
-        body: as it is sent.
-        instance: the name of the instance that is asked.
-        region: such as ``cn-hangzhou``; with it the signature is of version 4.
-        now: the time of the request, with its time zone; the present if None.
+        path: the path of the URL, such as ``/tunnel/list``.
+        body: the body of the request.
+        instance: the name of the instance.
+        region: a region such as ``cn-hangzhou``; if given, the signature has version 4.
+        now: the time of the request, with a time zone; by default the current time.
     """
     instant = (now or datetime.datetime.now(datetime.UTC)).astimezone(datetime.UTC)
     headers = {
@@ -134,10 +134,10 @@ def request_headers(
 
 
 def verify_request(path: str, headers: Mapping[str, str], secret: str) -> bool:
-    """Tell whether a request is signed with the secret, by version 4 if it has such a signature, else by version 2.
+    """Return whether a request has a valid signature: of version 4 if it has one, else of version 2.
 
-    The key of version 4 must be that of the request's day or of one beside it: whoever comes by an older one has
-    nothing. Whether the request itself is of today is for the caller to check.
+    The key of version 4 must be that of the request's day, the day before or the day after, so a stolen older key is
+    useless. The caller must check the date of the request itself.
     """
     lowered = _lowered(headers)
     if SIGNATURE_V4 in lowered:
@@ -149,7 +149,7 @@ def verify_request(path: str, headers: Mapping[str, str], secret: str) -> bool:
 
 
 def _is_near(sign_date: str, date: str) -> bool:
-    """Tell whether the day of a signature (``yyyyMMdd``) is that of a date header, the day before, or the day after."""
+    """Return whether the day of a signature (``yyyyMMdd``) is at most one day from a date header."""
     instant = parse_date(date)
     if instant is None or _DAY.fullmatch(sign_date) is None:
         return False
@@ -163,13 +163,13 @@ def _is_near(sign_date: str, date: str) -> bool:
 def response_authorization(
     path: str, headers: Mapping[str, str], credentials_id: str, secret: str, request_headers: Mapping[str, str]
 ) -> str:
-    """Return the ``Authorization`` header of an answer.
+    """Return the ``Authorization`` header of a response.
 
     Args:
-        path: of the request.
-        headers: of the answer.
-        credentials_id: the access key's id.
-        request_headers: of the request, which tell by which version it was signed.
+        path: the path of the request.
+        headers: the headers of the response.
+        credentials_id: the id of the access key.
+        request_headers: the headers of the request, which determine the version of its signature.
     """
     asked = _lowered(request_headers)
     if SIGNATURE_V4 in asked:
@@ -187,11 +187,11 @@ def verify_response(
     region: str | None = None,
     signdate: str | None = None,
 ) -> bool:
-    """Tell whether an answer is signed with the key of its request.
+    """Return whether a response is signed with the key of its request.
 
     Args:
-        region: that of the request, if it was signed by version 4.
-        signdate: the request's day, ``yyyyMMdd``; goes with ``region``.
+        region: the region of the request, if its signature had version 4.
+        signdate: the day of the request, ``yyyyMMdd``; only with ``region``.
     """
     secret = credentials.access_key_secret
     key = secret.encode() if region is None else derived_key(secret, signdate or "", region)
@@ -204,12 +204,12 @@ def _authorization(path: str, headers: Mapping[str, str], credentials_id: str, k
 
 
 def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return headers as they are signed and compared: lower-case names, values without white space around them."""
+    """Return headers in the form for signatures: names in lower case, values without surrounding white space."""
     return {name.lower(): value.strip() for name, value in headers.items()}
 
 
 def _signed_headers(headers: Mapping[str, str]) -> str:
-    """Return ``name:value`` and a newline for every header that takes part in a signature, sorted by name."""
+    """Return ``name:value`` and a newline for every header that a signature covers, sorted by name."""
     return "".join(
         f"{name}:{value}\n"
         for name, value in sorted(_lowered(headers).items())

@@ -1,7 +1,7 @@
-"""Tokens of the tunnel service, which say where a channel is to be read on: a message in Base64.
+"""Tokens of the tunnel service: positions in a channel, as messages in Base64.
 
-The official clients look into a token only to tell the two kinds apart: with changes they wait while pages are not
-full, with base data they do not. A third token, the text ``finished``, is the end of a channel and no Base64.
+The official clients parse a token only for its kind: for changes they wait after a page that is not full, for base data
+they do not. The token at the end of a channel is the text ``finished``, without Base64.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CONTENTS: dict[int, type[tunnel_pb2.TokenContent] | type[tunnel_pb2.TokenConten
 
 @dataclass(frozen=True)
 class StreamToken:
-    """A place in a change log: the service's own iterator, never empty, and a time that goes with it."""
+    """A position in a change log: the service's iterator, never empty, and its time."""
 
     iterator: str
     timestamp: int = 0
@@ -34,7 +34,7 @@ class StreamToken:
 
 @dataclass(frozen=True)
 class BaseToken:
-    """A place in base data: the PlainBuffer of the next key to read, never empty."""
+    """A position in base data: the next key to read in PlainBuffer, never empty."""
 
     primary_key: bytes
 
@@ -50,10 +50,10 @@ def encode_token(token: StreamToken | BaseToken) -> str:
 
 
 def decode_token(text: str) -> StreamToken | BaseToken:
-    """Read the text of a token, of version 1 or 2; not ``finished``, which stands for no place.
+    """Return the position of a token of version 1 or 2; ``finished`` has none.
 
     Raises:
-        OptionError: the text is no token.
+        OptionError: the text is not a token.
     """
     try:
         message = tunnel_pb2.Token.FromString(base64.b64decode(text, validate=True))
@@ -69,5 +69,7 @@ def decode_token(text: str) -> StreamToken | BaseToken:
 
 def _not_a_token(text: str) -> OptionError:
     return OptionError(
-        "this is not a token of a tunnel's channel", received=repr(text[:100]), valid="a token that the tunnel gave out"
+        "the text is not a token of a tunnel's channel",
+        received=repr(text[:100]),
+        valid="a token from the tunnel",
     )

@@ -6,12 +6,12 @@ import functools
 from collections.abc import Sequence, Sized
 from typing import TypeAlias
 
-from headrace.endpoints.tablestore.errors import invalid, refused, service_error
+from headrace.endpoints.tablestore.errors import refused, service_error
 from headrace.endpoints.tablestore.instances import Instance
 from headrace.endpoints.tablestore.rows.bulk_writes import BulkRows
 from headrace.endpoints.tablestore.rows.keys import check_key, key_in
 from headrace.endpoints.tablestore.rows.reading import Selection
-from headrace.endpoints.tablestore.rows.single_rows import check_plain, consumed, consumed_by, find_rows
+from headrace.endpoints.tablestore.rows.single_rows import check_no_token, check_plain, consumed, consumed_by, find_rows
 from headrace.endpoints.tablestore.rows.writing import Outcome, RowWrite, write_rows, write_units
 from headrace.errors import HeadraceError, NotFoundError
 from headrace.tables.schema import Key
@@ -24,7 +24,7 @@ from headrace.wire.tablestore.limits import MAX_BATCH_GET_ROWS, MAX_BATCH_WRITE_
 _RowRequest: TypeAlias = pb.RowInBatchWriteRowRequest | pb.RowInBulkImportRequest
 _NO_CONDITION = pb.Condition(row_existence=pb.IGNORE)
 _NO_CONTENT = pb.ReturnContent()
-# Fewer rows are as quick one by one.
+# Fewer rows than this are as fast one by one.
 _MANY = 3
 
 
@@ -36,22 +36,22 @@ def batch_get_row(instance: Instance, request: pb.BatchGetRowRequest) -> pb.Batc
     reads = [_read_of(instance, part) for part in request.tables]
     response = pb.BatchGetRowResponse()
     for part, (selection, keys) in zip(request.tables, reads, strict=True):
-        answer = response.tables.add(table_name=part.table_name)
+        table = response.tables.add(table_name=part.table_name)
         try:
-            answer.rows.extend(_get_rows(instance, part.table_name, selection, keys))
+            table.rows.extend(_get_rows(instance, part.table_name, selection, keys))
         except HeadraceError as error:
-            answer.rows.extend([_failed_read(error)] * len(keys))
+            table.rows.extend([_failed_read(error)] * len(keys))
     return response
 
 
 def _read_of(instance: Instance, part: pb.TableInBatchGetRowRequest) -> tuple[Selection, list[Row]]:
-    """Return what is wanted of one table, and its keys.
+    """Return the selection and the keys of one table.
 
     Raises:
-        ServiceError: OTSParameterInvalid: no table can have such rows, which fails the whole request.
+        ServiceError: OTSParameterInvalid: the keys are invalid for any table. This fails the whole request.
     """
-    if any(part.token):
-        raise invalid("this endpoint gives rows whole, and takes no token to go on inside of one")
+    for token in part.token:
+        check_no_token(token)
     settings = instance.settings.get(part.table_name)
     selection = Selection.of(part, settings, instance.column_names(part.table_name))
     keys = [decode_row(data) for data in part.primary_key]
@@ -75,8 +75,8 @@ def _get_rows(
             failed.append(_failed_read(error))
     selected = find_rows(table, schema, keys, selection)
     found = iter(selected.each())
-    given = ((next(found) if kept else b"") for kept in selected.kept.tolist())
-    return [_read_row(next(given)) if row is None else row for row in failed]
+    read = ((next(found) if kept else b"") for kept in selected.kept.tolist())
+    return [_read_row(next(read)) if row is None else row for row in failed]
 
 
 def _read_row(row: bytes) -> pb.RowInBatchGetRowResponse:
@@ -84,7 +84,7 @@ def _read_row(row: bytes) -> pb.RowInBatchGetRowResponse:
 
 
 def _failed_read(error: HeadraceError) -> pb.RowInBatchGetRowResponse:
-    """Return what is said of a row that cannot be read; an error that is not the client's ends the request."""
+    """Return the response for a row that cannot be read. An internal error is raised again."""
     known = service_error(error)
     if known is None:
         raise error
@@ -92,9 +92,9 @@ def _failed_read(error: HeadraceError) -> pb.RowInBatchGetRowResponse:
 
 
 def batch_write_row(instance: Instance, request: pb.BatchWriteRowRequest) -> pb.BatchWriteRowResponse:
-    """Write rows of several tables, those of each table in one transaction.
+    """Write rows of several tables, with one transaction for each table.
 
-    In an atomic request either all writes of a table are made, or each of its rows has the first error.
+    In an atomic request, if one write of a table fails, all its rows have the first error and none is written.
     """
     check_plain(request)
     if not request.tables:
@@ -121,7 +121,7 @@ def _written_row(outcome: Outcome) -> pb.RowInBatchWriteRowResponse:
 
 @functools.lru_cache(maxsize=1024)
 def _written(read: int, write: int) -> pb.RowInBatchWriteRowResponse:
-    """Return what is said of most rows; messages that have it as a part copy it."""
+    """Return the response for most rows. Messages copy it when they include it."""
     return pb.RowInBatchWriteRowResponse(is_ok=True, consumed=consumed(read, write))
 
 
@@ -129,10 +129,10 @@ class _Writes:
     """The writes of one table in a batch.
 
     Args:
-        atomic: all or none.
+        atomic: apply all writes or none.
 
     Raises:
-        ServiceError: OTSParameterInvalid: no table can have such a row, which fails the whole request.
+        ServiceError: OTSParameterInvalid: a row is invalid for any table. This fails the whole request.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class _Writes:
         self._one_by_one = [] if self._bulk is not None else self._decoded()
 
     def outcomes(self) -> list[Outcome]:
-        """Make the writes. Each one has its own error, unless it is the server's, which is raised."""
+        """Apply the writes. Each outcome may have an error. An internal error is raised."""
         try:
             if self._bulk is not None:
                 if self._write_bulk(self._bulk):
@@ -166,9 +166,9 @@ class _Writes:
             return [Outcome(error=known) for _ in self._rows]
 
     def _read_bulk(self) -> BulkRows | None:
-        """Read the rows if all are puts or all are updates, without conditions, with the same columns."""
+        """Return the rows if all are puts or all are updates, without conditions, with the same columns."""
         kinds = {row.type for row in self._rows}
-        if len(self._records) < _MANY or len(kinds) > 1 or pb.DELETE in kinds or any(map(_asks_more, self._rows)):
+        if len(self._records) < _MANY or len(kinds) > 1 or pb.DELETE in kinds or any(map(_has_terms, self._rows)):
             return None
         if pb.UPDATE in kinds and not self._instance.settings.get(self.name).allow_update:
             return None
@@ -193,14 +193,14 @@ class _Writes:
 
 
 def _terms(row: _RowRequest) -> tuple[pb.Condition, pb.ReturnContent]:
-    """Return the condition of a write, and what it is to return."""
+    """Return the condition of a write, and the content that it returns."""
     if isinstance(row, pb.RowInBulkImportRequest):
         return _NO_CONDITION, _NO_CONTENT
     return row.condition, row.return_content
 
 
-def _asks_more(row: _RowRequest) -> bool:
-    """Tell whether a write has a condition, or wants its row returned."""
+def _has_terms(row: _RowRequest) -> bool:
+    """Return whether a write has a condition or returns its row."""
     condition, content = _terms(row)
     if condition.row_existence != pb.IGNORE or condition.column_condition:
         return True
@@ -211,7 +211,7 @@ def bulk_import(instance: Instance, request: pb.BulkImportRequest) -> pb.BulkImp
     """Write rows of one table without conditions."""
     _check_some(request.table_name, request.rows)
     _check_count(len(request.rows), MAX_BATCH_WRITE_ROWS)
-    instance.table(request.table_name)  # A table that is missing fails the whole request.
+    instance.table(request.table_name)  # A missing table fails the whole request.
     outcomes = _Writes(instance, request.table_name, request.rows).outcomes()
     return pb.BulkImportResponse(table_name=request.table_name, rows=map(_imported_row, outcomes))
 
@@ -233,9 +233,9 @@ def _check_count(count: int, most: int) -> None:
 
 
 def _check_size(changes: Sequence[bytes]) -> None:
-    """Refuse too much data: names, values and timestamps count, as tests of the SDK in Java show."""
+    """Check the size of names, values and timestamps, which the tests of the Java SDK count."""
     if sum(map(len, changes)) <= MAX_BATCH_WRITE_BYTES:
-        # What they are wrapped in makes them larger.
+        # The encoding makes them larger.
         return
     size = 0
     for change in changes:

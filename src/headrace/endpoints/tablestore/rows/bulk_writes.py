@@ -1,8 +1,8 @@
 """Puts and updates without conditions as one Arrow batch, from the wire into the table.
 
-Rows of one client mostly have the same columns in the same order. So a guess is made at them, the rows are decoded
-with it, and encoded again: if that gives the bytes that came, nothing in them was overlooked. If not, the caller
-takes the rows one by one.
+Rows of one client mostly have the same columns in the same order. The columns are guessed from one row. The rows are
+decoded with them and encoded again. If the bytes are equal, the guess was right. Otherwise the caller writes the rows
+one by one.
 """
 
 from __future__ import annotations
@@ -16,23 +16,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.endpoints.tablestore.instances import staying
+from headrace.endpoints.tablestore.rows import transactions
 from headrace.endpoints.tablestore.rows.layout import (
     ARROW_TYPES,
     TIMESTAMP,
     TIMESTAMPS,
     CellType,
     Layout,
-    Mask,
+    any_valid,
     cell_timestamps,
     cell_type,
-    is_holdable,
+    is_valid,
+    is_valid_cell_name,
     layout_of,
     pack_timestamps_of,
     type_of_column,
 )
+from headrace.endpoints.tablestore.rows.transactions import DecidedChange, FoundRows
 from headrace.endpoints.tablestore.rows.writing import add_columns
 from headrace.rows.by_position import repeats
-from headrace.stores.embedded.tables.table import Decided, EmbeddedTable, Found
+from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.changes import RowChange
 from headrace.tables.schema import Column, TableSchema
 from headrace.wire.plainbuffer.decoding import decode_records
@@ -48,12 +51,12 @@ from headrace.wire.tablestore.limits import (
 
 @dataclass(frozen=True)
 class BulkRows:
-    """Rows of one table with the same columns, read from messages of their own.
+    """Rows of one table with the same columns.
 
     Attributes:
-        schema: the table's, by which they were read.
-        rows: key columns, then attributes by their names on the wire.
-        cells: names and types of the attributes.
+        schema: the table's schema when the rows were parsed.
+        rows: the key columns, then the attributes by wire name.
+        cells: the names and types of the attributes.
     """
 
     schema: TableSchema
@@ -62,8 +65,8 @@ class BulkRows:
 
     @classmethod
     def of(cls, schema: TableSchema, records: Sequence[bytes]) -> BulkRows | None:
-        """Read rows; None if their columns differ, or something about them has to be looked at one by one."""
-        # The longest row most likely has all columns.
+        """Parse rows. Return None if their columns differ, or if a row must be checked by itself."""
+        # The longest row probably has all columns.
         cells = _cells_of(max(records, key=len), schema)
         if cells is None:
             return None
@@ -72,7 +75,7 @@ class BulkRows:
         try:
             rows = decode_records(records, wire).rows.select(list(wire.names))
         except PlainBufferError:
-            # Some row is of another kind: one by one, each is told on its own.
+            # A row is invalid. Written one by one, each row has its own error.
             return None
         if encode_puts(rows, wire) != list(records) or not _within_limits(rows, wire):
             return None
@@ -89,54 +92,54 @@ class BulkRows:
             table.put(rows)
 
     def update(self, table: EmbeddedTable) -> bool:
-        """Set the rows' cells; do nothing and return False if that has to be done one by one."""
-        if not _any_valid(self.rows, [name for name, _ in self.cells]).all():
+        """Update the rows. Return False, without an update, if they must be updated one by one."""
+        if not any_valid((self.rows.column(name) for name, _ in self.cells), self.rows.num_rows).all():
             return False
         layout = add_columns(table, self.cells)
         rows = _renamed(self.rows, layout, self.cells)
         update = _Update(rows, self.cells)
         with staying(table, self.schema, layout.schema):
-            table.transact(rows, update.decide)
+            transactions.transact(table, rows, update.decide)
         return update.done
 
 
 class _Update:
-    """Decides an update of rows with the same columns; see `EmbeddedTable.transact`."""
+    """Decides an update of rows with the same columns; see `transact`."""
 
     def __init__(self, rows: pa.RecordBatch, cells: Sequence[tuple[str, CellType]]) -> None:
         self.done = False
         self._rows = rows
         self._cells = cells
 
-    def decide(self, found: Found) -> list[Decided]:
+    def decide(self, found: FoundRows) -> list[DecidedChange]:
         layout = layout_of(found.schema)
         if layout.versioned:
             return []
         now = time.time_ns() // 1_000_000
         rows = self._rows
-        columns = [layout.place(*cell).column for cell in self._cells]
+        columns = [layout.cell_column(*cell).column for cell in self._cells]
         if any(len(layout.of_name[name]) > 1 for name, _ in self._cells) or repeats(rows, found.schema.primary_key):
             return []
         if layout.timed:
-            written = {name: _numpy(rows.column(name).is_valid()) for name in columns}
+            written = {name: is_valid(rows.column(name)) for name in columns}
             timestamps = cell_timestamps(found.rows, layout, now)
-            there = {each.column: _numpy(found.rows.column(each.column).is_valid()) for each in layout.placed}
+            there = {each.column: is_valid(found.rows.column(each.column)) for each in layout.cell_columns}
             if any((mask & there[name] & (timestamps[name] > now)).any() for name, mask in written.items()):
-                # A newer version of a cell stays.
+                # A cell has a newer version, which stays.
                 return []
             kept = {
                 each.index: (mask, timestamps[each.column])
-                for each in layout.placed
+                for each in layout.cell_columns
                 if (mask := there[each.column] & ~written.get(each.column, np.False_)).any()
             }
             rows = rows.append_column(TIMESTAMP, pa.repeat(pa.scalar(now), rows.num_rows))
             rows = rows.append_column(TIMESTAMPS, pack_timestamps_of(kept, now, rows.num_rows))
         self.done = True
-        return [Decided(RowChange.UPDATE, rows)]
+        return [DecidedChange(RowChange.UPDATE, rows)]
 
 
 def _cells_of(record: bytes, schema: TableSchema) -> list[tuple[str, CellType]] | None:
-    """Return the names and types of a row's cells, None if there is more to it than values."""
+    """Return the names and types of a row's cells; None if the row has more than values."""
     row = decode_row(record)
     if tuple(name for name, _ in row.key) != schema.primary_key or row.delete or row.sequence is not None:
         return None
@@ -147,7 +150,7 @@ def _cells_of(record: bytes, schema: TableSchema) -> list[tuple[str, CellType]] 
         kind = cell_type(cell.value)
         if kind is None or cell.op is not None or cell.timestamp is not None or cell.name in cells:
             return None
-        if not is_holdable(cell.name) or cell.name in schema.primary_key:
+        if not is_valid_cell_name(cell.name) or cell.name in schema.primary_key:
             return None
         cells[cell.name] = kind
     return list(cells.items()) if len(cells) <= MAX_COLUMNS_PER_WRITE else None
@@ -164,19 +167,7 @@ def _within_limits(rows: pa.RecordBatch, schema: TableSchema) -> bool:
 
 
 def _renamed(rows: pa.RecordBatch, layout: Layout, cells: Sequence[tuple[str, CellType]]) -> pa.RecordBatch:
-    """Return rows, whose attributes have their names on the wire, with the names of the table's columns."""
-    columns = [layout.place(*cell).column for cell in cells]
+    """Return rows with the names of the table's columns instead of wire names."""
+    columns = [layout.cell_column(*cell).column for cell in cells]
     key = rows.column_names[: rows.num_columns - len(columns)]
     return pa.RecordBatch.from_arrays(rows.columns, [*key, *columns])
-
-
-def _any_valid(rows: pa.RecordBatch, names: Sequence[str]) -> Mask:
-    result = np.zeros(rows.num_rows, np.bool_)
-    for name in names:
-        result |= _numpy(rows.column(name).is_valid())
-    return result
-
-
-def _numpy(flags: pa.BooleanArray) -> Mask:
-    result: Mask = flags.to_numpy(zero_copy_only=False)
-    return result

@@ -1,7 +1,7 @@
-"""Filters of Tablestore: their messages as values, and what they say of one row or of a page of rows. Pure.
+"""Filters of Tablestore: parsing, and evaluation for one row or a page of rows. Pure functions.
 
-A comparison holds between values of one type, as IEEE 754 has it for doubles. A cell of another type than the
-comparison's is unequal, and neither less nor greater.
+Values are compared within one type, doubles by IEEE 754. A cell of another type than the comparison's value is unequal,
+and neither less nor greater.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from headrace.endpoints.tablestore.rows.layout import (
     ARROW_TYPES,
     CellType,
     Mask,
+    as_mask,
     cell_type,
     check_value_size,
+    is_valid,
     type_of_column,
 )
 from headrace.tables.conditions import Predicate
@@ -35,7 +37,7 @@ from headrace.wire.tablestore import table_pb2 as pb
 from headrace.wire.tablestore.limits import SERVED_FILTERS
 
 Columns: TypeAlias = Mapping[str, Sequence[pa.Array]]
-"""Name on the wire → the columns of the different types of its cells; at most one is not null in a row."""
+"""By wire name, the columns of the types of its cells. At most one of them is not null in a row."""
 
 
 class Comparator(enum.IntEnum):
@@ -82,19 +84,19 @@ class Combinator(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """What to compare instead of a text: its part that the first group of a regular expression matches, cast."""
+    """Replaces a string before a comparison by the match of a group of a regular expression, cast to a type."""
 
     regex: str
     cast: CellType
 
     def apply(self, texts: pa.StringArray) -> list[Value]:
-        """Return the value of each text; None where the expression does not match or the part cannot be cast."""
+        """Return the value of each string; None if the expression does not match or the match cannot be cast."""
         try:
             matched = pc.match_substring_regex(texts, self.regex)
             parts = pc.replace_substring_regex(texts, rf"(?s)^.*?(?:{self.regex}).*$", r"\1", max_replacements=1)
         except pa.ArrowInvalid:
             raise invalid(
-                "the regular expression of a filter is not one of RE2, or has no group", received=repr(self.regex)
+                "the regular expression of a filter is invalid in RE2, or has no group", received=repr(self.regex)
             ) from None
         return [
             self._cast(part) if fits else None
@@ -120,8 +122,8 @@ class Comparison:
     """A condition on one column.
 
     Attributes:
-        if_missing: its result where the row has no such cell.
-        latest_only: the newest version of a cell has to satisfy it; else any of them.
+        if_missing: the result for a row without such a cell.
+        latest_only: compare only the newest version of a cell; otherwise one version must satisfy the condition.
     """
 
     column: str
@@ -134,7 +136,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Combination:
-    """Filters combined; NOT has one part."""
+    """A combination of filters. NOT has one part."""
 
     combinator: Combinator
     parts: tuple[Filter, ...]
@@ -142,7 +144,7 @@ class Combination:
 
 @dataclass(frozen=True)
 class Pagination:
-    """No condition: of each row, ``limit`` cells from the one at ``offset`` on, in the order of their names."""
+    """No condition. Selects ``limit`` cells of each row from ``offset`` on, in the order of their names."""
 
     offset: int
     limit: int
@@ -151,15 +153,15 @@ class Pagination:
 Filter: TypeAlias = "Comparison | Combination | Pagination"
 
 
-# -- reading messages -------------------------------------------------------------------------------------
+# -- parsing -------------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=512)
 def parse_filter(data: bytes) -> Filter:
-    """Read a Filter message.
+    """Parse a Filter message.
 
     Raises:
-        ServiceError: OTSParameterInvalid: the message is broken, or has too many filters in it.
+        ServiceError: OTSParameterInvalid: the message is invalid, or contains too many filters.
     """
     _check_count(data)
     parsed = _parse(data)
@@ -169,7 +171,7 @@ def parse_filter(data: bytes) -> Filter:
 
 
 def _check_count(data: bytes) -> None:
-    """Refuse a filter that has too many in it, before anything else is looked at: it may be nested deeply."""
+    """Check the number of nested filters before anything else, because they may be nested deeply."""
     waiting, count = [data], 0
     while waiting:
         count += 1
@@ -181,7 +183,7 @@ def _check_count(data: bytes) -> None:
                 parts = read_message(pb.CompositeColumnValueFilter, message.filter).sub_filters
                 waiting += [part.SerializeToString() for part in parts[: SERVED_FILTERS + 1]]
         except DecodeError:
-            raise invalid("a filter is no Filter message") from None
+            raise invalid("a filter is not a Filter message") from None
 
 
 def _parse(data: bytes) -> Filter:
@@ -197,10 +199,10 @@ def _parse(data: bytes) -> Filter:
             case _:
                 page = read_message(pb.ColumnPaginationFilter, message.filter)
                 if page.offset < 0 or page.limit <= 0:
-                    raise invalid("a column pagination filter has an offset from 0 on and a limit from 1 on")
+                    raise invalid("a column pagination filter has an offset of at least 0 and a limit of at least 1")
                 return Pagination(page.offset, page.limit)
     except DecodeError:
-        raise invalid("a filter is no Filter message") from None
+        raise invalid("a filter is not a Filter message") from None
 
 
 def _combination(combinator: Combinator, parts: tuple[Filter, ...]) -> Combination:
@@ -216,29 +218,29 @@ def _comparison(message: pb.SingleColumnValueFilter) -> Comparison:
     comparator = Comparator(message.comparator)
     rule = None
     if message.HasField("value_trans_rule"):
-        given = message.value_trans_rule
+        transformation = message.value_trans_rule
         casts = {
             pb.VT_INTEGER: CellType.INTEGER,
             pb.VT_DOUBLE: CellType.DOUBLE,
             pb.VT_STRING: CellType.STRING,
             pb.VT_BLOB: CellType.BINARY,
         }
-        cast = casts.get(given.cast_type) if given.HasField("cast_type") else CellType.STRING
+        cast = casts.get(transformation.cast_type) if transformation.HasField("cast_type") else CellType.STRING
         if cast is None:
-            raise invalid("a filter casts to a type that cannot be cast to")
-        rule = Rule(given.regex, cast)
+            raise invalid("a filter has an invalid cast type")
+        rule = Rule(transformation.regex, cast)
     value: Value = None
     if comparator not in (Comparator.EXIST, Comparator.NOT_EXIST):
         value = decode_value(message.column_value)
         check_value_size(message.column_name, value)
         if cell_type(value) is None:
-            raise invalid(f"a filter compares column {message.column_name!r} with no value", received=repr(value))
+            raise invalid(f"a filter compares column {message.column_name!r} without a value", received=repr(value))
     missing = not message.filter_if_missing
     return Comparison(message.column_name, comparator, value, missing, rule, message.latest_version_only)
 
 
 def column_names(parsed: Filter) -> Iterator[str]:
-    """Yield the names of the columns that a filter looks at."""
+    """Yield the names of the columns in a filter."""
     if isinstance(parsed, Comparison):
         yield parsed.column
     elif isinstance(parsed, Combination):
@@ -256,10 +258,10 @@ def _has_pagination(parsed: Filter) -> bool:
 
 
 def matches(parsed: Filter, cells: Mapping[str, Sequence[Value]]) -> bool:
-    """Tell whether a row satisfies a filter.
+    """Return whether a row satisfies a filter.
 
     Args:
-        cells: the versions of each cell of its key and attributes, the newest first, by name on the wire.
+        cells: by wire name, the versions of the cells of key and attributes, the newest first.
     """
     match parsed:
         case Comparison():
@@ -294,7 +296,7 @@ def _matches_one(comparison: Comparison, value: Value) -> bool:
 
 
 def mask(parsed: Filter, columns: Columns, count: int) -> Mask:
-    """Tell which of ``count`` rows satisfy a filter, as `matches` does for one."""
+    """Return which of ``count`` rows satisfy a filter; see `matches`."""
     match parsed:
         case Comparison():
             return _mask_one(parsed, columns.get(parsed.column, ()), count)
@@ -311,7 +313,7 @@ def _mask_one(comparison: Comparison, columns: Sequence[pa.Array], count: int) -
     exists = np.zeros(count, np.bool_)
     holds = np.zeros(count, np.bool_)
     for column in columns:
-        there = _numpy(column.is_valid())
+        there = is_valid(column)
         exists |= there
         if comparison.comparator < Comparator.EXIST:
             holds |= there & _compare(comparison, column, count)
@@ -339,39 +341,34 @@ def _compare(comparison: Comparison, column: pa.Array, count: int) -> Mask:
     if kind is CellType.BOOLEAN:
         # Arrow does not order booleans.
         column, value = column.cast(pa.uint8()), value.cast(pa.uint8())
-    return _numpy(_VECTOR[comparison.comparator](column, value).fill_null(False))
+    return as_mask(_VECTOR[comparison.comparator](column, value).fill_null(False))
 
 
 def paginated(page: Pagination, columns: Mapping[str, pa.Array], count: int) -> dict[str, pa.Array]:
-    """Return columns with only those cells left that a page of each row's cells has.
+    """Return columns with only the cells of a page of each row.
 
     Args:
-        columns: by any name, in the order of their names on the wire.
+        columns: the columns by any name, in the order of their wire names.
         count: the number of rows.
     """
     seen = np.zeros(count, np.int64)
     result = {}
     for name, column in columns.items():
-        there = _numpy(column.is_valid())
+        there = is_valid(column)
         inside = there & (seen >= page.offset) & (seen < page.offset + page.limit)
         seen += there
         result[name] = column if (inside == there).all() else pc.if_else(pa.array(inside), column, None)
     return result
 
 
-def _numpy(flags: pa.BooleanArray) -> Mask:
-    result: Mask = flags.to_numpy(zero_copy_only=False)
-    return result
-
-
-# -- what a store can decide --------------------------------------------------------------------------------
+# -- predicates for a store --------------------------------------------------------------------------------
 
 
 def necessary(parsed: Filter | None, column_of: Callable[[str, CellType], str | None]) -> list[Predicate]:
-    """Return conditions that every row satisfies that satisfies a filter; rows of others may satisfy them too.
+    """Return necessary conditions of a filter. Rows that do not satisfy the filter may satisfy them, too.
 
     Args:
-        column_of: (name, type) → the table's column with all cells of that name, if they all have that type.
+        column_of: returns the table's column of a name and type, if it has all cells of that name.
     """
     if isinstance(parsed, Combination) and parsed.combinator is Combinator.AND:
         return [predicate for part in parsed.parts for predicate in necessary(part, column_of)]

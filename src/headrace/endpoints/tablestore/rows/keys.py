@@ -1,4 +1,4 @@
-"""Keys of requests: whether they fit a table, and the key ranges that bounds with infinities stand for."""
+"""Keys of requests, and key ranges with infinite bounds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MARKER_NAMES = {
 
 
 def check_key(key: Sequence[tuple[str, Value]], allowed: frozenset[Marker] = frozenset()) -> None:
-    """Refuse a key that no table can have. In a batch this fails the whole request, not one row.
+    """Check a key without a table. In a batch, an invalid key fails the whole request, not one row.
 
     Raises:
         ServiceError: OTSParameterInvalid.
@@ -62,24 +62,24 @@ def wrong_key_count() -> ServiceError:
 
 
 def check_written_key(kind: int, key: Sequence[tuple[str, Value]]) -> None:
-    """Refuse the key of a write as `check_key` does. A put or an update may leave a number to the server."""
+    """Check the key of a write by `check_key`. A put or an update may ask the server for a number."""
     check_key(key, frozenset() if kind == pb.DELETE else _NUMBERED)
 
 
 def whole_key(row: Row, schema: TableSchema, numbered: str | None = None) -> tuple[KeyValue | None, ...]:
-    """Return the values of a row's key, which `check_written_key` has let pass.
+    """Return the values of a row's key, after `check_written_key`.
 
     Args:
-        numbered: the key column that the server numbers; its value is None where the row asks for a number.
+        numbered: the key column that the server numbers. Its value is None if the row asks for a number.
 
     Raises:
-        ServiceError: OTSInvalidPK, if it is not a key of the table.
+        ServiceError: OTSInvalidPK: the key does not match the table.
     """
     return tuple(None if isinstance(value, Marker) else value for value in _values(row.key, schema, numbered))
 
 
 def key_of(data: bytes, schema: TableSchema) -> Key:
-    """Read a message that holds one whole key.
+    """Parse a message with a key.
 
     Raises:
         ServiceError: OTSParameterInvalid or OTSInvalidPK.
@@ -90,7 +90,7 @@ def key_of(data: bytes, schema: TableSchema) -> Key:
 
 
 def key_in(row: Row, schema: TableSchema) -> Key:
-    """Return the key of a row that `check_key` has let pass.
+    """Return the key of a row, after `check_key`.
 
     Raises:
         ServiceError: OTSInvalidPK.
@@ -99,7 +99,7 @@ def key_in(row: Row, schema: TableSchema) -> Key:
 
 
 def key_table(keys: Sequence[Key], schema: TableSchema) -> pa.Table:
-    """Return keys as the rows of a table."""
+    """Return keys as an Arrow table."""
     columns = {
         name: pa.array([key[index] for key in keys], schema.column(name).type)
         for index, name in enumerate(schema.primary_key)
@@ -110,7 +110,7 @@ def key_table(keys: Sequence[Key], schema: TableSchema) -> pa.Table:
 def _values(
     key: Sequence[tuple[str, Value]], schema: TableSchema, numbered: str | None = None
 ) -> list[KeyValue | Marker]:
-    """Return the values of a key, or of a bound, of a table.
+    """Return the values of a key or a bound, after comparing their names and types with the table.
 
     Args:
         numbered: see `whole_key`.
@@ -142,20 +142,20 @@ def _type_name(value: Value) -> str:
 
 
 def range_of(start: bytes, end: bytes, schema: TableSchema, *, backward: bool) -> KeyRange | None:
-    """Return the keys from a bound (included) to another (excluded); None if there can be none.
+    """Return the keys from ``start`` (inclusive) to ``end`` (exclusive); None if there can be none.
 
     Args:
         start, end: messages with a key each, whose values may be infinite.
-        backward: the range goes from its highest key to its lowest.
+        backward: the range is in descending order.
 
     Raises:
-        ServiceError: a bound is no key of the table, or the range goes the other way.
+        ServiceError: a bound is not a key of the table, or the bounds have the wrong order.
     """
     begins, ends = _bound(start, schema), _bound(end, schema)
     if (_rank(begins) <= _rank(ends)) if backward else (_rank(begins) >= _rank(ends)):
         direction = "more than end key in BACKWARD" if backward else "less than end key in FORWARD"
         raise refused(f"Begin key must {direction}")
-    first, last = _place(begins, behind=backward), _place(ends, behind=backward)
+    first, last = _boundary(begins, after=backward), _boundary(ends, after=backward)
     low, high = (last, first) if backward else (first, last)
     if low == high or low is None:
         return None
@@ -163,14 +163,14 @@ def range_of(start: bytes, end: bytes, schema: TableSchema, *, backward: bool) -
 
 
 def _bound(data: bytes, schema: TableSchema) -> list[KeyValue | Marker]:
-    """Read a message that holds a bound of a range."""
+    """Parse a message with a bound of a range."""
     key = decode_row(data).key
     check_key(key, _BOUNDS)
     return _values(key, schema)
 
 
 def _rank(bound: Sequence[KeyValue | Marker]) -> list[tuple[int, Any]]:
-    """Return what orders bounds as the service does: value by value, an infinity below or above all of its column."""
+    """Return the sort key of a bound. Infinite values are below or above all values of their column."""
     ranks = {Marker.INF_MIN: 0, Marker.INF_MAX: 2}
     return [
         (ranks[value], 0) if isinstance(value, Marker) else (1, value.encode() if isinstance(value, str) else value)
@@ -178,11 +178,11 @@ def _rank(bound: Sequence[KeyValue | Marker]) -> list[tuple[int, Any]]:
     ]
 
 
-def _place(bound: Sequence[KeyValue | Marker], *, behind: bool) -> Key | None:
-    """Return the beginning of the keys that come at or after a bound; None if it is behind all keys.
+def _boundary(bound: Sequence[KeyValue | Marker], *, after: bool) -> Key | None:
+    """Return the key prefix of the first keys at or after a bound; None if the bound is above all keys.
 
     Args:
-        behind: a whole key stands for the place behind it, not the one before.
+        after: a bound without infinite values means the position after the key, not before it.
     """
     prefix: list[KeyValue] = []
     for value in bound:
@@ -192,11 +192,11 @@ def _place(bound: Sequence[KeyValue | Marker], *, behind: bool) -> Key | None:
             return _following(prefix)
         assert not isinstance(value, Marker)
         prefix.append(value)
-    return _following(prefix) if behind else tuple(prefix)
+    return _following(prefix) if after else tuple(prefix)
 
 
 def _following(prefix: Sequence[KeyValue]) -> Key | None:
-    """Return the beginning of the first keys behind all that begin with a prefix; None if there are none."""
+    """Return the prefix of the first keys above all keys with a prefix; None if there are none."""
     if not prefix:
         return None
     *before, last = prefix
@@ -211,5 +211,5 @@ def _following(prefix: Sequence[KeyValue]) -> Key | None:
 
 
 def range_from(key: Key, keys: KeyRange, *, backward: bool) -> KeyRange:
-    """Return the part of a range that begins with a key."""
+    """Return the rest of a range from a key on."""
     return KeyRange(keys.low, _following(key)) if backward else KeyRange(key, keys.high)

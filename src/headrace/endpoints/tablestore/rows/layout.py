@@ -1,16 +1,16 @@
-"""How Tablestore's rows lie in tables of typed columns.
+"""The layout of Tablestore's rows in tables of typed columns.
 
-A column of Tablestore has no type, its cells have. So there is one column of the table for each name and type that a
-cell has had: the first type has the plain name, another one the name ``name:TYPE``, and at most one of them is not
-null in a row. So names with a colon are refused, although Tablestore takes them.
+In Tablestore, a cell has a type and a column has none. So the table has a column for each name and type of the cells
+written so far. The first type of a name gets the name, another type gets ``name:TYPE``. In a row, at most one of the
+columns of a name is not null. Names with a colon are therefore refused, although Tablestore accepts them.
 
-Cells have timestamps: ``:timestamp`` is when the row was last written (ms), which is the timestamp of all its
-cells but for those that ``:timestamps`` lists. Tables that headrace itself has made have neither column; their cells
-count as written now.
+Cells have timestamps. ``:timestamp`` is the time of the last write to the row (ms). It is the timestamp of all its
+cells except those in ``:timestamps``. Tables that headrace has created have neither column; the timestamp of their
+cells is the current time.
 
-A table that keeps several versions of a cell has two more columns. A cell's column holds its newest version;
-``:versions`` holds the older ones of all cells of the row. ``:change`` holds the cells of the row's last update as a
-client sent them, since the columns do not tell which versions it set or deleted.
+A table that keeps several versions of a cell has two more columns. The column of a cell has its newest version.
+``:versions`` has the older versions of all cells of the row. ``:change`` has the cells of the row's last update as the
+client sent them, because the columns do not show which versions the update set or deleted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from headrace.endpoints.tablestore.errors import refused
 from headrace.errors import SchemaError, UnsupportedError
-from headrace.tables.schema import TableSchema
+from headrace.tables.schema import Column, TableSchema
 from headrace.types import type_name
 from headrace.wire.plainbuffer.rows import decode_row, encode_row
 from headrace.wire.plainbuffer.values import Cell, Row, Value
@@ -46,7 +46,7 @@ _ENTRY = np.dtype([("column", "<u4"), ("timestamp", "<i8")])
 
 
 class CellType(enum.StrEnum):
-    """The types that the value of a cell can have."""
+    """The types of the values of cells."""
 
     INTEGER = "INTEGER"
     DOUBLE = "DOUBLE"
@@ -72,12 +72,12 @@ ARROW_TYPES: dict[CellType, pa.DataType] = {
 
 
 def cell_type(value: Value) -> CellType | None:
-    """Return the type of a value; None for null and markers, which no cell can hold."""
+    """Return the type of a value; None for null and markers, which are not values of cells."""
     return _OF_VALUE.get(type(value))
 
 
 def type_of_column(data_type: pa.DataType) -> CellType | None:
-    """Return the type that the cells of an Arrow column have on the wire; None if they cannot be sent."""
+    """Return the type of an Arrow column's cells on the wire; None if Tablestore has no such type."""
     types = pa.types
     if types.is_boolean(data_type):
         return CellType.BOOLEAN
@@ -91,7 +91,7 @@ def type_of_column(data_type: pa.DataType) -> CellType | None:
 
 
 def check_value_size(column: str, value: Value) -> None:
-    """Refuse a value that is too long for a cell."""
+    """Raise `ServiceError` if a value is too long for a cell."""
     if isinstance(value, str | bytes) and len(value) * 4 > MAX_VALUE_BYTES:
         size = len(value.encode() if isinstance(value, str) else value)
         if size > MAX_VALUE_BYTES:
@@ -101,15 +101,41 @@ def check_value_size(column: str, value: Value) -> None:
             )
 
 
+def is_valid(array: pa.Array) -> Mask:
+    """Return which values of an array are not null."""
+    return as_mask(array.is_valid())
+
+
+def as_mask(flags: pa.BooleanArray) -> Mask:
+    """Return an Arrow array of booleans without nulls as a NumPy array."""
+    result: Mask = flags.to_numpy(zero_copy_only=False)
+    return result
+
+
+def any_valid(arrays: Iterable[pa.Array], count: int) -> Mask:
+    """Return which of ``count`` rows have a value that is not null in one of the arrays."""
+    result = np.zeros(count, np.bool_)
+    for array in arrays:
+        result |= is_valid(array)
+    return result
+
+
+@functools.lru_cache(maxsize=256)
+def wire_schema(names: tuple[str, ...], types: tuple[pa.DataType, ...], key_columns: int) -> TableSchema:
+    """Return the schema of rows to encode. The first ``key_columns`` columns are the key."""
+    columns = tuple(Column(name, data_type) for name, data_type in zip(names, types, strict=True))
+    return TableSchema(columns, names[:key_columns])
+
+
 @dataclass(frozen=True)
-class Placed:
-    """Where the cells of one name and type are.
+class CellColumn:
+    """The column of the table with the cells of one name and type.
 
     Attributes:
-        name: the column's name on the wire.
-        type: the cells' type on the wire.
+        name: the name of the cells on the wire.
+        type: the type of the cells on the wire.
         column: the name of the table's column.
-        index: its place among the table's columns, which never changes.
+        index: the index of the table's column, which never changes.
     """
 
     name: str
@@ -119,44 +145,44 @@ class Placed:
 
 
 class Layout:
-    """How cells lie in the columns of a table with a given schema.
+    """The columns of the cells of a table.
 
     Attributes:
-        schema: the table's.
-        placed: all attributes that can be sent, in the order of their names on the wire.
-        of_name: name on the wire → its columns.
-        of_cell: (name, type) → its column.
-        names: names on the wire of all columns, those of the key too.
-        timed: cells have timestamps of their own.
-        versioned: cells may have several versions.
+        schema: the schema of the table.
+        cell_columns: the columns of all attributes that have a wire type, in the order of their wire names.
+        of_name: the columns by wire name.
+        of_cell: the column by wire name and type.
+        names: the wire names of all columns, including the key.
+        timed: whether cells have timestamps.
+        versioned: whether cells have several versions.
     """
 
     def __init__(self, schema: TableSchema) -> None:
         self.schema = schema
         self.timed = TIMESTAMP in schema.names
         self.versioned = VERSIONS in schema.names
-        placed = []
-        self._unsendable: dict[str, pa.DataType] = {}
+        columns = []
+        self._without_wire_type: dict[str, pa.DataType] = {}
         for index, column in enumerate(schema.columns):
             if column.name in schema.primary_key or column.name.startswith(":"):
                 continue
             kind = type_of_column(column.type)
             if kind is None:
-                self._unsendable[column.name] = column.type
+                self._without_wire_type[column.name] = column.type
             else:
-                placed.append(Placed(_wire_name(column.name), kind, column.name, index))
-        self.placed = tuple(sorted(placed, key=lambda each: (each.name, each.index)))
-        self.of_name: dict[str, tuple[Placed, ...]] = {}
-        for each in self.placed:
+                columns.append(CellColumn(_wire_name(column.name), kind, column.name, index))
+        self.cell_columns = tuple(sorted(columns, key=lambda each: (each.name, each.index)))
+        self.of_name: dict[str, tuple[CellColumn, ...]] = {}
+        for each in self.cell_columns:
             self.of_name[each.name] = (*self.of_name.get(each.name, ()), each)
-        self.of_cell = {(each.name, each.type): each for each in self.placed}
+        self.of_cell = {(each.name, each.type): each for each in self.cell_columns}
         self.names = frozenset((*schema.primary_key, *self.of_name))
 
-    def place(self, name: str, kind: CellType) -> Placed:
-        """Return where the cells of a name and type are.
+    def cell_column(self, name: str, kind: CellType) -> CellColumn:
+        """Return the column of the cells of a name and type.
 
         Raises:
-            SchemaError: the table has no column for them; see `missing`.
+            SchemaError: the table has no such column; see `missing`.
         """
         found = self.of_cell.get((name, kind))
         if found is None:
@@ -164,7 +190,7 @@ class Layout:
         return found
 
     def missing(self, cells: Iterable[tuple[str, CellType]]) -> dict[str, pa.DataType]:
-        """Return the columns to be added so that these cells have a place: name → type."""
+        """Return the types of the columns to add for these cells, by column name."""
         taken = set(self.schema.names)
         added: dict[str, pa.DataType] = {}
         for name, kind in dict.fromkeys(cells):
@@ -173,19 +199,19 @@ class Layout:
                 added[column] = ARROW_TYPES[kind]
         return added
 
-    def check_sendable(self) -> None:
-        """Raise `UnsupportedError` if the table has a column that Tablestore has no type for."""
-        for name, data_type in self._unsendable.items():
+    def check_wire_types(self) -> None:
+        """Raise `UnsupportedError` if the table has a column without a wire type."""
+        for name, data_type in self._without_wire_type.items():
             raise UnsupportedError(
-                f"column {name!r} cannot be given to Tablestore's clients",
+                f"Tablestore has no type for column {name!r}",
                 received=type_name(data_type),
                 valid="long, int, short, byte, double, float, boolean, string, binary",
-                remedy="name the columns to get",
+                remedy="name the columns to read",
             )
 
 
-def is_holdable(name: str) -> bool:
-    """Tell whether a table can have columns for the cells of a name; a colon separates a name from a type."""
+def is_valid_cell_name(name: str) -> bool:
+    """Return whether a table can have columns for cells of this name. A colon separates a name from a type."""
     return ":" not in name and is_attribute_name(name)
 
 
@@ -196,7 +222,7 @@ def _wire_name(column: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def layout_of(schema: TableSchema) -> Layout:
-    """Return the layout of a table with this schema."""
+    """Return the layout of a table with a schema."""
     return Layout(schema)
 
 
@@ -207,18 +233,18 @@ def cell_timestamps(rows: pa.RecordBatch, layout: Layout, now: int) -> dict[str,
     """Return the timestamps (ms) of all cells.
 
     Args:
-        rows: with the columns `TIMESTAMP` and `TIMESTAMPS`, if the table has them.
-        layout: the table's.
-        now: the timestamp of cells that have none.
+        rows: rows with the columns `TIMESTAMP` and `TIMESTAMPS`, if the table has them.
+        layout: the layout of the table.
+        now: the timestamp of cells without one.
 
     Returns:
-        Name of the table's column → int64 array with an entry for each row, whether it has that cell or not.
+        By column of the table, an int64 array with an entry for each row, even if the row does not have the cell.
     """
     if not layout.timed:
         same = np.full(rows.num_rows, now, np.int64)
-        return {each.column: same for each in layout.placed}
+        return {each.column: same for each in layout.cell_columns}
     base: Numbers = rows.column(TIMESTAMP).fill_null(now).to_numpy()
-    result = {each.column: base for each in layout.placed}
+    result = {each.column: base for each in layout.cell_columns}
     own = rows.column(TIMESTAMPS)
     if own.null_count == len(own):
         return result
@@ -226,7 +252,7 @@ def cell_timestamps(rows: pa.RecordBatch, layout: Layout, now: int) -> dict[str,
     offsets = np.frombuffer(filled.buffers()[1], np.int32)[filled.offset : filled.offset + len(filled) + 1]
     entries = np.frombuffer(filled.buffers()[2], np.uint8)[offsets[0] : offsets[-1]].view(_ENTRY)
     row = np.repeat(np.arange(len(filled)), np.diff(offsets) // _ENTRY.itemsize)
-    columns = {each.index: each.column for each in layout.placed}
+    columns = {each.index: each.column for each in layout.cell_columns}
     for index in np.unique(entries["column"]).tolist():
         chosen = entries["column"] == index
         timestamps = base.copy()
@@ -236,10 +262,10 @@ def cell_timestamps(rows: pa.RecordBatch, layout: Layout, now: int) -> dict[str,
 
 
 def pack_timestamps_of(kept: Mapping[int, tuple[Mask, Numbers]], now: int, count: int) -> pa.BinaryArray:
-    """Return the values of `TIMESTAMPS` for ``count`` rows that are written now (ms); empty ones where none is needed.
+    """Return the values of `TIMESTAMPS` for ``count`` rows that are written ``now`` (ms). They may be empty.
 
     Args:
-        kept: column index → which rows keep such a cell as it was, and the timestamps of the column's cells.
+        kept: by column index, the rows that keep their cell, and the timestamps of the column's cells.
     """
     chosen = {index: np.flatnonzero(mask & (timestamps != now)) for index, (mask, timestamps) in kept.items()}
     row = np.concatenate([np.zeros(0, np.int64), *chosen.values()])
@@ -254,7 +280,7 @@ def pack_timestamps_of(kept: Mapping[int, tuple[Mask, Numbers]], now: int, count
 
 
 def pack_timestamps(timestamps: Mapping[int, int]) -> bytes | None:
-    """Return the value of `TIMESTAMPS` for the cells whose timestamp is not the row's: column index → ms."""
+    """Return the value of `TIMESTAMPS` for the cells whose timestamp is not the row's, by column index (ms)."""
     if not timestamps:
         return None
     return np.array(list(timestamps.items()), _ENTRY).tobytes()
@@ -264,43 +290,47 @@ def pack_timestamps(timestamps: Mapping[int, int]) -> bytes | None:
 
 
 @dataclass(frozen=True)
-class Held:
-    """The value of a cell of a row that is there, and its timestamp (ms)."""
+class CellVersion:
+    """A version of a cell: its value and its timestamp (ms)."""
 
     value: Value
     timestamp: int
 
+    def named(self, name: str) -> Cell:
+        """Return the cell of a name with this version."""
+        return Cell(name, self.value, None, self.timestamp)
+
 
 @dataclass(frozen=True)
 class RowState:
-    """A row that is there, by name on the wire.
+    """The cells of a row, by wire name.
 
     Attributes:
-        cells: the newest version of each cell, those that have expired too.
-        written: when the row was last written (ms).
+        cells: the newest version of each cell, including expired ones.
+        written: the time of the last write to the row (ms).
         older: the older versions of cells, the newest first.
     """
 
-    cells: Mapping[str, Held]
+    cells: Mapping[str, CellVersion]
     written: int
-    older: Mapping[str, Sequence[Held]] = field(default_factory=dict)
+    older: Mapping[str, Sequence[CellVersion]] = field(default_factory=dict)
 
-    def visible(self, expired_before: int) -> dict[str, Held] | None:
-        """Return the cells that have not expired; None if the whole row has."""
-        cells = {name: held for name, held in self.cells.items() if held.timestamp >= expired_before}
+    def visible(self, expired_before: int) -> dict[str, CellVersion] | None:
+        """Return the cells that have not expired; None if the whole row has expired."""
+        cells = {name: version for name, version in self.cells.items() if version.timestamp >= expired_before}
         return cells if cells or self.written >= expired_before else None
 
-    def versions(self, expired_before: int) -> dict[str, list[Held]]:
+    def versions(self, expired_before: int) -> dict[str, list[CellVersion]]:
         """Return the versions of each cell that have not expired, the newest first."""
         return {
-            name: [newest, *(held for held in self.older.get(name, ()) if held.timestamp >= expired_before)]
+            name: [newest, *(version for version in self.older.get(name, ()) if version.timestamp >= expired_before)]
             for name, newest in self.cells.items()
             if newest.timestamp >= expired_before
         }
 
 
 def pack_cells(cells: Sequence[Cell]) -> bytes | None:
-    """Return the value of `VERSIONS` or `CHANGE` for cells."""
+    """Return cells as a value of `VERSIONS` or `CHANGE`."""
     return encode_row(Row((), tuple(cells))) if cells else None
 
 
@@ -310,28 +340,28 @@ def unpack_cells(packed: bytes) -> tuple[Cell, ...]:
 
 
 def states_of(rows: pa.RecordBatch, present: Sequence[bool], layout: Layout, now: int) -> list[RowState | None]:
-    """Return rows one by one, None for one that is not there.
+    """Return the states of rows; None for a row that does not exist.
 
     Args:
         rows: all columns of the table.
-        present: which rows are there.
+        present: whether each row exists.
         now: see `cell_timestamps`.
     """
     timestamps = cell_timestamps(rows, layout, now)
     written = rows.column(TIMESTAMP).fill_null(now).to_pylist() if layout.timed else [now] * rows.num_rows
-    cells: list[dict[str, Held]] = [{} for _ in present]
-    for each in layout.placed:
+    cells: list[dict[str, CellVersion]] = [{} for _ in present]
+    for each in layout.cell_columns:
         values = rows.column(each.column)
         if values.null_count == len(values):
             continue
         for row, value, timestamp in zip(cells, values.to_pylist(), timestamps[each.column].tolist(), strict=True):
             if value is not None:
-                row[each.name] = Held(value, timestamp)
-    older: list[dict[str, list[Held]]] = [{} for _ in present]
+                row[each.name] = CellVersion(value, timestamp)
+    older: list[dict[str, list[CellVersion]]] = [{} for _ in present]
     for versions, packed in zip(older, rows.column(VERSIONS).to_pylist() if layout.versioned else (), strict=False):
         for cell in () if packed is None else unpack_cells(packed):
             assert cell.timestamp is not None
-            versions.setdefault(cell.name, []).append(Held(cell.value, cell.timestamp))
+            versions.setdefault(cell.name, []).append(CellVersion(cell.value, cell.timestamp))
     return [
         RowState(row, at, versions) if there else None
         for row, at, versions, there in zip(cells, written, older, present, strict=True)
@@ -339,30 +369,28 @@ def states_of(rows: pa.RecordBatch, present: Sequence[bool], layout: Layout, now
 
 
 def whole_row(
-    cells: Mapping[str, Held], layout: Layout, now: int, older: Mapping[str, Sequence[Held]] | None = None
+    cells: Mapping[str, CellVersion], layout: Layout, now: int, older: Mapping[str, Sequence[CellVersion]] | None = None
 ) -> dict[str, Any]:
-    """Return the columns that a row with these cells, written now (ms), has besides its key.
+    """Return the columns, without the key, of a row with these cells that is written ``now`` (ms).
 
     Args:
-        older: the older versions of the cells, the newest first. Only a layout that is versioned has a place for them.
+        older: the older versions of the cells, the newest first. Only a versioned layout stores them.
 
     Raises:
-        SchemaError: the table has no column for one of them.
+        SchemaError: the table has no column for a cell.
     """
     row: dict[str, Any] = {}
     own: dict[int, int] = {}
     for name, cell in cells.items():
         kind = cell_type(cell.value)
         assert kind is not None
-        place = layout.place(name, kind)
-        row[place.column] = cell.value
+        column = layout.cell_column(name, kind)
+        row[column.column] = cell.value
         if cell.timestamp != now:
-            own[place.index] = cell.timestamp
+            own[column.index] = cell.timestamp
     if layout.timed:
         row[TIMESTAMP] = now
         row[TIMESTAMPS] = pack_timestamps(own)
     if layout.versioned:
-        row[VERSIONS] = pack_cells(
-            [Cell(name, held.value, None, held.timestamp) for name, each in (older or {}).items() for held in each]
-        )
+        row[VERSIONS] = pack_cells([version.named(name) for name, each in (older or {}).items() for version in each])
     return row

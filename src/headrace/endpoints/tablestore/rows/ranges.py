@@ -1,4 +1,4 @@
-"""GetRange: pages of rows in key order, or the reverse."""
+"""GetRange: pages of rows in ascending or descending key order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FEWEST_ROWS = 16
 
 
 def get_range(instance: Instance, request: pb.GetRangeRequest) -> pb.GetRangeResponse:
-    """Return the next page of a range: at most 5000 rows are looked at, and at most about 4 MB given."""
+    """Return the next page of a range: at most 5000 rows are read, and at most about 4 MB returned."""
     check_plain(request)
     limit = request.limit if request.HasField("limit") else MAX_PAGE_ROWS
     if limit < 1:
@@ -57,21 +57,21 @@ def _page(
     *,
     backward: bool,
 ) -> tuple[bytes, Key | None]:
-    """Return the rows of a page, and the key at which the next one begins; None if there is nothing behind them."""
-    # Where hardly a row is left out, no more are read than wanted.
-    leaves_out = selection.by_column or selection.filter is not None
-    wanted = MAX_PAGE_ROWS if leaves_out else min(limit, MAX_PAGE_ROWS)
+    """Return the rows of a page, and the first key of the next page; None after the last page."""
+    # Without a filter, hardly a row is omitted, so only the requested number is read.
+    omits_rows = selection.by_column or selection.filter is not None
+    wanted = MAX_PAGE_ROWS if omits_rows else min(limit, MAX_PAGE_ROWS)
     wanted = min(wanted, instance.page_rows.get(table.name, MAX_PAGE_ROWS))
-    # One row more tells where the next page begins.
+    # One more row has the first key of the next page.
     page = table.page(selection.needed(layout), keys, selection.predicates(layout), limit=wanted + 1, reverse=backward)
     rows = page.rows
     shown = rows.num_rows if page.ended and rows.num_rows <= wanted else max(1, rows.num_rows - 1)
     selected = select_rows(rows.slice(0, shown), layout, selection, time.time_ns() // 1_000_000)
-    given, block = _fitting(selected, limit)
-    if given < selected.num_rows:
-        shown = int(np.flatnonzero(selected.kept)[given])
+    count, block = _fitting(selected, limit)
+    if count < selected.num_rows:
+        shown = int(np.flatnonzero(selected.kept)[count])
     if block:
-        fitting = int(given * MAX_PAGE_BYTES / len(block))
+        fitting = int(count * MAX_PAGE_BYTES / len(block))
         instance.page_rows[table.name] = min(MAX_PAGE_ROWS, max(_FEWEST_ROWS, fitting))
     key_names = list(layout.schema.primary_key)
     if shown < rows.num_rows:
@@ -79,16 +79,16 @@ def _page(
         return block, tuple(following.values())
     if page.ended or page.last is None:
         return block, None
-    # A row so large that it came alone.
+    # The row was so large that the store returned it alone.
     rest = table.page(key_names, range_from(page.last, keys, backward=backward), limit=2, reverse=backward)
     return block, rest.last if rest.rows.num_rows == 2 else None
 
 
 def _fitting(selected: Selected | SelectedVersions, limit: int) -> tuple[int, bytes]:
-    """Return how many rows make a page, and the page."""
-    given = min(limit, selected.num_rows)
+    """Return the number of rows of a page, and the page."""
+    count = min(limit, selected.num_rows)
     while True:
-        block = selected.slice(given).block() if given else b""
-        if len(block) <= MAX_PAGE_BYTES or given == 1:
-            return given, block
-        given = max(1, min(given - 1, int(given * MAX_PAGE_BYTES / len(block) * 0.95)))
+        block = selected.slice(count).block() if count else b""
+        if len(block) <= MAX_PAGE_BYTES or count == 1:
+            return count, block
+        count = max(1, min(count - 1, int(count * MAX_PAGE_BYTES / len(block) * 0.95)))

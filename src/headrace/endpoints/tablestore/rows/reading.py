@@ -1,8 +1,7 @@
-"""What reads give of rows: the columns, times and filters that a request names, and the rows on the wire."""
+"""Reads of rows: the columns, times and filters of a request, and the selected rows on the wire."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -26,17 +25,20 @@ from headrace.endpoints.tablestore.rows.layout import (
     TIMESTAMP,
     TIMESTAMPS,
     VERSIONS,
+    CellColumn,
     CellType,
     Layout,
     Mask,
     Numbers,
-    Placed,
+    any_valid,
     cell_timestamps,
-    is_holdable,
+    is_valid,
+    is_valid_cell_name,
+    wire_schema,
 )
 from headrace.endpoints.tablestore.tables.settings import TableSettings
 from headrace.tables.conditions import Predicate
-from headrace.tables.schema import Column, TableSchema
+from headrace.tables.schema import TableSchema
 from headrace.wire.plainbuffer.encoding import check_schema, encode_block, encode_puts
 from headrace.wire.plainbuffer.rows import encode_row, encode_rows
 from headrace.wire.plainbuffer.values import Cell, Row
@@ -44,12 +46,12 @@ from headrace.wire.tablestore import table_pb2 as pb
 from headrace.wire.tablestore.limits import SERVED_COLUMNS_TO_GET, is_attribute_name
 
 _END_OF_TIME = 1 << 62
-# So few rows are encoded quicker one by one.
+# Fewer rows than this are encoded faster one by one.
 _FEW = 4
 
 
 class ReadRequest(Protocol):
-    """What GetRow, the tables of BatchGetRow and GetRange have in common."""
+    """The common fields of GetRow, GetRange, and a table of BatchGetRow."""
 
     @property
     def columns_to_get(self) -> Iterable[str]: ...
@@ -69,21 +71,21 @@ class ReadRequest(Protocol):
 
 @dataclass(frozen=True)
 class Selection:
-    """Which cells of which rows a read gives.
+    """The rows and cells that a read returns.
 
     Attributes:
-        columns: names of the columns to get; None for all.
-        first, behind: names of the first column, and of the first one behind the last; None is open.
-        oldest, newest: timestamps (ms) of the cells, from the first up to but without the second.
-        expired_before: timestamp (ms) below which cells of the table have expired.
+        columns: the names of the columns; None for all.
+        first, end: the range of column names, without ``end``; None for no bound.
+        oldest, newest: the range of timestamps (ms), without ``newest``.
+        expired_before: the timestamp (ms) below which cells of the table have expired.
         filter: the condition on rows, or the page of columns.
-        versions: how many versions of a cell are given at most.
-        kept_versions: how many versions the table keeps.
+        versions: the maximum number of versions of a cell in the response.
+        kept_versions: the number of versions that the table keeps.
     """
 
     columns: frozenset[str] | None = None
     first: str | None = None
-    behind: str | None = None
+    end: str | None = None
     oldest: int = 0
     newest: int = _END_OF_TIME
     expired_before: int = 0
@@ -93,11 +95,11 @@ class Selection:
 
     @classmethod
     def of(cls, request: ReadRequest, settings: TableSettings, known: Collection[str]) -> Selection:
-        """Read the fields of a request.
+        """Parse the fields of a request.
 
         Args:
-            settings: the table's.
-            known: names of the table's columns, which may be other than Tablestore allows.
+            settings: the settings of the table.
+            known: the names of the table's columns, which may be invalid in Tablestore.
 
         Raises:
             ServiceError: OTSParameterInvalid.
@@ -122,7 +124,7 @@ class Selection:
             kept_versions=settings.max_versions,
             columns=columns or None,
             first=request.start_column or None,
-            behind=request.end_column or None,
+            end=request.end_column or None,
             filter=filter,
         )
         if request.HasField("time_range"):
@@ -131,54 +133,54 @@ class Selection:
 
     @property
     def by_column(self) -> bool:
-        """Whether only some columns are to be got."""
-        return self.columns is not None or self.first is not None or self.behind is not None
+        """Whether the read names columns."""
+        return self.columns is not None or self.first is not None or self.end is not None
 
     def several(self, layout: Layout) -> bool:
-        """Whether older versions of cells may be among those that are given."""
+        """Whether the read may return older versions of cells."""
         has_times = self.oldest > self.expired_before or self.newest < _END_OF_TIME
         return layout.versioned and self.kept_versions > 1 and (self.versions > 1 or has_times)
 
-    def places(self, layout: Layout) -> list[Placed]:
-        """Return the attributes to get, in the order of their names on the wire.
+    def cell_columns(self, layout: Layout) -> list[CellColumn]:
+        """Return the columns of the attributes to read, in the order of their wire names.
 
         Raises:
-            UnsupportedError: all are asked for, and the table has one that cannot be sent.
+            UnsupportedError: the read names no columns, and the table has a column without a wire type.
         """
         if self.columns is None:
-            layout.check_sendable()
+            layout.check_wire_types()
         return [
             each
-            for each in layout.placed
+            for each in layout.cell_columns
             if (self.columns is None or each.name in self.columns)
             and (self.first is None or each.name >= self.first)
-            and (self.behind is None or each.name < self.behind)
+            and (self.end is None or each.name < self.end)
         ]
 
     def needed(self, layout: Layout) -> list[str]:
         """Return the columns of the table that a read needs."""
         if self.several(layout):
-            self.places(layout)
-            attributes = [each.column for each in layout.placed]
+            self.cell_columns(layout)
+            attributes = [each.column for each in layout.cell_columns]
             return [*layout.schema.primary_key, *attributes, TIMESTAMP, TIMESTAMPS, VERSIONS]
         hidden = [TIMESTAMP, TIMESTAMPS] if layout.timed else []
-        return [*layout.schema.primary_key, *(each.column for each in self.places(layout)), *hidden]
+        return [*layout.schema.primary_key, *(each.column for each in self.cell_columns(layout)), *hidden]
 
     def predicates(self, layout: Layout) -> list[Predicate]:
-        """Return conditions, which the store can check, that leave out only rows that `select` leaves out."""
+        """Return conditions that the store can check. `select` omits all rows that do not satisfy them."""
         if self.several(layout):
-            # The store knows the newest versions only.
+            # The store's columns have only the newest versions.
             return []
-        places = {each.name: each for each in self.places(layout)}
+        by_name = {each.name: each for each in self.cell_columns(layout)}
 
         def column_of(name: str, kind: CellType) -> str | None:
             if name in layout.schema.primary_key:
                 is_exact = layout.schema.column(name).type == ARROW_TYPES[kind]
                 return name if is_exact else None
-            place = places.get(name)
-            if place is None or len(layout.of_name[name]) > 1:
+            cells = by_name.get(name)
+            if cells is None or len(layout.of_name[name]) > 1:
                 return None
-            return place.column if layout.schema.column(place.column).type == ARROW_TYPES[kind] else None
+            return cells.column if layout.schema.column(cells.column).type == ARROW_TYPES[kind] else None
 
         return necessary(self.filter, column_of)
 
@@ -190,29 +192,31 @@ def _with_times(selection: Selection, times: pb.TimeRange) -> Selection:
         oldest = times.start_time if times.HasField("start_time") else 0
         newest = times.end_time if times.HasField("end_time") else _END_OF_TIME
     if oldest < 0 or oldest >= newest:
-        raise invalid("a time range ends behind its start, which is not before 1970", received=f"{oldest} to {newest}")
+        raise invalid(
+            "a time range must end after its start, and not begin before 1970", received=f"{oldest} to {newest}"
+        )
     return replace(selection, oldest=oldest, newest=newest)
 
 
 def check_column_name(name: str, known: Collection[str]) -> None:
-    """Refuse a name that no column of a cell can have; ``known`` are those of the table's columns."""
-    if name in known or is_holdable(name):
+    """Raise `ServiceError` for an invalid column name that is not one of the ``known`` columns of the table."""
+    if name in known or is_valid_cell_name(name):
         return
     if is_attribute_name(name):
-        raise invalid("this endpoint has no columns whose names contain a colon", received=repr(name))
+        raise invalid("the endpoint does not support a colon in a column name", received=repr(name))
     raise refused(f"Invalid column name: '{name}'.")
 
 
 @dataclass(frozen=True)
 class Selected:
-    """Rows as they are to be sent.
+    """Selected rows.
 
     Attributes:
         key: the key columns.
-        cells: attributes; those in which no row has a cell are left out.
-        names: the name on the wire of each of them; one may stand twice, with different types.
-        timestamps: of the cells of each of them, ms.
-        kept: which of the rows that were given these are.
+        cells: the attributes of which some row has a cell.
+        names: the wire names of the attributes. A name may occur several times, with different types.
+        timestamps: the timestamps of the cells of each attribute, ms.
+        kept: which of the input rows are selected.
     """
 
     key: pa.RecordBatch
@@ -226,7 +230,7 @@ class Selected:
         return int(self.key.num_rows)
 
     def slice(self, length: int) -> Selected:
-        """Return the first rows; ``kept`` stays as it is."""
+        """Return the first rows, with the same ``kept``."""
         return Selected(
             self.key.slice(0, length),
             tuple(cells.slice(0, length) for cells in self.cells),
@@ -236,7 +240,7 @@ class Selected:
         )
 
     def block(self) -> bytes:
-        """Return the rows back to back, as GetRange gives them."""
+        """Return the concatenated rows, for GetRange."""
         if not self.num_rows:
             return b""
         if len(set(self.names)) < len(self.names):
@@ -245,7 +249,7 @@ class Selected:
         return encode_block(rows, schema, timestamps=timestamps)
 
     def each(self) -> list[bytes]:
-        """Return every row as a message of its own."""
+        """Return each row as a message."""
         if not self.num_rows:
             return []
         if len(set(self.names)) < len(self.names):
@@ -259,12 +263,12 @@ class Selected:
     def _typed(self) -> tuple[pa.RecordBatch, TableSchema, Mapping[str, Numbers]]:
         names = [*self.key.schema.names, *self.names]
         arrays = [*self.key.columns, *self.cells]
-        schema = _schema(tuple(names), tuple(array.type for array in arrays), self.key.num_columns)
+        schema = wire_schema(tuple(names), tuple(array.type for array in arrays), self.key.num_columns)
         rows = pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
         return rows, schema, dict(zip(self.names, self.timestamps, strict=True))
 
     def _one_by_one(self) -> Iterable[Row]:
-        # For few rows, and for those in which one column has cells of several types.
+        # Only for few rows, or if a name has several types.
         key_names = self.key.schema.names
         keys = [tuple(zip(key_names, key.values(), strict=True)) for key in self.key.to_pylist()]
         columns = [cells.to_pylist() for cells in self.cells]
@@ -277,35 +281,29 @@ class Selected:
             yield Row(key, cells)
 
 
-@functools.lru_cache(maxsize=256)
-def _schema(names: tuple[str, ...], types: tuple[pa.DataType, ...], key_columns: int) -> TableSchema:
-    columns = tuple(Column(name, data_type) for name, data_type in zip(names, types, strict=True))
-    return TableSchema(columns, names[:key_columns])
-
-
 def select(
     rows: pa.RecordBatch, layout: Layout, selection: Selection, now: int, present: Mask | None = None
 ) -> Selected:
-    """Return what a selection gives of rows.
+    """Select rows and cells.
 
-    A row that has none of the columns to get is left out, unless a key column is among them. One that has no cell of
-    the times to get is its key alone, as long as it has not expired.
+    A row without any of the named columns is omitted, unless a key column is named. A row without a cell in the time
+    range is only its key, if it has not expired.
 
     Args:
-        rows: with the columns of `Selection.needed`.
-        now: the timestamp (ms) of cells that have none.
-        present: which of the rows are there; all if None.
+        rows: rows with the columns of `Selection.needed`.
+        now: the timestamp (ms) of cells without one.
+        present: which rows exist; None for all.
     """
     count = rows.num_rows
-    places = selection.places(layout)
+    wanted = selection.cell_columns(layout)
     every = cell_timestamps(rows, layout, now)
-    timestamps = {each.column: every[each.column] for each in places}
-    columns = {each.column: rows.column(each.column) for each in places}
+    timestamps = {each.column: every[each.column] for each in wanted}
+    columns = {each.column: rows.column(each.column) for each in wanted}
     has_times = selection.oldest > 0 or selection.newest < _END_OF_TIME
     if has_times:
         columns = {name: _in_time(array, timestamps[name], selection) for name, array in columns.items()}
     if selection.by_column and (selection.columns is None or selection.columns.isdisjoint(layout.schema.primary_key)):
-        kept = _any_valid(columns.values(), count)
+        kept = any_valid(columns.values(), count)
     else:
         kept = _unexpired(rows, timestamps, layout, selection.expired_before, now)
     if present is not None:
@@ -314,11 +312,11 @@ def select(
         columns = paginated(selection.filter, columns, count)
     elif selection.filter is not None:
         by_name: dict[str, list[pa.Array]] = {name: [rows.column(name)] for name in layout.schema.primary_key}
-        for each in places:
+        for each in wanted:
             by_name.setdefault(each.name, []).append(columns[each.column])
         kept &= mask(selection.filter, by_name, count)
     key = rows.select(list(layout.schema.primary_key))
-    used = [each for each in places if columns[each.column].null_count < count]
+    used = [each for each in wanted if columns[each.column].null_count < count]
     if kept.all():
         cells = tuple(columns[each.column] for each in used)
         times = tuple(timestamps[each.column] for each in used)
@@ -340,21 +338,14 @@ def _in_time(array: pa.Array, timestamps: Numbers, selection: Selection) -> pa.A
 def _unexpired(
     rows: pa.RecordBatch, timestamps: Mapping[str, Numbers], layout: Layout, expired_before: int, now: int
 ) -> Mask:
-    """Tell which rows have a cell that has not expired, or no cells and were written late enough."""
+    """Return which rows have a cell that has not expired, or have no cells and were written recently."""
     count = rows.num_rows
     if not expired_before or not layout.timed:
         return np.ones(count, np.bool_)
     unexpired, has_cells = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     for name, times in timestamps.items():
-        there = rows.column(name).is_valid().to_numpy(zero_copy_only=False)
+        there = is_valid(rows.column(name))
         has_cells |= there
         unexpired |= there & (times >= expired_before)
     written: Numbers = rows.column(TIMESTAMP).fill_null(now).to_numpy()
     return unexpired | (~has_cells & (written >= expired_before))
-
-
-def _any_valid(columns: Iterable[pa.Array], count: int) -> Mask:
-    result = np.zeros(count, np.bool_)
-    for array in columns:
-        result |= array.is_valid().to_numpy(zero_copy_only=False)
-    return result

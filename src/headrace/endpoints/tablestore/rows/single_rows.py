@@ -7,6 +7,7 @@ from typing import Any
 
 from headrace.endpoints.tablestore.errors import invalid
 from headrace.endpoints.tablestore.instances import Instance, staying
+from headrace.endpoints.tablestore.rows import transactions
 from headrace.endpoints.tablestore.rows.keys import key_of, key_table
 from headrace.endpoints.tablestore.rows.layout import layout_of
 from headrace.endpoints.tablestore.rows.reading import Selected, Selection
@@ -19,7 +20,7 @@ from headrace.wire.tablestore import table_pb2 as pb
 
 
 def get_row(instance: Instance, request: pb.GetRowRequest) -> pb.GetRowResponse:
-    """Return one row; no bytes where there is none, or the filter does not hold."""
+    """Return one row; no bytes if it does not exist or the filter excludes it."""
     check_plain(request)
     table = instance.table(request.table_name)
     schema = table.schema
@@ -63,24 +64,30 @@ def _write(
 def find_rows(
     table: EmbeddedTable, schema: TableSchema, keys: list[Key], selection: Selection
 ) -> Selected | SelectedVersions:
-    """Return what a selection gives of the rows of some keys; ``kept`` tells which rows these are.
+    """Return the selected rows of some keys; ``kept`` says which keys they have.
 
     Args:
-        schema: the table's, by which the keys were read.
+        schema: the table's schema when the keys were parsed.
     """
     with staying(table, schema):
-        found = table.find(key_table(keys, schema))
+        found = transactions.find(table, key_table(keys, schema))
     layout = layout_of(found.schema)
     return select_rows(found.rows, layout, selection, time.time_ns() // 1_000_000, found.present)
 
 
 def check_plain(request: Any) -> None:
-    """Refuse what makes a request part of something that there is not here: a transaction, a row in pieces."""
+    """Raise `ServiceError` for a request with a local transaction or a token inside a row."""
     fields = request.DESCRIPTOR.fields_by_name
     if "transaction_id" in fields and request.transaction_id:
-        raise invalid("this endpoint has no local transactions")
-    if "token" in fields and request.token:
-        raise invalid("this endpoint gives rows whole, and takes no token to go on inside of one")
+        raise invalid("the endpoint does not support local transactions")
+    if "token" in fields:
+        check_no_token(request.token)
+
+
+def check_no_token(token: bytes) -> None:
+    """Raise `ServiceError` for a token that continues inside a row."""
+    if token:
+        raise invalid("the endpoint returns whole rows, and does not support tokens inside a row")
 
 
 def consumed(read: int = 0, write: int = 0) -> pb.ConsumedCapacity:

@@ -1,7 +1,7 @@
 """Writes of rows: conditions, puts, updates with increments and deletions of cells, deletes.
 
-A write reads the rows that it is about, decides and changes them in one transaction. Rows that are only put, which
-is what most writers send, go as one Arrow batch from the wire into the table.
+A write reads its rows, checks its conditions, and changes the rows in one transaction. `bulk_writes` writes puts and
+updates without conditions, which most clients send, as one Arrow batch.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.endpoints.tablestore.errors import condition_failed, invalid, refused, service_error
 from headrace.endpoints.tablestore.instances import Instance, staying
+from headrace.endpoints.tablestore.rows import transactions
 from headrace.endpoints.tablestore.rows.filters import Filter, Pagination, column_names, matches, parse_filter
 from headrace.endpoints.tablestore.rows.keys import check_written_key, key_table, whole_key
 from headrace.endpoints.tablestore.rows.layout import (
@@ -21,7 +22,7 @@ from headrace.endpoints.tablestore.rows.layout import (
     TIMESTAMPS,
     VERSIONS,
     CellType,
-    Held,
+    CellVersion,
     Layout,
     RowState,
     cell_type,
@@ -32,10 +33,11 @@ from headrace.endpoints.tablestore.rows.layout import (
     whole_row,
 )
 from headrace.endpoints.tablestore.rows.reading import check_column_name
+from headrace.endpoints.tablestore.rows.transactions import DecidedChange, FoundRows
 from headrace.endpoints.tablestore.rows.versions import with_version
 from headrace.endpoints.tablestore.tables.settings import TableSettings
 from headrace.errors import HeadraceError, SchemaError
-from headrace.stores.embedded.tables.table import Decided, EmbeddedTable, Found
+from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.changes import RowChange
 from headrace.tables.schema import Key, TableSchema
 from headrace.wire.plainbuffer.rows import encode_row
@@ -46,21 +48,21 @@ from headrace.wire.tablestore.limits import MAX_COLUMNS_PER_WRITE
 
 _UNIT_BYTES = 4096
 _LARGEST = (1 << 63) - 1
-# Numbers that the server gives are the commit's version and, below it, the row's place in the request.
+# A number for a key is the version of the commit and, in the lower bits, the index of the row in the request.
 _ROWS_BITS = 10
 _ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
 class RowWrite:
-    """A write of one row as a client asks for it.
+    """A requested write of one row.
 
     Attributes:
         kind: `pb.PUT`, `pb.UPDATE` or `pb.DELETE`.
         row: the decoded change.
-        size: its size on the wire.
-        exists: whether the row must be there; None if it need not be anything.
-        condition: what its cells must satisfy.
+        size: the size of the change on the wire.
+        exists: whether the row must exist; None for no condition.
+        condition: the condition on the cells of the row.
         returns: `pb.RT_NONE`, `pb.RT_PK` or `pb.RT_AFTER_MODIFY`.
         columns: the columns to return after the change.
     """
@@ -83,13 +85,14 @@ class RowWrite:
         content: pb.ReturnContent,
         known: Collection[str],
     ) -> RowWrite:
-        """Return a write with the condition and the answer that a request names.
+        """Return a write with the condition and the returned content of a request.
 
         Args:
-            known: names of the table's columns, which may be other than Tablestore allows.
+            known: the names of the table's columns, which may be invalid in Tablestore.
 
         Raises:
-            ServiceError: OTSParameterInvalid: no table can have the row. In a batch this fails the whole request.
+            ServiceError: OTSParameterInvalid: the row is invalid for any table. In a batch this fails the whole
+                request.
         """
         _check(kind, row, known)
         wanted = {pb.IGNORE: None, pb.EXPECT_EXIST: True, pb.EXPECT_NOT_EXIST: False}
@@ -109,7 +112,7 @@ class RowWrite:
 
 @dataclass
 class Outcome:
-    """What came of a write: an error, or the row to return (empty if none was asked for), and its cost."""
+    """The result of a write: an error, or the returned row (may be empty), and its cost."""
 
     error: ServiceError | None = None
     row: bytes = b""
@@ -118,23 +121,23 @@ class Outcome:
 
 
 def write_units(size: int) -> int:
-    """Return the capacity units that so many bytes cost."""
+    """Return the capacity units of a number of bytes."""
     return max(1, -(-size // _UNIT_BYTES))
 
 
 def write_rows(
     instance: Instance, table_name: str, writes: Sequence[RowWrite], *, atomic: bool = False
 ) -> list[Outcome]:
-    """Make the writes of one table in one transaction, each seeing what those before it did.
+    """Apply the writes of one table in one transaction. Each write sees the previous ones.
 
     Args:
-        atomic: all or none: the first error is raised. The rows must have the same first key value.
+        atomic: apply all writes or none; the first error is raised. The rows must have the same first key value.
 
     Returns:
-        An outcome for each write; one that failed leaves its row as it was.
+        An outcome for each write. A failed write does not change its row.
 
     Raises:
-        NotFoundError: there is no such table.
+        NotFoundError: the table does not exist.
     """
     table = instance.table(table_name)
     settings = instance.settings.get(table_name)
@@ -157,12 +160,12 @@ def write_rows(
     layout = add_columns(table, (cell for step in steps for cell in _types(step.write.row)))
     keys = key_table([step.key for step in steps if None not in step.key], schema)
     with staying(table, schema, layout.schema):
-        table.transact(keys, _Transaction(steps, settings, atomic=atomic).decide)
+        transactions.transact(table, keys, _Transaction(steps, settings, atomic=atomic).decide)
     return outcomes
 
 
 def add_columns(table: EmbeddedTable, cells: Iterable[tuple[str, CellType]]) -> Layout:
-    """Make sure that a table has columns for cells of these names and types; return its layout then."""
+    """Add the missing columns for cells of these names and types. Return the layout of the table."""
     wanted = list(dict.fromkeys(cells))
     for _ in range(_ATTEMPTS):
         layout = layout_of(table.schema)
@@ -172,7 +175,7 @@ def add_columns(table: EmbeddedTable, cells: Iterable[tuple[str, CellType]]) -> 
         try:
             table.add_columns(missing)
         except SchemaError:
-            # Somebody else has added one of them just now, or there are too many.
+            # Another request has added one of the columns, or there are too many.
             if layout_of(table.schema) is layout:
                 raise
     raise ServiceError("OTSRowOperationConflict", "The table's columns are being changed.")
@@ -189,12 +192,12 @@ def _types(row: Row) -> Iterable[tuple[str, CellType]]:
 
 
 def _check(kind: int, row: Row, known: Collection[str]) -> None:
-    """Raise `ServiceError` if a write can be seen to be wrong without knowing more of its table than its columns."""
+    """Raise `ServiceError` if a write is invalid for any table with the ``known`` columns."""
     check_written_key(kind, row.key)
     if kind == pb.DELETE:
         return
     if row.delete:
-        raise invalid("a put or update cannot have the mark of a deleted row")
+        raise invalid("a put or an update cannot have the mark of a deleted row")
     if len(row.cells) > MAX_COLUMNS_PER_WRITE:
         raise refused(
             "The number of attribute columns exceeds the limit, "
@@ -204,7 +207,7 @@ def _check(kind: int, row: Row, known: Collection[str]) -> None:
         if not row.cells:
             raise refused("Attribute column is missing.")
     elif any(cell.op is not None for cell in row.cells):
-        raise invalid("a put has cells with values only")
+        raise invalid("a put can only have cells with values")
     for cell in row.cells:
         _check_cell(cell, known)
 
@@ -230,7 +233,7 @@ def _check_cell(cell: Cell, known: Collection[str]) -> None:
 
 
 def _check_fits(write: RowWrite, schema: TableSchema, settings: TableSettings) -> None:
-    """Raise `ServiceError` if a write does not fit its table, which can be seen without looking at the row."""
+    """Raise `ServiceError` if a write is invalid for its table, whatever the row is."""
     if write.kind == pb.DELETE:
         return
     if write.kind == pb.UPDATE and not settings.allow_update:
@@ -261,7 +264,7 @@ def _check_together(partition_keys: Sequence[Any]) -> None:
 
 @dataclass
 class _Step:
-    """A write that was found to be well formed; the key has None where the server is to give a number."""
+    """A valid write. Its key has None in place of a number that the server chooses."""
 
     write: RowWrite
     outcome: Outcome
@@ -269,7 +272,7 @@ class _Step:
 
 
 class _Transaction:
-    """Decides the writes of one request; see `EmbeddedTable.transact`."""
+    """Decides the writes of one request; see `transact`."""
 
     def __init__(self, steps: Sequence[_Step], settings: TableSettings, *, atomic: bool) -> None:
         self._steps = steps
@@ -279,7 +282,7 @@ class _Transaction:
         self._expired_before = 0
         self._states: dict[Key, RowState | None] = {}
 
-    def decide(self, found: Found) -> list[Decided]:
+    def decide(self, found: FoundRows) -> list[DecidedChange]:
         self._now = time.time_ns() // 1_000_000
         layout = layout_of(found.schema)
         self._expired_before = self._settings.expired_before(self._now)
@@ -308,7 +311,7 @@ class _Transaction:
         outcome.write_units = write_units(write.size)
         after: RowState | None = None
         if write.kind == pb.PUT:
-            versions: dict[str, list[Held]] = {}
+            versions: dict[str, list[CellVersion]] = {}
             for cell in write.row.cells:
                 self._set_cell(versions, cell, layout)
             after = self._state(versions)
@@ -322,8 +325,8 @@ class _Transaction:
         if write.returns == pb.RT_PK:
             outcome.row = encode_row(Row(key))
         elif write.returns == pb.RT_AFTER_MODIFY and after is not None:
-            named = [(name, after.cells[name]) for name in write.columns if name in after.cells]
-            outcome.row = encode_row(Row(key, tuple(Cell(n, held.value, None, held.timestamp) for n, held in named)))
+            named = [after.cells[name].named(name) for name in write.columns if name in after.cells]
+            outcome.row = encode_row(Row(key, tuple(named)))
 
     def _check_condition(self, write: RowWrite, key: Key, state: RowState | None, schema: TableSchema) -> None:
         if write.exists is not None and write.exists is (state is None):
@@ -332,86 +335,86 @@ class _Transaction:
             cells: dict[str, list[Value]] = {}
             if state is not None:
                 for name, versions in state.versions(self._expired_before).items():
-                    cells[name] = [held.value for held in versions[: self._settings.max_versions]]
+                    cells[name] = [version.value for version in versions[: self._settings.max_versions]]
                 cells.update((name, [value]) for name, value in zip(schema.primary_key, key, strict=True))
             if not matches(write.condition, cells):
                 raise condition_failed()
 
     def _update(self, step: _Step, state: RowState | None, layout: Layout, changes: _Changes) -> RowState | None:
         versions = {} if state is None else state.versions(self._expired_before)
-        said: list[Cell] = []
+        effective: list[Cell] = []
         for cell in step.write.row.cells:
             change = self._set_cell(versions, cell, layout)
             if change is not None:
-                said.append(change)
+                effective.append(change)
             if cell.op is CellOp.INCREMENT:
                 step.outcome.read_units = 1
-        if not said or (not versions and state is None):
-            # Deletions of cells that are not there make no row.
+        if not effective or (not versions and state is None):
+            # Deletions of missing cells do not create a row.
             return state
-        touched = {cell.name for cell in said}
+        touched = {cell.name for cell in effective}
         row = dict.fromkeys(each.column for name in touched for each in layout.of_name.get(name, ()))
         after = self._state(versions)
         if state is not None:
-            # Cells that have expired stay so.
-            expired = {name: held for name, held in state.cells.items() if name not in touched}
+            # Expired cells stay expired.
+            expired = {name: version for name, version in state.cells.items() if name not in touched}
             after = replace(after, cells={**expired, **after.cells})
         full = whole_row(after.cells, layout, self._now, after.older)
         if layout.versioned:
-            full[CHANGE] = pack_cells(said)
+            full[CHANGE] = pack_cells(effective)
         row.update(
             {column: full[column] for column in [*row, TIMESTAMP, TIMESTAMPS, VERSIONS, CHANGE] if column in full}
         )
         changes.update(step.key, row)
         return after
 
-    def _state(self, versions: Mapping[str, Sequence[Held]]) -> RowState:
-        cells = {name: held[0] for name, held in versions.items()}
-        return RowState(cells, self._now, {name: held[1:] for name, held in versions.items() if len(held) > 1})
+    def _state(self, versions: Mapping[str, Sequence[CellVersion]]) -> RowState:
+        cells = {name: each[0] for name, each in versions.items()}
+        return RowState(cells, self._now, {name: each[1:] for name, each in versions.items() if len(each) > 1})
 
-    def _set_cell(self, versions: dict[str, list[Held]], cell: Cell, layout: Layout) -> Cell | None:
-        """Apply one cell of a put or an update; return what it did, None if that is nothing."""
+    def _set_cell(self, versions: dict[str, list[CellVersion]], cell: Cell, layout: Layout) -> Cell | None:
+        """Apply one cell of a put or an update. Return the effective change; None without effect."""
         most = self._settings.max_versions if layout.versioned else 1
         before = versions.get(cell.name, [])
         if cell.op is None:
             timestamp = self._now if cell.timestamp is None or not layout.timed else cell.timestamp
-            given = Held(cell.value, timestamp)
+            added = CellVersion(cell.value, timestamp)
         elif cell.op is CellOp.INCREMENT:
-            given = self._incremented(cell, before[0] if before else None)
+            added = self._incremented(cell, before[0] if before else None)
         else:
-            # A table without timestamps has no versions to choose from.
+            # Without timestamps, there are no versions to choose from.
             is_one = cell.op is CellOp.DELETE_ONE and layout.timed
-            left = [held for held in before if is_one and held.timestamp != cell.timestamp]
+            left = [version for version in before if is_one and version.timestamp != cell.timestamp]
             if len(left) == len(before):
                 return None
             versions[cell.name] = left
             if not left:
                 del versions[cell.name]
             return cell
-        after = with_version(before, given, most)
-        if given not in after:
-            # Older than all versions that are kept.
+        after = with_version(before, added, most)
+        if added not in after:
+            # The version is older than all kept versions.
             return None
         versions[cell.name] = after
-        return Cell(cell.name, given.value, None, given.timestamp)
+        return added.named(cell.name)
 
-    def _incremented(self, cell: Cell, newest: Held | None) -> Held:
+    def _incremented(self, cell: Cell, newest: CellVersion | None) -> CellVersion:
         assert type(cell.value) is int
         before = 0 if newest is None else newest.value
         if type(before) is not int:
-            raise invalid(f"column {cell.name!r} holds no integer, and cannot be incremented")
+            raise invalid(f"column {cell.name!r} has no integer, and cannot be incremented")
         total = before + cell.value
         if not -_LARGEST - 1 <= total <= _LARGEST:
             raise invalid(f"column {cell.name!r} cannot hold the sum of the increment", received=total)
-        return Held(total, self._now if newest is None else max(self._now, newest.timestamp))
+        return CellVersion(total, self._now if newest is None else max(self._now, newest.timestamp))
 
 
 class _Changes:
-    """Collects changes of rows, put together as far as their order allows.
+    """Collects changes of rows in groups of the same kind and columns.
 
     Args:
-        schema: the table's.
-        keep_order: some key comes more than once.
+        schema: the schema of the table.
+        keep_order: keep the order of all changes, because some key occurs several times.
     """
 
     def __init__(self, schema: TableSchema, *, keep_order: bool) -> None:
@@ -423,14 +426,14 @@ class _Changes:
         self._add(RowChange.PUT, frozenset(), key, row)
 
     def update(self, key: Key, row: dict[str, Any]) -> None:
-        """Set all columns given, nulls too."""
+        """Set all columns of the row, including nulls."""
         self._add(RowChange.UPDATE, frozenset(row), key, row)
 
     def delete(self, key: Key) -> None:
         self._add(RowChange.DELETE, frozenset(), key, {})
 
-    def decided(self) -> list[Decided]:
-        return [Decided(change, rows, change is RowChange.UPDATE) for change, _, rows in self._groups]
+    def decided(self) -> list[DecidedChange]:
+        return [DecidedChange(change, rows, change is RowChange.UPDATE) for change, _, rows in self._groups]
 
     def _add(self, change: RowChange, columns: frozenset[str], key: Key, row: dict[str, Any]) -> None:
         row.update(zip(self._key, key, strict=True))

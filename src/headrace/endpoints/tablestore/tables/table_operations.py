@@ -1,4 +1,4 @@
-"""Operations on tables: CreateTable, ListTable, DescribeTable, UpdateTable, DeleteTable, ComputeSplitPointsBySize."""
+"""Operations on tables and their predefined columns, and ComputeSplitPointsBySize."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ _SMALLEST_UNIT = 1 << 20
 
 
 def create_table(instance: Instance, request: pb.CreateTableRequest) -> pb.CreateTableResponse:
-    """Create a table; predefined columns have their column from the beginning."""
+    """Create a table. Predefined columns get their columns at once."""
     meta = request.table_meta
     _check_meta(meta)
     _refuse(bool(request.index_metas), "secondary indexes")
-    _refuse(bool(request.partitions), "partitions that are given in advance")
+    _refuse(bool(request.partitions), "predefined partitions")
     _refuse(request.sse_spec.enable, "encryption")
     _refuse(request.enable_local_txn, "local transactions")
     numbered = [column.name for column in meta.primary_key if column.HasField("option")]
@@ -120,18 +120,18 @@ def describe_table(instance: Instance, request: pb.DescribeTableRequest) -> pb.D
 
 def update_table(instance: Instance, request: pb.UpdateTableRequest) -> pb.UpdateTableResponse:
     """Change a table's options, its throughput, or its stream."""
-    given = [field for field in ("reserved_throughput", "table_options", "stream_spec") if request.HasField(field)]
-    if not given:
-        raise invalid("an update of a table changes something", valid="throughput, options or stream")
+    changed = [field for field in ("reserved_throughput", "table_options", "stream_spec") if request.HasField(field)]
+    if not changed:
+        raise invalid("an update of a table has no changes", valid="throughput, options or stream")
     if request.table_options.HasField("update_full_row"):
         raise refused("The table options of an update cannot contain updateFullRow.")
 
     def updated(settings: TableSettings) -> TableSettings:
-        if "table_options" in given:
+        if "table_options" in changed:
             settings = _with_options(settings, request.table_options)
-        if "reserved_throughput" in given:
+        if "reserved_throughput" in changed:
             settings = _with_throughput(settings, request.reserved_throughput)
-        if "stream_spec" in given:
+        if "stream_spec" in changed:
             settings = _with_stream(settings, request.stream_spec)
         return settings
 
@@ -144,16 +144,16 @@ def update_table(instance: Instance, request: pb.UpdateTableRequest) -> pb.Updat
 
 
 def enable_stream(instance: Instance, name: str) -> None:
-    """Enable a table's stream if it is not, as the service does for the first tunnel of a table."""
+    """Enable the stream of a table, as the service does for the first tunnel of a table."""
     wanted = pb.StreamSpecification(enable_stream=True, expiration_time=MAX_STREAM_HOURS)
     _change(instance, name, lambda settings: _with_stream(settings, wanted) if settings.stream is None else settings)
 
 
 def _change(instance: Instance, name: str, updated: Callable[[TableSettings], TableSettings]) -> TableSettings:
-    """Change the settings of a table, and return them as they are then."""
+    """Change the settings of a table, and return the new settings."""
     with instance.changing:
         table = instance.table(name)
-        table.describe()  # A table that was dropped must not get settings.
+        table.describe()  # Raises an error if the table was dropped: it must not get settings.
         before = instance.settings.get(name)
         settings = updated(before)
         if settings.stream != before.stream:
@@ -167,7 +167,7 @@ def _change(instance: Instance, name: str, updated: Callable[[TableSettings], Ta
 
 
 def add_defined_columns(instance: Instance, request: pb.AddDefinedColumnRequest) -> pb.AddDefinedColumnResponse:
-    """Predefine columns. Cells that rows already have stay as they are."""
+    """Predefine columns. Existing cells do not change."""
     table = instance.table(request.table_name)
     added = [(column.name, int(column.type)) for column in request.columns]
 
@@ -184,13 +184,13 @@ def add_defined_columns(instance: Instance, request: pb.AddDefinedColumnRequest)
 def delete_defined_columns(
     instance: Instance, request: pb.DeleteDefinedColumnRequest
 ) -> pb.DeleteDefinedColumnResponse:
-    """Make columns as any other. Their cells stay."""
+    """Remove columns from the predefined ones. Their cells stay."""
 
     def updated(settings: TableSettings) -> TableSettings:
         names = [name for name, _ in settings.defined_columns]
         for name in request.columns:
             if name not in names:
-                raise invalid("the table has no such predefined column", received=repr(name), valid=names)
+                raise invalid("the table does not have this predefined column", received=repr(name), valid=names)
         kept = tuple(column for column in settings.defined_columns if column[0] not in request.columns)
         return replace(settings, defined_columns=kept)
 
@@ -199,7 +199,7 @@ def delete_defined_columns(
 
 
 def delete_table(instance: Instance, request: pb.DeleteTableRequest) -> pb.DeleteTableResponse:
-    """Drop a table, its tunnels too."""
+    """Drop a table and its tunnels."""
     with instance.changing:
         name = instance.table(request.table_name).name
         tunnels = instance.store.tunnels(name)
@@ -214,12 +214,12 @@ def delete_table(instance: Instance, request: pb.DeleteTableRequest) -> pb.Delet
 def compute_split_points_by_size(
     instance: Instance, request: pb.ComputeSplitPointsBySizeRequest
 ) -> pb.ComputeSplitPointsBySizeResponse:
-    """Return keys that cut a table into splits of about equal numbers of rows and about the size wanted."""
+    """Return keys that divide a table into splits of about the requested size, with about equal numbers of rows."""
     unit = request.split_size_unit_in_byte if request.HasField("split_size_unit_in_byte") else DEFAULT_SPLIT_UNIT_BYTES
     if request.split_size < 1:
         raise refused("The split_size should be greater than 0.")
     if unit < 1:
-        # The service takes none below this; smaller ones split small tables, as tests need it.
+        # The service refuses a unit below this minimum. The endpoint accepts it, so that tests can split small tables.
         raise refused(f"The split_size_unit_in_byte should be greater equal than: {_SMALLEST_UNIT}")
     most = request.split_point_limit if request.HasField("split_point_limit") else _MOST_SPLITS
     if most < 1:
@@ -251,11 +251,11 @@ def list_timeseries_table(instance: Instance, request: pb.ListTimeseriesTableReq
 
 
 def _location(instance: Instance) -> str:
-    """Return where all of an instance is: 32 characters, as tests of the SDK in Java want it."""
+    """Return the location of all splits of an instance: 32 characters, as the tests of the Java SDK expect."""
     return hashlib.md5(instance.name.encode(), usedforsecurity=False).hexdigest()
 
 
-# -- checks and messages ----------------------------------------------------------------------------------
+# -- checks, settings and messages ----------------------------------------------------------------------------------
 
 
 def _check_meta(meta: pb.TableMeta) -> None:
@@ -271,17 +271,17 @@ def _check_meta(meta: pb.TableMeta) -> None:
     _check_defined(key, [column.name for column in meta.defined_column])
     numbered = [number for number, column in enumerate(meta.primary_key) if column.HasField("option")]
     if len(numbered) > 1 or 0 in numbered or any(meta.primary_key[number].type != pb.INTEGER for number in numbered):
-        raise invalid("one key column may be numbered by the server: an INTEGER, and not the first")
+        raise invalid("the server can number one key column: an INTEGER, and not the first column")
 
 
 def _check_defined(key: Sequence[str], defined: Sequence[str]) -> None:
-    """Refuse predefined columns that a table with this key cannot have."""
+    """Raise `ServiceError` for predefined columns that a table with this key cannot have."""
     if len(defined) > MAX_DEFINED_COLUMNS:
         raise refused(f"The number of defined columns must be in range: [0, {MAX_DEFINED_COLUMNS}].")
     for name in defined:
         _check_column(name)
         if name in key or defined.count(name) > 1:
-            raise invalid("a column name stands twice", received=repr(name))
+            raise invalid("a column name occurs twice", received=repr(name))
 
 
 def _check_column(name: str) -> None:
@@ -289,9 +289,9 @@ def _check_column(name: str) -> None:
         raise refused(f"Invalid column name: '{name}'.")
 
 
-def _refuse(asked: bool, what: str) -> None:
-    if asked:
-        raise invalid(f"this endpoint has no {what}")
+def _refuse(requested: bool, feature: str) -> None:
+    if requested:
+        raise invalid(f"the endpoint does not support {feature}")
 
 
 def _hidden_columns(settings: TableSettings) -> dict[str, pa.DataType]:
@@ -348,13 +348,13 @@ def _with_stream(settings: TableSettings, wanted: pb.StreamSpecification) -> Tab
 
 
 def _log_options(settings: TableSettings) -> dict[str, Any]:
-    """Return the options of the table that follow from its stream; without one they are the table's own."""
+    """Return the options of the store's table for a stream; none without a stream."""
     stream = settings.stream
     if stream is None:
         return {}
-    # Changes of a stream expire, whether a tunnel has read them or not.
+    # Changes of a stream expire even if a tunnel has not read them.
     options: dict[str, Any] = {"retention_seconds": stream.hours * 3600.0, "retention_ignores_tunnels": True}
-    # The values before a change that records are to have.
+    # Records with previous values need pre-images.
     return {**options, "pre_images": True} if stream.columns else options
 
 
@@ -396,5 +396,5 @@ def _key_column(column: Column, settings: TableSettings) -> pb.PrimaryKeySchema:
 
 
 def _key_bytes(key: Key, schema: TableSchema) -> bytes:
-    """Return a key, or the beginning of one."""
+    """Return an encoded key, or key prefix."""
     return encode_row(Row(tuple(zip(schema.primary_key, key, strict=False))))

@@ -1,11 +1,11 @@
-"""Channels and positions of the embedded store in the words of the tunnel service, and back. Pure.
+"""Channels and positions of the embedded store as those of the tunnel service, and back. Pure functions.
 
-Ids of base channels begin with ``BaseData_``: the official Go client knows the kind of a channel by that where it
-cannot read a token.
+Ids of base channels begin with ``BaseData_``, by which the official Go client recognises them if it cannot parse a
+token.
 
-Tokens say where a channel is to be read on, and which channel: one that belongs to another channel is refused, where
-it would otherwise pass over changes in silence. A stream token's iterator is ``channel:log row index``. A base token's
-primary key is the key behind which reading goes on, INF_MIN at the beginning, with the channel's id in a cell.
+A token has a position and the channel. A token of another channel is refused, because it would skip changes without
+notice. The iterator of a stream token is ``channel:log row index``. The primary key of a base token is the last key
+that was read, or INF_MIN at the beginning, and a cell has the channel's id.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _STATUS = {
 
 
 def wire_id(channel: str) -> str:
-    """Return the id under which clients know a channel of the store."""
+    """Return the wire id of a channel of the store."""
     if channel.startswith(_STORE_BASE_PREFIX):
         return _BASE_PREFIX + channel.removeprefix(_STORE_BASE_PREFIX)
     return channel
 
 
 def store_id(channel: str) -> str:
-    """Return the store's id of a channel that a client names; there may be no such channel."""
+    """Return the store's id of a channel with a wire id. The channel may not exist."""
     if channel.startswith(_BASE_PREFIX):
         return _STORE_BASE_PREFIX + channel.removeprefix(_BASE_PREFIX)
     if channel.startswith(_STORE_BASE_PREFIX):
@@ -60,7 +60,7 @@ def store_id(channel: str) -> str:
 
 
 def kind_of(channel: str) -> ChannelKind:
-    """Return the kind of a channel that a client names."""
+    """Return the kind of a channel with a wire id."""
     return ChannelKind.BASE_DATA if channel.startswith(_BASE_PREFIX) else ChannelKind.STREAM
 
 
@@ -68,12 +68,12 @@ def kind_of(channel: str) -> ChannelKind:
 
 
 def token_of(channel: str, position: Position, schema: TableSchema) -> str:
-    """Return the token of a position, always the same text for the same place.
+    """Return the token of a position. It depends only on the arguments.
 
     Args:
-        channel: the id that clients know.
-        position: the store's own; in base data with nothing to skip, as the store gives all its positions.
-        schema: of the table.
+        channel: the wire id of the channel.
+        position: the store's position. In base data it has no rows to skip.
+        schema: the schema of the table.
     """
     if position == FINISHED:
         return FINISHED_TOKEN
@@ -85,10 +85,10 @@ def token_of(channel: str, position: Position, schema: TableSchema) -> str:
 
 
 def position_of(channel: str, token: str, schema: TableSchema) -> Position:
-    """Read a token back; the inverse of `token_of`.
+    """Return the position of a token; the inverse of `token_of`.
 
     Raises:
-        ServiceError: OTSParameterInvalid: it is no token, or of another channel.
+        ServiceError: OTSParameterInvalid: the token is invalid, or belongs to another channel.
     """
     if token == FINISHED_TOKEN:
         return FINISHED
@@ -110,12 +110,12 @@ def _row_position(channel: str, token: StreamToken) -> Position:
         raise _foreign(channel)
     row = int(found[2])
     if row >> ROW_INDEX_BITS:
-        raise invalid("a token is behind the end of every channel")
+        raise invalid("a token is after the end of any channel")
     return row_position(row)
 
 
 def _key(row: Row, schema: TableSchema) -> Key | None:
-    """Return the key of a base token, None for the beginning."""
+    """Return the key of a base token; None for the beginning."""
     names = tuple(name for name, _ in row.key)
     values = tuple(value for _, value in row.key)
     if names == schema.primary_key:
@@ -125,7 +125,7 @@ def _key(row: Row, schema: TableSchema) -> Key | None:
         fits = [cell_type(value) is type_of_column(schema.column(name).type) for name, value in row.key]
         if all(fits) and len(key) == len(values):
             return key
-    raise invalid("the key in a token is not one of the table")
+    raise invalid("the key in a token is not a key of the table")
 
 
 def _foreign(channel: str) -> Exception:
@@ -136,7 +136,7 @@ def _foreign(channel: str) -> Exception:
 
 
 def status_of(described: ChannelDescription) -> LeaseStatus:
-    """Return the status of a channel. One that is open is OPEN, whether a client has it or not."""
+    """Return the status of a channel. An open channel is OPEN with or without a client."""
     state = described.channel.state
     if state is ChannelState.OPEN and described.lease is LeaseStatus.CLOSING:
         return LeaseStatus.CLOSING
@@ -144,31 +144,31 @@ def status_of(described: ChannelDescription) -> LeaseStatus:
 
 
 def stage_of(channels: Iterable[Channel]) -> str:
-    """Return the stage of a tunnel. The store makes all channels at once, so there is no stage of making them."""
+    """Return the stage of a tunnel. The store creates all channels at once, so the initial stage never occurs."""
     reading_base = any(
         channel.kind is ChannelKind.BASE_DATA and channel.state is not ChannelState.FINISHED for channel in channels
     )
     return "ProcessBaseData" if reading_base else "ProcessStream"
 
 
-# -- up to when changes were consumed ---------------------------------------------------------------------------
+# -- recovery points ---------------------------------------------------------------------------
 
 
 def consumed_until(described: ChannelDescription, now: int) -> int:
-    """Return the instant up to which a channel's changes were consumed, in ns like ``now``; 0 for base data."""
+    """Return the time up to which a channel's changes were read, in ns like ``now``; 0 for base data."""
     if described.channel.kind is ChannelKind.BASE_DATA:
         return 0
     return now - round((described.backlog.seconds or 0.0) * _NANOSECONDS)
 
 
 def tunnel_consumed_until(description: TunnelDescription, now: int) -> int:
-    """Return the instant up to which all changes of a tunnel were consumed, in ns like ``now``; 0 if it has none."""
+    """Return the time up to which all changes of a tunnel were read, in ns like ``now``; 0 without streams."""
     streams = [each for each in description.channels if each.channel.kind is ChannelKind.STREAM]
     return min((consumed_until(each, now) for each in streams), default=0)
 
 
 def rpo_of_channels(description: TunnelDescription, now: int, limit: int | None = None) -> bytes:
-    """Return as JSON, by channel and then by client, up to when changes of the first channels were consumed."""
+    """Return the recovery points of the first channels as JSON, by channel and client."""
     infos = {
         wire_id(each.channel.id): {
             each.client or "": {
@@ -182,7 +182,7 @@ def rpo_of_channels(description: TunnelDescription, now: int, limit: int | None 
 
 
 def rpo_of_kinds(description: TunnelDescription, now: int) -> bytes:
-    """Return the same as JSON by kind of channel, of the channel of that kind that is farthest behind."""
+    """Return the recovery point of the slowest channel of each kind as JSON."""
     by_kind: dict[str, list[ChannelDescription]] = {}
     for each in description.channels:
         by_kind.setdefault(each.channel.kind.value, []).append(each)
@@ -192,5 +192,5 @@ def rpo_of_kinds(description: TunnelDescription, now: int) -> bytes:
 
 
 def _rpo(status: LeaseStatus, consumed: int, now: int) -> dict[str, str | int]:
-    # How many records were read in all is not known here.
+    # The total number of records is unknown.
     return {"Status": status.value, "TotalCount": 0, "AccessTime": now, "RpoTime": consumed}

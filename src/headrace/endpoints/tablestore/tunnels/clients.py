@@ -1,8 +1,8 @@
-"""What clients do with a tunnel: connect, heartbeat, shut down, read records, fetch and save checkpoints.
+"""Operations of a tunnel's clients: connect, heartbeat, shut down, read records, read and save checkpoints.
 
-Clients and their leases are those of the embedded store, versions and all. Their ids are UUIDs; a caller with another
-id has never connected, as the Spark connector of Tablestore's makers never does. It reads and saves as it likes, with
-sequence number 0, and answers for what that does to clients of the same tunnel.
+Clients and their leases are those of the embedded store. Their ids are UUIDs. A caller with another id has not
+connected: the vendor's Spark connector never connects. Such a caller may read, and save with sequence number 0. It must
+not be used beside clients of the same tunnel.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MAX_TAG = 1024
 
 @translated()
 def connect(instance: Instance, request: pb.ConnectRequest) -> pb.ConnectResponse:
-    """Begin to share a tunnel's channels; the first heartbeat gives the client some."""
+    """Connect a client. Its first heartbeat returns its channels."""
     tunnel = tunnel_of(instance, request.tunnel_id)
     config = request.client_config
     if len(config.client_tag) > _MAX_TAG:
@@ -51,7 +51,7 @@ def connect(instance: Instance, request: pb.ConnectRequest) -> pb.ConnectRespons
 
 @translated()
 def heartbeat(instance: Instance, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
-    """Take a client's view of its channels; return those that it has now."""
+    """Record a client's report of its channels, and return its current channels."""
     tunnel = tunnel_of(instance, request.tunnel_id)
     client = tunnel.client(request.client_id)
     _check_expired(tunnel)
@@ -69,7 +69,7 @@ def heartbeat(instance: Instance, request: pb.HeartbeatRequest) -> pb.HeartbeatR
 
 @translated()
 def shutdown(instance: Instance, request: pb.ShutdownRequest) -> pb.ShutdownResponse:
-    """End a client. One that has ended already may say so again: the answer may have been lost on its way."""
+    """End a client. A repeated request succeeds, because the first response may have been lost."""
     tunnel = tunnel_of(instance, request.tunnel_id)
     with contextlib.suppress(ClientGoneError):
         tunnel.client(request.client_id).close()
@@ -86,7 +86,7 @@ def _check_expired(tunnel: Tunnel) -> None:
 
 @translated()
 def get_checkpoint(instance: Instance, request: pb.GetCheckpointRequest) -> pb.GetCheckpointResponse:
-    """Return where a channel is to be read on."""
+    """Return the position from which a channel must be read."""
     tunnel = tunnel_of(instance, request.tunnel_id)
     channel, schema = store_id(request.channel_id), tunnel.table.schema
     if _may_be_client(request.client_id):
@@ -100,11 +100,11 @@ def get_checkpoint(instance: Instance, request: pb.GetCheckpointRequest) -> pb.G
 
 @translated()
 def checkpoint(instance: Instance, request: pb.CheckpointRequest) -> pb.CheckpointResponse:
-    """Save how far a channel is read. A place before the saved one changes nothing but the sequence number."""
+    """Save the position of a channel. A position before the saved one changes only the sequence number."""
     tunnel = tunnel_of(instance, request.tunnel_id)
     channel, number = store_id(request.channel_id), request.sequence_number
     if number < 0:
-        raise invalid("a sequence number is not negative", received=number)
+        raise invalid("a sequence number cannot be negative", received=number)
     position = position_of(request.channel_id, request.checkpoint, tunnel.table.schema)
     _check_not_ahead(tunnel, channel, position)
     if _may_be_client(request.client_id):
@@ -117,7 +117,7 @@ def checkpoint(instance: Instance, request: pb.CheckpointRequest) -> pb.Checkpoi
 
 
 def _may_be_client(client_id: str) -> bool:
-    """Tell whether a client's id is one that the store may have given out."""
+    """Return whether the store may have issued a client's id."""
     try:
         return str(uuid.UUID(client_id)) == client_id
     except ValueError:
@@ -127,12 +127,12 @@ def _may_be_client(client_id: str) -> bool:
 def _committed(tunnel: Tunnel, channel_id: str) -> Position:
     for channel in tunnel.channels():
         if channel.id == channel_id:
-            return channel.checkpoint
+            return channel.committed
     raise missing("channel")
 
 
 def _check_not_ahead(tunnel: Tunnel, channel: str, position: Position) -> None:
-    """Refuse a place in a change log where no change has come yet: what came until then would be passed over."""
+    """Raise `ServiceError` for a position after the end of a change log: the changes before it would be skipped."""
     if position != FINISHED and kind_of(wire_id(channel)) is ChannelKind.STREAM:
         end = tunnel.backlog(channel, row_position(0)).rows
         if end is not None and end < row_of(position):
@@ -144,7 +144,7 @@ def _check_not_ahead(tunnel: Tunnel, channel: str, position: Position) -> None:
 
 @translated()
 def read_records(instance: Instance, request: pb.ReadRecordsRequest) -> pb.ReadRecordsPage:
-    """Return changes from a token on. Anybody may read; the answer to the same token begins with the same record."""
+    """Return changes from a token on. Any caller may read. The same token always returns the same first record."""
     tunnel = tunnel_of(instance, request.tunnel_id)
     channel, schema = store_id(request.channel_id), tunnel.table.schema
     position = position_of(request.channel_id, request.token, schema)
@@ -163,17 +163,17 @@ def read_records(instance: Instance, request: pb.ReadRecordsRequest) -> pb.ReadR
     first = row_of(position) if is_stream else 0
     sent = record_page(page.changes, layout, first, () if stream is None else stream.columns)
     cut = sent.changes < count
-    behind = tunnel.advance(channel, position, sent.changes) if cut else page.next
-    answer = pb.ReadRecordsPage(
-        next_token=token_of(request.channel_id, behind, schema),
-        may_more_record=cut or _has_more(tunnel, channel, behind),
+    following = tunnel.advance(channel, position, sent.changes) if cut else page.next
+    response = pb.ReadRecordsPage(
+        next_token=token_of(request.channel_id, following, schema),
+        may_more_record=cut or _has_more(tunnel, channel, following),
     )
-    answer.MergeFromString(sent.message)
-    return answer
+    response.MergeFromString(sent.message)
+    return response
 
 
 def _page(instance: Instance, tunnel: Tunnel, channel: str, position: Position) -> Page:
-    """Read changes, up to the end of the tunnel if it has one."""
+    """Read changes up to the end of the tunnel, if it has an end."""
     page = _read(tunnel, channel, position)
     if tunnel.kind is not TunnelKind.STREAM or page.next == FINISHED == position:
         return page
@@ -181,7 +181,7 @@ def _page(instance: Instance, tunnel: Tunnel, channel: str, position: Position) 
     if not bounds.end:
         return page
     if not bounds.over and time.time_ns() >= bounds.end:
-        # This commit comes after all that began before the end, so what they wrote is there now.
+        # This commit comes after all commits before the end, so their changes can be read now.
         instance.stream_bounds.save(tunnel.id, dataclasses.replace(bounds, over=True))
         page, bounds = _read(tunnel, channel, position), dataclasses.replace(bounds, over=True)
     inside = pc.less(page.changes.timestamps.view(pa.int64()), -(-bounds.end // 1000))
@@ -202,5 +202,5 @@ def _read(tunnel: Tunnel, channel: str, position: Position) -> Page:
 
 
 def _has_more(tunnel: Tunnel, channel: str, position: Position) -> bool:
-    """Tell whether it is worth asking again at once."""
+    """Return whether more changes can be read now."""
     return position != FINISHED and not tunnel.backlog(channel, position).empty

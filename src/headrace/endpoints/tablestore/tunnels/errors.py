@@ -1,7 +1,7 @@
-"""What goes wrong with tunnels, as errors of the tunnel service.
+"""Errors of the embedded store's tunnels as errors of the tunnel service.
 
-Where the table service answers 404, the tunnel service answers OTSParameterInvalid with a text that says what there is
-not. Retries are for OTSTunnelServerUnavailable alone.
+For a missing object, the table service responds with 404, and the tunnel service with OTSParameterInvalid.
+Clients retry only OTSTunnelServerUnavailable.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.wire.tablestore.errors import TRIMMED, ServiceError
 
 
 def missing(what: str) -> ServiceError:
-    """Return the error for a table, tunnel or channel that is not there."""
+    """Return the error for a missing table, tunnel or channel."""
     return ServiceError("OTSParameterInvalid", f"Requested {what} does not exist.")
 
 
@@ -40,7 +40,7 @@ def trimmed() -> ServiceError:
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """Turn the embedded store's errors into those of the tunnel service; others are the caller's to translate."""
+    """Turn the embedded store's errors into errors of the tunnel service. Other errors are not changed."""
     try:
         yield
     except NotFoundError as error:
@@ -51,7 +51,7 @@ def translated() -> Iterator[None]:
     except ClientGoneError as error:
         raise client_gone() from error
     except TunnelTakenError as error:
-        # Workers end at this code. One that only connected again would take the tunnel back from the query.
+        # This code ends a worker. A worker that only connected again would take the tunnel back from the query.
         raise ServiceError("OTSParameterInvalid", str(error)) from error
     except SequenceNumberError as error:
         raise ServiceError("OTSSequenceNumberNotMatch", str(error)) from error

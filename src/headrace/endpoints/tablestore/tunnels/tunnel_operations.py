@@ -1,6 +1,6 @@
-"""Operations on tunnels: create, delete, list, describe, schedule, and up to when they were consumed.
+"""Operations on tunnels: create, delete, list, describe, schedule, and their recovery point (RPO).
 
-What clients do with a tunnel is in `clients`.
+The operations of a tunnel's clients are in `clients`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_NAME = 255
 
 @translated()
 def create_tunnel(instance: Instance, request: pb.CreateTunnelRequest) -> pb.CreateTunnelResponse:
-    """Create a tunnel. Only one of kind Stream begins and ends where the request says; others begin now."""
+    """Create a tunnel. Only tunnels of type Stream have a start and an end; other tunnels begin now."""
     asked = request.tunnel
     kind = TunnelKind(pb.TunnelType.Name(asked.tunnel_type))
     if not 0 < len(asked.tunnel_name) <= _MAX_NAME:
@@ -44,7 +44,7 @@ def create_tunnel(instance: Instance, request: pb.CreateTunnelRequest) -> pb.Cre
     bounds = StreamBounds.of(asked.stream_tunnel_config, table.describe().options.retention_seconds)
     if kind is not TunnelKind.STREAM:
         if bounds.start or bounds.end:
-            raise invalid("only a tunnel of type Stream can begin and end where one says", received=kind.value)
+            raise invalid("only a tunnel of type Stream can have a start and an end", received=kind.value)
         bounds = StreamBounds()
     try:
         tunnel = instance.store.create_tunnel(table.name, asked.tunnel_name, kind, start=bounds.begin)
@@ -67,12 +67,12 @@ def delete_tunnel(instance: Instance, request: pb.DeleteTunnelRequest) -> pb.Del
 
 @translated()
 def list_tunnels(instance: Instance, request: pb.ListTunnelRequest) -> pb.ListTunnelResponse:
-    """Return the tunnels of a table, or of all tables if none is named."""
+    """Return the tunnels of a table; without a name, of all tables."""
     if request.table_name:
         check_table(request.table_name)
     response = pb.ListTunnelResponse()
     for tunnel in instance.store.tunnels(request.table_name or None):
-        # One that was dropped in the meantime is none of them.
+        # A tunnel that was dropped in the meantime is omitted.
         with contextlib.suppress(NotFoundError):
             response.tunnels.append(_info(instance, tunnel, tunnel.describe()))
     return response
@@ -80,7 +80,7 @@ def list_tunnels(instance: Instance, request: pb.ListTunnelRequest) -> pb.ListTu
 
 @translated()
 def describe_tunnel(instance: Instance, request: pb.DescribeTunnelRequest) -> pb.DescribeTunnelResponse:
-    """Return a tunnel and its channels; those finished long ago may be missing."""
+    """Return a tunnel and its channels. Channels finished long ago may be missing."""
     tunnel = _named(instance, request)
     description, now = tunnel.describe(), time.time_ns()
     return pb.DescribeTunnelResponse(
@@ -101,9 +101,9 @@ def describe_tunnel(instance: Instance, request: pb.DescribeTunnelRequest) -> pb
 
 @translated()
 def get_rpo(instance: Instance, request: pb.GetRpoRequest) -> pb.GetRpoResponse:
-    """Return up to when channels were consumed; of at most ``limit`` channels, if it is given."""
+    """Return the recovery points of channels: of the first ``limit`` channels, or of all."""
     if request.limit < 0:
-        raise invalid("a limit is not negative", received=request.limit)
+        raise invalid("a limit cannot be negative", received=request.limit)
     tunnel = tunnel_of(instance, request.tunnel_id)
     description, now = tunnel.describe(), time.time_ns()
     return pb.GetRpoResponse(
@@ -115,9 +115,9 @@ def get_rpo(instance: Instance, request: pb.GetRpoRequest) -> pb.GetRpoResponse:
 
 @translated()
 def schedule(instance: Instance, request: pb.ScheduleRequest) -> pb.ScheduleResponse:
-    """Take channels from whoever reads them (CLOSING), let them be read again (OPEN), or end them (TERMINATED).
+    """Take channels from their clients (CLOSING), allow to read them again (OPEN), or finish them (TERMINATED).
 
-    A channel that waits cannot be opened: changes would be read before those that they follow.
+    A waiting channel cannot be opened, because its changes would be read before the changes of its parents.
     """
     tunnel = tunnel_of(instance, request.tunnel_id)
     assert isinstance(tunnel, EmbeddedTunnel)
@@ -127,9 +127,9 @@ def schedule(instance: Instance, request: pb.ScheduleRequest) -> pb.ScheduleResp
         if channel not in states:
             raise missing("channel")
         if status == pb.CLOSE:
-            raise invalid("a channel cannot be scheduled to be CLOSE", valid="OPEN, CLOSING, TERMINATED")
+            raise invalid("a request cannot set a channel to CLOSE", valid="OPEN, CLOSING, TERMINATED")
         if status == pb.OPEN and states[channel] is ChannelState.WAITING:
-            raise invalid("a channel waits for those that it follows", received=f"OPEN for {wire_id(channel)!r}")
+            raise invalid("the channel waits for its parents", received=f"OPEN for {wire_id(channel)!r}")
     for channel, status in wanted.items():
         if status == pb.TERMINATED:
             tunnel.commit({channel: FINISHED})
@@ -139,23 +139,27 @@ def schedule(instance: Instance, request: pb.ScheduleRequest) -> pb.ScheduleResp
 
 
 def check_table(name: str) -> None:
-    """Raise the right error for a name of the endpoint's own tables, which clients know nothing of."""
+    """Raise `ServiceError` for a table of the endpoint itself, which clients cannot see."""
     if name.startswith(":"):
         raise missing("table")
 
 
 def tunnel_of(instance: Instance, tunnel_id: str) -> Tunnel:
-    """Return a tunnel by its id, or raise the error of the service."""
+    """Return a tunnel by its id.
+
+    Raises:
+        ServiceError: the tunnel does not exist.
+    """
     with translated():
         tunnel = instance.store.tunnel(tunnel_id)
-    # A store finds tunnels by name, too.
+    # The store also finds tunnels by name.
     if tunnel.id != tunnel_id:
         raise missing("tunnel")
     return tunnel
 
 
 def is_expired(tunnel: Tunnel, channels: list[Channel]) -> bool:
-    """Tell whether changes were removed that an open channel has not read."""
+    """Return whether changes were deleted that an open channel has not read."""
     return any(
         channel.kind is ChannelKind.STREAM and channel.state is ChannelState.OPEN and _has_lost(tunnel, channel)
         for channel in channels
@@ -164,14 +168,14 @@ def is_expired(tunnel: Tunnel, channels: list[Channel]) -> bool:
 
 def _has_lost(tunnel: Tunnel, channel: Channel) -> bool:
     try:
-        return tunnel.skip_lost(channel.id, channel.checkpoint)[1] != 0
+        return tunnel.skip_lost(channel.id, channel.committed)[1] != 0
     except NotFoundError:
-        # Another client has read it to its end in the meantime, and it was forgotten.
+        # In the meantime another client has finished the channel, and the store has deleted it.
         return False
 
 
 def _named(instance: Instance, request: pb.DeleteTunnelRequest | pb.DescribeTunnelRequest) -> Tunnel:
-    """Return the tunnel that a request names by its table and name, and perhaps by its id."""
+    """Return the tunnel of a request, by its table and name, and by its id if there is one."""
     check_table(request.table_name)
     for tunnel in instance.store.tunnels(request.table_name):
         if tunnel.name == request.tunnel_name and request.tunnel_id in ("", tunnel.id):

@@ -1,21 +1,20 @@
-"""Running a query over the rows of one table: scan, filter, group, sort, cut, select."""
+"""The execution of a query over the rows of one table: scan, filter, group, sort, cut, select."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlglot import exp
 
+from headrace.endpoints.ytsaurus.select.expressions import Expressions
 from headrace.endpoints.ytsaurus.select.functions import FUNCTIONS
-from headrace.endpoints.ytsaurus.select.grammar import FUNCTION_PREFIX, Item, Node, Query, Unsigned, is_own, wrong
-from headrace.endpoints.ytsaurus.select.types import Value, check_bytes, check_time, elements, kind, native, shown
-from headrace.endpoints.ytsaurus.select.values import Expressions
+from headrace.endpoints.ytsaurus.select.nodes import Item, Node, Query, query_error
+from headrace.endpoints.ytsaurus.select.pushdown import pushed_down
+from headrace.endpoints.ytsaurus.select.types import NUMBERS, Value, check_bytes, check_time, kind, native
 from headrace.rows.by_position import aggregated
-from headrace.rows.conditions import MAX_VALUES
 from headrace.tables.conditions import Predicate
 from headrace.wire.ytsaurus.types import YtColumn, columns_of, type_parts, untagged
 
@@ -28,42 +27,36 @@ _AGGREGATES = {
     "count": "count",
     "cardinality": "count_distinct",
 }
-_OPERATORS: dict[type[Node], tuple[str, str]] = {
-    exp.EQ: ("=", "="),
-    exp.LT: ("<", ">"),
-    exp.LTE: ("<=", ">="),
-    exp.GT: (">", "<"),
-    exp.GTE: (">=", "<="),
-}
 
 
 class Source(Protocol):
     """The rows of one table.
 
     Attributes:
-        columns: what can be named in a query, in the order in which ``*`` gives them.
+        columns: the columns, in the order of ``*``.
     """
 
     columns: Sequence[YtColumn]
 
     def scan(self, names: Sequence[str], conditions: Sequence[Predicate]) -> Iterator[pa.RecordBatch]:
-        """Return the rows with those columns, in the table's order.
+        """Return some columns of the rows, in the table's order.
 
         Args:
-            conditions: what the wanted rows satisfy at least; others may be among those returned.
+            conditions: what the wanted rows satisfy; rows that do not satisfy them can be among the result.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a query may read and answer.
+    """The limits of a query.
 
     Attributes:
-        input_rows: rows read at most, ``output_rows`` rows answered at most.
-        fail: whether more is an error, or is cut off.
+        input_rows: the maximum of rows to read.
+        output_rows: the maximum of rows to return.
+        fail: whether more rows are an error; if not, the result is incomplete.
         canonical_null: comparisons with null are null, as in SQL.
-        deadline: when the query has taken too long, as of `time.monotonic`.
+        deadline: the time of `time.monotonic` at which the query fails.
     """
 
     input_rows: int = 1_000_000
@@ -74,15 +67,15 @@ class Limits:
 
 
 def run(query: Query, source: Source, limits: Limits) -> tuple[list[pa.RecordBatch], tuple[YtColumn, ...]]:
-    """Return the rows that a query selects, and their columns.
+    """Return the rows of a query, and their columns.
 
     Raises:
-        YtError: the query does not go with the table, or exceeds a limit.
+        YtError: the query does not fit the table, or exceeds a limit.
     """
     try:
         return _Run(query, source, limits).result()
     except RecursionError:
-        raise wrong("The query has too many expressions inside each other") from None
+        raise query_error("The query has too many nested expressions") from None
 
 
 class _Run:
@@ -91,35 +84,22 @@ class _Run:
         self._source = source
         self._limits = limits
         self._known = {column.name: column for column in source.columns}
-        self._parts = self._all_parts()
-        self._plain_aliases = {
-            name: node
-            for name, node in query.aliases.items()
-            if not any(_aggregate(each) for each in node.find_all(exp.Anonymous))
-        }
-        used = dict.fromkeys(column.name for part in self._parts for column in part.find_all(exp.Column))
+        self._plain_aliases = {name: node for name, node in query.aliases.items() if not _aggregates(node)}
+        used = {node.value for part in query.nodes for node in part.walk() if node.kind == "name"}
         names = [column.name for column in source.columns if query.items is None or column.name in used]
-        # Something must tell how many rows there are.
+        # At least one column, for the number of rows.
         self._names = names or [source.columns[0].name]
-
-    def _all_parts(self) -> list[Node]:
-        query = self._query
-        parts = [item.node for item in (*(query.items or ()), *(query.group or ()))]
-        parts += [node for node in (query.where, query.having) if node is not None]
-        return parts + [node for node, _ in query.order]
 
     def result(self) -> tuple[list[pa.RecordBatch], tuple[YtColumn, ...]]:
         rows = self._rows()
         if self._query.group is not None:
-            expressions = self._grouped(rows)
-        else:
-            for part in self._parts:
-                if any(_aggregate(node) for node in part.find_all(exp.Anonymous)):
-                    raise wrong("Misuse of an aggregate function: there is no GROUP BY", source=shown(part))
-            if self._query.having is not None:
-                raise wrong("HAVING needs GROUP BY")
-            expressions = self._expressions(rows)
-        return self._selected(rows, expressions)
+            return self._selected(rows, self._grouped(rows))
+        for part in self._query.nodes:
+            if _aggregates(part):
+                raise query_error("Misuse of an aggregate function: there is no GROUP BY", source=part.text)
+        if self._query.having is not None:
+            raise query_error("HAVING needs GROUP BY")
+        return self._selected(rows, self._expressions(rows))
 
     # -- rows -------------------------------------------------------------------------------------------
 
@@ -130,9 +110,8 @@ class _Run:
             wanted = query.offset + query.limit
         kept: list[pa.RecordBatch] = []
         read = found = size = 0
-        conditions = pushed_down(query)
         if wanted != 0:
-            for batch in self._source.scan(self._names, conditions):
+            for batch in self._source.scan(self._names, pushed_down(query)):
                 check_time(self._limits.deadline)
                 read += batch.num_rows
                 if query.where is not None:
@@ -160,15 +139,14 @@ class _Run:
         return self._over(columns, rows.num_rows)
 
     def _over(
-        self, columns: Mapping[str, pa.Array], rows: int, computed: Mapping[str, Value] | None = None
+        self, columns: Mapping[str, pa.Array], rows: int, computed: Mapping[Node, Value] | None = None
     ) -> Expressions:
-        """Return expressions over columns of the table, or over groups and what is computed of them."""
+        """Return expressions over columns of the table, or over groups with their aggregates."""
         return Expressions(
             columns,
             rows,
-            self._query.literals,
             functions=FUNCTIONS,
-            # What aggregates is not known before rows are grouped; until then its name is that of a column.
+            # Before grouping, the alias of an aggregate is the name of a column.
             aliases=self._query.aliases if computed is not None else self._plain_aliases,
             computed=computed,
             canonical_null=self._limits.canonical_null,
@@ -179,7 +157,7 @@ class _Run:
         return item.name if self._query.aliases.get(item.name) is item.node else ""
 
     def _excessive(self, what: str, limit: int) -> Exception:
-        return wrong(
+        return query_error(
             f"Query terminated prematurely due to excessive {what}; consider rewriting your query or changing"
             f" {what} limit",
             **{f"{what}_row_limit": limit},
@@ -195,27 +173,25 @@ class _Run:
             keys.append(before.column(item.node, self._alias_of(item)))
             size += keys[-1].nbytes
             check_bytes(size)
-        calls: dict[str, tuple[str, pa.Array | None]] = {}
-        for part in self._parts:
-            for node in part.find_all(exp.Anonymous):
-                function = _aggregate(node)
-                if function and node.sql() not in calls:
-                    calls[node.sql()] = call = self._argument(before, node, function)
-                    size += 0 if call[1] is None else call[1].nbytes
-                    check_bytes(size)
+        calls: dict[Node, tuple[str, pa.Array | None]] = {}
+        for node in dict.fromkeys(call for part in self._query.nodes for call in _aggregates(part)):
+            function, argument = calls[node] = self._argument(before, node)
+            size += 0 if argument is None else argument.nbytes
+            check_bytes(size)
         try:
             groups, results = aggregated(keys, list(calls.values()))
         except pa.ArrowNotImplementedError:
-            raise wrong("Rows cannot be grouped by this, or this cannot be aggregated") from None
+            raise query_error("A value of type any cannot be grouped by or aggregated") from None
         groups = [_one(column) for column in groups]
-        computed = {item.node.sql(): Value(group) for item, group in zip(self._query.group, groups, strict=True)}
+        computed: dict[Node, Value] = {}
         for item, group in zip(self._query.group, groups, strict=True):
-            if isinstance(item.node, exp.Column) and _renames(item.node, self._query):
-                # What is grouped by its alias is known by itself too.
-                computed[self._query.aliases[item.node.name].sql()] = Value(group)
-        for (sql, (function, _)), result in zip(calls.items(), results, strict=True):
+            computed[item.node] = Value(group)
+            if self._query.is_alias(item.node):
+                # The expression of the alias has the same value.
+                computed[self._query.aliases[item.node.value]] = Value(group)
+        for (node, (function, _)), result in zip(calls.items(), results, strict=True):
             array = _one(result)
-            computed[sql] = Value(array.cast(pa.uint64()) if function == "count_distinct" else array)
+            computed[node] = Value(array.cast(pa.uint64()) if function == "count_distinct" else array)
         columns = {item.name: group for item, group in zip(self._query.group, groups, strict=True)}
         after = self._over(columns, len(groups[0]), computed)
         if self._query.having is None:
@@ -224,36 +200,38 @@ class _Run:
         return self._over(
             {name: column.filter(mask) for name, column in columns.items()},
             pc.sum(mask).as_py() or 0,
-            {sql: Value(_filtered(value.data, mask)) for sql, value in computed.items()},
+            {node: Value(value.data.filter(mask)) for node, value in computed.items()},
         )
 
-    def _argument(self, before: Expressions, node: Node, function: str) -> tuple[str, pa.Array | None]:
-        if function == "count" and [type(each) for each in node.expressions] in ([], [exp.Star]):
+    def _argument(self, before: Expressions, node: Node) -> tuple[str, pa.Array | None]:
+        """Return Arrow's function for an aggregate, and its argument."""
+        function = _AGGREGATES[node.value]
+        if function == "count" and [child.kind for child in node.children] in ([], ["all"]):
             return "count_all", None
-        (value,) = before.arguments(node.expressions, 1)
-        column = before.column(node.expressions[0])
-        if function in ("sum", "mean") and kind(value.type) not in ("int64", "uint64", "double"):
-            raise wrong(f"An aggregate function got a {kind(value.type)}", source=shown(node))
-        # Arrow has no groups of nulls without a type.
-        return function, column.cast(pa.string()) if pa.types.is_null(column.type) else column
+        (value,) = before.arguments(node.children, 1)
+        column = before.column(node.children[0])
+        if function in ("sum", "mean") and value.type not in NUMBERS:
+            raise query_error(f"An aggregate function got a {kind(value.type)}", source=node.text)
+        # Arrow cannot aggregate nulls that have no type.
+        return function, column.cast(pa.binary()) if pa.types.is_null(column.type) else column
 
-    # -- the answer -------------------------------------------------------------------------------------
+    # -- the result -------------------------------------------------------------------------------------
 
     def _selected(
         self, rows: pa.RecordBatch, expressions: Expressions
     ) -> tuple[list[pa.RecordBatch], tuple[YtColumn, ...]]:
         query = self._query
         if query.items is None and query.group is not None:
-            raise wrong("Error while parsing query: * cannot be used with GROUP BY")
-        items = query.items or tuple(Item(exp.column(name, quoted=True), name) for name in self._names)
+            raise query_error("Error while parsing query: * cannot be used with GROUP BY")
+        items = query.items or tuple(Item(Node("name", value=name, qualified=True), name) for name in self._names)
         plain = set(self._names) if query.group is None else set()
         arrays, columns, size = [], [], 0
         for item in items:
-            if isinstance(item.node, exp.Column) and item.node.name in plain and not _renames(item.node, query):
-                arrays.append(rows.column(item.node.name))
-                columns.append(_renamed(self._known[item.node.name], item.name))
+            if query.is_column(item.node) and item.node.value in plain:
+                arrays.append(rows.column(item.node.value))
+                columns.append(replace(self._known[item.node.value], name=item.name))
             else:
-                array, column = _answered(expressions.column(item.node, self._alias_of(item)), item)
+                array, column = _output(expressions.column(item.node, self._alias_of(item)), item)
                 arrays.append(array)
                 columns.append(column)
             size += arrays[-1].nbytes
@@ -270,115 +248,41 @@ class _Run:
         return [batch], tuple(columns)
 
     def _order(self, expressions: Expressions) -> pa.Array | None:
-        """Return the places of the rows in their order: sorted by the last column first, as every step is stable."""
+        """Return the indices of the rows in their order; None without ORDER BY."""
+        # A stable sort for each expression, the last one first.
         order = None
         for node, descending in reversed(self._query.order):
             keys = expressions.column(node)
             if kind(keys.type) == "any":
-                raise wrong("Rows cannot be sorted by this", source=shown(node))
+                raise query_error("Rows cannot be sorted by a value of type any", source=node.text)
             keys = keys if order is None else keys.take(order)
             step = pc.array_sort_indices(keys, order="descending" if descending else "ascending")
             if not descending:
-                # Null comes first, and what is sorted once stays so among equals.
+                # Nulls first; Arrow sorts them last.
                 step = step.take(pc.array_sort_indices(keys.take(step).is_valid()))
             order = step if order is None else order.take(step)
         return order
 
 
-def pushed_down(query: Query) -> list[Predicate]:
-    """Return conditions of a column and literals that hold for every row wanted, of those that AND joins.
-
-    They are true under both meanings of null, if the column is never null.
-    """
-    if query.where is None:
-        return []
-    found: list[Predicate] = []
-    waiting = [query.where]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, exp.Paren):
-            waiting.append(node.this)
-        elif isinstance(node, exp.And):
-            waiting += [node.this, node.expression]
-        elif isinstance(node, exp.Between):
-            found += _bound(exp.GTE, node.this, node.args["low"], query)
-            found += _bound(exp.LTE, node.this, node.args["high"], query)
-        elif isinstance(node, exp.In) and len(elements(node.this)) == 1 and node.expressions:
-            column, values = elements(node.this)[0], [_constant(each, query) for each in node.expressions]
-            if _is_column(column, query) and len(values) <= MAX_VALUES and all(known for known, _ in values):
-                found.append(Predicate(column.name, "in", tuple(value for _, value in values)))
-        elif type(node) in _OPERATORS:
-            found += _bound(type(node), node.this, node.expression, query)
-    return found
+def _aggregates(node: Node) -> list[Node]:
+    """Return the calls of aggregate functions within an expression."""
+    return [each for each in node.walk() if each.kind == "call" and each.value in _AGGREGATES]
 
 
-def _bound(operator: type[Node], left: Node, right: Node, query: Query) -> list[Predicate]:
-    lefts, rights = elements(left), elements(right)
-    if len(lefts) > 1 and operator is not exp.EQ:
-        # Of a comparison of tuples, the first parts tell this much.
-        operator = exp.LTE if operator in (exp.LT, exp.LTE) else exp.GTE
-        lefts, rights = lefts[:1], rights[:1]
-    found = []
-    for one, other in zip(lefts, rights, strict=False):
-        for column, constant, name in ((one, other, 0), (other, one, 1)):
-            known, value = _constant(constant, query)
-            if _is_column(column, query) and known:
-                found.append(Predicate(column.name, _OPERATORS[operator][name], value))
-    return found
-
-
-def _is_column(node: Node, query: Query) -> bool:
-    """Tell whether a node is a column of the table."""
-    return isinstance(node, exp.Column) and not _renames(node, query)
-
-
-def _renames(node: exp.Column, query: Query) -> bool:
-    """Tell whether a name is an alias."""
-    return node.name in query.aliases and not is_own(node)
-
-
-def _constant(node: Node, query: Query) -> tuple[bool, Any]:
-    """Return whether a node is a literal that is not null, and its value."""
-    negative = isinstance(node, exp.Neg)
-    inner = node.this if negative else node
-    if not isinstance(inner, exp.Placeholder):
-        return False, None
-    value = query.literals[inner.name]
-    if isinstance(value, bool) or not isinstance(value, int | str | bytes):
-        return False, None
-    if isinstance(value, str | bytes):
-        return not negative, str(value) if isinstance(value, str) else bytes(value)
-    if negative and isinstance(value, Unsigned):
-        return False, None
-    return True, -int(value) if negative else int(value)
-
-
-def _aggregate(node: Node) -> str | None:
-    return _AGGREGATES.get(str(node.this).removeprefix(FUNCTION_PREFIX).lower())
-
-
-def _answered(array: pa.Array, item: Item) -> tuple[pa.Array, YtColumn]:
-    """Return a computed column in the type in which it is answered."""
+def _output(array: pa.Array, item: Item) -> tuple[pa.Array, YtColumn]:
+    """Return a computed column in the type of the result."""
     name = "string" if pa.types.is_null(array.type) else kind(array.type)
     if name == "any":
-        raise wrong("This cannot be computed with", source=shown(item.node))
+        raise query_error("A value of type any can only be selected as a column", source=item.node.text)
     (column,) = columns_of([{"name": item.name, "type": name}])
     return array.cast(column.of_bytes.type), column.of_bytes
 
 
-def _renamed(column: YtColumn, name: str) -> YtColumn:
-    return replace(column, name=name)
-
-
 def _yt_name(column: YtColumn) -> str:
-    """Return the name of a column's YTsaurus type without what is around it."""
+    """Return the name of a column's YTsaurus type, without optional and tagged."""
     return type_parts(untagged(column.yt))[0]
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
     array = column.combine_chunks()
     return array if isinstance(array, pa.Array) else pa.concat_arrays(array.chunks)
-
-
-def _filtered(data: Any, mask: pa.BooleanArray) -> Any:
-    return data if isinstance(data, pa.Scalar) else data.filter(mask)

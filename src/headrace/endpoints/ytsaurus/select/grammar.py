@@ -1,399 +1,356 @@
-"""The query language of ``select_rows``: a text becomes a `Query`, a tree that holds nothing this endpoint cannot do.
+"""The grammar of the query language of ``select_rows``: a text becomes a `Query`.
 
-The language is SQL with names in brackets, literals such as ``5u`` and ``%true``, ``#`` for null, placeholders in
-braces, and aliases in GROUP BY. A lexer turns what is special into what every SQL parser reads: names are quoted,
-literals become parameters, functions get a prefix, so that no name or function is a word of SQL by chance.
+Operators bind as in YTsaurus' own grammar (`parser.yy`), the loosest first: OR, AND, NOT, equality, order, membership
+(IN, BETWEEN, LIKE, IS NULL), ``|``, ``^``, ``&``, shifts, addition, multiplication, signs.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from sqlglot import exp, parse_one
-from sqlglot.errors import SqlglotError
+import pyarrow as pa
 
-from headrace.wire.ytsaurus.errors import Code, YtError
+from headrace.endpoints.ytsaurus.select.lexer import tokens
+from headrace.endpoints.ytsaurus.select.nodes import Item, Node, Query, query_error
+from headrace.endpoints.ytsaurus.select.types import Value
 
 MAX_QUERY_LENGTH = 1 << 20
-_MAX_DEPTH = 100
-FUNCTION_PREFIX = "yt_"
-RANGE = "in_range"
-"""What stands in a list of values for a lower and an upper bound, its arguments."""
-_LARGEST_UNSIGNED = (1 << 64) - 1
-_MOST_DIGITS = 1000
-_MOST_ROWS = 1 << 62
-
-Node: TypeAlias = exp.Expr
-
-
-class Unsigned(int):
-    """A literal such as ``5u``."""
-
-
-class Item(NamedTuple):
-    """An expression, and the name that it goes by."""
-
-    node: Node
-    name: str
-
-
-@dataclass(frozen=True)
-class Query:
-    """A query that was read.
-
-    Attributes:
-        path: the table.
-        items: what is selected; None for ``*``.
-        where, having: conditions, if there are any.
-        group: what rows are grouped by, None without GROUP BY.
-        order: what rows are sorted by, and whether the largest comes first.
-        literals: the value of each parameter in the tree.
-        aliases: what the names stand for that are given with AS.
-    """
-
-    path: str
-    items: tuple[Item, ...] | None
-    where: Node | None = None
-    group: tuple[Item, ...] | None = None
-    having: Node | None = None
-    order: tuple[tuple[Node, bool], ...] = ()
-    offset: int = 0
-    limit: int | None = None
-    literals: Mapping[str, Any] = field(default_factory=dict)
-    aliases: Mapping[str, Node] = field(default_factory=dict)
-
-
-_TOKEN = re.compile(
-    r"""(?P<space>\s+|--[^\n]*|/\*.*?\*/)
-    |(?P<name>\[[^\]]*\]|`(?:[^`\\]|\\.)*`|\$[A-Za-z_]\w*)
-    |(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
-    |(?P<unsigned>\d+[uU]\b)
-    |(?P<number>(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+)
-    |(?P<placeholder>\{\s*[A-Za-z_]\w*\s*\})
-    |(?P<constant>%true\b|%false\b|%nan\b|%inf\b|\#)
-    |(?P<word>[A-Za-z_]\w*)
-    |(?P<sign><<|>>|<=|>=|<>|!=|\|\||[-+*/%&|~^=<>(),.])""",
-    re.VERBOSE | re.DOTALL,
-)
-_KEYWORDS = frozenset(
-    word
-    for clause in (
-        "select from where having offset limit join using group by with totals order asc desc left as on",
-        "and or not null between in like ilike case when then else end false true is distinct over union",
-    )
-    for word in clause.split()
-)
-_CONSTANTS = {"%true": True, "%false": False, "%nan": float("nan"), "%inf": float("inf"), "#": None}
-_ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|([0-7]{1,3})|(.))", re.DOTALL)
-_ESCAPED = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
+# Arrow counts rows in 64 bits, and no table has more than this.
+_MAX_ROWS = 1 << 62
+# One line for each level, of which NOT in front of an expression (3) and signs (13) have no operators.
+_LEVELS = [
+    "or",
+    "and",
+    "",
+    "= != <>",
+    "< <= > >=",
+    "in between like ilike is not",
+    "|",
+    "^",
+    "&",
+    "<< >>",
+    "+ - ||",
+    "* / %",
+    "",
+]
+_BINDING = {sign: level for level, signs in enumerate(_LEVELS, 1) for sign in signs.split()}
+_NOT, _MEMBERSHIP, _SIGN = 3, 6, len(_LEVELS)
+_NULL = Node("literal", value=Value(pa.scalar(None), literal=True))
+_Part = TypeVar("_Part")
 
 
 def parse_query(text: str, placeholders: Mapping[str, Any] | None = None) -> Query:
-    """Read a query.
+    """Return the query of a text.
 
     Args:
         text: the query, with or without the word SELECT.
-        placeholders: the values of names in braces.
+        placeholders: the values of the names in braces.
 
     Raises:
-        YtError: the text is no query, or asks for what this endpoint does not do.
+        YtError: a syntax error, or a part of the language that this endpoint does not support.
     """
     if len(text) > MAX_QUERY_LENGTH:
-        raise wrong(f"The query is too long: {len(text)} characters, at most {MAX_QUERY_LENGTH}")
+        raise query_error(f"The query is too long: {len(text)} characters, at most {MAX_QUERY_LENGTH}")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise wrong(f"Error while parsing query: half of a surrogate pair at position {error.start}") from None
-    lexer = _Lexer(text, placeholders or {})
-    sql = lexer.rewritten()
+        raise query_error(f"Error while parsing query: half of a surrogate pair at position {error.start}") from None
     try:
-        tree = parse_one(sql)
-    except (SqlglotError, RecursionError) as error:
-        raise wrong(f"Error while parsing query: {_first_line(error)}", query=text[:1000]) from None
-    if not isinstance(tree, exp.Select):
-        raise wrong("Error while parsing query: only SELECT is a query", query=text[:1000])
-    return _query(tree, lexer)
+        return _Parser(text, placeholders or {}).query()
+    except RecursionError:
+        raise query_error("Error while parsing query: too many nested expressions", query=text[:1000]) from None
 
 
-def wrong(message: str, **attributes: Any) -> YtError:
-    """Return the error that a query cannot be run."""
-    return YtError(Code.GENERIC, message, attributes=attributes)
-
-
-class _Lexer:
-    """Rewrites a query; what it finds on the way stays with it.
-
-    Attributes:
-        literals: parameter → value.
-        aliases: the names given to the expressions of GROUP BY, by position.
-        texts: the expressions that are selected, as they are written.
-    """
+class _Parser:
+    """Reads a query from its first token to the last."""
 
     def __init__(self, text: str, placeholders: Mapping[str, Any]) -> None:
         self._text = text
-        self._placeholders = placeholders
-        self.literals: dict[str, Any] = {}
-        self.aliases: dict[int, str] = {}
-        self.texts: list[str] = []
+        self._tokens = list(tokens(text, placeholders))
+        self._place = 0
+        self._aliases: dict[str, Node] = {}
+        self._tables: dict[str, str] = {}
 
-    def rewritten(self) -> str:
-        found = list(self._tokens())
-        tokens = [(kind, value) for kind, value, _ in found]
-        ranges = _ranges(tokens)
-        self.texts = self._selected(found)
-        words = [value.lower() if kind == "word" else "" for kind, value in tokens]
-        pieces: list[str] = [] if words and words[0] == "select" else ["SELECT"]
-        grouping, element, depth, skip = False, 0, 0, 0
-        for index, (kind, value) in enumerate(tokens):
-            if skip:
-                skip -= 1
-                continue
-            depth += {"(": 1, ")": -1}.get(value, 0) if kind == "sign" else 0
-            word = words[index]
-            if depth == 0 and word in ("having", "order", "limit", "offset", "with"):
-                grouping = False
-            if grouping and depth == 0 and value == "," and kind == "sign":
-                element += 1
-            if grouping and depth == 0 and word == "as" and index + 1 < len(tokens):
-                self.aliases[element] = _plain_name(*tokens[index + 1])
-                skip = 1
-                continue
-            if index in ranges:
-                pieces.append(ranges[index])
-                continue
-            called = index + 1 < len(tokens) and tokens[index + 1] == ("sign", "(")
-            pieces.append(self._piece(kind, value, called=called))
-            if word == "by" and index and words[index - 1] == "group":
-                grouping = True
-        return " ".join(pieces)
+    # -- tokens -----------------------------------------------------------------------------------------
 
-    def _selected(self, tokens: Sequence[tuple[str, str, int]]) -> list[str]:
-        """Return the expressions that are selected."""
-        texts, depth, begin, end = [], 0, None, 0
-        for kind, value, at in tokens:
-            depth += {"(": 1, ")": -1}.get(value, 0) if kind == "sign" else 0
-            word = value.lower() if kind == "word" else ""
-            if depth == 0 and (word in ("select", "from") or value == ","):
-                if begin is not None:
-                    texts.append(" ".join(self._text[begin:end].split()))
-                begin = None
-                if word == "from":
-                    break
-                continue
-            begin = at if begin is None else begin
-            end = at + len(value)
-        return texts
+    def _at(self, *signs: str) -> bool:
+        """Return whether the next token is one of some signs or keywords."""
+        token = self._tokens[self._place]
+        return token.kind == "sign" and token.value in signs
 
-    def _tokens(self) -> Iterator[tuple[str, str, int]]:
-        at = 0
-        depth = 0
-        while at < len(self._text):
-            found = _TOKEN.match(self._text, at)
-            if found is None:
-                raise wrong(f"Error while parsing query: unexpected {self._text[at]!r} at position {at}")
-            kind, value = str(found.lastgroup), found.group()
-            depth += {"(": 1, ")": -1}.get(value, 0)
-            if depth > _MAX_DEPTH:
-                raise wrong(f"Error while parsing query: more than {_MAX_DEPTH} parentheses inside each other")
-            if kind != "space":
-                yield kind, value, at
-            at = found.end()
+    def _take(self, sign: str) -> bool:
+        """Skip the next token if it is a sign or keyword; return whether it was."""
+        found = self._at(sign)
+        self._place += found
+        return found
 
-    def _piece(self, kind: str, value: str, *, called: bool) -> str:
-        match kind:
-            case "name":
-                return _quoted(_plain_name(kind, value))
-            case "text":
-                return self._parameter(_text(_unescaped(value[1:-1])))
-            case "unsigned":
-                return self._parameter(Unsigned(_whole(value[:-1])))
-            case "number":
-                return self._parameter(_whole(value) if value.isdigit() else float(value))
-            case "placeholder":
-                name = value[1:-1].strip()
-                if name not in self._placeholders:
-                    raise wrong(f"Placeholder {name!r} has no value", valid=sorted(self._placeholders))
-                return self._parameter(self._placeholders[name])
-            case "constant":
-                return self._parameter(_CONSTANTS[value])
-            case "word" if called and value.lower() not in _KEYWORDS:
-                return FUNCTION_PREFIX + value
-            case "word" if value.lower() not in _KEYWORDS:
-                return _quoted(value)
-            case "word" if value.lower() in ("true", "false", "null"):
-                return self._parameter({"true": True, "false": False}.get(value.lower()))
-        return value
+    def _expect(self, sign: str) -> None:
+        if not self._take(sign):
+            raise self._unexpected(f", expected {sign.upper()}")
 
-    def _parameter(self, value: Any) -> str:
-        if isinstance(value, list | tuple):
-            return f"({', '.join(self._parameter(item) for item in value)})"
-        name = f"l{len(self.literals)}"
-        self.literals[name] = value
-        return f":{name}"
+    def _name(self) -> str:
+        token = self._tokens[self._place]
+        if token.kind != "name":
+            raise self._unexpected(", expected a name")
+        self._place += 1
+        return str(token.value)
 
+    def _unexpected(self, expected: str = "") -> Exception:
+        _, _, begin, end = self._tokens[self._place]
+        found = repr(self._text[begin:end][:100]) if end > begin else "end of the query"
+        message = f"Error while parsing query: unexpected {found} at position {begin}{expected}"
+        return query_error(message, query=self._text[:1000])
 
-def _ranges(tokens: Sequence[tuple[str, str]]) -> dict[int, str]:
-    """Return what stands in place of some tokens, so that BETWEEN with a list of ranges becomes IN with one."""
-    replaced: dict[int, str] = {}
-    words = [value.lower() if kind == "word" else value if kind == "sign" else "" for kind, value in tokens]
-    for index, word in enumerate(words):
-        if word != "between" or words[index + 1 : index + 2] != ["("]:
-            continue
-        depth, signs = 0, {}
-        for place in range(index + 1, len(words)):
-            depth += {"(": 1, ")": -1}.get(words[place], 0)
-            if depth == 0:
-                signs[place] = "))"
-                break
-            if depth == 1 and words[place] in ("and", ","):
-                signs[place] = "," if words[place] == "and" else f"), {RANGE} ("
-        if "," in signs.values() and "))" in signs.values():
-            replaced |= {index: "in", index + 1: f"({RANGE} (", **signs}
-    return replaced
+    def _node(self, begin: int, kind: str, *children: Node, value: Any = None, qualified: bool = False) -> Node:
+        """Return a node of the text between a token and the next one to be read."""
+        source = (self._text, self._tokens[begin].begin, self._tokens[self._place - 1].end)
+        return Node(kind, children, value, qualified, source)
 
+    def _list(self, part: Callable[[], _Part]) -> list[_Part]:
+        found = [part()]
+        while self._take(","):
+            found.append(part())
+        return found
 
-def _plain_name(kind: str, value: str) -> str:
-    if kind == "name" and value[0] in "[`":
-        name = value[1:-1] if value[0] == "[" else _text(_unescaped(value[1:-1]))
-        if isinstance(name, bytes):
-            raise wrong("Error while parsing query: a name is not UTF-8")
-        return name
-    return value
+    # -- clauses ----------------------------------------------------------------------------------------
 
+    def query(self) -> Query:
+        self._take("select")
+        items = None if self._take("*") else tuple(self._list(self._item))
+        names = Counter(item.name for item in items or ())
+        if repeated := [name for name, count in names.items() if count > 1]:
+            raise query_error(f"Alias {min(repeated)!r} has been already used")
+        self._expect("from")
+        path = self._name()
+        self._take("as")
+        table = self._name() if self._tokens[self._place].kind == "name" else None
+        clauses = self._clauses()
+        for unknown, reference in self._tables.items():
+            if unknown != table:
+                raise query_error(f"Undefined reference {reference[:200]!r}")
+        if "limit" not in clauses:
+            for clause, words in (("order", "ORDER BY"), ("offset", "OFFSET")):
+                if clause in clauses:
+                    raise query_error(f"{words} used without LIMIT")
+        elif "having" in clauses and "order" not in clauses:
+            raise query_error("HAVING with LIMIT is not allowed")
+        return Query(path, items, aliases=self._aliases, **clauses)
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    def _clauses(self) -> dict[str, Any]:
+        """Return the clauses after FROM, by the names of the attributes of `Query`."""
+        found: dict[str, Any] = {}
+        while self._tokens[self._place].kind != "end":
+            clause = str(self._tokens[self._place].value)
+            if not self._at(*_CLAUSES) or clause in found:
+                raise self._unexpected()
+            self._place += 1
+            found[clause] = _CLAUSES[clause](self)
+        return found
 
+    def _groups(self) -> tuple[Item, ...]:
+        self._expect("by")
+        items = tuple(self._list(self._item))
+        if self._at("with"):
+            raise query_error("GROUP BY with TOTALS is not supported here")
+        return items
 
-def _unescaped(text: str) -> bytes:
-    """Return the bytes that a string literal stands for, of which escapes write one each."""
+    def _order(self) -> tuple[tuple[Node, bool], ...]:
+        def part() -> tuple[Node, bool]:
+            node = self._expression()
+            return node, not self._take("asc") and self._take("desc")
 
-    def character(found: re.Match[bytes]) -> bytes:
-        if found[3] is not None:
-            return _ESCAPED.get(found[3], found[3])
-        return bytes([int(found[1], 16) if found[1] else int(found[2], 8) & 0xFF])
+        self._expect("by")
+        return tuple(self._list(part))
 
-    return _ESCAPE.sub(character, text.encode())
+    def _count(self) -> int:
+        node = self._expression()
+        value = node.value.data.as_py() if node.kind == "literal" else None
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise query_error("LIMIT and OFFSET need a whole number that is not negative")
+        return min(value, _MAX_ROWS)
 
-
-def _text(data: bytes) -> str | bytes:
-    """Return bytes as text, if that is what they are."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data
-
-
-# -- from the tree of SQL to a query ----------------------------------------------------------------------
-
-_OWN = "own"
-_PARTS = {"expressions", "from_", "where", "group", "having", "order", "offset", "limit", "kind"}
-
-
-def _query(tree: exp.Select, lexer: _Lexer) -> Query:
-    for part, value in tree.args.items():
-        if value and part not in _PARTS:
-            raise wrong(f"The query has a part that is not supported here: {part.upper()}")
-    source = tree.args.get("from_")
-    table = source.this if source is not None else None
-    if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier) or table.args.get("joins"):
-        raise wrong("Error while parsing query: FROM needs one table, such as [//tmp/t]")
-    _drop_alias(tree, table.alias)
-    group = tree.args.get("group")
-    grouped = None
-    if group is not None:
-        for part, value in group.args.items():
-            if value and part != "expressions":
-                raise wrong(f"GROUP BY with {part.upper()} is not supported here")
-        grouped = tuple(
-            Item(node, lexer.aliases.get(index, _name_of(node, f"${index}")))
-            for index, node in enumerate(group.expressions)
+    def _unsupported(self) -> Any:
+        raise query_error(
+            f"The query has a part that is not supported here: {self._tokens[self._place - 1].value.upper()}"
         )
-    where, having = tree.args.get("where"), tree.args.get("having")
-    order = tree.args.get("order")
-    limited = tree.args.get("limit") is not None
-    for part in ("order", "offset"):
-        if tree.args.get(part) is not None and not limited:
-            raise wrong(f"{'ORDER BY' if part == 'order' else 'OFFSET'} used without LIMIT")
-    if having is not None and limited and order is None:
-        raise wrong("HAVING with LIMIT is not allowed")
-    sorted_by = [] if order is None else order.expressions
-    items = None if [type(each) for each in tree.expressions] == [exp.Star] else _items(tree.expressions, lexer.texts)
-    return Query(
-        path=table.this.this,
-        items=items,
-        where=None if where is None else where.this,
-        group=grouped,
-        having=None if having is None else having.this,
-        order=tuple((each.this, bool(each.args.get("desc"))) for each in sorted_by),
-        offset=_count(tree.args.get("offset"), lexer) or 0,
-        limit=_count(tree.args.get("limit"), lexer),
-        literals=lexer.literals,
-        aliases=_aliases(tree, items, grouped),
-    )
+
+    def _item(self) -> Item:
+        if self._at("*"):
+            raise query_error("Error while parsing query: * cannot be selected together with other expressions")
+        begin = self._place
+        node = self._aliased()
+        if node.kind == "as":
+            return Item(node.children[0], node.value)
+        if node.kind == "name":
+            return Item(node, node.value)
+        name = " ".join(self._text[self._tokens[begin].begin : self._tokens[self._place - 1].end].split())
+        self._aliases[name] = node
+        return Item(node, name)
+
+    # -- expressions ------------------------------------------------------------------------------------
+
+    def _aliased(self) -> Node:
+        """Return an expression that may have an alias."""
+        begin = self._place
+        node = self._expression()
+        if not self._take("as"):
+            return node
+        alias = self._name()
+        if node.kind != "name" or node.value != alias:
+            self._aliases[alias] = node
+        return self._node(begin, "as", node, value=alias)
+
+    def _expression(self, level: int = 0) -> Node:
+        """Return an expression of operators that bind tighter than a level."""
+        begin = self._place
+        left = self._operand()
+        while (token := self._tokens[self._place]).kind == "sign" and _BINDING.get(token.value, 0) > level:
+            left = self._operation(begin, left, token.value)
+        return left
+
+    def _operation(self, begin: int, left: Node, sign: str) -> Node:
+        """Return an operation, of which the left operand was read."""
+        self._place += 1
+        match sign:
+            case "or" | "and":
+                # One node of many operands: a long chain is not a deep tree.
+                operands = [left, self._expression(_BINDING[sign])]
+                while self._take(sign):
+                    operands.append(self._expression(_BINDING[sign]))
+                return self._node(begin, sign, *operands)
+            case "not":
+                if not self._at("in", "between", "like", "ilike"):
+                    raise self._unexpected(", expected IN, BETWEEN or LIKE")
+                inner = self._operation(begin, left, str(self._tokens[self._place].value))
+                return self._node(begin, "not", inner)
+            case "is":
+                negated = self._take("not")
+                if self._operand() != _NULL:
+                    self._place -= 1
+                    raise self._unexpected(", expected NULL")
+                found = self._node(begin, "is null", left)
+                return self._node(begin, "not", found) if negated else found
+            case "in":
+                return self._node(begin, "in", left, *self._values())
+            case "between":
+                return self._between(begin, left)
+        return self._node(begin, "!=" if sign == "<>" else sign, left, self._expression(_BINDING[sign]))
+
+    def _values(self) -> tuple[Node, ...]:
+        """Return the values of IN: a list in parentheses, or the placeholder of a list."""
+        if self._take("("):
+            if self._at("select"):
+                raise query_error("The query has a part that is not supported here: a query in IN")
+            values = () if self._at(")") else tuple(self._list(self._expression))
+            self._expect(")")
+        else:
+            values = self._operand().elements
+        if not values:
+            raise query_error("Error while parsing query: IN needs a value")
+        return values
+
+    def _between(self, begin: int, operand: Node) -> Node:
+        if not self._at_ranges():
+            return self._range(begin, operand)
+        self._expect("(")
+        ranges = self._list(lambda: self._range(begin, operand))
+        self._expect(")")
+        return self._node(begin, "or", *ranges)
+
+    def _range(self, begin: int, operand: Node) -> Node:
+        low = self._expression(_MEMBERSHIP)
+        if not self._take("and"):
+            raise query_error("Error while parsing query: a range of BETWEEN needs two bounds")
+        return self._node(begin, "between", operand, low, self._expression(_MEMBERSHIP))
+
+    def _at_ranges(self) -> bool:
+        """Return whether the next tokens are a list of ranges: parentheses with an AND in them."""
+        depth = 0
+        for place in range(self._place, len(self._tokens)):
+            kind, value, _, _ = self._tokens[place]
+            depth += {"(": 1, ")": -1}.get(value, 0) if kind == "sign" else 0
+            if depth == 0 or (depth == 1 and kind == "sign" and value == "and"):
+                return depth == 1
+        return False
+
+    def _operand(self) -> Node:
+        """Return an expression without operators behind it."""
+        begin = self._place
+        kind, value, _, _ = self._tokens[begin]
+        self._place += 1
+        if kind == "literal":
+            literal: Node = value
+            return literal
+        if kind == "name":
+            return self._call(begin, value) if self._take("(") else self._reference(begin, value)
+        match value:
+            case "(":
+                nodes = self._list(self._aliased)
+                self._expect(")")
+                return nodes[0] if len(nodes) == 1 else self._node(begin, "tuple", *nodes)
+            case "not":
+                return self._node(begin, "not", self._expression(_NOT))
+            case "-":
+                return self._negative(begin, self._expression(_SIGN))
+            case "+":
+                return self._expression(_SIGN)
+            case "~":
+                return self._node(begin, "~", self._expression(_SIGN))
+            case "case":
+                return self._case(begin)
+        self._place -= 1
+        raise self._unexpected()
+
+    def _call(self, begin: int, name: str) -> Node:
+        if self._take("*"):
+            arguments = [Node("all")]
+        else:
+            arguments = [] if self._at(")") else self._list(self._aliased)
+        self._expect(")")
+        return self._node(begin, "call", *arguments, value=name.lower())
+
+    def _reference(self, begin: int, name: str) -> Node:
+        names = [name]
+        while self._take("."):
+            names.append(self._name())
+        if len(names) > 1:
+            self._tables[".".join(names[:-1])] = ".".join(names)
+        return self._node(begin, "name", value=names[-1], qualified=len(names) > 1)
+
+    def _negative(self, begin: int, operand: Node) -> Node:
+        """Return an expression with the opposite sign; for a literal without a type of its own, another literal."""
+        value = operand.value.data.as_py() if operand.kind == "literal" and operand.value.literal else None
+        if value is None or value < 0:
+            return self._node(begin, "negative", operand)
+        if value > 1 << 63:
+            raise query_error("The literal does not fit int64", source=self._node(begin, "negative", operand).text)
+        return self._node(begin, "literal", value=Value(pa.scalar(-value, pa.int64()), literal=True))
+
+    def _case(self, begin: int) -> Node:
+        operand = None if self._at("when") else self._expression()
+        children: list[Node] = []
+        while self._take("when"):
+            at = self._place
+            condition = self._expression()
+            children.append(condition if operand is None else self._node(at, "=", operand, condition))
+            self._expect("then")
+            children.append(self._expression())
+        if not children:
+            raise self._unexpected(", expected WHEN")
+        children.append(self._expression() if self._take("else") else _NULL)
+        self._expect("end")
+        return self._node(begin, "case", *children)
 
 
-def _items(nodes: list[Node], texts: Sequence[str]) -> tuple[Item, ...]:
-    items = []
-    for index, node in enumerate(nodes):
-        if isinstance(node, exp.Star):
-            raise wrong("Error while parsing query: * stands alone")
-        named = isinstance(node, exp.Alias)
-        name = texts[index] if len(texts) == len(nodes) else f"${index}"
-        items.append(Item(node.this, node.alias) if named else Item(node, _name_of(node, name)))
-    if repeated := [name for name, count in Counter(item.name for item in items).items() if count > 1]:
-        raise wrong(f"Alias {min(repeated)!r} has been already used")
-    return tuple(items)
-
-
-def _whole(digits: str) -> int:
-    """Return a number; Python itself refuses to read thousands of digits, with an error of its own."""
-    number = _LARGEST_UNSIGNED + 1 if len(digits) > _MOST_DIGITS else int(digits)
-    if number > _LARGEST_UNSIGNED:
-        shown = digits if len(digits) <= _MOST_DIGITS else digits[:_MOST_DIGITS] + "…"
-        raise wrong(f"Error while parsing query: {shown} is larger than any uint64")
-    return number
-
-
-def _name_of(node: Node, otherwise: str) -> str:
-    return node.name if isinstance(node, exp.Column) else otherwise
-
-
-def _count(node: Node | None, lexer: _Lexer) -> int | None:
-    if node is None:
-        return None
-    value = lexer.literals.get(node.expression.name) if isinstance(node.expression, exp.Placeholder) else None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise wrong("LIMIT and OFFSET need a whole number that is not negative")
-    # More rows than this there are not anywhere, and Arrow counts in 64 bits.
-    return min(int(value), _MOST_ROWS)
-
-
-def _drop_alias(tree: exp.Select, alias: str) -> None:
-    """Make ``t.column``, where t is the table's alias, a column of the table; see `is_own`."""
-    for column in tree.find_all(exp.Column):
-        if column.table:
-            if column.table != alias or column.args.get("db") is not None:
-                raise wrong(f"Undefined reference {column.sql()[:200]}")
-            column.set("table", None)
-            column.meta[_OWN] = True
-
-
-def is_own(column: Node) -> bool:
-    """Tell whether a column was named together with its table, so that no alias is meant."""
-    return _OWN in column.meta
-
-
-def _aliases(tree: exp.Select, items: tuple[Item, ...] | None, group: tuple[Item, ...] | None) -> dict[str, Node]:
-    inside = (Item(alias.this, alias.alias) for alias in tree.find_all(exp.Alias))
-    both = (*inside, *(items or ()), *(group or ()))
-    return {name: node for node, name in both if not (isinstance(node, exp.Column) and node.name == name)}
-
-
-def _first_line(error: Exception) -> str:
-    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)) or type(error).__name__
-    return text.splitlines()[0]
+_CLAUSES: dict[str, Callable[[_Parser], Any]] = {
+    "where": _Parser._expression,
+    "group": _Parser._groups,
+    "having": _Parser._expression,
+    "order": _Parser._order,
+    "offset": _Parser._count,
+    "limit": _Parser._count,
+    "join": _Parser._unsupported,
+    "left": _Parser._unsupported,
+}

@@ -1,52 +1,54 @@
-"""Whole numbers in the query language, where processors and Arrow would make something up: an error says so instead.
+"""Computations with whole numbers that fail where processors and Arrow return arbitrary results.
 
-``needed`` tells which results count: true or false for every row, or for all of them, and None if all do. Where one
-does not count, as in the branch of an IF that is not taken, nothing is wrong, and the result is null.
+``needed`` is an array or a scalar of booleans: the rows whose results are needed; None for all. In the other rows, such
+as those of a branch of IF that is not taken, nothing fails, and the result is null.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.endpoints.ytsaurus.select.grammar import wrong
+from headrace.endpoints.ytsaurus.select.nodes import query_error
 from headrace.endpoints.ytsaurus.select.types import Array
 
 _BITS = 64
-# Seconds since 1970, for some thousand years in both directions: with more, calendars overflow.
-_MOST_SECONDS = 1 << 37
+# About 4000 years before and after 1970: Arrow's calendar overflows for larger numbers.
+_MAX_SECONDS = 1 << 37
 
 
 def quotient(dividend: Array, divisor: Array, needed: Array | None) -> Array:
-    """Divide numbers of one type; whole ones are rounded towards zero."""
+    """Divide numbers of one type; whole numbers are rounded towards zero."""
     return pc.divide(dividend, _checked_divisor(dividend, divisor, needed))
 
 
 def remainder(dividend: Array, divisor: Array, needed: Array | None) -> Array:
-    """Return what is left of a division of whole numbers; it has the sign of the dividend."""
+    """Return the remainder of a division of whole numbers; it has the sign of the dividend."""
     divisor = _checked_divisor(dividend, divisor, needed)
     return pc.subtract(dividend, pc.multiply(pc.divide(dividend, divisor), divisor))
 
 
-def shifted(function: str, number: Array, bits: Array, needed: Array | None) -> Array:
-    """Shift whole numbers; ``function`` is ``shift_left`` or ``shift_right``."""
+def shifted(function: Callable[..., Array], number: Array, bits: Array, needed: Array | None) -> Array:
+    """Shift whole numbers; ``function`` is Arrow's ``shift_left`` or ``shift_right``."""
     outside = pc.or_(pc.less(bits, pa.scalar(0, bits.type)), pc.greater_equal(bits, pa.scalar(_BITS, bits.type)))
     _refuse(outside, number, needed, f"A number can be shifted by 0 to {_BITS - 1} bits")
     bits = pc.if_else(outside, pa.scalar(None, bits.type), bits)
-    # Arrow does nothing where a number with a sign is to be shifted by one bit less than it has: so in two steps.
-    some = pc.min_element_wise(bits, pa.scalar(_BITS - 2, bits.type))
-    return pc.call_function(function, [pc.call_function(function, [number, some]), pc.subtract(bits, some)])
+    # Arrow returns signed numbers unchanged for a shift by 63 bits, so there are two shifts.
+    first = pc.min_element_wise(bits, pa.scalar(_BITS - 2, bits.type))
+    return function(function(number, first), pc.subtract(bits, first))
 
 
 def negative(number: Array) -> Array:
-    """Change the sign; of an unsigned number, or the least signed one, the result wraps around."""
+    """Change the sign; the result wraps around for unsigned numbers and for the least signed number."""
     if pa.types.is_unsigned_integer(number.type):
         return pc.subtract(pa.scalar(0, number.type), number)
     return pc.negate(number)
 
 
 def whole(number: Array, wanted: pa.DataType, needed: Array | None) -> Array:
-    """Return doubles as whole numbers of a type, without what stands behind the point."""
+    """Return doubles as whole numbers of a type, rounded towards zero."""
     cut = pc.trunc(number)
     least, end = (-(2.0**63), 2.0**63) if pa.types.is_signed_integer(wanted) else (0.0, 2.0**64)
     inside = pc.and_(pc.greater_equal(cut, pa.scalar(least)), pc.less(cut, pa.scalar(end)))
@@ -57,9 +59,9 @@ def whole(number: Array, wanted: pa.DataType, needed: Array | None) -> Array:
 def times(seconds: Array, needed: Array | None) -> Array:
     """Return seconds since 1970 as timestamps."""
     seconds = seconds.cast(pa.int64(), safe=False)
-    most = pa.scalar(_MOST_SECONDS, pa.int64())
-    inside = pc.and_(pc.less(seconds, most), pc.greater(seconds, pa.scalar(-_MOST_SECONDS, pa.int64())))
-    _refuse(pc.invert(inside), seconds, needed, "A number is no time in seconds since 1970")
+    most = pa.scalar(_MAX_SECONDS, pa.int64())
+    inside = pc.and_(pc.less(seconds, most), pc.greater(seconds, pa.scalar(-_MAX_SECONDS, pa.int64())))
+    _refuse(pc.invert(inside), seconds, needed, "A number of seconds since 1970 is outside the range of times")
     return pc.if_else(inside, seconds, pa.scalar(None, pa.int64())).cast(pa.timestamp("s"))
 
 
@@ -75,9 +77,9 @@ def _checked_divisor(dividend: Array, divisor: Array, needed: Array | None) -> A
     return pc.if_else(zero, pa.scalar(None, divisor.type), divisor)
 
 
-def _refuse(where: Array, number: Array, needed: Array | None, problem: str) -> None:
-    """Raise an error if something holds in a row that counts, and whose number is not null."""
-    found = pc.and_(where, pc.is_valid(number))
+def _refuse(condition: Array, number: Array, needed: Array | None, problem: str) -> None:
+    """Raise an error if a condition is true in a row whose result is needed and whose number is not null."""
+    found = pc.and_(condition, pc.is_valid(number))
     found = found if needed is None else pc.and_(found, needed)
     if found.as_py() if isinstance(found, pa.Scalar) else pc.any(found).as_py():
-        raise wrong(f"Error while evaluating query: {problem}")
+        raise query_error(f"Error while evaluating query: {problem}")

@@ -1,33 +1,37 @@
-"""Values of the query language: their types, literals, and how two of them come to one type.
+"""The types of the query language, its literals, and the common type of two operands.
 
-Values are of the language's own types: int64, uint64, double, boolean, string, or something that can only be selected.
-They do not turn into each other by themselves, only a literal fits where its value does.
+The types are int64, uint64, double, boolean and string. A string is bytes. Values of other types can only be selected.
+There are no implicit conversions, except that a literal takes the type of the other operand if its value fits.
 """
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
-from sqlglot import exp
 
-from headrace.endpoints.ytsaurus.select.grammar import FUNCTION_PREFIX, Node, Unsigned, wrong
+from headrace.endpoints.ytsaurus.select.nodes import query_error
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 Array: TypeAlias = "pa.Array | pa.Scalar"
 
 NUMBERS = (pa.int64(), pa.uint64(), pa.float64())
-"""The types that can be computed with."""
-MOST_BYTES = 256 << 20
-"""So many bytes a query may hold: of the rows that WHERE has left, and again of what is computed from them."""
-_NAMES = {pa.int64(): "int64", pa.uint64(): "uint64", pa.float64(): "double", pa.bool_(): "boolean"}
+MAX_BYTES = 256 << 20
+"""The memory of a query: for the rows that WHERE leaves, and as much again for computed values."""
+_NAMES = {
+    **{pa.int64(): "int64", pa.uint64(): "uint64", pa.float64(): "double"},
+    **{pa.bool_(): "boolean", pa.binary(): "string"},
+}
+
+
+class Unsigned(int):
+    """The number of a literal such as ``5u``."""
 
 
 class Value(NamedTuple):
-    """A column, or one value for all rows; ``literal`` if its type may follow that of its neighbour."""
+    """A column, or one value for all rows; ``literal`` if its type can follow that of the other operand."""
 
     data: Array
     literal: bool = False
@@ -38,10 +42,15 @@ class Value(NamedTuple):
 
 
 def literal(value: Any) -> Value:
-    """Return a value that stands in a query, or was given for a placeholder."""
-    if isinstance(value, bytes) or hasattr(value, "_bytes"):
-        # A string that is no text; those of YSON that are none have a class of their own.
-        return Value(pa.scalar(bytes(getattr(value, "_bytes", value)), pa.binary()))
+    """Return the value of a literal or of a placeholder.
+
+    Raises:
+        YtError: a whole number above uint64 or below int64, a value of another type.
+    """
+    if isinstance(value, str | bytes) or hasattr(value, "_bytes"):
+        # The YSON parser has a class for strings that are not UTF-8.
+        data = value.encode() if isinstance(value, str) else bytes(getattr(value, "_bytes", value))
+        return Value(pa.scalar(data, pa.binary()))
     if isinstance(value, Unsigned):
         return Value(pa.scalar(int(value), pa.uint64()))
     if type(value).__name__ == "YsonBoolean":
@@ -51,22 +60,20 @@ def literal(value: Any) -> Value:
     if isinstance(value, int):
         number = int(value)
         if not -(1 << 63) <= number < 1 << 64:
-            raise wrong(f"The number {number} is no int64 and no uint64")
+            raise query_error(f"The number {number} is neither an int64 nor a uint64")
         return Value(pa.scalar(number, pa.int64() if number < 1 << 63 else pa.uint64()), literal=True)
     if isinstance(value, float):
         return Value(pa.scalar(float(value)))
-    if isinstance(value, str):
-        return Value(pa.scalar(str(value)))
     if value is None or type(value).__name__ == "YsonEntity":
         return Value(pa.scalar(None), literal=True)
-    raise wrong(f"A query cannot have a value of type {type(value).__name__}")
+    raise query_error(f"A query cannot have a value of type {type(value).__name__}")
 
 
-def alike(left: Value, right: Value, node: Node) -> tuple[Array, Array]:
-    """Return two values in one type.
+def common_type(left: Value, right: Value) -> tuple[Array, Array]:
+    """Return two operands in one type.
 
     Raises:
-        YtError: their types differ, and none is a literal that fits the other's.
+        YtError: the types differ, and neither operand is a literal that fits the other type.
     """
     if left.type == right.type:
         return left.data, right.data
@@ -74,85 +81,91 @@ def alike(left: Value, right: Value, node: Node) -> tuple[Array, Array]:
         return left.data.cast(right.type), right.data
     if pa.types.is_null(right.type):
         return left.data, right.data.cast(left.type)
-    if is_string(left.type) and is_string(right.type):
-        return left.data.cast(pa.binary()), right.data.cast(pa.binary())
     numbers = left.type in NUMBERS and right.type in NUMBERS
     if right.literal and numbers and (not left.literal or left.type != pa.int64()):
-        return left.data, _fitted(right, left.type, node)
+        return left.data, _fitted(right, left.type)
     if left.literal and numbers:
-        return _fitted(left, right.type, node), right.data
-    raise wrong(f"Type mismatch in expression: {kind(left.type)} and {kind(right.type)}", source=shown(node))
+        return _fitted(left, right.type), right.data
+    raise query_error(f"Type mismatch in expression: {kind(left.type)} and {kind(right.type)}")
 
 
-def _fitted(value: Value, wanted: pa.DataType, node: Node) -> Array:
+def _fitted(value: Value, wanted: pa.DataType) -> Array:
     try:
         return value.data.cast(wanted)
     except pa.ArrowInvalid:
-        raise wrong(f"The literal is no {kind(wanted)}", source=shown(node)) from None
+        raise query_error(f"The literal does not fit {kind(wanted)}") from None
 
 
-def texts(values: Sequence[Array]) -> list[Array]:
-    """Return strings in one type: bytes if one of them need not be text."""
-    if len({value.type for value in values}) == 1:
-        return list(values)
-    return [value.cast(pa.binary()) for value in values]
-
-
-def string_of(value: Value, node: Node) -> Array:
-    """Return a value that must be a string, or null.
+def string_of(value: Value) -> Array:
+    """Return a string or null as a string.
 
     Raises:
-        YtError: it is none.
+        YtError: a value of another type.
     """
     if pa.types.is_null(value.type):
-        return value.data.cast(pa.string())
-    if not is_string(value.type):
-        raise wrong(f"Expected a string, got {kind(value.type)}", source=shown(node))
+        return value.data.cast(pa.binary())
+    if not pa.types.is_binary(value.type):
+        raise query_error(f"Expected a string, got {kind(value.type)}")
     return value.data
 
 
-def as_texts(data: Array) -> Array:
-    """Return strings in Arrow's type of texts, for what takes only that and does not look whether they are UTF-8."""
-    if not pa.types.is_binary(data.type):
+def constant_string(value: Value) -> bytes:
+    """Return a string that is the same for all rows.
+
+    Raises:
+        YtError: a string that differs from row to row, a null, a value of another type.
+    """
+    if not isinstance(value.data, pa.Scalar) or not pa.types.is_binary(value.type) or not value.data.is_valid:
+        raise query_error("Expected a literal string")
+    data: bytes = value.data.as_py()
+    return data
+
+
+def text_or_bytes(data: bytes) -> str | bytes:
+    """Return a string as text if it is UTF-8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
         return data
+
+
+def as_texts(data: Array) -> Array:
+    """Return strings as Arrow's type of texts, without a check for UTF-8, for functions that do not need it.
+
+    Raises:
+        YtError: a value of another type.
+    """
+    if not pa.types.is_binary(data.type):
+        raise query_error(f"Expected a string, got {kind(data.type)}")
     if isinstance(data, pa.Scalar):
-        return as_texts(pa.array([data.as_py()], pa.binary()))[0]
+        return as_texts(pa.array([data.as_py()], data.type))[0]
     return data.view(pa.string())
 
 
-def constant_text(value: Value, node: Node) -> str | bytes:
-    """Return a string that must be the same for all rows.
-
-    Raises:
-        YtError: it is none, or null.
-    """
-    if not isinstance(value.data, pa.Scalar) or not is_string(value.type) or not value.data.is_valid:
-        raise wrong("Expected a literal string", source=shown(node))
-    text: str | bytes = value.data.as_py()
-    return text
-
-
 def check_size(rows: int, *values: Array) -> None:
-    """Raise an error if values are too many bytes when every row has them; see `check_bytes`."""
+    """Raise an error if values need too much memory when they are repeated for every row; see `check_bytes`."""
     check_bytes(sum(map(functools.partial(_bytes_of, rows), values)))
 
 
 def check_bytes(size: int) -> None:
-    """Raise an error if a query needs so many bytes at once.
+    """Raise an error if a query needs too much memory.
 
     Raises:
-        YtError: it needs too many.
+        YtError: the size is above `MAX_BYTES`.
     """
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         problem = "The query needs too many bytes of rows at once; consider rewriting it"
-        raise wrong(problem, bytes=size, valid=MOST_BYTES)
+        raise query_error(problem, bytes=size, valid=MAX_BYTES)
 
 
 def check_time(deadline: float) -> None:
-    """Raise an error if a query has taken too long; the deadline is one of `time.monotonic`.
+    """Raise an error if a deadline has passed.
+
+    Args:
+        deadline: a time of `time.monotonic`.
 
     Raises:
-        YtError: 3, it has.
+        YtError: 3, the deadline has passed.
     """
     if time.monotonic() > deadline:
         raise YtError(Code.TIMEOUT, "Query timed out", remedy="ask for fewer rows at once, or for a longer timeout")
@@ -161,49 +174,28 @@ def check_time(deadline: float) -> None:
 def _bytes_of(rows: int, value: Array) -> int:
     if not isinstance(value, pa.Scalar):
         return int(value.nbytes)
-    return rows * len(value.as_buffer()) if value.is_valid and is_string(value.type) else 0
-
-
-def elements(node: Node) -> list[Node]:
-    """Return the parts of a tuple; anything else is a tuple of one."""
-    if isinstance(node, exp.Paren):
-        return elements(node.this)
-    if not isinstance(node, exp.Tuple):
-        return [node]
-    if not node.expressions:
-        raise wrong("Error while parsing query: an empty tuple")
-    return list(node.expressions)
-
-
-def is_string(data_type: pa.DataType) -> bool:
-    """Tell whether values of a type are strings or bytes."""
-    return bool(pa.types.is_string(data_type) or pa.types.is_binary(data_type))
+    return rows * len(value.as_buffer()) if value.is_valid and pa.types.is_binary(value.type) else 0
 
 
 def kind(data_type: pa.DataType) -> str:
-    """Return the language's name of a type."""
-    return "string" if is_string(data_type) else _NAMES.get(data_type, "any")
-
-
-def shown(node: Node) -> str:
-    """Return an expression as text, for messages; literals stand as parameters."""
-    try:
-        return node.sql()[:200].replace(FUNCTION_PREFIX, "")
-    except RecursionError:
-        return "…"
+    """Return the name of a type in the language; ``any`` for a type that can only be selected."""
+    return _NAMES.get(data_type, "any")
 
 
 def native(column: pa.Array, yt_type: str) -> pa.Array:
     """Return a column in the language's types.
 
     Args:
-        yt_type: the name of its YTsaurus type; only what is none of the language's types stays as it is.
+        yt_type: the name of its YTsaurus type. A column of a type that the language does not have is returned
+            unchanged.
     """
     if yt_type.startswith("uint"):
         return column.cast(pa.uint64())
     if pa.types.is_binary(column.type) and yt_type not in ("string", "uuid"):
-        # YSON is no string, though it is carried as bytes.
+        # YSON is stored as bytes, and is not a string of the language.
         return column.cast(pa.large_binary())
+    if pa.types.is_string(column.type):
+        return column.cast(pa.binary())
     if pa.types.is_integer(column.type):
         return column.cast(pa.int64())
     if pa.types.is_floating(column.type):

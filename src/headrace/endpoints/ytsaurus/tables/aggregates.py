@@ -64,12 +64,12 @@ class AggregatedChange(SortedChange):
 
     def apply(self, connection: apsw.Connection, version: int, ts: int) -> None:
         self.require_mounted(connection)
-        found = self._rows.find(self.stored)
+        _, stored, exist = self._rows.fetch(connection, self.stored)
         arrays = []
         for name, new in zip(self.stored.schema.names, self.stored.columns, strict=True):
             if name in self._functions:
                 # The values of rows that do not exist are undefined.
-                old = pc.if_else(pa.array(found.present), found.rows.column(name), pa.scalar(None, new.type))
+                old = pc.if_else(pa.array(exist), stored.column(name), pa.scalar(None, new.type))
                 new = _FUNCTIONS[self._functions[name]](old, new)
             arrays.append(new)
         rows = pa.RecordBatch.from_arrays(arrays, names=self.stored.schema.names)

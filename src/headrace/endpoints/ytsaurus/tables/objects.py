@@ -17,7 +17,7 @@ from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, TIMESTAMP, QueueSche
 from headrace.queues.validation import changed_options
 from headrace.queues.values import QueueOptions
 from headrace.stores.embedded import catalog
-from headrace.stores.embedded.catalog import Kind as ObjectKind
+from headrace.stores.embedded.catalog import ObjectKind
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.queues import stored_queues
 from headrace.stores.embedded.tables import stored_tables

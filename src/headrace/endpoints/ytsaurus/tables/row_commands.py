@@ -243,8 +243,9 @@ def _found(
     names = [column.name for column in table.schema.columns]
     if table.kind is TableKind.SORTED:
         stored = layout.to_stored(keys)
-        found = EmbeddedTable(database, table.name).find(stored)
-        return layout.from_stored(found.rows, names), found.present
+        with database.read() as connection:
+            _, found, exist = EmbeddedTable(database, table.name).fetch(connection, stored)
+        return layout.from_stored(found, names), exist
     rows = few_rows(database, table, context.cluster.name)
     key_names = [column.name for column in table.schema.keys]
     known = {tuple(row[name] for name in key_names): place for place, row in enumerate(rows.to_pylist())}

@@ -1,1 +1,1 @@
-"""Publication of batches: staged rows, and the markers of published batches of the embedded store."""
+"""Publication of batches in the embedded store: staged rows and markers."""

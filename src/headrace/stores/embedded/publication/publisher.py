@@ -1,4 +1,4 @@
-"""Publication: staged rows become visible together with the marker of their batch and the progress of consumers."""
+"""Publication: one transaction makes staged rows visible, writes the marker of the batch and advances consumers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.changes import RowChange
 
 _APPLY_ROWS = 1_000_000
-# Far below the 2 GiB that one Arrow column of text can hold.
+# An Arrow column of text has at most 2 GiB.
 _APPLY_BYTES = 256 << 20
 _REPLACE_BYTES = 1 << 30
-# What nobody published within a day belongs to a job that is gone.
+# Rows that are still staged after a day belong to a job that no longer exists.
 _ABANDONED_SECONDS = 86400.0
 
 
@@ -92,9 +92,9 @@ class EmbeddedPublisher(Publisher):
         content: str = "",
         last: bool = False,
     ) -> bool:
-        """Publish a batch; see `headrace.ports.Publisher.publish`. All its changes and rows carry one commit version.
+        """Publish a batch; see `headrace.ports.Publisher.publish`. All its changes and rows have one commit version.
 
-        An advance is no conflict if this job has already taken the consumer where it leads.
+        An advance is not a conflict if this job has already advanced the consumer to its end.
         """
         with self._database.write() as connection:
             if self._is_published(connection, batch):
@@ -144,7 +144,7 @@ class EmbeddedPublisher(Publisher):
         return found.fetchone() is not None
 
     def _check_same(self, connection: apsw.Connection, batch: int, content: str) -> None:
-        """Raise `PublicationError` unless a published batch comes again as it was; Spark repeats only the last one."""
+        """Raise `PublicationError` if a published batch has other content now. Spark repeats only the last batch."""
         ((last, its_content),) = connection.execute(
             "SELECT batch, content FROM marker WHERE job = ? AND sink = ?", (self.job, self.sink)
         )
@@ -159,7 +159,7 @@ class EmbeddedPublisher(Publisher):
     def _rows_to_apply(
         self, connection: apsw.Connection, batch: int, write: Write, table: EmbeddedTable
     ) -> Iterator[pa.Table]:
-        """Yield the rows of a write in pieces that are worth a pass over the table."""
+        """Yield the rows of a write in pieces that are large enough for a pass over the table."""
         if write.change is RowChange.REPLACE_ALL:
             parts = [self._load(connection, batch, receipt) for receipt in write.staged]
             if sum(part.nbytes for part in parts) > _REPLACE_BYTES:

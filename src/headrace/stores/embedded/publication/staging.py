@@ -1,7 +1,7 @@
-"""Rows put aside for a batch, invisible to readers: table ``stage``.
+"""Staged rows of a batch, which readers do not see: table ``stage``.
 
-Rows for a table are staged as Arrow IPC streams. Rows for a queue are staged as the messages that its chunks will hold,
-a large one in table ``blob``, where publication leaves it: then its bytes are written once.
+Rows for a table are staged as Arrow IPC streams. Rows for a queue are staged as the messages of its future chunks. A
+large message is in table ``blob`` and stays there at publication, so its bytes are written once.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from headrace.ports import Staged
 from headrace.queues.validation import Route
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.chunks import Message
-from headrace.stores.embedded.queues.layout import Part, split, typed
-from headrace.stores.embedded.queues.stored_queues import State
+from headrace.stores.embedded.queues.layout import PartitionRows, split, typed
+from headrace.stores.embedded.queues.stored_queues import QueueState
 
 STAGE_BYTES = 4 << 20
-# So much is held in memory before a part of a large input goes to the store in a transaction of its own.
+# The input is staged in transactions of this size.
 FLUSH_BYTES = 64 << 20
 
 
 class BatchKey(NamedTuple):
-    """Whose staged rows they are."""
+    """The owner of staged rows."""
 
     job: str
     sink: str
@@ -35,7 +35,7 @@ class BatchKey(NamedTuple):
 
 
 class StagePart(NamedTuple):
-    """What becomes one row of table ``stage``: rows for a table, or for a queue (by its id) and maybe its partition."""
+    """One row of table ``stage``: rows for a table, or for a queue (by its id) and, if known, a partition."""
 
     rows: int
     data: bytes | pa.Buffer
@@ -73,7 +73,7 @@ def _stream(batches: Sequence[pa.RecordBatch]) -> StagePart:
     return StagePart(sum(batch.num_rows for batch in batches), sink.getvalue())
 
 
-def queue_parts(state: State, rows: Iterable[pa.RecordBatch], route: Route) -> Iterator[StagePart]:
+def queue_parts(state: QueueState, rows: Iterable[pa.RecordBatch], route: Route) -> Iterator[StagePart]:
     """Yield rows for a queue as messages of about `STAGE_BYTES`, each for one partition."""
     waiting: dict[int | None, list[pa.RecordBatch]] = {}
     total = 0
@@ -86,7 +86,7 @@ def queue_parts(state: State, rows: Iterable[pa.RecordBatch], route: Route) -> I
             if size >= STAGE_BYTES or sum(each.num_rows for each in there) >= chunks.MAX_CHUNK_ROWS:
                 yield from _messages(state, number, waiting.pop(number))
                 total -= size
-        # Many partitions, each with a little.
+        # Many partitions with few rows each.
         if total >= FLUSH_BYTES:
             for number, there in waiting.items():
                 yield from _messages(state, number, there)
@@ -95,9 +95,9 @@ def queue_parts(state: State, rows: Iterable[pa.RecordBatch], route: Route) -> I
         yield from _messages(state, number, there)
 
 
-def _messages(state: State, number: int | None, batches: Sequence[pa.RecordBatch]) -> Iterator[StagePart]:
+def _messages(state: QueueState, number: int | None, batches: Sequence[pa.RecordBatch]) -> Iterator[StagePart]:
     for message in chunks.serialise(batches[0] if len(batches) == 1 else pa.concat_batches(batches)):
-        # Small ones are to be merged; cumulative weights are known at publication.
+        # Small messages will be merged. Cumulative weights are known only at publication.
         in_blob = not message.is_small and not state.layout.has_weight
         yield StagePart(message.rows, message.data, state.id, number, in_blob)
 
@@ -124,20 +124,20 @@ def insert(connection: apsw.Connection, key: BatchKey, parts: Iterable[StagePart
 
 
 def load_table_rows(connection: apsw.Connection, key: BatchKey, receipt: Staged) -> pa.Table:
-    """Return rows that are staged for a table.
+    """Return the staged rows of a receipt for a table.
 
     Raises:
-        PublicationError: they are not there.
+        PublicationError: they do not exist.
     """
     found = _find(connection, "data", "s.queue IS NULL", key, receipt)
     return pa.ipc.open_stream(pa.py_buffer(found[0])).read_all()
 
 
-def take_queue_rows(connection: apsw.Connection, key: BatchKey, receipt: Staged, state: State) -> Part:
-    """Return rows that are staged for a queue, to be appended in the same transaction, and stage them no more.
+def take_queue_rows(connection: apsw.Connection, key: BatchKey, receipt: Staged, state: QueueState) -> PartitionRows:
+    """Remove and return the staged rows of a receipt for a queue. The caller appends them in the same transaction.
 
     Raises:
-        PublicationError: they are not there.
+        PublicationError: they do not exist.
     """
     number, count, data, blob, size = _find(
         connection,
@@ -148,8 +148,8 @@ def take_queue_rows(connection: apsw.Connection, key: BatchKey, receipt: Staged,
     )
     connection.execute("DELETE FROM stage WHERE id = ?", (receipt.id,))
     if state.layout.has_weight:
-        return Part(number, chunks.decode_message(state.layout.written, data))
-    return Part(number, (Message(count, len(data) if blob is None else size, data, blob),))
+        return PartitionRows(number, chunks.decode_message(state.layout.written, data))
+    return PartitionRows(number, (Message(count, len(data) if blob is None else size, data, blob),))
 
 
 def _find(connection: apsw.Connection, columns: str, condition: str, key: BatchKey, receipt: Staged) -> tuple[Any, ...]:
@@ -160,7 +160,7 @@ def _find(connection: apsw.Connection, columns: str, condition: str, key: BatchK
     for row in found:
         return tuple(row)
     raise PublicationError(
-        f"staged rows of batch {key.batch} are not there",
+        f"staged rows of batch {key.batch} do not exist",
         received=f"stage {receipt.id} of job {key.job!r}, sink {key.sink!r} ({receipt.rows} rows)",
         remedy="run the batch again: its rows were discarded, or staged for another batch, sink or queue",
     )

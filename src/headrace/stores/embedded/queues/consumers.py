@@ -1,4 +1,4 @@
-"""Consumers of the embedded store: registrations, offsets as compare-and-set, and how far behind a consumer is."""
+"""Consumers of the embedded store: registrations, offsets with compare-and-set, and lag."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def advance(
 ) -> None:
     """Set a consumer's offsets inside the caller's write transaction; see `headrace.ports.Consumer.advance`.
 
-    ``job`` names the job of whose batch the advance is part. Its query may read the batch once more: it may have other
-    sinks, or be killed before it records the batch as done. So an offset that the same job has brought to its new place
-    is no conflict, and automatic trimming keeps the rows of the batch until the consumer advances again.
+    ``job`` is the job whose batch contains the advance. Its query may read the batch again, for example for another
+    sink, or after it was killed. So an offset that the same job has already advanced to the new position is not a
+    conflict, and automatic trimming keeps the rows of the batch until the consumer advances again.
     """
     queue_id, consumer_id = _ids(connection, queue, consumer)
     registered = connection.execute(
@@ -96,7 +96,7 @@ def advance(
     for number, offset in offsets.items():
         if not 0 <= offset <= _LARGEST_OFFSET:
             raise OptionError(
-                f"an offset in partition {number} is no row index", received=offset, valid=f"0 to {_LARGEST_OFFSET}"
+                f"an offset in partition {number} is not a row index", received=offset, valid=f"0 to {_LARGEST_OFFSET}"
             )
     for number, offset in expected.items():
         accepted = number in published and (or_published or published[number] == job)
@@ -119,7 +119,7 @@ def advance(
 
 
 def register(connection: apsw.Connection, queue: str, consumer: str, *, vital: bool) -> Registration:
-    """Let a consumer read a queue, or change whether it is vital, inside the caller's write transaction."""
+    """Register a consumer, or change whether it is vital, inside the caller's write transaction."""
     connection.execute(
         "INSERT INTO registration (queue, consumer, vital) VALUES (?, ?, ?)"
         " ON CONFLICT DO UPDATE SET vital = excluded.vital",
@@ -129,7 +129,7 @@ def register(connection: apsw.Connection, queue: str, consumer: str, *, vital: b
 
 
 def unregister(connection: apsw.Connection, queue: str, consumer: str) -> None:
-    """Take a registration back inside the caller's write transaction; offsets stay."""
+    """Remove a registration inside the caller's write transaction; offsets are kept."""
     connection.execute("DELETE FROM registration WHERE queue = ? AND consumer = ?", _ids(connection, queue, consumer))
 
 
@@ -157,7 +157,7 @@ def _ids(connection: apsw.Connection, queue: str, consumer: str) -> tuple[int, i
 
 
 def _states(connection: apsw.Connection, queue_id: int, consumer_id: int) -> dict[int, tuple[int, float | None]]:
-    """Return, for every partition number of a queue, a consumer's offset and when it was set."""
+    """Return for each partition number of a queue a consumer's offset and the time when it was set."""
     found = connection.execute(
         "SELECT p.number, coalesce(o.next, 0), o.consumed FROM partition p"
         " LEFT JOIN consumer_offset o ON o.queue = p.object AND o.consumer = ? AND o.number = p.number"
@@ -185,7 +185,7 @@ def _status(
 
 
 def _unread_weight(queue: EmbeddedQueue, partition: QueuePartition, offset: int) -> int | None:
-    """Return the data weight of the rows from an offset on; None where no row tells."""
+    """Return the data weight of the rows from an offset; None if the rows do not have it."""
     bounds = partition.bounds
     if partition.weight is None or offset == 0:
         return None

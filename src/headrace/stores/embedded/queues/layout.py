@@ -1,7 +1,7 @@
-"""Rows on their way into a queue: how they are stored, and to which partition each goes. No I/O here.
+"""The stored form of a queue's rows, and the choice of their partitions. Without I/O.
 
-A chunk of a queue holds all columns but `$timestamp`, which is the commit's own time and is added when rows are read.
-So rows can be serialised before their commit, unless the queue has `$cumulative_data_weight`, which depends on the rows
+A chunk of a queue has all columns except `$timestamp`, the time of the commit, which is added when rows are read. So
+rows can be serialised before their commit, unless the queue has `$cumulative_data_weight`, which depends on the rows
 before them.
 """
 
@@ -30,12 +30,12 @@ SYSTEM_COLUMN_WEIGHT = 8
 
 @dataclass(frozen=True)
 class Layout:
-    """How the rows of a queue stand in its chunks.
+    """The columns of a queue in different places.
 
     Attributes:
-        arrow: the schema of the rows as they are read.
-        accepted: the columns that writers can give, `$tablet_index` included.
-        written: the schema of those that are stored as they are given.
+        arrow: the schema of rows that readers get.
+        accepted: the columns that writers can set, `$tablet_index` included.
+        written: the schema of the columns that are stored unchanged.
         stored: the schema of the chunks.
     """
 
@@ -59,13 +59,13 @@ class Layout:
 
     @property
     def has_weight(self) -> bool:
-        """Tell whether the rows carry their cumulative data weight."""
+        """Whether the queue has `$cumulative_data_weight`."""
         return CUMULATIVE_DATA_WEIGHT in self.schema.names
 
     def weigh(self, rows: pa.RecordBatch, weight: int) -> tuple[pa.RecordBatch, int]:
-        """Return written rows as they are stored, with their cumulative weight, and the weight behind them.
+        """Return the stored form of written rows, with cumulative weights, and the weight after the last of them.
 
-        ``weight`` is that of all rows before them.
+        ``weight`` is the cumulative weight before the first row.
         """
         system_columns = len(self.arrow) - len(self.written)
         weights = weight + np.cumsum(data_weights(rows) + SYSTEM_COLUMN_WEIGHT * system_columns)
@@ -74,7 +74,7 @@ class Layout:
         return stored, int(weights[-1])
 
     def rows(self, page: Sequence[Chunk], first: int, end: int) -> pa.RecordBatch:
-        """Return the queue's rows from index ``first`` to ``end`` (excluded) out of the chunks that hold them."""
+        """Return the rows from index ``first`` to ``end`` (excluded) of chunks that contain them."""
         if not page:
             return pa.RecordBatch.from_pylist([], schema=self.arrow)
         batches = chunks.decode(self.stored, page)
@@ -88,10 +88,10 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Part:
-    """Rows for one partition, as written or, where that needs nothing else, as messages.
+class PartitionRows:
+    """Rows for one partition: as messages, or as written if the queue has cumulative weights.
 
-    ``number`` is None for the partition that has had the fewest rows at the time of the commit.
+    ``number`` None is the partition that has had the fewest rows at the commit.
     """
 
     number: int | None
@@ -99,20 +99,20 @@ class Part:
 
 
 def typed(rows: Rows, layout: Layout) -> pa.Table:
-    """Return rows with the columns that a queue accepts, in exactly their types; see `headrace.rows.to_arrow`."""
+    """Return rows in the accepted columns of a queue and their exact types; see `headrace.rows.to_arrow`."""
     return to_arrow(rows, layout.accepted, columns="all")
 
 
 def split(
     rows: pa.Table, layout: Layout, route: Route, upper: Sequence[int]
 ) -> list[tuple[int | None, pa.RecordBatch]]:
-    """Cut typed rows by partition, in their order within each; None is the partition with the fewest rows.
+    """Divide typed rows among partitions, and keep their order in each; None is the partition with the fewest rows.
 
     Args:
         upper: for each partition the index of its next row.
 
     Raises:
-        OptionError: no such partition, or two ways to choose one.
+        OptionError: a partition does not exist, or two options choose the partition.
     """
     found: list[tuple[int | None, pa.RecordBatch]] = []
     for batch in rows.combine_chunks().to_batches():
@@ -126,7 +126,7 @@ def split(
 
 
 def _numbers(batch: pa.RecordBatch, route: Route, upper: Sequence[int]) -> npt.NDArray[np.int64] | int | None:
-    """Return the partition number of each row, one for all, or None for that with the fewest rows."""
+    """Return the partition number of each row, one number for all rows, or None for the one with the fewest rows."""
     given = batch.column(TABLET_INDEX)
     if given.null_count < len(given):
         if route != Route():

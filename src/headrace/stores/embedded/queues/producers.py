@@ -1,4 +1,4 @@
-"""Producers of the embedded store: sessions, whose rows are appended together with their last sequence number."""
+"""Producers of the embedded store: one transaction appends rows and saves the last sequence number of the session."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BEFORE_THE_FIRST = -1
 
 
 class _Ids(NamedTuple):
-    """What a row of ``producer_session`` is addressed by."""
+    """The key of a row of ``producer_session``."""
 
     queue: int
     producer: int
@@ -70,11 +70,11 @@ class EmbeddedProducer(Producer):
         user_meta: Any = None,
     ) -> Pushed:
         if session.producer != self.name:
-            raise OptionError("the session is another producer's", received=session.producer, valid=self.name)
+            raise OptionError("the session belongs to another producer", received=session.producer, valid=self.name)
         meta = _meta_to_json(user_meta)
         queue = EmbeddedQueue(self._database, session.queue)
         typed, numbers = _numbered(rows, queue.schema.written, sequence_number)
-        # What is new is found and prepared before the writer lock is taken, as if the session stayed where it is.
+        # New rows are prepared without the writer lock, under the assumption that the session does not change.
         with self._database.read() as connection:
             guess = self._last_number(connection, session)
         prepared = queue.prepare(_behind(typed, numbers, guess), partition=partition, key=key)
@@ -121,7 +121,7 @@ class EmbeddedProducer(Producer):
         """Return the last sequence number of a session.
 
         Raises:
-            SessionEpochError: the session is not at this epoch, or is not there.
+            SessionEpochError: the session has another epoch, or does not exist.
         """
         found = connection.execute(
             "SELECT epoch, sequence FROM producer_session WHERE queue = ? AND producer = ? AND session = ?",
@@ -129,7 +129,9 @@ class EmbeddedProducer(Producer):
         ).fetchone()
         where = f"session {session.session!r} of producer {self.name!r} on queue {session.queue!r}"
         if found is None:
-            raise SessionEpochError(f"{where} is not there", received=f"epoch {session.epoch}", remedy="open it anew")
+            raise SessionEpochError(
+                f"{where} does not exist", received=f"epoch {session.epoch}", remedy="open it again"
+            )
         epoch, sequence = found
         if epoch != session.epoch:
             newer_or_none = "was opened by somebody else since" if epoch > session.epoch else "never had this epoch"
@@ -147,7 +149,7 @@ def _numbered(rows: Rows, schema: RowSchema, first: int | None) -> tuple[pa.Tabl
 
     Raises:
         SchemaError: the rows do not fit the queue.
-        SequenceNumberError: no numbers, two sources of numbers, or numbers that do not rise.
+        SequenceNumberError: numbers are missing, come from two sources, or do not increase.
     """
     beside = (Column(TABLET_INDEX, pa.int64()), Column(SEQUENCE_NUMBER, pa.int64()))
     typed = to_arrow(rows, RowSchema((*schema.columns, *beside)), columns="all")
@@ -159,7 +161,7 @@ def _numbered(rows: Rows, schema: RowSchema, first: int | None) -> tuple[pa.Tabl
 
 
 def _count_up_to(numbers: npt.NDArray[np.int64], last: int) -> int:
-    """Return how many of rising numbers are at most the last one."""
+    """Return the count of numbers up to ``last``; the numbers increase."""
     return int(np.searchsorted(numbers, last, side="right"))
 
 
@@ -174,4 +176,4 @@ def _meta_to_json(meta: Any) -> str | None:
     try:
         return json.dumps(meta, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise OptionError("user_meta is not what JSON can hold", received=str(error)) from None
+        raise OptionError("user_meta cannot be written as JSON", received=str(error)) from None

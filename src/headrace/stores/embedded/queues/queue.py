@@ -16,12 +16,12 @@ from headrace.stores.embedded import chunks
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.queues import stored_queues
 
-# A chunk from this size on is a page of its own, so that its rows need not be copied.
+# A chunk of at least this size is a page of its own: its rows are not copied.
 _ALONE_BYTES = 128 << 10
 
 
 class EmbeddedQueue(Queue):
-    """A queue of the embedded store, by its name; a handle keeps nothing else."""
+    """A queue of the embedded store, by its name. A handle has no other state."""
 
     def __init__(self, database: Database, name: str) -> None:
         self.name = name
@@ -49,7 +49,7 @@ class EmbeddedQueue(Queue):
         if prepared.num_rows == 0:
             if partition is not None:
                 with self._database.read() as connection:
-                    stored_queues.place(connection, self.name, partition)
+                    stored_queues.stored_partition(connection, self.name, partition)
             return []
         with self._database.write() as connection:
             return self.apply(connection, prepared, *stamp(connection))
@@ -57,7 +57,7 @@ class EmbeddedQueue(Queue):
     def prepare(
         self, rows: Rows, *, partition: int | None = None, key: str | Sequence[str] | None = None
     ) -> stored_queues.Prepared:
-        """Check, type and serialise rows, which needs no lock, for `apply`."""
+        """Check, type and serialise rows for `apply`, without a lock."""
         with self._database.read() as connection:
             state = stored_queues.load(connection, self.name)
         return stored_queues.prepare(state, rows, Route.of(partition, key))
@@ -76,17 +76,17 @@ class EmbeddedQueue(Queue):
     def read(self, partition: int, first_row: int, max_rows: int = 1000, *, until: int | None = None) -> QueuePage:
         if first_row < 0 or max_rows < 1:
             raise OptionError(
-                "a page needs a row index to begin with, and at least one row",
+                "a page needs a first row index and at least one row",
                 received=f"first_row={first_row}, max_rows={max_rows}",
             )
         with self._database.read() as connection:
-            partition_id, layout, bounds = stored_queues.place(connection, self.name, partition)
+            partition_id, layout, bounds = stored_queues.stored_partition(connection, self.name, partition)
             if first_row < bounds.lower:
                 raise DataLossError(
                     f"rows of queue {self.name!r} were trimmed before they were read",
                     received=f"partition {partition}, rows {first_row} to {bounds.lower - 1}"
                     f" ({bounds.lower - first_row} rows)",
-                    remedy=f"read from row {bounds.lower} on",
+                    remedy=f"read from row {bounds.lower}",
                 )
             end = min(bounds.upper, first_row + max_rows)
             if until is not None:
@@ -100,12 +100,12 @@ class EmbeddedQueue(Queue):
 
     def row_at(self, partition: int, timestamp: float) -> int:
         with self._database.read() as connection:
-            partition_id = stored_queues.place(connection, self.name, partition).id
+            partition_id = stored_queues.stored_partition(connection, self.name, partition).id
             return chunks.row_at_time(connection, partition_id, round(timestamp * 1e6))
 
     def commit_time(self, partition: int, row: int) -> float | None:
         with self._database.read() as connection:
-            partition_id, _, bounds = stored_queues.place(connection, self.name, partition)
+            partition_id, _, bounds = stored_queues.stored_partition(connection, self.name, partition)
             if not bounds.lower <= row < bounds.upper:
                 return None
             return chunks.time_of_row(connection, partition_id, row) / 1e6
@@ -119,10 +119,10 @@ class EmbeddedQueue(Queue):
                 return stored_queues.trim_consumed(connection, state.id, state.options)
             if partition is None or before is None:
                 raise OptionError(
-                    "a trim takes a partition and a row index, or neither of them",
+                    "a trim needs both a partition and a row index, or neither",
                     received=f"partition={partition}, before={before}",
                 )
-            partition_id, _, bounds = stored_queues.place(connection, self.name, partition)
+            partition_id, _, bounds = stored_queues.stored_partition(connection, self.name, partition)
             if not 0 <= before <= bounds.upper:
                 raise OptionError(
                     f"partition {partition} of queue {self.name!r} cannot be trimmed there",

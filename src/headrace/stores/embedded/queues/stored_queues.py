@@ -1,6 +1,6 @@
-"""Queues of the embedded store inside of a caller's transaction: creating, appending, trimming, dropping.
+"""Queues in the transaction of a caller: creating, appending, trimming and dropping.
 
-A queue is an object with numbered partitions, and the rows of each partition stand in chunks.
+A queue is an object with numbered partitions. The rows of a partition are in chunks.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from headrace.queues.validation import Route, no_partition
 from headrace.queues.values import Bounds, QueueOptions, RowRange, trim_target
 from headrace.stores.embedded import catalog, chunks
 from headrace.stores.embedded.connection import ROW_INDEX_BITS
-from headrace.stores.embedded.queues.layout import Layout, Part, split, typed
+from headrace.stores.embedded.queues.layout import Layout, PartitionRows, split, typed
 from headrace.stores.embedded.schemas import stored_columns
 from headrace.tables.column_limits import check_columns
 
 _SCHEMA_VERSION = 1
 _CHUNKS_PER_APPEND = 256
-# Each append and each batch looks at all partitions of its queue, which takes about a second for so many.
+# Each append and each batch reads all partitions of its queue, which takes about a second for this number.
 MOST_PARTITIONS = 1 << 16
 _NO_NUMBER_OF_SQLITE = 1 << 63
 
 
-class State(NamedTuple):
-    """A queue as it is in a transaction; ``upper`` is the index of the next row of each partition, by number."""
+class QueueState(NamedTuple):
+    """The state of a queue in a transaction; ``upper`` is the index of the next row of each partition, by number."""
 
     id: int
     name: str
@@ -44,17 +44,17 @@ class State(NamedTuple):
 
     @property
     def identity(self) -> tuple[int, int, Layout]:
-        """What prepared rows depend on: a queue made anew is another one, or with more partitions or columns."""
+        """The identity on which prepared rows depend: the object, and the numbers of partitions and columns."""
         return self.id, len(self.upper), self.layout
 
 
 class Prepared(NamedTuple):
-    """Rows that are typed, cut by partition and serialised, which needs no lock."""
+    """Rows that were typed, divided among partitions and serialised without a lock."""
 
     identity: tuple[int, int, Layout]
     rows: pa.Table
     route: Route
-    parts: tuple[Part, ...]
+    parts: tuple[PartitionRows, ...]
 
     @property
     def num_rows(self) -> int:
@@ -68,7 +68,7 @@ def create(connection: apsw.Connection, name: str, schema: QueueSchema, options:
     """Create a queue inside the caller's write transaction and return its object id; the name must be free.
 
     Raises:
-        OptionError: fewer than one partition, or more than `MOST_PARTITIONS`.
+        OptionError: the number of partitions is not between 1 and `MOST_PARTITIONS`.
         SchemaError: too many columns, or a type is nested too deep.
     """
     check_columns(schema)
@@ -86,10 +86,10 @@ def create(connection: apsw.Connection, name: str, schema: QueueSchema, options:
 
 
 def add_partitions(connection: apsw.Connection, queue_id: int, count: int) -> int:
-    """Add empty partitions behind the last one; return how many there are now.
+    """Add empty partitions after the last one; return the new number of partitions.
 
     Raises:
-        OptionError: fewer than one, or more than `MOST_PARTITIONS` with those that are there.
+        OptionError: ``count`` is below 1, or the queue would have more than `MOST_PARTITIONS`.
     """
     ((known,),) = connection.execute("SELECT count(*) FROM partition WHERE object = ?", (queue_id,))
     _check_count(count, known)
@@ -110,8 +110,8 @@ def _check_count(count: int, known: int) -> None:
         )
 
 
-def load(connection: apsw.Connection, name: str) -> State:
-    """Return a queue as it is now, or raise `NotFoundError`."""
+def load(connection: apsw.Connection, name: str) -> QueueState:
+    """Return the state of a queue, or raise `NotFoundError`."""
     found = connection.execute(
         "SELECT o.id, o.options, s.schema FROM object o JOIN object_schema s ON s.object = o.id"
         " WHERE o.name = ? AND o.kind = 'queue'",
@@ -119,7 +119,7 @@ def load(connection: apsw.Connection, name: str) -> State:
     )
     for queue_id, options, schema in found:
         upper = connection.execute("SELECT next FROM partition WHERE object = ? ORDER BY number", (queue_id,))
-        return State(queue_id, name, _layout(schema), _options(options), tuple(row[0] for row in upper))
+        return QueueState(queue_id, name, _layout(schema), _options(options), tuple(row[0] for row in upper))
     raise catalog.not_found(connection, name, "queue")
 
 
@@ -144,22 +144,22 @@ def drop(connection: apsw.Connection, queue_id: int) -> None:
 
 
 def set_options(connection: apsw.Connection, queue_id: int, options: QueueOptions) -> None:
-    """Record a queue's options inside the caller's write transaction."""
+    """Save a queue's options inside the caller's write transaction."""
     connection.execute("UPDATE object SET options = ? WHERE id = ?", (options_to_json(options), queue_id))
 
 
 def options_to_json(options: QueueOptions) -> str:
-    """Return options as they are recorded."""
+    """Return the stored form of options."""
     return json.dumps(dataclasses.asdict(options))
 
 
 # -- what is there --------------------------------------------------------------------------------------
 
 
-def partitions(connection: apsw.Connection, state: State) -> list[QueuePartition]:
-    """Return all partitions of a queue as they stand, by number.
+def partitions(connection: apsw.Connection, state: QueueState) -> list[QueuePartition]:
+    """Return all partitions of a queue, by number.
 
-    Where trimming left a part of the oldest chunk, the bytes of the rest are estimated.
+    If a part of the oldest chunk was trimmed, the bytes of its rest are estimated.
     """
     found = connection.execute(
         "SELECT number, first, next, log_bytes, weight, trimmed,"
@@ -184,20 +184,20 @@ def partitions(connection: apsw.Connection, state: State) -> list[QueuePartition
     return result
 
 
-class Place(NamedTuple):
-    """Where the rows of one partition are; ``bounds`` come without their bytes."""
+class StoredPartition(NamedTuple):
+    """One partition of a queue; ``bounds`` are without the bytes."""
 
     id: int
     layout: Layout
     bounds: Bounds
 
 
-def place(connection: apsw.Connection, queue: str, number: int) -> Place:
-    """Return where the rows of a partition are.
+def stored_partition(connection: apsw.Connection, queue: str, number: int) -> StoredPartition:
+    """Return a partition of a queue.
 
     Raises:
-        NotFoundError: there is no such queue.
-        OptionError: it has no such partition.
+        NotFoundError: the queue does not exist.
+        OptionError: the queue does not have this partition.
     """
     found = connection.execute(
         "SELECT p.id, s.schema, p.first, p.next FROM object o JOIN object_schema s ON s.object = o.id"
@@ -205,11 +205,11 @@ def place(connection: apsw.Connection, queue: str, number: int) -> Place:
         (number, queue),
     )
     for partition_id, schema, first, next_row in found:
-        return Place(partition_id, _layout(schema), Bounds(first, next_row))
+        return StoredPartition(partition_id, _layout(schema), Bounds(first, next_row))
     raise no_partition(number, len(load(connection, queue).upper))
 
 
-def registrations(connection: apsw.Connection, state: State) -> tuple[Registration, ...]:
+def registrations(connection: apsw.Connection, state: QueueState) -> tuple[Registration, ...]:
     """Return the consumers that are registered for a queue, by name."""
     found = connection.execute(
         "SELECT c.name, r.vital FROM registration r JOIN object c ON c.id = r.consumer WHERE r.queue = ?"
@@ -222,17 +222,18 @@ def registrations(connection: apsw.Connection, state: State) -> tuple[Registrati
 # -- appending ------------------------------------------------------------------------------------------
 
 
-def prepare(state: State, rows: Rows, route: Route) -> Prepared:
-    """Type rows, cut them by partition and serialise them, as far as that can be done before their commit.
+def prepare(state: QueueState, rows: Rows, route: Route) -> Prepared:
+    """Type rows, divide them among partitions, and serialise them if that is possible before their commit.
 
     Raises:
         SchemaError: the rows do not fit the queue.
-        OptionError: no such partition, or two ways to choose one.
+        OptionError: a partition does not exist, or two options choose the partition.
     """
     table = typed(rows, state.layout)
     cut = split(table, state.layout, route, state.upper)
     parts = [
-        Part(number, batch if state.layout.has_weight else tuple(chunks.serialise(batch))) for number, batch in cut
+        PartitionRows(number, batch if state.layout.has_weight else tuple(chunks.serialise(batch)))
+        for number, batch in cut
     ]
     return Prepared(state.identity, table, route, tuple(parts))
 
@@ -250,15 +251,14 @@ def append(
     """Append rows to a queue inside the caller's write transaction; see `headrace.ports.Queue.append`.
 
     Args:
-        rows: rows, or what `prepare` made of them before the transaction (``partition`` and ``key`` then count for
-            nothing).
-        version: the commit's version, ``ts`` its timestamp (µs since 1970), both from `stamp`.
+        rows: rows, or the result of `prepare` before the transaction (``partition`` and ``key`` are then ignored).
+        version: the version of the commit; ``ts`` is its timestamp (µs since 1970). Both come from `stamp`.
     """
     state = load(connection, queue)
     if not isinstance(rows, Prepared):
         rows = prepare(state, rows, Route.of(partition, key))
     elif rows.identity != state.identity:
-        # Partitions or columns were added, or the queue was made anew, since the rows were prepared.
+        # After `prepare`, partitions or columns were added, or the queue was dropped and created again.
         rows = prepare(state, rows.rows, rows.route)
     ranges = append_parts(connection, state, rows.parts, version, ts)
     auto_trim(connection, state.id)
@@ -266,9 +266,9 @@ def append(
 
 
 def append_parts(
-    connection: apsw.Connection, state: State, parts: Sequence[Part], version: int, ts: int
+    connection: apsw.Connection, state: QueueState, parts: Sequence[PartitionRows], version: int, ts: int
 ) -> list[RowRange]:
-    """Append parts in their order, all those without a number to one partition; return where they are, by number."""
+    """Append parts in order, and all without a number to one partition; return their row ranges, by partition."""
     balanced = None
     ranges: dict[int, RowRange] = {}
     for part in parts:
@@ -288,7 +288,9 @@ def fewest_rows(connection: apsw.Connection, queue_id: int) -> int:
     return int(number)
 
 
-def _append_part(connection: apsw.Connection, state: State, number: int, part: Part, version: int, ts: int) -> RowRange:
+def _append_part(
+    connection: apsw.Connection, state: QueueState, number: int, part: PartitionRows, version: int, ts: int
+) -> RowRange:
     ((partition_id, weight),) = connection.execute(
         "SELECT id, weight FROM partition WHERE object = ? AND number = ?", (state.id, number)
     )
@@ -307,9 +309,9 @@ def _append_part(connection: apsw.Connection, state: State, number: int, part: P
 
 
 def auto_trim(connection: apsw.Connection, queue_id: int) -> int:
-    """Do a little of automatic trimming, if it is on, inside the caller's write transaction; return the rows removed.
+    """Trim a few chunks inside the caller's write transaction, if automatic trimming is on; return the rows removed.
 
-    Cheap when there is nothing to do: appends and advances of vital consumers end with it.
+    Appends and advances of vital consumers call it, so it is cheap without rows to remove.
     """
     ((text,),) = connection.execute("SELECT options FROM object WHERE id = ?", (queue_id,))
     options = _options(text)
@@ -319,13 +321,13 @@ def auto_trim(connection: apsw.Connection, queue_id: int) -> int:
 def trim_consumed(
     connection: apsw.Connection, queue_id: int, options: QueueOptions, max_chunks: int | None = None
 ) -> int:
-    """Remove the rows that all vital consumers have read and that the options do not retain; return how many.
+    """Remove the rows that all vital consumers have read and that the options do not retain; return their number.
 
     Args:
-        max_chunks: so many chunks of each partition at most go; any number if None.
+        max_chunks: most chunks to remove from each partition; None is no limit.
     """
-    # A vital consumer that never set an offset counts as 0; without any, no partition is found. Closed partitions are
-    # those that clients of an endpoint for YTsaurus have unmounted.
+    # A vital consumer without an offset counts as 0. Without vital consumers the query finds no partition. A partition
+    # is closed when a client of an endpoint for YTsaurus has unmounted it.
     found = connection.execute(
         "SELECT p.id, p.first, p.next, min(ifnull(o.kept, 0)) AS read FROM partition p"
         " JOIN registration r ON r.queue = p.object AND r.vital"
@@ -349,7 +351,7 @@ def trim_consumed(
 
 
 def _end_of_chunk(connection: apsw.Connection, partition_id: int, count: int) -> int:
-    """Return the row index behind a chunk, counted from 1 at the oldest; no limit if there are fewer."""
+    """Return the row index after the chunk with a number, counted from 1 at the oldest; no limit without that chunk."""
     found = connection.execute(
         "SELECT id + n FROM chunk WHERE id >= ? AND id < ? ORDER BY id LIMIT 1 OFFSET ?",
         (*chunks.chunk_ids(partition_id), count - 1),
@@ -357,8 +359,8 @@ def _end_of_chunk(connection: apsw.Connection, partition_id: int, count: int) ->
     return next((chunks.row_index(end) for (end,) in found), _NO_NUMBER_OF_SQLITE)
 
 
-def trim_all(connection: apsw.Connection, state: State) -> None:
-    """Remove all rows that a queue has."""
+def trim_all(connection: apsw.Connection, state: QueueState) -> None:
+    """Remove all rows of a queue."""
     found = connection.execute("SELECT id, next FROM partition WHERE object = ? AND first < next", (state.id,))
     for partition_id, next_row in list(found):
         chunks.remove(connection, partition_id, next_row)

@@ -1,4 +1,4 @@
-"""The change log of a partition: changes in chunks (see `headrace.stores.embedded.chunks`), by log row index.
+"""The change log of a partition: changes in chunks (see `headrace.stores.embedded.chunks`), addressed by log row index.
 
 A chunk's data has the columns ``_op`` (int8) and ``_written`` (binary, a little-endian bitmap over the attributes;
 null means all), then the table's columns as they were in the chunk's schema version.
@@ -40,8 +40,8 @@ def append(
     Args:
         rows: all columns of the table in the given schema version, in their stored types.
         ops: `ChangeOp` codes, one for each row.
-        written: which attributes were set, as a bitmap for each row; null, or None for all rows, means all.
-        version: the commit's version, ``ts`` its timestamp in µs since 1970.
+        written: a bitmap of the written attributes for each row; null, or None for all rows, means all attributes.
+        version: the version of the commit; ``ts`` is its timestamp in µs since 1970.
     """
     if rows.num_rows == 0:
         return
@@ -54,18 +54,18 @@ def append(
 def read(
     connection: apsw.Connection, partition_id: int, first_row: int, max_rows: int, until: int | None = None
 ) -> tuple[Changes, int]:
-    """Read changes from a log row index on.
+    """Read changes from a log row index.
 
     The page ends with a whole chunk, so it may be longer than ``max_rows``; it holds about 8 MB at most.
 
     Args:
-        until: no change from this row index on is given.
+        until: the read ends before this row index.
 
     Returns:
-        The changes, with the table's columns as they are now, and the row index behind them.
+        The changes, with the current columns of the table, and the row index after them.
 
     Raises:
-        DataLossError: the log no longer begins early enough.
+        DataLossError: rows from ``first_row`` have been removed.
     """
     ((object_id, name, first, next_row, schema_version),) = connection.execute(
         "SELECT o.id, o.name, p.first, p.next, o.schema_version FROM partition p JOIN object o ON o.id = p.object"
@@ -76,7 +76,7 @@ def read(
         raise DataLossError(
             f"changes of table {name!r} were removed before they were read",
             received=f"partition {partition_id}, log rows {first_row} to {first - 1} ({first - first_row} changes)",
-            remedy="set option failOnDataLoss=false to go on behind them",
+            remedy="set option failOnDataLoss=false to continue after them",
         )
     end = next_row if until is None else min(next_row, until)
     page = chunks.page(connection, partition_id, first_row, end, max_rows) if first_row < end else []
@@ -92,7 +92,7 @@ def read(
 
 
 def _changes(schema: TableSchema, batches: Sequence[pa.RecordBatch], commits: chunks.Runs) -> Changes:
-    """Put decoded batches together; columns that a batch is too old to have are null."""
+    """Join decoded batches; columns that were added after a batch are null in it."""
     columns = [
         _joined(
             [
@@ -119,16 +119,16 @@ def _joined(arrays: list[pa.Array], data_type: pa.DataType) -> pa.Array:
 
 
 def decode_written(written: pa.BinaryArray, attributes: Sequence[str]) -> dict[str, pa.BooleanArray] | None:
-    """Return, for each attribute, which rows had it written; None if every row had all of them written.
+    """Return for each attribute a mask of the rows that wrote it; None if every row wrote all attributes.
 
-    Attributes behind the end of a bitmap were added later, and were not written.
+    Attributes after the end of a bitmap were added later and were not written.
     """
     if written.null_count == len(written):
         return None
     everything = written.is_null().to_numpy(zero_copy_only=False)
     offsets = np.frombuffer(written.buffers()[1], dtype=np.int32)[written.offset : written.offset + len(written) + 1]
     lengths = np.diff(offsets)
-    # One byte more, so that every row has some byte to look at, whatever its length.
+    # One more byte: an index is valid also for an empty bitmap at the end.
     bitmaps = np.frombuffer((written.buffers()[2] or pa.py_buffer(b"")).to_pybytes() + b"\0", dtype=np.uint8)
     result = {}
     for index, name in enumerate(attributes):

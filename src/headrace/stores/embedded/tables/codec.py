@@ -1,5 +1,4 @@
-"""The form that rows have inside SQLite: one packed value ``f`` for everything of fixed width, beside native texts and
-binaries.
+"""The format of rows in SQLite: one packed value ``f`` for all columns of fixed width, and native texts and binaries.
 
 ``f`` holds one slot for each column of the table, in the order in which the columns were created:
 
@@ -9,10 +8,9 @@ binaries.
   SQLite column, ``k<i>`` in the key or ``v<i>`` among the attributes;
 * a composite column: as a binary column of the bytes that `composite` packs its values into.
 
-A column added later adds its slot at the end, so an ``f`` from before is a prefix of one of today, and reading it
-padded with zeros makes the new columns null. Keys of type long stand in ``f`` as well as in their own column: so a
-page of rows is one concatenated ``f`` and one concatenated text per string column, which numpy cuts without a loop
-over rows.
+A new column adds its slot at the end. An older ``f`` is then a prefix, and padding with zeros makes the new columns
+null. Keys of type long are both in ``f`` and in their own column. So a page of rows is one concatenated ``f`` and one
+concatenated text for each string column, which numpy cuts without a loop over rows.
 """
 
 from __future__ import annotations
@@ -40,18 +38,18 @@ MAX_ROW_BYTES = 900 << 20
 
 
 def is_variable(data_type: pa.DataType) -> bool:
-    """Tell whether values of a type differ in width, and so have a native SQLite column."""
+    """Return whether a type has values of variable width, which are in a native SQLite column."""
     return is_text_or_bytes(data_type) or bool(pa.types.is_nested(data_type))
 
 
 def value_width(data_type: pa.DataType) -> int:
-    """Return the bytes that a value takes in its slot, without the presence byte."""
+    """Return the width of a value in its slot in bytes, without the presence byte."""
     return _LENGTH if is_variable(data_type) else fixed_width(data_type)
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a column stands in ``f``: the offset of its presence byte, counted from 0, and the width behind that."""
+    """The place of a column in ``f``: the offset of its presence byte, and the width of the value after it."""
 
     offset: int
     width: int
@@ -59,7 +57,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Rows ready for SQLite: one list per native column and one of packed values; all of the same length."""
+    """Rows for SQLite: one list for each native column and one of packed values; all have the same length."""
 
     keys: tuple[list[Any], ...]
     packed: list[bytes]
@@ -70,7 +68,7 @@ class RowCodec:
     """Packs and unpacks the rows of a table with the given columns.
 
     Attributes:
-        native: physical name (``k0``, ``v1``) of each column that has a native SQLite column.
+        native: the physical name (``k0``, ``v1``) of each column with a native SQLite column.
         slots: the place of each column in ``f``.
         row_width: length of ``f``.
     """
@@ -89,7 +87,7 @@ class RowCodec:
         self._composite = {c.name for c in schema.attributes if pa.types.is_nested(c.type)}
 
     def blobs(self, columns: Sequence[str]) -> list[str]:
-        """Return the physical names of the native columns whose bytes `decode` needs for some columns."""
+        """Return the physical names of the native columns that `decode` needs for some columns."""
         return [self.native[name] for name in columns if is_variable(self.schema.column(name).type)]
 
     # -- encoding ---------------------------------------------------------------------------------------
@@ -98,7 +96,7 @@ class RowCodec:
         """Encode rows that have all columns of the table.
 
         Raises:
-            SchemaError: a row is larger than SQLite can hold.
+            SchemaError: a row is larger than SQLite's limit.
         """
         rows = self.stored(rows)
         return Encoded(
@@ -112,7 +110,7 @@ class RowCodec:
         return tuple(_python_values(rows.column(name)) for name in self.schema.primary_key)
 
     def stored(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows that have all columns of the table with composite values packed."""
+        """Return rows with packed composite values; the rows have all columns of the table."""
         if not self._composite:
             return rows
         names = rows.schema.names
@@ -120,10 +118,7 @@ class RowCodec:
         return pa.RecordBatch.from_arrays(arrays, names)
 
     def pack(self, rows: pa.RecordBatch) -> Bytes:
-        """Return the ``f`` of each of some `stored` rows as a matrix of rows and bytes.
-
-        Equal values of fixed width have equal bytes.
-        """
+        """Return the ``f`` of `stored` rows as a matrix of bytes. Equal values of fixed width have equal bytes."""
         packed = np.zeros((rows.num_rows, self.row_width), dtype=np.uint8)
         total = np.zeros(rows.num_rows, dtype=np.int64)
         for column in self.schema.columns:
@@ -157,7 +152,7 @@ class RowCodec:
         Args:
             packed: the ``f`` of all rows, each padded to `row_width`.
             blobs: physical name → the concatenated bytes of a native column, for all of `blobs`.
-            columns: the columns to decode, in the order wanted.
+            columns: the columns to decode, in the order of the result.
         """
         schema = pa.schema([self.schema.arrow.field(name) for name in columns])
         if not packed:
@@ -188,7 +183,7 @@ class RowCodec:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _view(self, packed: bytes, count: int, offset: int, kind: str) -> npt.NDArray[Any]:
-        """Return the numbers at one offset of every row, without copying them."""
+        """Return a view of the numbers at one offset of every row."""
         return np.ndarray((count,), np.dtype(kind), packed, offset, (self.row_width,))
 
 
@@ -209,13 +204,13 @@ def ordered_bytes(array: pa.Array) -> Bytes:
         return big_endian
     bits: npt.NDArray[Any] = raw.view(f"<u{width}")
     sign = _sign_bit(width)
-    # A negative float has all its bits flipped, everything else only the sign.
+    # Negative floats: all bits are flipped. Other numbers: only the sign bit.
     flipped = bits ^ (-(bits >> (8 * width - 1)) | sign) if pa.types.is_floating(data_type) else bits ^ sign
     return _bytes_of(flipped.astype(f">u{width}"))
 
 
 def _from_ordered(numbers: npt.NDArray[Any], data_type: pa.DataType) -> npt.NDArray[Any]:
-    """Undo `ordered_bytes`, for numbers of one to eight bytes: return the memory of an Arrow data buffer."""
+    """Return the Arrow data buffer of numbers of one to eight bytes; the inverse of `ordered_bytes`."""
     if pa.types.is_boolean(data_type):
         return np.packbits(numbers, bitorder="little")
     width = numbers.dtype.itemsize
@@ -234,6 +229,6 @@ def _bytes_of(numbers: npt.NDArray[Any]) -> Bytes:
 
 
 def _python_values(array: pa.Array) -> list[Any]:
-    # By way of numpy: several times faster than Array.to_pylist.
+    # numpy is several times faster than Array.to_pylist.
     values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
     return values

@@ -1,18 +1,18 @@
 """Arrays, maps and structs as one binary value per row, packed and unpacked a column at a time.
 
-A value is a sequence of blocks, each a column of its own:
+A value is a sequence of blocks, one for each column inside it:
 
-* ``block(type, m)``, m values of some type: m presence bytes (1, or 0 for null), then ``content(type, m)``;
+* ``block(type, m)``, m values of a type: m presence bytes (1, or 0 for null), then ``content(type, m)``;
 * content of a type of fixed width: m values, little-endian, booleans as bytes; null is zeros;
 * content of strings and binaries: m lengths in bytes (u32), then the bytes; null has length 0;
 * content of a struct: the block of each field, with m values; of a null struct all fields are null;
 * content of arrays and maps: m numbers of elements (u32), then one block of all elements, or one of all keys and one
   of all values; null has no elements.
 
-The binary of a row is the content of one value; a null row is null. Equal values so have equal bytes, and values
-whose bytes differ differ in some bit (NaN has many, and 0.0 two).
+The binary of a row is the content of one value; a null row is null. Values have equal bytes exactly if they have equal
+bits (NaN has many bit patterns, zero has two).
 
-Since all rows have the same blocks in the same order, a page of rows is read block by block, each for all rows at once.
+All rows have the same blocks in the same order. So a page is read block by block, each for all rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def pack(array: pa.Array) -> pa.LargeBinaryArray:
 
 
 def unpack(binary: pa.BinaryArray, data_type: pa.DataType) -> pa.Array:
-    """Return binaries as values of a composite type; the inverse of `pack`."""
+    """Return the values of a composite type from binaries; the inverse of `pack`."""
     packed = binary.drop_null().cast(pa.large_binary())
     ones = np.ones(len(packed), np.int64)
     values = _Reader(packed).content(data_type, ones, ones.astype(np.bool_))
@@ -45,22 +45,22 @@ def unpack(binary: pa.BinaryArray, data_type: pa.DataType) -> pa.Array:
 
 
 def _spread(values: pa.Array, valid: Mask) -> pa.Array:
-    """Return values with nulls between them."""
+    """Return values with nulls inserted."""
     return values.take(pa.array(np.cumsum(valid) - 1, mask=~valid))
 
 
 def is_text_or_bytes(data_type: pa.DataType) -> bool:
-    """Tell whether values of a type are texts or binaries, which differ in width."""
+    """Return whether a type is text or binary, with values of variable width."""
     return bool(pa.types.is_string(data_type) or pa.types.is_binary(data_type))
 
 
 def fixed_width(data_type: pa.DataType) -> int:
-    """Return the bytes that a value of a type of fixed width takes."""
+    """Return the width in bytes of the values of a type of fixed width."""
     return 1 if pa.types.is_boolean(data_type) else int(data_type.bit_width) // 8
 
 
 def _sums(values: Numbers, counts: Numbers) -> Numbers:
-    """Return the sums of runs of values that are ``counts`` long."""
+    """Return the sums of consecutive runs of values; ``counts`` are the lengths of the runs."""
     ends = np.cumsum(counts)
     totals = np.concatenate([np.zeros(1, np.int64), np.cumsum(values)])
     sums: Numbers = totals[ends] - totals[ends - counts]
@@ -76,7 +76,7 @@ def _add_block(parts: list[pa.LargeBinaryArray], values: pa.Array, counts: Numbe
 
 
 def _add_content(parts: list[pa.LargeBinaryArray], values: pa.Array, counts: Numbers) -> None:
-    """Append what each row has of a content: row i has the next ``counts[i]`` of the values."""
+    """Append the content of each row: row i has the next ``counts[i]`` values."""
     data_type = values.type
     if pa.types.is_struct(data_type):
         for field in values.flatten():
@@ -98,7 +98,7 @@ def _add_content(parts: list[pa.LargeBinaryArray], values: pa.Array, counts: Num
 
 
 def _fixed(values: pa.Array) -> npt.NDArray[np.generic]:
-    """Return values of fixed width as they stand in memory, zeros for null."""
+    """Return the memory of values of fixed width, with zeros for null."""
     width = fixed_width(values.type)
     if pa.types.is_boolean(values.type):
         flags: npt.NDArray[np.generic] = values.fill_null(False).to_numpy(zero_copy_only=False)
@@ -111,7 +111,7 @@ def _fixed(values: pa.Array) -> npt.NDArray[np.generic]:
 
 
 def _cut(items: npt.NDArray[np.generic], counts: Numbers) -> pa.LargeBinaryArray:
-    """Return the items' bytes as binaries with so many items each."""
+    """Return binaries of the items' bytes; ``counts`` are the numbers of items of the binaries."""
     offsets = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts * items.itemsize, out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(items))]
@@ -122,7 +122,7 @@ def _cut(items: npt.NDArray[np.generic], counts: Numbers) -> pa.LargeBinaryArray
 
 
 class _Reader:
-    """Goes through the blocks of all rows of a page."""
+    """Reads the blocks of all rows of a page in order."""
 
     def __init__(self, packed: pa.LargeBinaryArray) -> None:
         self._data = np.frombuffer(packed.buffers()[2] or b"", np.uint8)
@@ -133,7 +133,7 @@ class _Reader:
         return self.content(data_type, counts, self._take(counts).view(np.bool_))
 
     def content(self, data_type: pa.DataType, counts: Numbers, valid: Mask) -> pa.Array:
-        """Read a content: row i has ``counts[i]`` values; ``valid`` tells which of all of them are not null."""
+        """Read a content: row i has ``counts[i]`` values; ``valid`` is the mask of the values that are not null."""
         if pa.types.is_struct(data_type):
             fields = [self._block(field.type, counts) for field in data_type]
             return build_structs(data_type, len(valid), valid, fields)
@@ -160,14 +160,14 @@ class _Reader:
         return sizes
 
     def _take(self, lengths: Numbers) -> npt.NDArray[np.uint8]:
-        """Return the next bytes of each row, one row after the other, and step over them."""
+        """Return the next bytes of all rows, joined, and move behind them."""
         starts, self._at = self._at, self._at + lengths
         longest = int(lengths.max(initial=0))
         if longest == 0:
             return np.zeros(0, np.uint8)
         if int(lengths.min()) == longest:
             return np.lib.stride_tricks.sliding_window_view(self._data, longest)[starts].ravel()
-        # Runs of bytes that are taken and left alternate; this is much faster than an index for each byte.
+        # A mask of alternating runs is much faster than an index for each byte.
         edges = np.empty(2 * len(starts) + 1, np.int64)
         edges[0:-1:2], edges[1::2], edges[-1] = starts, starts + lengths, len(self._data)
         taken = np.zeros(len(edges), np.bool_)

@@ -1,8 +1,8 @@
 """Conditions and key ranges as SQL over the packed rows of `codec`.
 
-Fixed-width attributes live in ``f`` in a form whose bytes sort as their values do. A comparison with a value is
-therefore a set of ranges of encoded numbers, and a range is a comparison of ``substr(f, …)`` with two constants.
-Strings, binaries and keys are native SQLite columns, compared by their bytes as everywhere in headrace.
+Attributes of fixed width are in ``f``, and their bytes sort like their values. So a comparison with a value is a set of
+ranges of encoded numbers, and a range compares ``substr(f, …)`` with two constants. Strings, binaries and keys are
+native SQLite columns and are compared by their bytes.
 
 Comparisons follow Spark: null never satisfies one, NaN equals NaN and is greater than every number, -0.0 equals 0.0.
 """
@@ -28,27 +28,26 @@ _Range: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class Sql:
-    """A piece of a WHERE clause, and the values of its question marks."""
+    """A part of a WHERE clause, and the values of its parameters."""
 
     text: str
     bindings: tuple[Any, ...] = ()
 
 
 _TERMS = 100
-# SQLite numbers up to 32,766 question marks; a snapshot is read with the condition twice.
+# A statement has at most 32,766 parameters, and the query of a snapshot contains the condition twice.
 _MAX_BINDINGS = 16_000
 EVERYTHING = Sql("1")
 NOTHING = Sql("0")
 
 
 def where(codec: RowCodec, keys: KeyRange, predicates: Sequence[Predicate], after: Key | None = None) -> Sql:
-    """Return the condition for rows in a key range, behind a key, that satisfy all predicates.
+    """Return the condition for the rows in a key range, after a key, that satisfy all predicates.
 
-    What the predicates say about the beginning of the key becomes part of the range, so that SQLite
-    only visits that part of the table.
+    Predicates on the first key columns become a part of the range, so that SQLite only visits that part of the table.
 
     Raises:
-        OptionError: more values than a statement of SQLite can have.
+        OptionError: the predicates have more values than a statement of SQLite can have.
     """
     low, high, remaining = bounds(codec, keys, predicates)
     if after is not None:
@@ -68,7 +67,7 @@ def where(codec: RowCodec, keys: KeyRange, predicates: Sequence[Predicate], afte
 
 
 def _all_of(conditions: Sequence[str]) -> str:
-    """Join conditions in parts: SQLite allows no more than 1,000 one behind the other."""
+    """Join conditions as a tree: SQLite limits the depth of an expression to 1,000."""
     parts = [" AND ".join(conditions[start : start + _TERMS]) for start in range(0, len(conditions), _TERMS)]
     return parts[0] if len(parts) == 1 else " AND ".join(f"({part})" for part in parts)
 
@@ -76,10 +75,10 @@ def _all_of(conditions: Sequence[str]) -> str:
 def bounds(
     codec: RowCodec, keys: KeyRange, predicates: Sequence[Predicate]
 ) -> tuple[Cut | None, Cut | None, list[Predicate]]:
-    """Return the places in the key order between which rows must lie, and the predicates that this does not cover.
+    """Return the range of keys that the predicates allow, and the predicates that the range does not express.
 
-    A covered predicate must not be given to SQLite as well: an equality there would keep it from going
-    straight to the page's first row.
+    The other predicates must not be in the statement: with an equality, SQLite would not seek the first row of the
+    page.
     """
     lows = [] if keys.low is None else [Cut(keys.low)]
     highs = [] if keys.high is None else [Cut(keys.high)]
@@ -113,14 +112,14 @@ def predicate_sql(codec: RowCodec, predicate: Predicate) -> Sql:
     """Return one condition as SQL.
 
     Raises:
-        SchemaError: no such column, or its type cannot hold the value.
+        SchemaError: the column does not exist, or its type does not have the value.
         OptionError: the operator cannot be used with the column or the value.
     """
     column = codec.schema.column(predicate.column)
     operator = predicate.operator
     slot = codec.slots[column.name]
     if operator in ("is null", "is not null"):
-        # A row from before the column has no presence byte at all.
+        # Rows that are older than the column have no presence byte.
         return Sql(f"substr(f, {slot.offset + 1}, 1) {'!=' if operator == 'is null' else '='} x'01'")
     if pa.types.is_nested(column.type):
         raise OptionError(
@@ -155,7 +154,7 @@ def _marks(values: Sequence[Any]) -> str:
 
 def _packed_sql(slot: Slot, ranges: list[_Range]) -> Sql:
     expression = f"substr(f, {slot.offset + 1}, {slot.width + 1})"
-    # A long list of values must not become a deep expression.
+    # A long list of values would make a deep expression.
     single = [number for low, high in ranges if high - low <= 1 for number in range(low, high + 1)]
     wide = [pair for pair in ranges if pair[1] - pair[0] > 1]
     parts = [f"{expression} IN ({_marks(single)})"] if single else []
@@ -181,7 +180,7 @@ def _ranges(data_type: pa.DataType, operator: str, encoded: list[int]) -> list[_
 
 
 def _divide(data_type: pa.DataType, number: int) -> tuple[list[_Range], list[_Range], list[_Range]]:
-    """Divide all encoded numbers into those below, equal to and above one of them."""
+    """Return the ranges of encoded numbers below, equal to and above a value."""
     last = (1 << 8 * value_width(data_type)) - 1
     if not pa.types.is_floating(data_type):
         return _not_empty((0, number - 1)), [(number, number)], _not_empty((number + 1, last))

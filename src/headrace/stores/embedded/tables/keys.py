@@ -1,4 +1,4 @@
-"""Keys as JSON: a list of key values, bytes as ``{"b": base64}``. None, an open bound, stays None."""
+"""Keys as JSON: a list of values, with bytes as ``{"b": base64}``. None, an open bound, stays None."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a write makes of rows, worked out on whole columns: pure functions without a store.
+"""The effect of a write on rows, as pure functions over columns.
 
-Rows come sorted by key, those of one key in the order in which they were given; a *group* is the rows of one key.
-Each row of a group is a change of its own, and sees what the one before it left.
+Rows are sorted by key; rows of one key stay in the given order and are a *group*. Each row of a group is one change of
+the row that the change before it left.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WITH_PREIMAGE = (ChangeOp.REPLACE, ChangeOp.UPDATE, ChangeOp.DELETE)
 
 @dataclass(frozen=True)
 class Groups:
-    """Which rows have the same key: masks of the first and last row of each, and each row's group number from 0."""
+    """The groups of rows with one key: masks of their first and last rows, and the group number of each row, from 0."""
 
     first: Mask
     last: Mask
@@ -46,10 +46,10 @@ class Resolved:
     """Changes of rows in key order.
 
     Attributes:
-        rows: the rows as they became; for a delete what the log is to hold of it.
+        rows: the new rows; for a delete, the row that the log will contain.
         ops: `ChangeOp` codes.
-        before: the rows as they were, where there were any; None if nobody asks for them.
-        written: a bitmap over the attributes per row, null for all of them; None if all are null.
+        before: the old rows, where they existed; None if they are not needed.
+        written: for each row, a bitmap of the written attributes, or null for all of them; None if all are null.
     """
 
     rows: pa.RecordBatch
@@ -59,7 +59,7 @@ class Resolved:
 
 
 def sorted_by_key(rows: pa.Table, schema: TableSchema) -> pa.Table:
-    """Return the rows in key order, those of one key in their given order."""
+    """Return the rows in key order; the sort is stable."""
     return rows.take(sort_indices(rows, schema.primary_key))
 
 
@@ -82,8 +82,8 @@ def put(rows: pa.RecordBatch, groups: Groups, existed: Mask, old: pa.RecordBatch
     """Resolve puts of whole rows.
 
     Args:
-        existed: for each group, whether there was a row.
-        old: for each group, that row; None if nobody asks for it.
+        existed: for each group, whether the row existed.
+        old: for each group, the old row; None if it is not needed.
     """
     replaces = existed[groups.number] | ~groups.first
     ops = np.where(replaces, ChangeOp.REPLACE, ChangeOp.INSERT).astype(np.int8)
@@ -97,9 +97,9 @@ def update(
 
     Args:
         rows: the key and some attributes.
-        written: rows × all attributes of the table: which cells are set.
-        existed: for each group, whether there was a row.
-        old: for each group, that row, or one of nulls.
+        written: a mask of rows × all attributes of the table: the cells to set.
+        existed: for each group, whether the row existed.
+        old: for each group, the old row, or a row of nulls.
     """
     count = rows.num_rows
     start = np.flatnonzero(groups.first)[groups.number]
@@ -120,7 +120,7 @@ def update(
 
 
 def _before(rows: pa.RecordBatch, groups: Groups, old: pa.RecordBatch) -> pa.RecordBatch:
-    """Return what each change found: the old row of its key, or the row that the change before it left."""
+    """Return the row before each change: the old row of the key, or the result of the previous change."""
     if groups.all_single:
         return old
     source = np.where(groups.first, rows.num_rows + groups.number, np.arange(rows.num_rows) - 1)
@@ -137,7 +137,7 @@ def _bitmaps(written: Mask) -> pa.BinaryArray | None:
 
 
 def with_preimages(changes: Resolved) -> Resolved:
-    """Return the changes with a PREIMAGE entry right before each replacement, update and delete."""
+    """Return the changes with a PREIMAGE entry before each replacement, update and delete."""
     assert changes.before is not None
     count = len(changes.ops)
     has_preimage = np.isin(changes.ops, _WITH_PREIMAGE)
@@ -158,12 +158,12 @@ def with_preimages(changes: Resolved) -> Resolved:
 def replace_all(
     old: pa.RecordBatch, new: pa.RecordBatch, same: Numbers, unequal: Mask, *, keep_old: bool, schema: TableSchema
 ) -> Resolved:
-    """Resolve the replacement of some rows by others; both are in key order, without repeated keys.
+    """Resolve the replacement of rows by other rows; both are in key order, without repeated keys.
 
     Args:
         same: for each old row the index of the new row of the same key, or -1; see `match`.
         unequal: for each old row, whether the new row of the same key differs from it.
-        keep_old: whether deletes are to hold the old attributes.
+        keep_old: whether deletes contain the old attributes.
     """
     deleted = np.flatnonzero(same < 0)
     replaced = np.flatnonzero((same >= 0) & unequal)
@@ -187,7 +187,7 @@ def replace_all(
 def match(left: pa.RecordBatch, right: pa.RecordBatch, schema: TableSchema) -> Numbers:
     """Return, for each row of ``left``, the index of the row of ``right`` with the same key, or -1.
 
-    Both have no key twice.
+    The keys on each side are unique.
     """
     keys = list(schema.primary_key)
     both = pa.Table.from_batches([left.select(keys), right.select(keys)])
@@ -200,7 +200,7 @@ def match(left: pa.RecordBatch, right: pa.RecordBatch, schema: TableSchema) -> N
 
 
 def without_attributes(rows: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
-    """Return the rows' keys, with null attributes, whatever the columns may hold."""
+    """Return the keys of rows, with null attributes also where a column is not nullable."""
     arrays: list[Any] = [
         rows.column(column.name) if column.name in schema.primary_key else pa.nulls(rows.num_rows, column.type)
         for column in schema.columns

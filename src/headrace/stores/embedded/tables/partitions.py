@@ -1,7 +1,7 @@
-"""Partitions of a table: which there are, splitting and merging them, cutting a table into ranges of equal size.
+"""Partitions of a table: listing, splitting and merging them, and cutting a table into ranges of equal size.
 
-A partition is a key range and a change log. Its rows stand in the one SQLite table with all others, so a split or a
-merge moves nothing: it closes partitions, and opens others that name them as parents.
+A partition is a key range and a change log. The rows of all partitions are in one SQLite table. So a split or merge
+moves no rows: it closes partitions and opens new ones, with the closed ones as parents.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headrace.tables.schema import Key
 
 
 class OpenPartition(NamedTuple):
-    """A partition that takes writes: its id, key range and number of rows."""
+    """An open partition: its id, key range and number of rows."""
 
     id: int
     keys: KeyRange
@@ -31,12 +31,12 @@ class OpenPartition(NamedTuple):
 
 
 def create_first(connection: apsw.Connection, object_id: int) -> None:
-    """Create the partition that a new table begins with, for all keys."""
+    """Create the first partition of a new table, for all keys."""
     _insert(connection, object_id, (), KeyRange(), 0)
 
 
 def open_partitions(connection: apsw.Connection, object_id: int) -> list[OpenPartition]:
-    """Return the partitions that take writes, in key order; together they cover all keys."""
+    """Return the open partitions in key order; together they cover all keys."""
     found = connection.execute("SELECT id, low, high, rows FROM partition WHERE object = ? AND open", (object_id,))
     opened = [
         OpenPartition(partition, KeyRange(key_from_json(low), key_from_json(high)), rows)
@@ -46,7 +46,7 @@ def open_partitions(connection: apsw.Connection, object_id: int) -> list[OpenPar
 
 
 def all_partitions(connection: apsw.Connection, object_id: int) -> tuple[Partition, ...]:
-    """Return all partitions whose log is still there, in the order of their creation."""
+    """Return all partitions, also closed ones whose log is kept, in the order of their creation."""
     found = connection.execute(
         "SELECT id, low, high, parents, open, rows, first, next, log_bytes FROM partition WHERE object = ? ORDER BY id",
         (object_id,),
@@ -85,7 +85,7 @@ def split(connection: apsw.Connection, table: PhysicalTable, partition: int | No
     low, high = chosen.keys.low, chosen.keys.high
     if (low is not None and at <= low) or (high is not None and at >= high):
         raise OptionError(
-            "a split needs a key inside of the partition, behind its lower bound",
+            "a split needs a key inside the partition, above its lower bound",
             received=at,
             valid=f"partition {chosen.id} from {_shown(low)} to {_shown(high)}",
         )
@@ -96,12 +96,12 @@ def split(connection: apsw.Connection, table: PhysicalTable, partition: int | No
 
 
 def merge(connection: apsw.Connection, object_id: int, left: int, right: int) -> int:
-    """Merge two open partitions that are neighbours; return the new id."""
+    """Merge two adjacent open partitions; return the new id."""
     opened = open_partitions(connection, object_id)
     first, second = _find(connection, opened, object_id, left), _find(connection, opened, object_id, right)
     if first.keys.high is None or first.keys.high != second.keys.low:
         raise OptionError(
-            "only neighbours can be merged: the second begins where the first ends",
+            "only adjacent partitions can be merged: the second begins where the first ends",
             received=f"partitions {left} and {right}",
             valid=[f"{a.id} and {b.id}" for a, b in pairwise(opened)],
         )
@@ -113,7 +113,7 @@ def merge(connection: apsw.Connection, object_id: int, left: int, right: int) ->
 def splits(connection: apsw.Connection, table: PhysicalTable, count: int) -> list[KeyRange]:
     """Return at most ``count`` ranges of about equal numbers of rows that cover all keys.
 
-    Partitions are cut, or put together, whichever is needed: a range never holds a part of one and a part of another.
+    A range is a part of one partition, or consists of whole partitions.
     """
     if count < 1:
         raise OptionError("the number of ranges must be at least 1", received=count)
@@ -141,7 +141,7 @@ def _grouped(opened: Sequence[OpenPartition], total: int, count: int) -> list[Ke
     before = 0
     groups = []
     for partition in opened:
-        # Behind the last row there may be empty partitions: they belong to the last range.
+        # Empty partitions after the last row belong to the last range.
         groups.append(min(before * count // total, count - 1) if total else 0)
         before += partition.rows
     ranges = []

@@ -1,10 +1,10 @@
-"""The SQLite tables behind one headrace table: its rows, and its undo rows for base data that is still being read.
+"""The SQLite tables of one headrace table: its rows, and the undo rows of its open snapshots.
 
-``t<object id>`` holds the rows in the form of `codec`. ``u<object id>`` holds, for each open snapshot, the rows
-that were overwritten since: reading the rows that have no undo entry together with the undo entries gives the
-table exactly as it was at the snapshot, page after page, while writers go on.
+``t<object id>`` has the rows in the format of `codec`. ``u<object id>`` has, for each open snapshot, the old versions
+of the rows that were changed since. The undo rows and the rows without undo rows are the table at the snapshot,
+while writers continue.
 
-Names that users chose never enter SQL; positions of columns do.
+SQL never contains names of users: columns are named by their positions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.tables.conditions import KeyRange, Predicate
 from headrace.tables.schema import Key, TableSchema
 
 PAGE_BYTES = 32 << 20
-# Above this a concatenated column is cut off by SQLite, and the page is read again with fewer rows.
+# SQLite cuts larger concatenated columns off; the page is then read again with fewer rows.
 _CUT_BYTES = 64 << 20
 
 _TERMS = 100
@@ -34,12 +34,12 @@ _SQL_TYPES: dict[pa.DataType, str] = {pa.string(): "TEXT", pa.int64(): "INTEGER"
 
 @dataclass(frozen=True)
 class Rows:
-    """A part of a table, in key order or the reverse.
+    """Consecutive rows of a table, in key order or in reverse.
 
     Attributes:
-        rows: the columns asked for.
+        rows: the requested columns.
         last: the key of the last row; None without rows.
-        ended: there is nothing behind them.
+        ended: no rows follow.
     """
 
     rows: pa.RecordBatch
@@ -62,7 +62,7 @@ class PhysicalTable:
         self._keys = [f"k{index}" for index in range(len(schema.primary_key))]
         self._values = [f"v{index}" for index in range(len(self.codec.variable_attributes))]
         self._columns = [*self._keys, "f", *self._values]
-        # Rows from before the newest column are padded. SQLite's || makes a text of two binaries.
+        # Rows that are older than the newest column are padded. In SQLite, || of two binaries is a text.
         width = self.codec.row_width
         self._packed = (
             "f"
@@ -72,7 +72,7 @@ class PhysicalTable:
 
     @property
     def identity(self) -> tuple[int, int]:
-        """The object id and the schema version: equal for tables of the same form."""
+        """The object id and the schema version."""
         return self.object_id, self.schema_version
 
     # -- definition -------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class PhysicalTable:
         )
 
     def add_columns(self, connection: apsw.Connection, before: PhysicalTable) -> None:
-        """Turn the tables of an older version of the schema into those of this one; no row is rewritten."""
+        """Upgrade the tables of an older version of the schema to this one, without rewriting rows."""
         kinds = self._value_types()
         for index in range(len(before._values), len(kinds)):
             for table in (self._rows, self._undo):
@@ -108,7 +108,7 @@ class PhysicalTable:
     # -- rows by key ------------------------------------------------------------------------------------
 
     def exists(self, connection: apsw.Connection, keys: Sequence[Sequence[Any]]) -> npt.NDArray[np.bool_]:
-        """Tell which of some keys are there; ``keys`` are the key columns as lists of Python values."""
+        """Return which of some keys exist; ``keys`` are the key columns as lists of Python values."""
         found = connection.executemany(
             f"SELECT EXISTS (SELECT 1 FROM {self._rows} WHERE {self._key_equals()})", zip(*keys, strict=True)
         )
@@ -117,7 +117,7 @@ class PhysicalTable:
     def fetch(
         self, connection: apsw.Connection, keys: Sequence[Sequence[Any]]
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
-        """Return the rows of some keys, and which are there; a row that is not has meaningless attributes and key."""
+        """Return the rows of some keys, and which of them exist; the values of the others are undefined."""
         native = [name for name in self.codec.blobs(self.schema.names) if name not in self._keys]
         selected = ", ".join([self._packed, *(f"CAST({name} AS BLOB)" for name in native)])
         found = connection.executemany(
@@ -136,7 +136,7 @@ class PhysicalTable:
         return self._with_keys(rows, keys), present
 
     def write(self, connection: apsw.Connection, rows: Encoded) -> None:
-        """Insert rows, or replace the rows of their keys. Rows in key order are written fastest."""
+        """Insert or replace rows. Rows in key order are fastest."""
         updates = ", ".join(f"{name} = excluded.{name}" for name in ["f", *self._values])
         connection.executemany(
             f"INSERT INTO {self._rows} ({', '.join(self._columns)}) VALUES ({_marks(self._columns)})"
@@ -145,7 +145,7 @@ class PhysicalTable:
         )
 
     def delete(self, connection: apsw.Connection, keys: Sequence[Sequence[Any]]) -> pa.RecordBatch:
-        """Delete the rows of some keys; return those that were there, whole, in the order of the keys."""
+        """Delete the rows of some keys; return the deleted rows in the order of the keys."""
         blobs = self.codec.blobs(self.schema.names)
         selected = ", ".join([self._packed, *(f"CAST({name} AS BLOB)" for name in blobs)])
         deleted = list(
@@ -181,16 +181,16 @@ class PhysicalTable:
         snapshot: int | None = None,
         reverse: bool = False,
     ) -> Rows:
-        """Return the next rows in key order, about `PAGE_BYTES` at most: a short page is not always the last one.
+        """Return a page of rows in key order, of at most about `PAGE_BYTES`. A short page need not be the last one.
 
         Args:
-            columns: the columns wanted, in this order.
+            columns: the columns, in the order of the result.
             keys: the range of keys.
             predicates: conditions that must all hold.
-            after: only keys behind this one.
-            limit: most rows; fewer are returned when they are large.
-            snapshot: the table as it was at this snapshot, instead of as it is now.
-            reverse: begin with the last row; not for a snapshot, and not with ``after``.
+            after: the page begins after this key.
+            limit: most rows; large rows make a shorter page.
+            snapshot: read the table at this snapshot instead of its current rows.
+            reverse: begin with the last row; not possible with ``snapshot`` or ``after``.
         """
         condition = where(self.codec, keys, predicates, after)
         needed = list(dict.fromkeys([*columns, *self.schema.primary_key]))
@@ -210,7 +210,7 @@ class PhysicalTable:
         return int(count)
 
     def key_at(self, connection: apsw.Connection, keys: KeyRange, offset: int) -> Key | None:
-        """Return the key that has ``offset`` keys of a range before it; None if the range ends before."""
+        """Return the key at an offset in a range; None if the range has fewer keys."""
         condition = where(self.codec, keys, ())
         order = ", ".join(self._keys)
         for key in connection.execute(
@@ -229,9 +229,9 @@ class PhysicalTable:
         snapshot: int | None,
         reverse: bool,
     ) -> tuple[int, bytes, dict[str, bytes], bool]:
-        """Return the number of rows of a page, its parts as `RowCodec.decode` takes them, and whether it is the last.
+        """Return the number of rows of a page, its parts for `RowCodec.decode`, and whether it is the last page.
 
-        Rows are concatenated inside SQLite, because fetching them one by one costs many times as much.
+        SQLite concatenates the rows; fetching them one by one is many times slower.
         """
         blobs = self.codec.blobs(columns)
         source, bindings = self._source(blobs, condition, snapshot, reverse)
@@ -252,8 +252,8 @@ class PhysicalTable:
     def _rows_that_fit(
         self, connection: apsw.Connection, blobs: Iterable[str], source: str, bindings: tuple[Any, ...]
     ) -> int:
-        """Return how many rows make a page of the right size, but at least one."""
-        # SQLite knows a value's length without reading it.
+        """Return the number of rows of a page of the right size, at least one."""
+        # SQLite does not read a value for its length.
         size = _sum(["octet_length(f)", *(f"ifnull(octet_length({name}), 0)" for name in blobs)])
         sizes = np.fromiter(
             (row[0] for row in connection.execute(f"SELECT {size} FROM ({source})", bindings)), np.int64
@@ -263,14 +263,14 @@ class PhysicalTable:
     def _source(
         self, blobs: Sequence[str], condition: Sql, snapshot: int | None, reverse: bool
     ) -> tuple[str, tuple[Any, ...]]:
-        """Return the SELECT of a page's rows, one by one, and its bindings but for the limit."""
+        """Return the SELECT of a page's rows, and its bindings without the limit."""
         order = ", ".join(f"{key} DESC" if reverse else key for key in self._keys)
         if snapshot is None:
             selected = ", ".join([*blobs, f"{self._packed} AS f"])
             return f"SELECT {selected} FROM {self._rows} WHERE {condition.text} ORDER BY {order} LIMIT ?", (
                 condition.bindings
             )
-        # A union is ordered by what it selects.
+        # A union can only be ordered by selected columns.
         selected = ", ".join(dict.fromkeys([*self._keys, *blobs]))
         rows = f"SELECT {selected}, {self._packed} AS f FROM {self._rows}"
         same = " AND ".join(f"{self._undo}.{key} = {self._rows}.{key}" for key in self._keys)
@@ -287,7 +287,7 @@ class PhysicalTable:
     # -- undo rows --------------------------------------------------------------------------------------
 
     def preserve(self, connection: apsw.Connection, snapshots: Iterable[int], keys: Sequence[Sequence[Any]]) -> None:
-        """Keep the rows of some keys as they are now for open snapshots, before a write changes them."""
+        """Copy the current rows of some keys to the undo rows of open snapshots, before a write changes them."""
         selected = ", ".join(f"?{index}" for index in range(2, len(self._keys) + 2))
         values = ", ".join(["f", *self._values])
         sql = (
@@ -299,7 +299,7 @@ class PhysicalTable:
             connection.executemany(sql, ((snapshot, *key) for key in zip(*keys, strict=True)))
 
     def release(self, connection: apsw.Connection, snapshot: int, keys: KeyRange | None = None) -> None:
-        """Forget the undo rows of a snapshot, in a key range or all."""
+        """Delete the undo rows of a snapshot, all or those in a key range."""
         condition = where(self.codec, keys or KeyRange(), ())
         connection.execute(
             f"DELETE FROM {self._undo} WHERE snapshot = ? AND {condition.text}", (snapshot, *condition.bindings)
@@ -307,19 +307,19 @@ class PhysicalTable:
 
 
 def _sum(terms: Sequence[str]) -> str:
-    """Return a sum in parts: SQLite allows no expression of more than 1,000 terms one behind the other."""
+    """Return a sum as a tree: SQLite limits the depth of an expression to 1,000."""
     parts = [" + ".join(terms[start : start + _TERMS]) for start in range(0, len(terms), _TERMS)]
     return " + ".join(f"({part})" for part in parts)
 
 
 def drop(connection: apsw.Connection, object_id: int) -> None:
-    """Remove the SQLite tables of a table with all rows."""
+    """Remove the SQLite tables of a table."""
     for name in _names(object_id):
         connection.execute(f"DROP TABLE {name}")
 
 
 def _names(object_id: int) -> tuple[str, str]:
-    """Return the names of a table's rows and undo rows in SQLite."""
+    """Return the names of the SQLite tables for rows and undo rows."""
     return f"t{object_id}", f"u{object_id}"
 
 

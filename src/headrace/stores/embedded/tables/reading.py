@@ -1,9 +1,9 @@
-"""Scanning a table: pages of rows from one state of it, however long the reader takes.
+"""Scans of a table: pages of rows from one state, for any time that the reader takes.
 
-The scan has a connection of its own with one read transaction. Since a long read transaction keeps the write-ahead log
-from shrinking, pages are read ahead before the first is handed out: a scan that ends within `READ_AHEAD_BYTES`
-has given its transaction back before its caller sees a row. A scan of a whole table that is sure to end so is
-read by two threads, each with one half: SQLite works without the interpreter's lock.
+A scan has one read transaction on a separate connection. A long read transaction keeps the write-ahead log from
+shrinking. So `READ_AHEAD_BYTES` are read before the first row is returned; a smaller scan ends its transaction before
+that. A scan of a whole table below this size is read by two threads, each with one half: SQLite works without the
+interpreter's lock.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from headrace.stores.embedded.tables.physical import PAGE_BYTES, PhysicalTable
 from headrace.tables.conditions import KeyRange, Predicate
 
 READ_AHEAD_BYTES = 64 << 20
-# Below this, finding the middle costs more than a second thread brings.
+# For fewer rows, finding the middle costs more than a second thread gains.
 _SHARED_ROWS = 100_000
-# Nothing is known yet about the size of rows when the first page is read.
+# The size of rows is not known before the first page.
 _FIRST_PAGE_ROWS = 4096
 
 
@@ -68,17 +68,18 @@ def scan(
 def _two_halves(
     database: Database, connection: apsw.Connection, table: PhysicalTable, columns: Sequence[str], batch_rows: int
 ) -> list[pa.RecordBatch] | None:
-    """Return all rows, read by two threads; None where one does as well, or the rows may be too many to hold."""
+    """Return all rows, read by two threads; None if one thread is as fast, or the rows may not fit into memory."""
     ((rows,),) = connection.execute(
         "SELECT ifnull(sum(rows), 0) FROM partition WHERE object = ? AND open", (table.object_id,)
     )
     if rows < _SHARED_ROWS or rows * table.codec.row_width > READ_AHEAD_BYTES or (os.cpu_count() or 1) < 2:
         return None
     middle = table.key_at(connection, KeyRange(), rows // 2)
-    # The other thread must not wait for a fork, which waits for this one: `no_fork` of this thread covers both.
+    # `no_fork` of this thread covers both threads. If the other one used it, it could wait for a fork, and the fork for
+    # this thread.
     with database.snapshot() as second, ThreadPoolExecutor(1) as pool:
         if middle is None or _state(connection, table) != _state(second, table):
-            # Somebody committed between the two snapshots; they must show one state.
+            # A commit between the beginnings of the two transactions: they see different states.
             return None
         rest = pool.submit(_gathered, _pages(second, table, columns, KeyRange(middle, None), (), batch_rows))
         lower = _gathered(_pages(connection, table, columns, KeyRange(None, middle), (), batch_rows))
@@ -87,7 +88,7 @@ def _two_halves(
 
 
 def _gathered(pages: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
-    """Return all pages, or None as soon as they are more than half of what may be read ahead."""
+    """Return all pages; None if they are larger than half of `READ_AHEAD_BYTES`."""
     gathered: list[pa.RecordBatch] = []
     size = 0
     for page in pages:
@@ -99,7 +100,7 @@ def _gathered(pages: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
 
 
 def _state(connection: apsw.Connection, table: PhysicalTable) -> tuple[int, bool]:
-    """Return the version of the last commit that changed rows, and whether the table is there: dropping has none."""
+    """Return the version of the last commit of rows, and whether the table exists: a drop has no version."""
     ((version, exists),) = connection.execute(
         "SELECT version, EXISTS (SELECT 1 FROM object WHERE id = ?) FROM clock", (table.object_id,)
     )
@@ -114,7 +115,7 @@ def _handed_out(
         while ahead:
             yield ahead.pop()
         while True:
-            # The reader's own code runs between pages, and may fork.
+            # The code of the reader runs between pages and may fork.
             with no_fork:
                 page = next(pages, None)
             if page is None:
@@ -144,7 +145,7 @@ def _pages(
 
 
 def _counted(rows: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Return batches without columns that only have a number of rows."""
+    """Return batches without columns, with a number of rows."""
     batch = pa.RecordBatch.from_arrays([pa.nulls(min(rows, batch_rows))], names=["nothing"]).select([])
     for start in range(0, rows, batch_rows):
         yield batch.slice(0, min(batch_rows, rows - start))

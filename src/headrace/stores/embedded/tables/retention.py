@@ -1,7 +1,7 @@
-"""Retention: removing old changes from the front of a table's change logs, whole chunks at a time.
+"""Retention: removal of old changes from the beginning of a table's change logs, in whole chunks.
 
-What a live tunnel still has to read stays, unless the table or the caller says otherwise; either way it is said
-which tunnels held changes back or lost some.
+Changes that a live tunnel has not read are kept, unless an option of the table or an argument of the caller allows
+their removal. The report names the tunnels that kept changes from removal, or lost changes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _warned: set[str] = set()
 
 
 class _Reader(NamedTuple):
-    """A tunnel that has not yet read a partition's log from ``row`` on."""
+    """A tunnel that has not read a partition's log from ``row``."""
 
     tunnel: str
     name: str
@@ -47,7 +47,7 @@ class _Partition(NamedTuple):
 
 @dataclass(frozen=True)
 class _Cut:
-    """What is to be removed from one log: changes below ``row``; nothing if that is where the log begins."""
+    """The removal of the changes below ``row`` from one log; none if the log begins at ``row``."""
 
     row: int
     bytes: int
@@ -65,8 +65,8 @@ def trim(
     """Remove old changes of a table, inside the caller's write transaction.
 
     Args:
-        before: remove what lies below these log row indexes, by partition, instead of what is too old.
-        cut_tunnels: remove even what a live tunnel has not read yet; the table's own option does the same.
+        before: for each partition the log row index below which changes are removed, instead of too old ones.
+        cut_tunnels: also remove changes that a live tunnel has not read. The table has an option for the same.
     """
     ids = [row[0] for row in connection.execute("SELECT id FROM partition WHERE object = ?", (object_id,))]
     if before is not None:
@@ -89,9 +89,9 @@ def held_by(connection: apsw.Connection, object_id: int, options: TableOptions) 
 
 
 def after_append(connection: apsw.Connection, object_id: int, partition_ids: Sequence[int]) -> None:
-    """Let retention do a little of its work at the end of a write: cheap when there is nothing to do.
+    """Remove a few old chunks at the end of a write.
 
-    Looks at the partitions just written, and at the oldest closed ones, which nobody writes to any more.
+    Only the partitions of the write and the oldest closed partitions are examined.
     """
     ((text,),) = connection.execute("SELECT options FROM object WHERE id = ?", (object_id,))
     options = TableOptions(**json.loads(text))
@@ -116,7 +116,7 @@ def _due(connection: apsw.Connection, partition_ids: Sequence[int], options: Tab
 
 
 def _oldest_kept(options: TableOptions) -> int | None:
-    """Return the timestamp (µs) before which changes are too old; None if they never are."""
+    """Return the timestamp (µs) before which changes are too old; None without a limit."""
     if options.retention_seconds is None:
         return None
     return int(max(0.0, time.time() - options.retention_seconds) * 1e6)
@@ -162,7 +162,7 @@ def _plan(
     force: bool,
     max_chunks: int,
 ) -> _Cut:
-    """Decide how far to cut one log. Looks at the chunks that go and at one more, not at the rest of the log."""
+    """Return the cut of one log. Only the removed chunks and the next one are examined."""
     oldest_kept = _oldest_kept(options)
     low, high = chunks.chunk_ids(partition.id)
     oldest = connection.execute(
@@ -198,7 +198,7 @@ def _readers(connection: apsw.Connection, partition_id: int) -> list[_Reader]:
         " JOIN channel c ON c.tunnel = t.id WHERE p.id = ? AND c.partition = p.id AND c.kind = ? AND NOT c.finished",
         (partition_id, ChannelKind.STREAM.value),
     )
-    return [_Reader(tunnel, name, row_of(Position(checkpoint))) for tunnel, name, checkpoint in found]
+    return [_Reader(tunnel, name, row_of(Position(committed))) for tunnel, name, committed in found]
 
 
 def _partition(connection: apsw.Connection, partition_id: int) -> _Partition:
@@ -209,9 +209,9 @@ def _partition(connection: apsw.Connection, partition_id: int) -> _Partition:
 
 
 def _forget(connection: apsw.Connection, partition_id: int) -> None:
-    """Remove a closed partition whose log is empty, once no tunnel has a channel for it.
+    """Remove a closed partition whose log is empty and for which no tunnel has a channel.
 
-    While a parent is there it stays, so that new tunnels know that its children follow that one.
+    A partition with a parent is kept: new tunnels need it for the order of its parent and its children.
     """
     connection.execute(
         "DELETE FROM partition WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM tunnel t JOIN channel c ON c.tunnel = t.id"

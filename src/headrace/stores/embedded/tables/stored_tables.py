@@ -1,4 +1,4 @@
-"""Tables of the embedded store inside of a caller's transaction: creating and dropping them, their options."""
+"""Tables in the transaction of a caller: creating and dropping them, and their options."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def create(connection: apsw.Connection, name: str, schema: TableSchema, options:
 
 
 def drop(connection: apsw.Connection, object_id: int) -> None:
-    """Remove a table with its rows and change log inside the caller's write transaction; its tunnels must be gone."""
-    # Without a look at the schema: the columns of an earlier version's table may be nested deeper than Arrow reads.
+    """Remove a table with its rows and change log inside the caller's write transaction, after its tunnels."""
+    # The schema is not read: an earlier version could store types that are nested deeper than Arrow can read.
     physical.drop(connection, object_id)
     for partition in partitions.all_partitions(connection, object_id):
         chunks.delete(connection, *chunks.chunk_ids(partition.id))
@@ -53,7 +53,7 @@ def table_options(options: TableOptions, **changes: Any) -> TableOptions:
     """Return options with some changed.
 
     Raises:
-        OptionError: an unknown option, or a value that is not of its kind.
+        OptionError: an option is unknown, or has an invalid value.
     """
     check_names("a table", changes, sorted(field.name for field in dataclasses.fields(TableOptions)))
     for name, value in changes.items():

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import apsw
@@ -39,47 +37,17 @@ _COLUMNS_OF: dict[RowChange, Any] = {
 
 
 class _State(NamedTuple):
-    """A table as it is in a transaction."""
+    """The state of a table in a transaction."""
 
     table: PhysicalTable
     options: TableOptions
     options_text: str
 
 
-@dataclass(frozen=True)
-class Found:
-    """The rows of some keys, in their order.
-
-    Attributes:
-        schema: the table's.
-        rows: all columns; of a row that is not there the key, with nulls.
-        present: which rows are there.
-        version: in a write transaction the version of its commit, else of the last one.
-    """
-
-    schema: TableSchema
-    rows: pa.RecordBatch
-    present: npt.NDArray[np.bool_]
-    version: int
-
-
-class Decided(NamedTuple):
-    """A change of rows that is decided in a write transaction; see `EmbeddedTable.transact`."""
-
-    change: RowChange
-    rows: Rows
-    keep_nulls: bool = False
-
-
-class _NothingDecided(Exception):
-    """Ends a write transaction that has nothing to write."""
-
-
 class EmbeddedTable(Table):
     """A table of the embedded store, by its name.
 
-    A handle keeps nothing that others need to see. It remembers the schema, and looks in each transaction whether that
-    is still the one.
+    A handle caches the schema, and checks in each transaction whether the schema has changed.
     """
 
     def __init__(self, database: Database, name: str) -> None:
@@ -89,6 +57,11 @@ class EmbeddedTable(Table):
 
     def __repr__(self) -> str:
         return f"EmbeddedTable({self.name!r})"
+
+    @property
+    def database(self) -> Database:
+        """The database of the store, for transactions with `fetch` and `apply`."""
+        return self._database
 
     @property
     def schema(self) -> TableSchema:
@@ -106,7 +79,7 @@ class EmbeddedTable(Table):
         return self._write(RowChange.DELETE, keys)
 
     def prepare(self, change: RowChange, rows: Rows, *, keep_nulls: bool = False) -> Prepared:
-        """Check, sort and encode rows, which needs no lock, for `apply`."""
+        """Check, sort and encode rows for `apply`, without a lock."""
         table = self._load_now().table
         return _prepared(table, change, rows, keep_nulls=keep_nulls)
 
@@ -117,35 +90,17 @@ class EmbeddedTable(Table):
 
         Args:
             connection: the connection of the transaction.
-            change: how; UPDATE sets the cells that are not null, and REPLACE_ALL only logs what differs.
-            rows: rows, or what `prepare` made of them before the transaction.
-            version: the commit's version, ``ts`` its timestamp (µs since 1970), both from `stamp`.
+            change: the kind of change. UPDATE sets the cells that are not null. REPLACE_ALL logs only differences.
+            rows: rows, or the result of `prepare` before the transaction.
+            version: the version of the commit; ``ts`` is its timestamp (µs since 1970). Both come from `stamp`.
         """
         state = self._load(connection)
         if not isinstance(rows, Prepared):
             rows = _prepared(state.table, change, rows)
         elif rows.table.identity != state.table.identity:
-            # Columns were added, or the table was made anew, since the rows were prepared.
+            # After `prepare`, columns were added, or the table was dropped and created again.
             rows = _prepared(state.table, change, rows.rows, keep_nulls=rows.keep_nulls)
         Writer(connection, state.table, state.options, version, ts).apply(rows)
-
-    def transact(self, keys: Rows, decide: Callable[[Found], Sequence[Decided]]) -> None:
-        """Read rows, decide what to change, and change it, in one write transaction.
-
-        Args:
-            keys: the keys of the rows to read.
-            decide: called once, with the rows as they are; returns the changes, in the order in which they are to be
-                made. All get the same commit version. If it returns none or raises, nothing is changed.
-        """
-        with contextlib.suppress(_NothingDecided), self._database.write() as connection:
-            version, ts = stamp(connection)
-            decided = decide(self._find(connection, keys, version))
-            if not decided:
-                raise _NothingDecided
-            for change, rows, keep_nulls in decided:
-                table = self._load(connection).table
-                prepared = _prepared(table, change, rows, keep_nulls=keep_nulls)
-                self.apply(connection, change, prepared, version, ts)
 
     def _write(self, change: RowChange, rows: Rows, *, keep_nulls: bool = False) -> int:
         prepared = self.prepare(change, rows, keep_nulls=keep_nulls)
@@ -179,17 +134,23 @@ class EmbeddedTable(Table):
         row: dict[str, Any] = rows.select(names).to_pylist()[0]
         return row
 
-    def find(self, keys: Rows) -> Found:
-        """Return the rows of some keys; one key may come several times."""
-        with self._database.read() as connection:
-            ((version,),) = connection.execute("SELECT version FROM clock")
-            return self._find(connection, keys, version)
+    def fetch(
+        self, connection: apsw.Connection, keys: Rows
+    ) -> tuple[TableSchema, pa.RecordBatch, npt.NDArray[np.bool_]]:
+        """Read the rows of some keys inside a transaction of the caller.
 
-    def _find(self, connection: apsw.Connection, keys: Rows, version: int) -> Found:
+        Args:
+            connection: the connection of the transaction.
+            keys: the keys; a key may occur several times.
+
+        Returns:
+            The table's schema, one row for each key in the order of the keys, and which of them exist. A row that does
+            not exist has its key and nulls.
+        """
         table = self._load(connection).table
         typed = one_batch(to_arrow(keys, table.schema, columns="keys"))
-        rows, present = table.fetch(connection, table.codec.encode_keys(typed))
-        return Found(table.schema, rows, present, version)
+        rows, exist = table.fetch(connection, table.codec.encode_keys(typed))
+        return table.schema, rows, exist
 
     def page(
         self,
@@ -200,9 +161,9 @@ class EmbeddedTable(Table):
         limit: int,
         reverse: bool = False,
     ) -> TableRows:
-        """Return the first rows of a key range, or the last ones, see `headrace.stores.embedded.tables.physical.Rows`.
+        """Return the first or last rows of a key range, see `headrace.stores.embedded.tables.physical.Rows`.
 
-        Unlike a scan it costs no connection, and pages see different states of the table.
+        Unlike a scan, this needs no separate connection, and each page sees the current state of the table.
         """
         with self._database.read() as connection:
             table = self._load(connection).table
@@ -242,7 +203,7 @@ class EmbeddedTable(Table):
                 names = table.schema.primary_key[: len(at)]
                 if not at or set(names) != set(at):
                     raise SchemaError(
-                        "a partition is split at a key, or at the beginning of one",
+                        "a partition is split at a key or at a prefix of a key",
                         received=list(at),
                         valid=table.schema.primary_key,
                     )
@@ -301,7 +262,7 @@ class EmbeddedTable(Table):
             return self._load(connection)
 
     def _load(self, connection: apsw.Connection) -> _State:
-        """Return the table as it is in a transaction; what is remembered is used if it is still true."""
+        """Return the state of the table in a transaction. A cached state is used if it is still valid."""
         found = connection.execute(
             "SELECT id, schema_version, options FROM object WHERE name = ? AND kind = 'table'", (self.name,)
         ).fetchone()

@@ -1,7 +1,7 @@
-"""The write path of a table: preparing rows outside of the writer lock, applying them inside a transaction.
+"""The write path of a table: rows are prepared without the writer lock and applied inside a transaction.
 
-Applying changes the rows, keeps what open snapshots still need, counts rows per partition, and logs each change in the
-partition that its key belongs to. All of it happens in the caller's transaction.
+In the transaction of the caller, `Writer.apply` changes the rows, writes undo rows for open snapshots, counts the rows
+of the partitions, and logs each change in the partition of its key.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from headrace.types import type_name
 
 _PART_ROWS = 65536
 _PART_BYTES = 64 << 20
-# How many parts are encoded before the lock is taken: more would only fill the memory.
+# The number of parts that are encoded without the lock; more would use too much memory.
 _PARTS_AHEAD = 4
 
 
-class Part:
-    """Some of the rows of a write, in key order, and what SQLite takes of them."""
+class EncodedPart:
+    """Some of the rows of a write, in key order and encoded for SQLite."""
 
     def __init__(self, table: PhysicalTable, rows: pa.RecordBatch) -> None:
         self.rows = rows
@@ -43,7 +43,7 @@ class Part:
 
     @cached_property
     def keys(self) -> tuple[list[Any], ...]:
-        """The different keys, as columns of Python values."""
+        """The distinct keys, as columns of Python values."""
         return self._table.codec.encode_keys(self.groups.only_last(self.rows))
 
     @cached_property
@@ -53,11 +53,11 @@ class Part:
 
 
 class Prepared:
-    """Rows of one write, sorted and as far as possible encoded, for one version of a table's schema.
+    """Rows of one write, sorted and partly encoded, for one version of a table's schema.
 
     Args:
-        table: the table's physical form.
-        change: how the rows are to be applied.
+        table: the SQLite tables of the table.
+        change: the kind of change.
         rows: rows in the table's types: all columns for PUT and REPLACE_ALL, the key and the cells to set for UPDATE,
             the key for DELETE.
         keep_nulls: whether nulls are values to set (UPDATE only).
@@ -76,31 +76,31 @@ class Prepared:
         for part in self._ahead:
             _ = part.encoded if change is RowChange.PUT else part.keys
 
-    def parts(self) -> Iterator[Part]:
-        """Return the rows part by part; what one part leaves is what the next one finds."""
+    def parts(self) -> Iterator[EncodedPart]:
+        """Yield the rows in parts. Each part is applied to the result of the part before it."""
         done = 0
         for part in self._ahead:
             yield part
             done += part.rows.num_rows
         yield from self._slices(done)
 
-    def _slices(self, start: int = 0) -> Iterator[Part]:
+    def _slices(self, start: int = 0) -> Iterator[EncodedPart]:
         average = self.rows.nbytes // max(1, self.rows.num_rows)
         size = max(1, min(_PART_ROWS, _PART_BYTES // max(1, average)))
         for offset in range(start, self.rows.num_rows, size):
-            yield Part(self.table, one_batch(self.rows.slice(offset, size)))
+            yield EncodedPart(self.table, one_batch(self.rows.slice(offset, size)))
 
 
 def one_batch(rows: pa.Table) -> pa.RecordBatch:
     """Return a table's rows as one record batch.
 
     Raises:
-        SchemaError: a column of them has more than the 2 GiB of text that Arrow can hold in one piece.
+        SchemaError: a column has more than 2 GiB of text, the limit of one Arrow array.
     """
     batches = rows.combine_chunks().to_batches()
     if len(batches) > 1:
         raise SchemaError(
-            "these rows are too large to be written at once",
+            "these rows are too large for one write",
             received=f"{rows.num_rows} rows of {rows.nbytes} bytes",
             remedy="write fewer rows at a time",
         )
@@ -112,9 +112,9 @@ class Writer:
 
     Args:
         connection: a connection in a write transaction.
-        table: the table as it is in that transaction.
-        options: its options.
-        version: the commit's version, ``ts`` its timestamp (µs since 1970).
+        table: the SQLite tables in that transaction.
+        options: the options of the table.
+        version: the version of the commit; ``ts`` is its timestamp (µs since 1970).
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Writer:
         self._partitions = partitions.open_partitions(connection, table.object_id)
 
     def apply(self, prepared: Prepared) -> None:
-        """Make the changes and log them."""
+        """Apply the changes and log them."""
         if prepared.change is RowChange.REPLACE_ALL:
             self._replace_all(prepared.rows)
         else:
@@ -142,7 +142,7 @@ class Writer:
                     self._update(part, keep_nulls=prepared.keep_nulls)
         retention.after_append(self._connection, self._table.object_id, [each.id for each in self._partitions])
 
-    def _put(self, part: Part) -> None:
+    def _put(self, part: EncodedPart) -> None:
         self._preserve(part.keys)
         old = None
         if self._options.pre_images:
@@ -152,7 +152,7 @@ class Writer:
         self._table.write(self._connection, part.encoded)
         self._log(merge.put(part.rows, part.groups, existed, old))
 
-    def _update(self, part: Part, *, keep_nulls: bool) -> None:
+    def _update(self, part: EncodedPart, *, keep_nulls: bool) -> None:
         self._preserve(part.keys)
         old, existed = self._table.fetch(self._connection, part.keys)
         attributes = self._table.schema.attributes
@@ -168,19 +168,19 @@ class Writer:
         self._log(changes)
 
     def _check_whole(self, rows: pa.RecordBatch) -> None:
-        """Raise `SchemaError` if an update makes a row without a column that must not be null."""
+        """Raise `SchemaError` if an update creates a row with null in a NOT NULL column."""
         for column in self._table.schema.attributes:
             cells = rows.column(column.name)
             if cells.null_count and not column.nullable:
                 row = pc.index(cells.is_null(), True).as_py()
                 key = {name: rows.column(name)[row].as_py() for name in self._table.schema.primary_key}
                 raise SchemaError(
-                    f"column {column.name!r} is NOT NULL, and the update would make the new row {key!r} without it",
+                    f"column {column.name!r} is NOT NULL, and the update would create row {key!r} without it",
                     valid=type_name(column.type),
                     remedy="set the column too, or put the whole row",
                 )
 
-    def _delete(self, part: Part) -> None:
+    def _delete(self, part: EncodedPart) -> None:
         self._preserve(part.keys)
         deleted = self._table.delete(self._connection, part.keys)
         ops = np.full(deleted.num_rows, ChangeOp.DELETE, dtype=np.int8)
@@ -190,7 +190,7 @@ class Writer:
             self._log(Resolved(merge.without_attributes(deleted, self._table.schema), ops))
 
     def _replace_all(self, rows: pa.Table) -> None:
-        """Go through the old rows page by page, each beside the new rows of the same key range."""
+        """Compare each page of old rows with the new rows of the same key range."""
         schema = self._table.schema
         start, after = 0, None
         while True:
@@ -216,12 +216,12 @@ class Writer:
         self._log(changes)
 
     def _differ(self, left: pa.RecordBatch, right: pa.RecordBatch) -> merge.Mask:
-        """Tell which rows of two batches differ in some bit (so NaN equals NaN, and -0.0 does not equal 0.0)."""
+        """Return a mask of the rows that differ in some bit: NaN equals NaN, and -0.0 does not equal 0.0."""
         codec = self._table.codec
         left, right = codec.stored(left), codec.stored(right)
         differ: merge.Mask = (codec.pack(left) != codec.pack(right)).any(axis=1)
         for name in codec.variable_attributes:
-            # Where one of them is null, the packed lengths and presence have told already.
+            # Nulls are already compared in the packed presence bytes.
             unequal = pc.not_equal(left.column(name), right.column(name)).fill_null(False)
             differ |= unequal.to_numpy(zero_copy_only=False)
         return differ
@@ -255,7 +255,7 @@ class Writer:
 
 
 def start_of(rows: pa.RecordBatch | pa.Table, schema: TableSchema, prefix: Key | None, *, behind: bool = False) -> int:
-    """Return the index of the first of sorted rows whose key is not before a prefix, or is behind it."""
+    """Return the index of the first of sorted rows whose key is at or after a prefix, or after all keys with it."""
     if prefix is None:
         return 0
     columns = [rows.column(name) for name in schema.primary_key[: len(prefix)]]

@@ -1,4 +1,4 @@
-"""Base channels of a tunnel: the rows of a key range as they were when the tunnel was created."""
+"""Base channels of a tunnel: the rows of a key range at the creation of the tunnel."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from headrace.tables.conditions import KeyRange
 from headrace.tables.schema import Key, TableSchema
 from headrace.tunnels.values import FINISHED, Page, Position
 
-# The most rows that one page holds.
+# Most rows in a page.
 _PAGE_ROWS = 65536
 
 
 class Snapshot(NamedTuple):
-    """A state of a table that its undo rows still hold: its commit version, and timestamp in µs."""
+    """A state of a table that its undo rows preserve: its commit version, and timestamp in µs."""
 
     id: int
     version: int
@@ -30,7 +30,7 @@ class Snapshot(NamedTuple):
 
 
 def take_snapshot(connection: apsw.Connection, object_id: int, tunnel_id: str) -> int:
-    """Keep the table's rows as they are now, until the snapshot is released; return its id."""
+    """Preserve the current rows of a table until the snapshot is released; return its id."""
     connection.execute(
         "INSERT INTO snapshot (object, tunnel, version, ts) SELECT ?, ?, version, ts FROM clock", (object_id, tunnel_id)
     )
@@ -41,7 +41,7 @@ def snapshot_of(connection: apsw.Connection, tunnel_id: str) -> Snapshot:
     """Return the snapshot of a tunnel that has base channels.
 
     Raises:
-        DataLossError: all base data was read, and the snapshot is gone.
+        DataLossError: all base data was read, and the snapshot was released.
     """
     found = connection.execute("SELECT id, version, ts FROM snapshot WHERE tunnel = ?", (tunnel_id,)).fetchone()
     if found is None:
@@ -50,14 +50,14 @@ def snapshot_of(connection: apsw.Connection, tunnel_id: str) -> Snapshot:
 
 
 def already_read(channel: str) -> DataLossError:
-    """Return the error for base data that is asked for once more."""
+    """Return the error for a second read of released base data."""
     return DataLossError(
         "the base data was read and released", received=channel, remedy="create a new tunnel to read it again"
     )
 
 
 def base_rows(rows: pa.RecordBatch, version: int, ts: int) -> Changes:
-    """Return rows as base data of a snapshot taken at a commit."""
+    """Return rows as changes: base data of a snapshot."""
     count = rows.num_rows
     return Changes(
         rows=rows,
@@ -81,7 +81,7 @@ def read(
     max_rows: int,
     until: Key | None,
 ) -> Page:
-    """Read the rows of a key range behind a position, in key order, up to the key ``until`` (included)."""
+    """Read the rows of a key range after a position, in key order, up to the key ``until`` (included)."""
     start = advance(connection, table, keys, snapshot, position, 0)
     if start == FINISHED:
         return no_rows(table.schema)
@@ -107,7 +107,7 @@ def advance(
     position: Position,
     rows: int,
 ) -> Position:
-    """Return the position so many rows behind one, with nothing left to skip."""
+    """Return the position ``rows`` rows after a position, without rows to skip."""
     missing = position.skip + rows
     if missing == 0:
         return position
@@ -126,7 +126,7 @@ def _last_key(rows: pa.RecordBatch, schema: TableSchema) -> Key:
 
 
 def _count_up_to(rows: pa.RecordBatch, schema: TableSchema, key: Key) -> int:
-    """Return how many of the rows, which are in key order, have at most this key."""
+    """Return the number of rows up to a key (included); the rows are in key order."""
     within: pa.BooleanArray | pa.Scalar = pa.scalar(True)
     for name, value in reversed(list(zip(schema.primary_key, key, strict=True))):
         column = rows.column(name)

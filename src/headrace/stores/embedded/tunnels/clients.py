@@ -1,7 +1,7 @@
-"""Clients that share a tunnel's channels: rows of ``tunnel_client``, and what ``channel`` says of leases and saves.
+"""Clients that share a tunnel's channels: table ``tunnel_client``, and the leases and saves in table ``channel``.
 
-Every call is one transaction, so that clients in any number of processes see one order of events; the rules are those
-of `headrace.tunnels.assignment`. A client is gone when its time-out has passed, whether anybody has noticed or not.
+Every call is one transaction, so clients in all processes see one order of events. `headrace.tunnels.assignment` has
+the rules. A client is dead once its time-out has passed, also before another client notices.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from headrace.tunnels.values import FINISHED, Position
 if TYPE_CHECKING:
     from headrace.stores.embedded.tunnels.tunnel import EmbeddedTunnel
 
-# What column ``reader`` of a tunnel says while clients read it; a query writes the id of its first batch there.
+# The value of column ``reader`` of a tunnel while clients read it. A query writes the id of its first batch.
 _CLIENTS = "clients"
-# So many channels that are read to their end stay, for people who look at the tunnel.
+# The number of finished channels that are kept for descriptions of the tunnel.
 _FINISHED_KEPT = 64
 
 
 class Holder(NamedTuple):
-    """The live client that has a channel, and how the channel stands with it."""
+    """The live client that has a channel, and the status of its lease."""
 
     client: str
     tag: str
@@ -40,7 +40,7 @@ class Holder(NamedTuple):
 
 
 class EmbeddedTunnelClient(TunnelClient):
-    """A client of a tunnel of the embedded store; made by `connect` and `find`."""
+    """A client of a tunnel of the embedded store, created by `connect` and `find`."""
 
     def __init__(self, database: Database, tunnel: EmbeddedTunnel, id: str, timeout: float) -> None:
         self._database = database
@@ -56,7 +56,7 @@ class EmbeddedTunnelClient(TunnelClient):
             now = time.time()
             self._check(connection, now)
             connection.execute("UPDATE tunnel_client SET seen = ? WHERE id = ?", (now, self.id))
-            # If the clock went back, the dead would live on until it has caught up.
+            # If the clock was set back, dead clients would otherwise live until it has caught up.
             connection.execute("UPDATE tunnel_client SET seen = ?1 WHERE tunnel = ?2 AND seen > ?1", (now, self._of))
             before = _assignments(connection, self._of)
             after = assignment.rebalance(
@@ -88,7 +88,7 @@ class EmbeddedTunnelClient(TunnelClient):
                     f"channel {channel} was saved with this number, or a higher one, already",
                     received=f"sequence number {sequence}",
                     valid=f"above {last}",
-                    remedy="another client may read the channel: fetch what is saved, and go on from its number",
+                    remedy="another client may read the channel: fetch the saved position and use its number",
                 )
             connection.execute(
                 "UPDATE channel SET sequence = ? WHERE tunnel = ? AND id = ?", (sequence, self._of, channel)
@@ -111,14 +111,14 @@ class EmbeddedTunnelClient(TunnelClient):
         return self._tunnel.id
 
     def _saved(self, connection: apsw.Connection, channel: str) -> Saved:
-        position = self._tunnel.checkpoint(connection, channel)
+        position = self._tunnel.committed(connection, channel)
         ((sequence,),) = connection.execute(
             "SELECT sequence FROM channel WHERE tunnel = ? AND id = ?", (self._of, channel)
         )
         return Saved(position, sequence)
 
     def _check(self, connection: apsw.Connection, now: float) -> None:
-        """Raise the right error unless this client is alive, and the tunnel is its to read."""
+        """Raise an error if this client is dead, or a query has taken the tunnel."""
         reader = connection.execute("SELECT reader FROM tunnel WHERE id = ?", (self._of,)).fetchone()
         if reader is None:
             raise NotFoundError("the tunnel was dropped", received=self._of, remedy="create a new tunnel")
@@ -128,9 +128,9 @@ class EmbeddedTunnelClient(TunnelClient):
         ).fetchone()
         if life is None or ClientLife(*life).gone(now):
             raise ClientGoneError(
-                "the client was closed, or let its time-out pass without a heartbeat",
+                "the client was closed, or sent no heartbeat within its time-out",
                 received=self.id,
-                remedy="connect again, and read on from what is saved",
+                remedy="connect again, and read from the saved positions",
             )
         if reader[0] != _CLIENTS:
             raise TunnelTakenError(
@@ -141,7 +141,7 @@ class EmbeddedTunnelClient(TunnelClient):
 
 
 def connect(database: Database, tunnel: EmbeddedTunnel, tag: str, timeout: float) -> EmbeddedTunnelClient:
-    """Add a client to a tunnel; it gets channels with its first heartbeat. A query that read the tunnel is told."""
+    """Add a client to a tunnel; it gets channels with its first heartbeat. A query that reads the tunnel fails."""
     if not (math.isfinite(timeout) and timeout > 0):
         raise OptionError("a client's time-out must be a positive number of seconds", received=timeout)
     client_id = str(uuid.uuid4())
@@ -166,7 +166,7 @@ def find(database: Database, tunnel: EmbeddedTunnel, client_id: str) -> Embedded
 
 
 def holders(connection: apsw.Connection, tunnel_id: str) -> dict[str, Holder]:
-    """Return, by channel, the live clients that have channels of a tunnel."""
+    """Return the live clients that have channels of a tunnel, by channel."""
     found = connection.execute(
         "SELECT channel.id, c.id, c.tag, channel.lease FROM channel JOIN tunnel_client c ON c.id = channel.client"
         " WHERE channel.tunnel = ?1 AND c.tunnel = ?1 AND ?2 - ifnull(c.seen, c.connected) <= c.timeout",
@@ -176,13 +176,13 @@ def holders(connection: apsw.Connection, tunnel_id: str) -> dict[str, Holder]:
 
 
 def suspended(connection: apsw.Connection, tunnel_id: str) -> frozenset[str]:
-    """Return the channels of a tunnel that no client is to have."""
+    """Return the channels of a tunnel that are suspended: no client gets them."""
     found = connection.execute("SELECT id FROM channel WHERE tunnel = ? AND suspended", (tunnel_id,))
     return frozenset(row[0] for row in found)
 
 
 def _lives(connection: apsw.Connection, tunnel_id: str) -> dict[str, ClientLife]:
-    """Return the clients that take part: one that never sent a heartbeat would not read what it is given."""
+    """Return the clients that have sent a heartbeat; the others would not read the channels that they get."""
     found = connection.execute(
         "SELECT id, seen, timeout FROM tunnel_client WHERE tunnel = ? AND seen IS NOT NULL", (tunnel_id,)
     )

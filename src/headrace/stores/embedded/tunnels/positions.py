@@ -1,4 +1,4 @@
-"""Positions of the embedded store's channels: opaque to everyone else, so that nobody relies on their form.
+"""Positions of the embedded store's channels; their tokens are opaque to other modules.
 
 A token is base64 of JSON: ``{"r": row index}`` in a change log, ``{"k": last key read}`` in base data (null at
 its beginning).
@@ -26,12 +26,12 @@ def row_position(row: int) -> Position:
 
 
 def key_position(key: Key | None) -> Position:
-    """Return the position behind a row of base data."""
+    """Return the position after a row of base data."""
     return _position({"k": None if key is None else key_to_json(key)})
 
 
 def row_of(position: Position) -> int:
-    """Return the log row index that a position of a stream channel stands before."""
+    """Return the log row index of the next row at a position of a stream channel."""
     row = _parsed(position, "r")
     if not isinstance(row, int) or not 0 <= row + position.skip <= _LAST_ROW:
         raise _not_ours(position)
@@ -39,7 +39,7 @@ def row_of(position: Position) -> int:
 
 
 def key_of(position: Position) -> Key | None:
-    """Return the key behind which a position of a base channel stands, its ``skip`` aside."""
+    """Return the last key before a position of a base channel, without its ``skip``."""
     value = _parsed(position, "k")
     if value is None:
         return None
@@ -50,14 +50,14 @@ def key_of(position: Position) -> Key | None:
 
 
 def check_key_position(position: Position, schema: TableSchema) -> None:
-    """Raise an error unless a position can be one of a base channel of a table with this key."""
+    """Raise an error unless a position is valid for a base channel of a table with this key."""
     key = key_of(position)
     if position.skip < 0 or (key is not None and len(typed_key(schema, key)) < len(schema.primary_key)):
         raise _not_ours(position)
 
 
 def is_behind(position: Position, other: Position) -> bool:
-    """Tell whether a position is further on in its channel than another one; neither has anything to skip."""
+    """Return whether a position is after another one of its channel; both have no rows to skip."""
     if FINISHED in (position, other):
         return position == FINISHED != other
     if "r" in _decoded(position):

@@ -1,8 +1,8 @@
-"""The life of a tunnel in the embedded store: creating it, following splits and merges, dropping it.
+"""Tunnels in the store: creating and dropping them, and following splits and merges.
 
-A tunnel is a row of ``tunnel`` and its channels, rows of ``channel``. A tunnel with base data owns a snapshot: from
-its creation on, writers keep in the table's undo rows what they overwrite, so that its base channels read the table
-as it was then, while the change log already collects what came after.
+A tunnel is a row of ``tunnel``; its channels are rows of ``channel``. A tunnel with base data has a snapshot. From its
+creation, writers copy the rows that they change to the table's undo rows, so base channels read the table at the
+snapshot. Later changes are in the change log.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def create(
     """Create a tunnel in one transaction and return its id; see `headrace.ports.Store.create_tunnel`."""
     check_new(name, kind, start, base_channels)
     has_base, has_stream = kind is not TunnelKind.STREAM, kind is not TunnelKind.BASE_DATA
-    # Looking for the middle of a large table takes a while: before the transaction, not while writers wait.
+    # Finding the boundaries of a large table takes time: it is done before the transaction, while writers can write.
     boundaries = _boundaries(database, table, base_channels) if has_base else []
     tunnel_id = str(uuid.uuid4())
     with database.write() as connection:
@@ -77,7 +77,7 @@ def create(
         partitions = _partitions(connection, object_id)
         channels: list[_NewChannel] = []
         if has_base:
-            # A partition without rows has no base data: its channel would only cost an empty batch.
+            # A partition without rows gets no base channel, which would only be an empty batch.
             channels += _base_channels([p for p in partitions if p.open and p.rows], boundaries)
         if channels:
             base_data.take_snapshot(connection, object_id, tunnel_id)
@@ -90,9 +90,9 @@ def create(
 def partitions_replaced(
     connection: apsw.Connection, object_id: int, parents: Sequence[int], children: Sequence[int]
 ) -> None:
-    """Give every tunnel with stream channels channels for partitions that were split or merged out of others.
+    """Add channels for the new partitions of a split or merge to every tunnel with stream channels.
 
-    Runs in the transaction that closes the parents and makes the children, before anything is written to them.
+    Runs in the transaction that closes the parents and creates the children.
     """
     found = connection.execute(
         "SELECT id FROM tunnel WHERE object = ? AND kind <> ?", (object_id, TunnelKind.BASE_DATA.value)
@@ -114,7 +114,7 @@ def partitions_replaced(
 
 
 def drop(connection: apsw.Connection, tunnel_id: str) -> None:
-    """Remove a tunnel and all that belongs to it, inside the caller's write transaction."""
+    """Remove a tunnel with its channels, batches and clients, inside the caller's write transaction."""
     release_snapshot(connection, tunnel_id)
     for table in ("channel", "batch_plan", "batch_end", "tunnel_client"):
         connection.execute(f"DELETE FROM {table} WHERE tunnel = ?", (tunnel_id,))
@@ -138,13 +138,13 @@ def release_snapshot(connection: apsw.Connection, tunnel_id: str) -> None:
 
 
 def physical_table(connection: apsw.Connection, object_id: int) -> PhysicalTable:
-    """Return the physical form of a table as its schema is now."""
+    """Return the SQLite tables of a table for its current schema."""
     ((version,),) = connection.execute("SELECT schema_version FROM object WHERE id = ?", (object_id,))
     return PhysicalTable(object_id, change_log.stored_schema(connection, object_id, version), version)
 
 
 def cut(keys: KeyRange, boundaries: Iterable[Key]) -> list[KeyRange]:
-    """Cut a key range at those of the boundaries, in key order, that lie inside it."""
+    """Cut a key range at the boundaries inside it; the boundaries are in key order."""
     inside = [
         key for key in boundaries if (keys.low is None or keys.low < key) and (keys.high is None or key < keys.high)
     ]
@@ -153,7 +153,7 @@ def cut(keys: KeyRange, boundaries: Iterable[Key]) -> list[KeyRange]:
 
 
 def _boundaries(database: Database, table: Table, base_channels: int | None) -> list[Key]:
-    """Return the keys, in order, at which the table falls into pieces of about the right size."""
+    """Return the keys, in order, that divide the table into pieces of about the right size."""
     ((rows,),) = database.query(
         "SELECT coalesce(sum(p.rows), 0) FROM partition p JOIN object o ON o.id = p.object WHERE o.name = ?",
         (table.name,),
@@ -194,9 +194,9 @@ def _stream_channels(
     start: Start,
     base: Sequence[_NewChannel],
 ) -> list[_NewChannel]:
-    """Return a channel for every open partition, and for closed ones that the start reaches back to."""
+    """Return a channel for every open partition, and for closed ones with changes from the start position."""
     channels: list[_NewChannel] = []
-    # What the children of a partition follow: its channel or, where it has nothing to give, what it follows itself.
+    # The parents of the channels of a partition's children: its own channel or, without a channel, its parents.
     followed: dict[int, tuple[str, ...]] = {}
     for partition in partitions:
         row = _first_row(connection, table, partition, start)
@@ -222,7 +222,7 @@ def _first_row(connection: apsw.Connection, table: str, partition: _Partition, s
         raise DataLossError(
             f"the change log of table {table!r} begins later",
             received=f"start={start.timestamp.isoformat()}",
-            remedy="use start='earliest' to take what is left of it",
+            remedy="use start='earliest' to read the rest of it",
         )
     return chunks.row_at_time(connection, partition.id, ts)
 

@@ -1,4 +1,4 @@
-"""`EmbeddedTunnel`: what the readers of a tunnel see, read and commit."""
+"""`EmbeddedTunnel`: a tunnel of the embedded store."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from headrace.tunnels.values import (
     TunnelKind,
 )
 
-# How many finished channels are looked at, at once, to be forgotten.
+# The number of finished channels that are examined at once for deletion.
 _FORGET_AT_ONCE = 64
 
 
 class _Row(NamedTuple):
-    """A channel as table ``channel`` has it."""
+    """A row of table ``channel``."""
 
     id: str
     kind: ChannelKind
@@ -51,7 +51,7 @@ class _Row(NamedTuple):
     keys: KeyRange
     parents: tuple[str, ...]
     start: Position
-    checkpoint: Position
+    committed: Position
     finished: bool
 
 
@@ -70,7 +70,7 @@ class _Log(NamedTuple):
 
 
 class EmbeddedTunnel(Tunnel):
-    """A tunnel of the embedded store; made by `headrace.stores.embedded.store.EmbeddedStore`."""
+    """A tunnel of the embedded store, created by `headrace.stores.embedded.store.EmbeddedStore`."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class EmbeddedTunnel(Tunnel):
         *,
         suspended: bool,
     ) -> ChannelDescription:
-        backlog = self._backlog(connection, row, channel.checkpoint, None)
+        backlog = self._backlog(connection, row, channel.committed, None)
         closing = LeaseStatus.CLOSING if suspended else None
         if holder is None:
             return ChannelDescription(channel, backlog, lease=closing)
@@ -142,15 +142,17 @@ class EmbeddedTunnel(Tunnel):
         with self._database.read() as connection:
             rows = self._rows(connection)
         states = channel_states({row.id: row.parents for row in rows}, {row.id for row in rows if row.finished})
-        return [Channel(row.id, row.kind, states[row.id], row.checkpoint, row.parents) for row in rows]
+        return [Channel(row.id, row.kind, states[row.id], row.committed, row.parents) for row in rows]
 
     def start_positions(self, start: Start) -> dict[str, Position]:
-        """Return where a new reader begins in each channel; never before the beginning of the tunnel itself."""
+        """Return the first positions of a new reader; none is before the beginning of the tunnel."""
         if start.kind is StartKind.COMMITTED:
-            raise OptionError("the committed positions are the checkpoints of the channels", received="committed")
+            raise OptionError(
+                "a query that begins at the committed positions needs no start positions", received="committed"
+            )
         if start.kind is StartKind.BATCH:
             raise UnsupportedError(
-                "an embedded store has no batches of other queries to go on from",
+                "a query on an embedded store cannot start after a batch of another query",
                 received=f"startingPosition batch:{start.batch}",
                 valid="committed, earliest, latest or a timestamp",
             )
@@ -175,7 +177,7 @@ class EmbeddedTunnel(Tunnel):
         ts = 0 if start.timestamp is None else microseconds(start.timestamp)
         if changes.first > first and ts <= changes.trimmed:
             raise DataLossError(
-                f"the changes of table {self.table.name!r} from there on have been removed in part",
+                f"changes of table {self.table.name!r} after this position have been removed",
                 received=f"startingPosition {start.timestamp or start.kind} for {row.id}",
                 remedy="start at latest, at a later timestamp, or with a new tunnel",
             )
@@ -189,7 +191,7 @@ class EmbeddedTunnel(Tunnel):
         forgotten = sorted({parent for row in rows for parent in row.parents} - known)
         if forgotten:
             raise DataLossError(
-                f"the first channels of tunnel {self.name!r} were finished and forgotten",
+                f"the first channels of tunnel {self.name!r} were finished and deleted",
                 received=", ".join(forgotten),
                 remedy="start at latest or at a timestamp, or create a new tunnel",
             )
@@ -245,7 +247,7 @@ class EmbeddedTunnel(Tunnel):
             return Page(changes, FINISHED if ended else row_position(behind))
 
     def skip_lost(self, channel: str, position: Position) -> tuple[Position, int]:
-        """Return the first readable position, and how many rows are lost; base data that was read is not lost."""
+        """Return the first readable position, and the number of lost rows; released base data is not lost."""
         with self._database.read() as connection:
             row = self._row(connection, channel)
             if position == FINISHED:
@@ -271,12 +273,12 @@ class EmbeddedTunnel(Tunnel):
         return base_data.advance(connection, table, row.keys, self._snapshot(connection, row), position, rows)
 
     def commit(self, positions: Mapping[str, Position]) -> None:
-        """Record progress in one transaction; a channel that is further on already stays where it is.
+        """Save committed positions in one transaction; a channel that is already further is not changed.
 
         Base data of channels that become finished is released: it cannot be read again.
 
         Raises:
-            NotFoundError: a channel is not one of the tunnel's; nothing is recorded then.
+            NotFoundError: the tunnel does not have one of the channels; nothing is saved.
         """
         with self._database.read() as connection:
             if not self._moves(connection, positions):
@@ -285,7 +287,7 @@ class EmbeddedTunnel(Tunnel):
             self.record(connection, positions)
 
     def record(self, connection: apsw.Connection, positions: Mapping[str, Position]) -> None:
-        """Record progress as `commit` does, inside the caller's write transaction."""
+        """Save committed positions like `commit`, inside the caller's write transaction."""
         moves = self._moves(connection, positions)
         connection.executemany(
             "UPDATE channel SET checkpoint = ?, finished = ? WHERE tunnel = ? AND id = ?",
@@ -295,18 +297,18 @@ class EmbeddedTunnel(Tunnel):
         if released:
             self._release(connection, released)
 
-    def checkpoint(self, connection: apsw.Connection, channel: str) -> Position:
-        """Return how far a channel is read, inside the caller's transaction."""
-        return self._row(connection, channel).checkpoint
+    def committed(self, connection: apsw.Connection, channel: str) -> Position:
+        """Return the committed position of a channel, inside the caller's transaction."""
+        return self._row(connection, channel).committed
 
     def _moves(self, connection: apsw.Connection, positions: Mapping[str, Position]) -> list[tuple[_Row, Position]]:
-        """Return the channels that the positions move on, with nothing left to skip."""
+        """Return the channels that the positions advance, with positions without rows to skip."""
         moves = []
         for channel, position in positions.items():
             row = self._row(connection, channel)
-            if not row.finished and position != row.checkpoint:
+            if not row.finished and position != row.committed:
                 to = self._advance(connection, row, position, 0)
-                if is_behind(to, row.checkpoint):
+                if is_behind(to, row.committed):
                     moves.append((row, to))
         return moves
 
@@ -332,7 +334,7 @@ class EmbeddedTunnel(Tunnel):
         return clients.find(self._database, self, client_id)
 
     def suspend(self, channel: str, *, suspended: bool = True) -> None:
-        """Let no client have a channel, or let it be shared again. Who has it is asked by its next heartbeat."""
+        """Suspend or resume a channel. A client that has it must return it with its next heartbeat."""
         with self._database.write() as connection:
             self._row(connection, channel)
             connection.execute(
@@ -362,15 +364,15 @@ class EmbeddedTunnel(Tunnel):
         return self._batches.ends(batch)
 
     def prune(self, batch: str, keep: int) -> None:
-        """Forget batches out of reach, and finished channels of closed partitions that none of the others names."""
+        """Delete outdated batches, and finished channels of closed partitions that no other channel or batch names."""
         with self._database.write() as connection:
             self._batches.prune(connection, batch, keep)
             self.forget_finished(connection)
 
     def forget_finished(self, connection: apsw.Connection, *, keep: int = 0) -> None:
-        """Forget old finished channels of closed partitions, inside the caller's write transaction.
+        """Delete old finished channels of closed partitions, inside the caller's write transaction.
 
-        Those that another channel waits for or a batch names stay, and so do the ``keep`` newest.
+        The ``keep`` newest are kept, and channels that another channel waits for or a batch names.
         """
         found = connection.execute(
             "SELECT c.id FROM channel c LEFT JOIN partition p ON p.id = c.partition WHERE c.tunnel = ?"
@@ -408,10 +410,10 @@ class EmbeddedTunnel(Tunnel):
                 KeyRange(key_from_json(low), key_from_json(high)),
                 tuple(json.loads(parents)),
                 Position(start),
-                FINISHED if finished else Position(checkpoint),
+                FINISHED if finished else Position(committed),
                 bool(finished),
             )
-            for name, kind, partition, low, high, parents, start, checkpoint, finished in found
+            for name, kind, partition, low, high, parents, start, committed, finished in found
         ]
         if not rows and connection.execute("SELECT 1 FROM tunnel WHERE id = ?", (self.id,)).fetchone() is None:
             raise NotFoundError(
@@ -430,7 +432,7 @@ class EmbeddedTunnel(Tunnel):
         return rows[0]
 
     def _logs(self, connection: apsw.Connection) -> dict[int, _Log]:
-        """Return the logs of the tunnel's channels; a table that is split often has many more, closed ones."""
+        """Return the logs of the tunnel's channels. A table with many splits has many more closed logs."""
         found = connection.execute(
             "SELECT id, open, first, next, log_bytes, trimmed FROM partition"
             " WHERE id IN (SELECT partition FROM channel WHERE tunnel = ?)",

@@ -1,1 +1,1 @@
-"""Publication of batches: staged rows, and the markers of published batches of a Tablestore instance."""
+"""Publication of batches in a Tablestore instance: staged rows and markers."""

@@ -43,7 +43,7 @@ _WRITTEN = 0
 _STREAM_BYTES = 8 << 20
 _REPLACE_BYTES = 1 << 30
 _KEY_BYTES = 1000
-# What nobody published within a day belongs to a job that is gone.
+# Rows that are still staged after a day belong to a job that no longer exists.
 _ABANDONED_SECONDS = 86400.0
 
 
@@ -145,7 +145,7 @@ class TablestorePublisher(Publisher):
         return self._meta.get(PUBLISHED, self.job, self._sink_key)
 
     def _check_same(self, marker: MetaRow, batch: int, content: str) -> None:
-        """Raise `PublicationError` unless a published batch comes again as it was; Spark repeats only the last one."""
+        """Raise `PublicationError` if a published batch has other content now. Spark repeats only the last batch."""
         last, its_content = int(marker.cells["batch"]), str(marker.cells.get("content", ""))
         if content and (last != batch or (its_content and its_content != content)):
             raise PublicationError(

@@ -43,17 +43,17 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Place:
+class MatchingKeys:
     """Where to look: at single whole keys, or else in ranges. Both are in key order and without overlap."""
 
     keys: tuple[Key, ...] | None
     spans: tuple[Span, ...] = ()
 
 
-NOWHERE = Place(())
+NO_KEYS = MatchingKeys(())
 
 
-def place_of(schema: TableSchema, keys: KeyRange, predicates: Sequence[Predicate]) -> Place:
+def matching_keys(schema: TableSchema, keys: KeyRange, predicates: Sequence[Predicate]) -> MatchingKeys:
     """Return where rows in a range of keys lie that satisfy conditions.
 
     Args:
@@ -65,13 +65,13 @@ def place_of(schema: TableSchema, keys: KeyRange, predicates: Sequence[Predicate
         SchemaError: no such column, or it cannot hold the value of a condition.
     """
     if any(_never_holds(predicate) for predicate in predicates):
-        return NOWHERE
+        return NO_KEYS
     prefixes = _prefixes(schema, predicates)
     depth = len(prefixes[0]) if prefixes else 0
     spans = [span for prefix in prefixes for span in _spans(schema, prefix, keys, predicates)]
     if depth == len(schema.primary_key) and len(spans) <= MAX_BATCH_GET_ROWS:
-        return Place(tuple(span.low.prefix for span in spans if span.low is not None))
-    return Place(None, tuple(spans)) if spans else NOWHERE
+        return MatchingKeys(tuple(span.low.prefix for span in spans if span.low is not None))
+    return MatchingKeys(None, tuple(spans)) if spans else NO_KEYS
 
 
 def _never_holds(predicate: Predicate) -> bool:

@@ -20,7 +20,7 @@ from headrace.errors import OptionError
 from headrace.stores.tablestore.connection import Connection, Patience
 from headrace.stores.tablestore.failures import failure_of
 from headrace.stores.tablestore.tables import conditions
-from headrace.stores.tablestore.tables.key_ranges import Place, Span, WireKey, place_of
+from headrace.stores.tablestore.tables.key_ranges import MatchingKeys, Span, WireKey, matching_keys
 from headrace.tables.conditions import KeyRange, Predicate
 from headrace.tables.schema import Key, TableSchema
 from headrace.wire.plainbuffer.decoding import Decoded, decode_block, decode_records
@@ -76,7 +76,7 @@ class Reader:
         if batch_rows < 1:
             raise OptionError("batch_rows must be at least 1", received=batch_rows)
         wanted = pa.schema([self.schema.arrow.field(name) for name in self.columns])
-        batches = self._batches(place_of(self.schema, keys, self.predicates), wanted)
+        batches = self._batches(matching_keys(self.schema, keys, self.predicates), wanted)
         return pa.RecordBatchReader.from_batches(wanted, _cut(batches, batch_rows))
 
     def scan_with_others(self) -> tuple[pa.Table, pa.ChunkedArray]:
@@ -87,7 +87,7 @@ class Reader:
         batches: list[pa.RecordBatch] = []
         others: list[pa.BooleanArray] = []
         with ThreadPoolExecutor(1, "headrace-read") as pool:
-            for span in place_of(self.schema, KeyRange(), ()).spans:
+            for span in matching_keys(self.schema, KeyRange(), ()).spans:
                 for block in self._pages(pool, span, whole=True):
                     decoded = decode_block(block, self._read)
                     batches.append(self._matching(decoded))
@@ -134,7 +134,7 @@ class Reader:
             if not retries.wait(f"Tablestore: /BatchGetRow: {first}", first_pause=PATIENCE.first_busy_pause):
                 raise failure_of(first, "/BatchGetRow", retried=True)
 
-    def _batches(self, place: Place, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _batches(self, place: MatchingKeys, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
         if place.keys is not None:
             for start in range(0, len(place.keys), MAX_BATCH_GET_ROWS):
                 yield _selected(self.get(place.keys[start : start + MAX_BATCH_GET_ROWS]), wanted)

@@ -49,7 +49,7 @@ Result = TypeVar("Result")
 _STATES = {"WAIT": ChannelState.WAITING, "TERMINATED": ChannelState.FINISHED}
 
 
-class _Sight(NamedTuple):
+class _Lookahead(NamedTuple):
     """What lies at a position: the page of its token, of which ``rows`` rows from ``place.skip`` on are meant.
 
     ``cut`` tells that a bound, and not the end of the page, ends them.
@@ -104,7 +104,7 @@ class TablestoreTunnel(Tunnel):
         answer = self._described()
         holders = {info.channel_id: info.client_id or None for info in answer.channels}
         channels = self._channels(answer.channels, {})
-        backlogs = self.backlogs({each.id: each.checkpoint for each in channels if each.state is ChannelState.OPEN})
+        backlogs = self.backlogs({each.id: each.committed for each in channels if each.state is ChannelState.OPEN})
         finished, unknown = Backlog(rows=0, bytes=0, seconds=0.0, ends=True), Backlog(rows=None)
         for channel in channels:
             if channel.state is not ChannelState.OPEN:
@@ -140,19 +140,19 @@ class TablestoreTunnel(Tunnel):
     def _channels(self, infos: Iterable[pb.ChannelInfo], known: Mapping[str, Position]) -> list[Channel]:
         states = {info.channel_id: _STATES.get(info.channel_status, ChannelState.OPEN) for info in infos}
         asked = [id for id, state in states.items() if state is not ChannelState.FINISHED and id not in known]
-        saved = self._checkpoints(asked)
+        saved = self._committed_positions(asked)
         channels = []
         for info in infos:
             state = states[info.channel_id]
             # One that is saved as finished may not yet be shown so.
             if state is ChannelState.FINISHED or saved.get(info.channel_id) == FINISHED:
-                state, checkpoint = ChannelState.FINISHED, FINISHED
+                state, committed = ChannelState.FINISHED, FINISHED
             else:
-                checkpoint = saved[info.channel_id] if info.channel_id in saved else known[info.channel_id]
-            channels.append(Channel(info.channel_id, ChannelKind(info.channel_type), state, checkpoint))
+                committed = saved[info.channel_id] if info.channel_id in saved else known[info.channel_id]
+            channels.append(Channel(info.channel_id, ChannelKind(info.channel_type), state, committed))
         return channels
 
-    def _checkpoints(self, channels: Sequence[str]) -> dict[str, Position]:
+    def _committed_positions(self, channels: Sequence[str]) -> dict[str, Position]:
         """Return the checkpoints of channels, one call for each."""
         if not channels:
             return {}
@@ -170,10 +170,12 @@ class TablestoreTunnel(Tunnel):
         For ``latest`` and for a time, open channels are read up to there: the service finds no place by its time.
         """
         if start.kind is StartKind.COMMITTED:
-            raise OptionError("the committed positions are the checkpoints of the channels", received="committed")
+            raise OptionError(
+                "a query that begins at the committed positions needs no start positions", received="committed"
+            )
         if start.kind is StartKind.EARLIEST:
             raise UnsupportedError(
-                "Tablestore gives no positions before the checkpoints of a tunnel",
+                "Tablestore gives no positions before the committed positions of a tunnel",
                 received="startingPosition earliest",
                 valid="committed, latest, batch:<uuid> or a timestamp",
                 remedy="create a tunnel of its own, with start='earliest' or with kind='BaseAndStream'",
@@ -198,11 +200,11 @@ class TablestoreTunnel(Tunnel):
                 "the meta table has no positions of this batch",
                 received=f"startingPosition batch:{batch}",
                 remedy="name the connector's table in option checkpoint.table; its rows expire after 7 days, and then "
-                "the query can only begin at the tunnel's checkpoints (committed)",
+                "the query can only begin at the tunnel's committed positions (committed)",
             )
         channels = self.channels()
         return {
-            each.id: FINISHED if each.state is ChannelState.FINISHED else left.get(each.id, each.checkpoint)
+            each.id: FINISHED if each.state is ChannelState.FINISHED else left.get(each.id, each.committed)
             for each in channels
         }
 
@@ -272,7 +274,7 @@ class TablestoreTunnel(Tunnel):
             lost = error
         else:
             return position, 0
-        (found,) = self._checkpoints([channel]).values()
+        (found,) = self._committed_positions([channel]).values()
         if found != FINISHED and found.token != position.token:
             self._look(channel, found, None)
             return found, None
@@ -306,7 +308,7 @@ class TablestoreTunnel(Tunnel):
 
     def _is_further(self, channel: str, place: Position) -> bool:
         """Tell whether the checkpoint is at the beginning of a place's page, or inside it and before the place."""
-        (now,) = self._checkpoints([channel]).values()
+        (now,) = self._committed_positions([channel]).values()
         return now.token == place.token and now.skip < place.skip
 
     # -- clients that share the channels --------------------------------------------------------------
@@ -341,7 +343,7 @@ class TablestoreTunnel(Tunnel):
 
     # -- places and pages -------------------------------------------------------------------------------
 
-    def _look(self, channel: str, position: Position, until: Position | None, *, counting: bool = False) -> _Sight:
+    def _look(self, channel: str, position: Position, until: Position | None, *, counting: bool = False) -> _Lookahead:
         """Return the first rows at a position, up to a bound.
 
         Args:
@@ -355,7 +357,7 @@ class TablestoreTunnel(Tunnel):
         empty = 0
         while place.skip >= len(page.records) and page.behind != place:
             if page.behind == FINISHED:
-                return _Sight(FINISHED, page, 0, cut=False)
+                return _Lookahead(FINISHED, page, 0, cut=False)
             if not page.records and not page.more:
                 # The end, as far as the service says; but one that gives another token may have more behind it.
                 if empty == _EMPTY_PAGES or page.next == place.token:
@@ -367,7 +369,7 @@ class TablestoreTunnel(Tunnel):
             self._passed[channel] = begin, place
         rows = max(0, len(page.records) - place.skip)
         count = min(rows, self._rows_until(channel, place, page, until)) if rows else 0
-        return _Sight(place, page, count, cut=count < rows)
+        return _Lookahead(place, page, count, cut=count < rows)
 
     def _rows_until(self, channel: str, place: Position, page: RecordPage, until: Position | None) -> int:
         """Return how many of a page's rows from a place on come before a bound; at least so many if all do."""
@@ -397,7 +399,7 @@ class TablestoreTunnel(Tunnel):
             return position
         place = self._resolved.get((channel, position.token))
         if place is None:
-            (place,) = self._call(channel, lambda channel, _: self._checkpoints([channel]), "").values()
+            (place,) = self._call(channel, lambda channel, _: self._committed_positions([channel]), "").values()
         while place != FINISHED:
             place, page, count, _ = self._look(channel, place, None)
             before_it = min(count, self._rows_until(channel, place, page, position)) if count else 0

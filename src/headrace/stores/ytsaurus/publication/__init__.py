@@ -1,1 +1,1 @@
-"""Publication of batches: staged rows, and the markers of published batches of a YTsaurus cluster."""
+"""Publication of batches in a YTsaurus cluster: staged rows and markers."""

@@ -31,7 +31,7 @@ from headrace.stores.ytsaurus.publication.planned_writes import PlannedQueueWrit
 from headrace.stores.ytsaurus.publication.progress import Progress, ensure_keeper, keeper_of, move_keeper
 from headrace.stores.ytsaurus.publication.staging import Staging
 from headrace.stores.ytsaurus.queues import producers
-from headrace.stores.ytsaurus.queues.consumers import Move, advance, check_offsets, check_registered
+from headrace.stores.ytsaurus.queues.consumers import OffsetMove, advance, check_offsets, check_registered
 from headrace.stores.ytsaurus.queues.queue import YtQueue
 from headrace.stores.ytsaurus.queues.routing import routed
 from headrace.tables.changes import RowChange
@@ -175,7 +175,7 @@ class YtPublisher(Publisher):
             for write, value in zip(writes, values, strict=True)
         ]
 
-    def _publish_at_once(self, marker: Marker, found: Sequence[PlannedWrite], moves: Sequence[Move]) -> bool:
+    def _publish_at_once(self, marker: Marker, found: Sequence[PlannedWrite], moves: Sequence[OffsetMove]) -> bool:
         """Publish in one transaction; tell whether this call did it.
 
         Raises:
@@ -197,7 +197,11 @@ class YtPublisher(Publisher):
         return self._commit(marker, write)
 
     def _publish_in_parts(
-        self, marker: Marker, writes: Sequence[Write | Append], found: Sequence[PlannedWrite], moves: Sequence[Move]
+        self,
+        marker: Marker,
+        writes: Sequence[Write | Append],
+        found: Sequence[PlannedWrite],
+        moves: Sequence[OffsetMove],
     ) -> bool:
         """Write the intent of a batch and see to it that it is carried out; tell whether the intent is this call's."""
         for planned in found:
@@ -319,7 +323,7 @@ class YtPublisher(Publisher):
 
     # -- consumers ----------------------------------------------------------------------------------------
 
-    def _moves(self, advances: Sequence[Advance]) -> list[Move]:
+    def _moves(self, advances: Sequence[Advance]) -> list[OffsetMove]:
         """Check advances, and see to it that the rows of their batches stay."""
         moves = []
         for wanted in advances:
@@ -334,16 +338,16 @@ class YtPublisher(Publisher):
                 ensure_keeper(self._connection, self._names, consumer, queue)
                 kept = True
             offsets, expected = dict(wanted.offsets), dict(wanted.expected)
-            moves.append(Move(wanted.consumer, consumer, wanted.queue, queue, offsets, expected, kept))
+            moves.append(OffsetMove(wanted.consumer, consumer, wanted.queue, queue, offsets, expected, kept))
         return moves
 
-    def _check_move(self, client: Any, move: Move) -> None:
+    def _check_move(self, client: Any, move: OffsetMove) -> None:
         advance(self._connection, client, move, self._published(client, move), dry=True)
 
-    def _published(self, client: Any, move: Move) -> Callable[[], Mapping[int, int]]:
+    def _published(self, client: Any, move: OffsetMove) -> Callable[[], Mapping[int, int]]:
         return lambda: self._progress.load(client, move.consumer_path, move.queue_path, list(move.offsets), self.job)
 
-    def _advance(self, client: Any, moves: Sequence[Move]) -> None:
+    def _advance(self, client: Any, moves: Sequence[OffsetMove]) -> None:
         for move in moves:
             advance(self._connection, client, move, self._published(client, move))
             self._progress.record(client, move.consumer_path, move.queue_path, move.offsets, self.job)
@@ -370,7 +374,7 @@ class YtPublisher(Publisher):
             client.mount_table(self._producer, sync=True)
 
 
-def _move(value: Mapping[str, Any]) -> Move:
+def _move(value: Mapping[str, Any]) -> OffsetMove:
     """Return the move that JSON tells of, where partitions are texts."""
     offsets, expected = ({int(n): int(row) for n, row in value[name].items()} for name in ("offsets", "expected"))
-    return Move(**{**value, "offsets": offsets, "expected": expected})
+    return OffsetMove(**{**value, "offsets": offsets, "expected": expected})

@@ -63,7 +63,7 @@ class YtConsumer(Consumer):
         registered = check_registered(self._connection, self._names, self.name, queue)
         check_offsets(self._partitions(queue), queue, offsets, expected or {})
         progress = Progress(self._connection, self._names)
-        move = Move(self.name, self.path, queue, path, offsets, expected or {})
+        move = OffsetMove(self.name, self.path, queue, path, offsets, expected or {})
         unanswered = False
 
         def attempt() -> None:
@@ -85,12 +85,12 @@ class YtConsumer(Consumer):
 
         self._connection.repeated(attempt)
 
-    def _is_done(self, client: Any, move: Move) -> bool:
+    def _is_done(self, client: Any, move: OffsetMove) -> bool:
         """Tell whether a consumer stands where a commit that was not answered was to bring it."""
         found = registrations.offsets(self._connection, move.consumer_path, move.queue_path, client=client)
         return all(found.get(number, 0) == offset for number, offset in move.offsets.items())
 
-    def _move(self, client: Any, move: Move, progress: Progress, *, or_published: bool) -> None:
+    def _move(self, client: Any, move: OffsetMove, progress: Progress, *, or_published: bool) -> None:
         numbers = list(move.offsets)
 
         def published() -> Mapping[int, int]:
@@ -134,7 +134,7 @@ class YtConsumer(Consumer):
 
 
 @dataclass(frozen=True)
-class Move:
+class OffsetMove:
     """Where a consumer is to go in a queue: names for messages, paths for the service."""
 
     consumer: str
@@ -175,12 +175,17 @@ def check_offsets(partitions: int, queue: str, offsets: Mapping[int, int], expec
     for number, offset in offsets.items():
         if not 0 <= offset <= _LARGEST_OFFSET:
             raise OptionError(
-                f"an offset in partition {number} is no row index", received=offset, valid=f"0 to {_LARGEST_OFFSET}"
+                f"an offset in partition {number} is not a row index", received=offset, valid=f"0 to {_LARGEST_OFFSET}"
             )
 
 
 def advance(
-    connection: Connection, client: Any, move: Move, published: Callable[[], Mapping[int, int]], *, dry: bool = False
+    connection: Connection,
+    client: Any,
+    move: OffsetMove,
+    published: Callable[[], Mapping[int, int]],
+    *,
+    dry: bool = False,
 ) -> None:
     """Set a consumer's offsets in the transaction of a client.
 
@@ -239,7 +244,7 @@ def _status(
 
 
 def _unread_weight(queue: YtQueue, partition: QueuePartition, offset: int) -> int | None:
-    """Return the data weight of the rows from an offset on; None where no row tells."""
+    """Return the data weight of the rows from an offset; None if the rows do not have it."""
     bounds = partition.bounds
     if CUMULATIVE_DATA_WEIGHT not in queue.schema.names or offset == 0:
         return None

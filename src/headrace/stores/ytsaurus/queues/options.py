@@ -27,7 +27,7 @@ def config_of(options: QueueOptions, changes: Mapping[str, Any]) -> tuple[QueueO
     """Return options with some changed, and the value of ``@auto_trim_config`` for them.
 
     Raises:
-        OptionError: an unknown option, or a value that is not of its kind.
+        OptionError: an option is unknown, or has an invalid value.
     """
     changed = changed_options(options, changes)
     if changed.retained_seconds is not None and changed.retained_seconds != int(changed.retained_seconds):

@@ -75,7 +75,7 @@ class YtProducer(Producer):
         when all are pushed again.
         """
         if session.producer != self.name:
-            raise OptionError("the session is another producer's", received=session.producer, valid=self.name)
+            raise OptionError("the session belongs to another producer", received=session.producer, valid=self.name)
         meta = _checked_meta(user_meta)
         queue = YtQueue(self._connection, self._names, session.queue)
         typed, numbers = _numbered(rows, queue.layout.accepted, sequence_number)
@@ -187,7 +187,7 @@ def _checked_meta(meta: Any) -> Any:
     try:
         return None if meta is None else json.loads(json.dumps(meta, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
-        raise OptionError("user_meta is not what JSON can hold", received=str(error)) from None
+        raise OptionError("user_meta cannot be written as JSON", received=str(error)) from None
 
 
 def _plain(value: Any) -> Any:

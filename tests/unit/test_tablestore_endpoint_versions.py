@@ -1,4 +1,4 @@
-"""Tables that keep several versions of a cell: what reads give of them, what updates do, what tunnels tell."""
+"""Tables with several versions of a cell: reads, updates, and records of tunnels."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from headrace.wire.plainbuffer.values import Cell, CellOp, Marker, Row
 from headrace.wire.tablestore import table_pb2 as pb
 from headrace.wire.tablestore.errors import ServiceError
 from tests.effort import thorough
-from tests.unit.endpoint_service import Service, rows_of
+from tests.unit.tablestore_endpoint import Service, rows_of
 
-# The first of the timestamps (ms) that tests give to cells; none is in the future.
+# The first timestamp (ms) of cells in tests. No timestamp is in the future.
 EPOCH = time.time_ns() // 1_000_000 - 60_000
 IGNORED = pb.Condition(row_existence=pb.IGNORE)
 Versions = dict[str, dict[int, Any]]
@@ -70,7 +70,7 @@ def told(cells: Sequence[Cell]) -> list[tuple[str, Any, int]]:
 
 
 def read(instance: Instance, **wanted: Any) -> list[tuple[str, Any, int]] | None:
-    """Return the cells of the row, which GetRow, BatchGetRow and GetRange have to give alike."""
+    """Return the cells of the row. GetRow, BatchGetRow and GetRange must agree."""
     one = single_rows.get_row(instance, pb.GetRowRequest(table_name="T", primary_key=change(), **wanted)).row
     batch = pb.BatchGetRowRequest()
     batch.tables.add(table_name="T", primary_key=[change()], **wanted)
@@ -192,7 +192,7 @@ def test_a_bulk_write_keeps_versions(service: Service) -> None:
             data = change(Cell("a", value), key=key)
             table.rows.add(type=pb.UPDATE, row_change=data, condition=IGNORED)
         assert all(row.is_ok for row in batch_write_row(instance, request).tables[0].rows)
-        time.sleep(0.002)  # A version's name is its millisecond.
+        time.sleep(0.002)  # Versions of the same millisecond replace each other.
     found = single_rows.get_row(
         instance, pb.GetRowRequest(table_name="T", primary_key=change(key=5), max_versions=9)
     ).row
@@ -232,7 +232,7 @@ STEPS: st.SearchStrategy[tuple[str, list[Cell]]] = st.one_of(
 
 
 def applied(row: Versions | None, kind: str, cells: Sequence[Cell], most: int = 3) -> Versions | None:
-    """Return what a step makes of a row."""
+    """Return a row after a step."""
     if kind == "delete":
         return None
     versions: Versions = {} if kind == "put" or row is None else {name: dict(each) for name, each in row.items()}
@@ -285,7 +285,7 @@ def test_rows_and_tunnels_agree_with_a_model(steps: list[tuple[str, list[Cell]]]
 
 
 def replayed(service: Service, tunnel: str) -> Versions | None:
-    """Return the row as a reader of the tunnel knows it: base data, then one change after the other."""
+    """Return the row that a reader of the tunnel computes: base data, then all changes in order."""
     row: Versions | None = None
     # A table without rows has no base data.
     for channel in [each for each in service.statuses() if each.startswith("BaseData")]:

@@ -1,4 +1,4 @@
-"""How rows of Tablestore lie in tables of typed columns: what goes in comes out, with its types and timestamps."""
+"""The layout of Tablestore's rows in tables of typed columns keeps types and timestamps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.endpoints.tablestore.rows.keys import range_of
 from headrace.endpoints.tablestore.rows.layout import (
     HIDDEN_COLUMNS,
     CellType,
-    Held,
+    CellVersion,
     RowState,
     cell_timestamps,
     cell_type,
@@ -33,7 +33,7 @@ NOW = 1_700_000_000_000
 CELLS = st.dictionaries(
     st.sampled_from(["a", "b", "c"]),
     st.builds(
-        Held,
+        CellVersion,
         st.one_of(
             st.integers(-(2**63), 2**63 - 1),
             st.floats(allow_nan=False),
@@ -51,8 +51,8 @@ def schema_with(cells: list[tuple[str, CellType]]) -> TableSchema:
     return schema.with_columns(layout_of(schema).missing(cells))
 
 
-def stored(rows: list[dict[str, Held]]) -> tuple[pa.RecordBatch, TableSchema]:
-    """Return rows as they lie in the table."""
+def stored(rows: list[dict[str, CellVersion]]) -> tuple[pa.RecordBatch, TableSchema]:
+    """Return rows in the columns of the table."""
     kinds = [(name, cell_type(held.value)) for row in rows for name, held in row.items()]
     schema = schema_with([(name, kind) for name, kind in kinds if kind is not None])
     layout = layout_of(schema)
@@ -62,7 +62,7 @@ def stored(rows: list[dict[str, Held]]) -> tuple[pa.RecordBatch, TableSchema]:
 
 @settings(deadline=None)
 @given(st.lists(CELLS, max_size=5))
-def test_rows_are_read_as_they_were_written(rows: list[dict[str, Held]]) -> None:
+def test_rows_are_read_as_they_were_written(rows: list[dict[str, CellVersion]]) -> None:
     batch, schema = stored(rows)
     layout = layout_of(schema)
     assert states_of(batch, [True] * len(rows), layout, NOW) == [RowState(row, NOW) for row in rows]
@@ -108,24 +108,24 @@ def test_a_column_without_a_wire_type_is_an_error_only_if_requested() -> None:
     assert Selection(columns=frozenset({"n"})).needed(layout) == ["k", "n"]
 
 
-def selected(rows: list[dict[str, Held]], **wanted: Any) -> dict[int, list[str]]:
-    """Return the names of the cells that a selection gives, by row."""
+def selected(rows: list[dict[str, CellVersion]], **wanted: Any) -> dict[int, list[str]]:
+    """Return the names of the selected cells, by row."""
     batch, schema = stored(rows)
     sent = decode_rows(select(batch, layout_of(schema), Selection(**wanted), NOW).block())
     return {int(str(row.key[0][1])): [cell.name for cell in row.cells] for row in sent}
 
 
 def test_rows_without_a_requested_column_are_omitted_unless_the_key_is_requested() -> None:
-    rows = [{"a": Held(1, NOW)}, {"b": Held(1, NOW)}, {}]
+    rows = [{"a": CellVersion(1, NOW)}, {"b": CellVersion(1, NOW)}, {}]
     assert selected(rows) == {0: ["a"], 1: ["b"], 2: []}
     assert selected(rows, columns=frozenset({"a"})) == {0: ["a"]}
     assert selected(rows, columns=frozenset({"a", "k"})) == {0: ["a"], 1: [], 2: []}
     assert selected(rows, first="b") == {1: ["b"]}
-    assert selected(rows, behind="b") == {0: ["a"]}
+    assert selected(rows, end="b") == {0: ["a"]}
 
 
 def test_a_time_range_selects_cells_and_keeps_the_keys_of_other_rows() -> None:
-    rows = [{"a": Held(1, NOW), "b": Held(2, NOW - 5)}, {"b": Held(1, NOW - 5)}, {}]
+    rows = [{"a": CellVersion(1, NOW), "b": CellVersion(2, NOW - 5)}, {"b": CellVersion(1, NOW - 5)}, {}]
     assert selected(rows, oldest=NOW) == {0: ["a"], 1: [], 2: []}
     assert selected(rows, newest=NOW) == {0: ["b"], 1: ["b"], 2: []}
     assert selected(rows, oldest=NOW + 1) == {0: [], 1: [], 2: []}
@@ -133,7 +133,7 @@ def test_a_time_range_selects_cells_and_keeps_the_keys_of_other_rows() -> None:
 
 
 def test_a_row_with_only_expired_cells_is_not_returned() -> None:
-    rows = [{"a": Held(1, NOW), "b": Held(2, NOW - 5)}, {"b": Held(1, NOW - 5)}, {}]
+    rows = [{"a": CellVersion(1, NOW), "b": CellVersion(2, NOW - 5)}, {"b": CellVersion(1, NOW - 5)}, {}]
     assert selected(rows, oldest=NOW - 4, expired_before=NOW - 4) == {0: ["a"], 2: []}
 
 

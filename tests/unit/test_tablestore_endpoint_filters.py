@@ -1,4 +1,4 @@
-"""Filters: what their messages say, and that a page of rows is judged as each of its rows is."""
+"""Filters: their messages, and the agreement of the evaluations for a row and for a page."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ ROWS = st.lists(st.dictionaries(st.sampled_from(NAMES), VALUES), max_size=6)
 
 
 def versions(row: dict[str, Any]) -> dict[str, list[Any]]:
-    """Return a row whose cells have one version each."""
+    """Return a row with one version of each cell."""
     return {name: [value] for name, value in row.items()}
 
 
 def as_columns(rows: list[dict[str, Any]]) -> dict[str, list[pa.Array]]:
-    """Return rows as columns, one for each name and type."""
+    """Return rows as columns: one column for each name and type."""
     columns: dict[str, list[pa.Array]] = {}
     for name in NAMES:
         for kind in CellType:

@@ -1,4 +1,4 @@
-"""Tablestore's official Go client, as it is, reads a tunnel of the endpoint with several workers."""
+"""Tablestore's official Go client, unchanged, reads a tunnel of the endpoint with several workers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_workers_in_go_read_everything_while_the_table_splits_and_one_is_killed(
                 written[number].append(n)
 
         def seen() -> set[tuple[int, int]]:
-            """Return which updates have come, as (id, n)."""
+            """Return the updates that have arrived, as (id, n)."""
             records = [record for each in workers for record in each.records() if record["type"] == "UpdateRow"]
             return {(record["key"][0], record["cells"]["n"][1]) for record in records if "n" in record["cells"]}
 
@@ -79,7 +79,7 @@ def test_workers_in_go_read_everything_while_the_table_splits_and_one_is_killed(
         write(13)
         table.update([{"id": 1, "text": None}])
         table.delete([{"id": 2}])
-        # The merged channel has one order, and this comes last.
+        # The merged channel has one order, in which this is the last change.
         wait(deletions=1)
         workers[1].process.terminate()
         assert workers[1].process.wait(60) == 0

@@ -1,4 +1,4 @@
-"""The endpoint's door: who gets in, what is refused with which code, and that every answer is what clients check.
+"""The application of Tablestore's endpoint: authentication, error codes, and headers of responses.
 
 The application is called as a server would call it, without sockets.
 """
@@ -129,7 +129,7 @@ def with_operation(client: Client, handle: Callable[[Instance, Any], Any]) -> Cl
     return client
 
 
-# -- who gets in ------------------------------------------------------------------------------------------------
+# -- authentication ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("signing", [{}, {"region": "cn-hangzhou"}, {"api_version": "2018-04-01"}])
@@ -211,7 +211,7 @@ def test_no_header_causes_an_internal_error(client: Client, changed: dict[str, s
     assert answer.status in (200, 400, 403)
 
 
-# -- what is in a request -------------------------------------------------------------------------------------------
+# -- bodies -------------------------------------------------------------------------------------------
 
 
 def test_a_body_may_be_chunked_and_compressed(client: Client) -> None:
@@ -282,7 +282,7 @@ def test_no_body_causes_an_internal_error(client: Client, path: str, body: bytes
     assert answer.status in (200, 400, 404), client_message(answer)
 
 
-# -- what is too much, and what goes wrong ---------------------------------------------------------------------------
+# -- limits and failures ---------------------------------------------------------------------------
 
 
 def test_above_its_limits_the_server_is_busy(tmp_path: Path) -> None:

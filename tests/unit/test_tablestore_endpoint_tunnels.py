@@ -19,7 +19,7 @@ from headrace.stores.embedded.tunnels.tunnel import EmbeddedTunnel
 from headrace.tunnels.records import INITIAL_BATCH, BatchPlan
 from headrace.wire.tablestore import table_pb2
 from headrace.wire.tablestore import tunnel_pb2 as pb
-from tests.unit.endpoint_service import NOBODY, Service, read_all, refused, rows_of, values
+from tests.unit.tablestore_endpoint import NOBODY, Service, read_all, refused, rows_of, values
 
 SECOND = 1_000_000_000
 
@@ -130,7 +130,7 @@ def test_the_endpoints_own_tables_have_no_tunnels(service: Service) -> None:
     assert "not exist" in refused("OTSParameterInvalid", service.list, STREAM_BOUNDS_TABLE)
 
 
-# -- where Stream tunnels begin and end ----------------------------------------------------------------------------
+# -- starts and ends of Stream tunnels ----------------------------------------------------------------------------
 
 
 def test_a_stream_tunnel_begins_with_the_next_or_the_oldest_change(service: Service) -> None:
@@ -235,7 +235,7 @@ def test_a_trimmed_log_is_an_error_and_a_tunnel_that_lost_changes_has_expired(se
 
 
 def make_table(service: Service, hours: int = 1) -> Any:
-    """Make a table with a stream as clients do."""
+    """Create a table with a stream, as a client does."""
     meta = table_pb2.TableMeta(table_name="T", primary_key=[{"name": "id", "type": table_pb2.INTEGER}])
     request = table_pb2.CreateTableRequest(
         table_meta=meta,
@@ -248,7 +248,7 @@ def make_table(service: Service, hours: int = 1) -> Any:
 
 
 def let_pass(service: Service, hours: float) -> None:
-    """Make all changes that are there so much older."""
+    """Make all existing changes older by a number of seconds."""
     with service.store._database.write() as connection:
         connection.execute("UPDATE chunk SET ts = ts - ?", (round(hours * 3600 * 1_000_000),))
 
@@ -407,7 +407,7 @@ def test_a_timeout_must_be_positive(service: Service, timeout: int) -> None:
 
 
 def test_the_vendors_spark_connector_needs_no_client(service: Service) -> None:
-    """List, describe, fetch checkpoints of open channels, read, save with number 0: nothing else."""
+    """The connector only lists, describes, reads checkpoints and records, and saves with number 0."""
     table = service.table()
     table.put([{"id": number} for number in range(20)])
     tunnel = service.create()
@@ -451,7 +451,7 @@ def test_a_waiting_channel_cannot_be_opened_by_a_request(service: Service) -> No
     assert service.statuses()["stream-1"] == "WAIT"
 
 
-# -- up to when changes were consumed ------------------------------------------------------------------------------
+# -- recovery points ------------------------------------------------------------------------------
 
 
 def test_the_rpo_is_the_age_of_the_oldest_unread_change(service: Service) -> None:

@@ -1,4 +1,4 @@
-"""What the Tablestore endpoint gives of the changes of a channel."""
+"""Changes of a channel as records of the Tablestore endpoint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.wire.plainbuffer.values import Cell, CellOp
 from headrace.wire.tablestore import table_pb2
 from headrace.wire.tablestore import tunnel_pb2 as pb
 from headrace.wire.tablestore.limits import MAX_PAGE_BYTES, MAX_PAGE_ROWS
-from tests.unit.endpoint_service import COLUMNS, Service, read_all, refused, rows_of, values
+from tests.unit.tablestore_endpoint import COLUMNS, Service, read_all, refused, rows_of, values
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_one_name_of_several_types_is_one_cell(service: Service) -> None:
     table.put([{"id": 3, "c": "put"}, {"id": 4, "c:INTEGER": 9}])
     table.delete([{"id": 4}])
     rows = rows_of(service.read(tunnel, "stream-1"))
-    # By the fast way, where one type is there, and by the slow one, it is the same.
+    # The vectorised encoding (one type) and the encoding row by row have the same result.
     assert rows[:1] == rows_of(only_integer)
     assert [row.cells and row.cells[0].name for row in rows] == ["c", "c", "c", "c", "c", "c", ()]
     assert [values(row) for row in rows] == [

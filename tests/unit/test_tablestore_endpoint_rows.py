@@ -1,4 +1,4 @@
-"""Operations of the endpoint that the official Python SDK does not reach, called as the application calls them."""
+"""Operations of the endpoint that the official Python SDK does not have, called as the application calls them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def pair(p: int, n: int | Marker, *cells: Cell) -> bytes:
 
 
 def pairs(instance: Instance) -> list[tuple[int, int]]:
-    """Return the keys of all rows of the table that `create_numbered` makes."""
+    """Return the keys of all rows of the table of `create_numbered`."""
     rows = instance.table("numbered").scan(["p", "n"]).read_all()
     return list(zip(rows["p"].to_pylist(), rows["n"].to_pylist(), strict=True))
 
@@ -87,7 +87,7 @@ def update(instance: Instance, number: int, *cells: Cell, table: str = "t", **mo
 
 
 def names(instance: Instance, number: int, table: str = "t", **wanted: Any) -> list[str] | None:
-    """Return the names of a row's cells, None if there is no row."""
+    """Return the names of a row's cells; None without a row."""
     request = pb.GetRowRequest(table_name=table, primary_key=change(number), max_versions=1, **wanted)
     row = get_row(instance, request).row
     return [cell.name for cell in decode_row(row).cells] if row else None
@@ -153,7 +153,7 @@ def batch(
     atomic: bool = False,
     table: str = "t",
 ) -> list[str]:
-    """Write rows in one batch; return the code of each row's error, or nothing."""
+    """Write rows in one batch; return the error code of each row, or an empty string."""
     request = pb.BatchWriteRowRequest(is_atomic=atomic)
     part = request.tables.add(table_name=table)
     for kind, row, condition in rows:
@@ -227,7 +227,7 @@ def test_writes_of_a_batch_see_each_other_and_have_one_version(instance: Instanc
     tunnel = instance.store.create_tunnel("t", "all", "Stream")
     assert batch(instance, *rows) == ["", "", "OTSConditionCheckFail", "", "", ""]
     (channel,) = tunnel.channels()
-    changes = tunnel.read(channel.id, channel.checkpoint, 100).changes
+    changes = tunnel.read(channel.id, channel.committed, 100).changes
     assert len(set(changes.versions.to_pylist())) == 1
     ops = [(key, ChangeOp(op)) for key, op in zip(changes.rows["k"].to_pylist(), changes.ops.to_pylist(), strict=True)]
     assert [op for key, op in ops if key == 1] == [
@@ -248,7 +248,7 @@ def test_a_write_without_effect_is_no_change(instance: Instance) -> None:
     request = pb.PutRowRequest(table_name="t", row=change(1), condition=NOT_THERE)
     assert code_of(put_row, instance, request) == "OTSConditionCheckFail"
     (channel,) = tunnel.channels()
-    assert tunnel.backlog(channel.id, channel.checkpoint).empty
+    assert tunnel.backlog(channel.id, channel.committed).empty
 
 
 def test_bulk_import_takes_rows_of_all_kinds(instance: Instance) -> None:
@@ -288,7 +288,7 @@ VALUES: st.SearchStrategy[Any] = st.one_of(
 
 @st.composite
 def alike_batches(draw: st.DrawFn) -> tuple[pb.OperationType, list[bytes]]:
-    """Return rows with about the same columns in the same order, to be put or to be updated."""
+    """Return rows with about the same columns in the same order, to put or to update."""
     columns = draw(st.lists(st.sampled_from("abc"), unique=True, min_size=1))
     kinds: dict[str, st.SearchStrategy[Any]] = {
         name: draw(st.sampled_from([st.integers(-5, 5), st.text(max_size=3), VALUES])) for name in columns
@@ -338,7 +338,7 @@ def test_expired_cells_are_not_returned(instance: Instance, monkeypatch: pytest.
     put(instance, 1, Cell("a", 1, None, old), Cell("b", 2), table="short")
     put(instance, 2, Cell("a", 1), table="short")
     assert names(instance, 1, "short") == ["b"]
-    # Setting another cell does not bring it back.
+    # An update of another cell does not restore it.
     update(instance, 1, Cell("c", 3), Cell("d", 1), table="short")
     assert names(instance, 1, "short") == ["b", "c", "d"]
     later = time.time_ns() + 90_000 * 1_000_000_000

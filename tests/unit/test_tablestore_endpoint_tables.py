@@ -1,4 +1,4 @@
-"""Tables of the Tablestore endpoint that several clients make, change, drop and use at the same time."""
+"""Tables of the Tablestore endpoint that several clients create, update, drop and use at the same time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from headrace.endpoints.tablestore.errors import service_error
 from headrace.endpoints.tablestore.instances import Instance
+from headrace.endpoints.tablestore.rows import transactions
 from headrace.endpoints.tablestore.rows.batches import batch_write_row
 from headrace.endpoints.tablestore.rows.ranges import get_range
 from headrace.endpoints.tablestore.rows.single_rows import get_row, put_row
@@ -61,7 +62,7 @@ def create_tunnel(instance: Instance, **config: Any) -> str:
 
 
 def at_once(*calls: Callable[[], Any]) -> list[str]:
-    """Make calls at the same time; return the codes of what they were told."""
+    """Make concurrent calls; return their error codes."""
     ready = threading.Barrier(len(calls))
 
     def code(call: Callable[[], Any]) -> str:
@@ -77,7 +78,7 @@ def at_once(*calls: Callable[[], Any]) -> list[str]:
         return list(pool.map(code, calls))
 
 
-# -- changes of tables ------------------------------------------------------------------------------------------
+# -- updates of tables ------------------------------------------------------------------------------------------
 
 
 def test_concurrent_updates_of_a_table_lose_nothing(instance: Instance) -> None:
@@ -149,7 +150,7 @@ def test_dropping_a_table_deletes_its_tunnels(instance: Instance) -> None:
     assert len(bounds.scan().read_all()) == 0
 
 
-# -- rows of a table that is made anew ------------------------------------------------------------------------------
+# -- rows of a table that is created again -------------------------------------------------------------------
 
 
 def change(number: int, *cells: Cell) -> bytes:
@@ -208,7 +209,8 @@ def test_a_request_during_the_recreation_of_its_table_can_be_retried(
     create(instance)
     if has_columns:
         put(instance)
-    method_itself = getattr(EmbeddedTable, method)
+    owner: Any = transactions if hasattr(transactions, method) else EmbeddedTable
+    method_itself = getattr(owner, method)
     replaced: list[str] = []
 
     def replaces_first(table: EmbeddedTable, *arguments: Any, **named: Any) -> Any:
@@ -218,7 +220,7 @@ def test_a_request_during_the_recreation_of_its_table_can_be_retried(
             create(instance, kind=kind)
         return method_itself(table, *arguments, **named)
 
-    monkeypatch.setattr(EmbeddedTable, method, replaces_first)
+    monkeypatch.setattr(owner, method, replaces_first)
     has_what_it_needs = kind == pb.INTEGER and method in ("add_columns", "find")
     if call is scan and not has_columns:
         has_what_it_needs = True

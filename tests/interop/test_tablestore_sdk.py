@@ -1,4 +1,4 @@
-"""Tablestore's official Python SDK, as it is, does its work with tables and rows against the endpoint."""
+"""Tablestore's official Python SDK, unchanged, with tables and rows of the endpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import headrace
 from tests.interop.conftest import ACCESS_KEY_ID, ACCESS_KEY_SECRET, Endpoint
 
 with warnings.catch_warnings():
-    # Its extension in C++ is for one version of Python only, and not needed.
+    # The extension in C++ supports only one version of Python, and is not needed.
     warnings.simplefilter("ignore")
     sdk = pytest.importorskip("tablestore")
 
@@ -68,7 +68,7 @@ def get(client: Any, table: str, pk: str, n: int, **wanted: Any) -> dict[str, An
 def scan(
     client: Any, table: str, start: Key = LOWEST, end: Key = HIGHEST, direction: str = "FORWARD", **wanted: Any
 ) -> list[Any]:
-    """Return the rows of a range, page after page."""
+    """Return the rows of a range, read page by page."""
     rows: list[Any] = []
     following: Key | None = start
     while following is not None:
@@ -277,7 +277,7 @@ def test_reads_return_the_requested_columns(client: Any, table: str) -> None:
     assert get(client, table, "a", 1, start_column="b", end_column="c") == {"b": 2}
     bigger = column_is("a", 1, sdk.ComparatorType.GREATER_THAN)
     assert get(client, table, "a", 1, column_filter=bigger) is None
-    # The filter sees only the columns asked for.
+    # The filter sees only the requested columns.
     assert get(client, table, "a", 1, columns_to_get=["b"], column_filter=bigger) is None
     many = [f"c{number}" for number in range(1025)]
     assert code_of(client.get_row, table, key("a", 1), many, max_version=1) == (400, "OTSParameterInvalid")
@@ -449,7 +449,7 @@ def test_a_batch_may_have_rows_with_different_columns(client: Any, table: str) -
     assert code_of(client.batch_write_row, too_many) == (400, "OTSParameterInvalid")
 
 
-# -- the rest ---------------------------------------------------------------------------------------------------
+# -- signatures, refusals, headrace's own tables ----------------------------------------------------------------
 
 
 def test_version_4_of_the_signature_is_accepted(endpoint: Endpoint) -> None:

@@ -1,4 +1,4 @@
-"""Clients of the tunnel service over HTTP, as the official workers are: leases, fences, ends, and what is refused."""
+"""Clients of the tunnel service over HTTP with the rules of the official workers: leases, fencing, ends, refusals."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOBODY = "spark-client"
 
 
 class Clock:
-    """Ends a loop that waits for something that never comes."""
+    """Ends a loop that waits in vain."""
 
     def __init__(self) -> None:
         self._ends = time.monotonic() + PATIENCE
@@ -46,7 +46,7 @@ class Clock:
 
 
 class Worker:
-    """One client with the rules of the official workers, a step at a time."""
+    """A client with the rules of the official workers, step by step."""
 
     def __init__(self, service: TunnelService, tunnel: str, timeout: float = 300.0) -> None:
         self.service = service
@@ -57,7 +57,7 @@ class Worker:
         self.rows: dict[str, list[Row]] = defaultdict(list)
 
     def heartbeat(self) -> set[str]:
-        """Say what there is to say, take the answer; return the channels to read."""
+        """Send a heartbeat, and apply its response; return the channels to read."""
         for channel, lease in list(self.leases.items()):
             ended = self.saved.get(channel, ("", 0))[0] == FINISHED_TOKEN
             if lease.status is LeaseStatus.OPEN and ended:
@@ -72,7 +72,7 @@ class Worker:
         return {channel for channel, lease in self.leases.items() if lease.status is LeaseStatus.OPEN}
 
     def read(self, channel: str) -> int:
-        """Read one page of a channel and save that; return the number of its rows."""
+        """Read one page of a channel and save the position; return the number of rows."""
         if channel not in self.saved:
             self.saved[channel] = self.service.get_checkpoint(self.tunnel, self.id, channel)
         token, number = self.saved[channel]
@@ -86,7 +86,7 @@ class Worker:
         return len(page.records)
 
     def work(self) -> int:
-        """Heartbeat, and read a page of each channel; return the number of rows."""
+        """Send a heartbeat, and read a page of each channel; return the number of rows."""
         return sum(self.read(channel) for channel in sorted(self.heartbeat()))
 
 
@@ -103,7 +103,7 @@ def service(endpoint: Endpoint) -> Iterator[TunnelService]:
 
 @pytest.fixture
 def store(endpoint: Endpoint) -> Iterator[Store]:
-    """The embedded store behind the instance, to split tables and to write what tunnels give."""
+    """The embedded store of the instance, to split tables and to write rows."""
     with headrace.open(str(endpoint.root / INSTANCE), create=True) as opened:
         yield opened
 
@@ -179,7 +179,7 @@ def test_workers_that_start_and_die_lose_nothing_while_the_table_splits_and_merg
         elif n % 5 == 0:
             table.split()
         if n % 20 == 0:
-            # Its channels stay with it until it is missed: here at once, by a shutdown that somebody else sends.
+            # The client keeps its channels until it times out. A shutdown request replaces the time-out.
             service.shutdown(tunnel, workers.pop(0).id)
             workers.append(Worker(service, tunnel))
             everyone.append(workers[-1])
@@ -223,7 +223,7 @@ def test_a_page_read_again_is_the_same_and_saves_are_fenced(service: TunnelServi
     service.checkpoint(tunnel, one.id, channel, first.next_token, 1)
     assert service.read_records(tunnel, one.id, channel, start) == first
     assert service.read_records(tunnel, NOBODY, channel, start) == first
-    # Sent again because the answer was lost, it is the same save; another one with its number is not.
+    # A repeated save succeeds, because its response may have been lost. Another save with the same number fails.
     service.checkpoint(tunnel, one.id, channel, first.next_token, 1)
     with pytest.raises(SequenceNumberError):
         service.checkpoint(tunnel, other.id, channel, start, 1)
@@ -265,18 +265,18 @@ def test_a_tunnel_with_trimmed_changes_has_expired(service: TunnelService, store
     assert service.describe(table.name, "late").tunnel.expired
 
 
-# -- what is refused ------------------------------------------------------------------------------------------
+# -- refusals ------------------------------------------------------------------------------------------
 
 
 class Wire:
-    """Requests as they are, and their answers."""
+    """Sends requests and returns responses."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._pool = urllib3.PoolManager()
 
     def post(self, path: str, body: bytes) -> tuple[int, str]:
-        """Return the status and the code of the answer, ``OK`` for none."""
+        """Return the status and the error code of a response; ``OK`` without an error."""
         headers = signatures.request_headers(path, body, CREDENTIALS, INSTANCE)
         answer = self._pool.request("POST", self._url + path, body=body, headers=headers, retries=False)
         if answer.status == 200:
@@ -349,7 +349,7 @@ EXPECTED = {
 
 
 def filled(message: Message, texts: list[str], chance: random.Random) -> Message:
-    """Return a message with anything in its fields, now and then with a field left out."""
+    """Return a message with arbitrary fields, some of which may be missing."""
     for field in message.DESCRIPTOR.fields:
         if chance.random() < 0.1:
             continue

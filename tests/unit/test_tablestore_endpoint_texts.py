@@ -1,4 +1,4 @@
-"""The endpoint refuses with the words of Tablestore's service, as far as tests of its official clients name them.
+"""The endpoint's errors have the messages of Tablestore's service that the tests of its official clients compare.
 
 Sources: tests of the SDKs in Java (functiontest: ParameterLegalityTest, RestrictedItemTest, DataOperationTest,
 OTSBasicCompaFourTest, OTSAPIBehaviorTest, TestBulkImportFunction, TestComputeSplitPointsBySize; model:
@@ -63,7 +63,7 @@ def row(key: Any = KEY, *cells: Cell) -> bytes:
 
 
 def requests_with(key: Any, table: str = "t", *cells: Cell) -> dict[str, tuple[str, Any]]:
-    """Return a request of each kind that has a key: what it is called → (operation, request)."""
+    """Return an (operation, request) for each kind of request with a key, by name."""
     data, cells = row(key, *cells), cells or (Cell("a", 1),)
     written = row(key, *cells)
     batch = pb.BatchWriteRowRequest()
@@ -91,7 +91,7 @@ def scan(start: Any, end: Any, table: str = "t", direction: pb.Direction = pb.FO
 
 ALL = ["put", "update", "delete", "get", "range", "batch write", "batch get", "bulk import"]
 BY_ROW = {"batch write", "batch get", "bulk import"}
-"""Their answer has an error for each row, where the error is about the table."""
+"""Operations whose response has an error of the table in each row."""
 
 
 @pytest.mark.parametrize("kind", ALL)

@@ -1,4 +1,4 @@
-"""The tokens that the Tablestore endpoint gives out, and takes back."""
+"""Tokens of the Tablestore endpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.tunnels.values import FINISHED, Position
 from headrace.wire.plainbuffer.rows import decode_row, encode_row
 from headrace.wire.plainbuffer.values import Cell, Marker, Row
 from headrace.wire.tablestore.tokens import BaseToken, StreamToken, decode_token, encode_token
-from tests.unit.endpoint_service import Service, refused
+from tests.unit.tablestore_endpoint import Service, refused
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.endpoints.tablestore.rows.transactions import DecidedChange, FoundRows, find, transact
 from headrace.stores.embedded.store import EmbeddedStore
-from headrace.stores.embedded.tables.table import Decided, EmbeddedTable, Found
+from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.changes import RowChange
 from headrace.tables.conditions import KeyRange
 
@@ -26,13 +27,13 @@ def table(tmp_path: Path) -> Iterator[EmbeddedTable]:
 
 def test_a_decision_sees_the_rows_in_the_order_of_the_keys(table: EmbeddedTable) -> None:
     table.put([{"k": 1, "a": 10}, {"k": 2, "b": "x"}])
-    seen: list[Found] = []
+    seen: list[FoundRows] = []
 
-    def decide(found: Found) -> list[Decided]:
+    def decide(found: FoundRows) -> list[DecidedChange]:
         seen.append(found)
         return []
 
-    table.transact([{"k": 2}, {"k": 7}, {"k": 1}, {"k": 2}], decide)
+    transact(table, [{"k": 2}, {"k": 7}, {"k": 1}, {"k": 2}], decide)
     (found,) = seen
     assert found.present.tolist() == [True, False, True, True]
     assert found.rows.to_pylist() == [
@@ -41,7 +42,7 @@ def test_a_decision_sees_the_rows_in_the_order_of_the_keys(table: EmbeddedTable)
         {"k": 1, "a": 10, "b": None},
         {"k": 2, "a": None, "b": "x"},
     ]
-    outside = table.find([{"k": 2}])
+    outside = find(table, [{"k": 2}])
     assert outside.rows.to_pylist() == [{"k": 2, "a": None, "b": "x"}]
     assert outside.version == found.version - 1
 
@@ -49,16 +50,16 @@ def test_a_decision_sees_the_rows_in_the_order_of_the_keys(table: EmbeddedTable)
 def test_all_that_is_decided_has_one_version_and_is_made_in_order(table: EmbeddedTable) -> None:
     versions: list[int] = []
 
-    def decide(found: Found) -> list[Decided]:
+    def decide(found: FoundRows) -> list[DecidedChange]:
         versions.append(found.version)
         return [
-            Decided(RowChange.PUT, [{"k": 1, "a": 1, "b": "x"}, {"k": 2, "a": 2}]),
-            Decided(RowChange.UPDATE, [{"k": 1, "b": None}], keep_nulls=True),
-            Decided(RowChange.UPDATE, [{"k": 2, "a": None, "b": "y"}], keep_nulls=False),
-            Decided(RowChange.DELETE, [{"k": 3}]),
+            DecidedChange(RowChange.PUT, [{"k": 1, "a": 1, "b": "x"}, {"k": 2, "a": 2}]),
+            DecidedChange(RowChange.UPDATE, [{"k": 1, "b": None}], keep_nulls=True),
+            DecidedChange(RowChange.UPDATE, [{"k": 2, "a": None, "b": "y"}], keep_nulls=False),
+            DecidedChange(RowChange.DELETE, [{"k": 3}]),
         ]
 
-    table.transact([{"k": 1}], decide)
+    transact(table, [{"k": 1}], decide)
     assert table.scan().read_all().to_pylist() == [{"k": 1, "a": 1, "b": None}, {"k": 2, "a": 2, "b": "y"}]
     assert table.put({"k": 9}) == versions[0] + 1
 
@@ -66,14 +67,14 @@ def test_all_that_is_decided_has_one_version_and_is_made_in_order(table: Embedde
 def test_nothing_decided_and_errors_change_nothing(table: EmbeddedTable) -> None:
     version = table.put({"k": 1, "a": 1})
 
-    def fail(found: Found) -> list[Decided]:
+    def fail(found: FoundRows) -> list[DecidedChange]:
         raise RuntimeError("decided against it")
 
-    table.transact([{"k": 1}], lambda found: [])
+    transact(table, [{"k": 1}], lambda found: [])
     with pytest.raises(RuntimeError):
-        table.transact([{"k": 1}], fail)
+        transact(table, [{"k": 1}], fail)
     with pytest.raises(RuntimeError):
-        table.transact([], fail)
+        transact(table, [], fail)
     assert table.put({"k": 2}) == version + 1
 
 
@@ -81,13 +82,13 @@ def test_no_decision_overlooks_another(table: EmbeddedTable) -> None:
     barrier = threading.Barrier(4)
 
     def count(_: int) -> None:
-        def decide(found: Found) -> list[Decided]:
+        def decide(found: FoundRows) -> list[DecidedChange]:
             before = found.rows.column("a")[0].as_py() or 0
-            return [Decided(RowChange.PUT, [{"k": 1, "a": before + 1}])]
+            return [DecidedChange(RowChange.PUT, [{"k": 1, "a": before + 1}])]
 
         barrier.wait()
         for _ in range(25):
-            table.transact([{"k": 1}], decide)
+            transact(table, [{"k": 1}], decide)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(count, range(4)))

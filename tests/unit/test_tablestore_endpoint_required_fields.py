@@ -1,8 +1,8 @@
-"""Every answer of the endpoint has the fields that a message of any official SDK requires.
+"""Every response of the endpoint has the fields that the messages of the official SDKs require.
 
 The numbers are those of the fields marked ``required`` in the messages of the SDKs in Go (1.7.17 and its
 repository), Java (5.17.10), Python (6.1.0, 6.4.8), Node.js, PHP, C# and C++. They agree on all of them but one: the
-messages in Java and Python lack field 4 of DescribeTableResponse. A client cannot read an answer that lacks one.
+messages in Java and Python lack field 4 of DescribeTableResponse. A client cannot parse a response without one.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ REQUIRED: dict[str, tuple[int, ...]] = {
     "UpdateRowResponse": (1,),
     "UpdateTableResponse": (1, 2),
 }
-# Optional fields that the Go SDK reads without asking whether they are there (api.go of its packages).
+# Optional fields that the Go SDK reads without checking their presence (api.go of its packages).
 READ_ANYWAY = {
     "CapacityUnit": (1, 2),
     "Error": (2,),
@@ -87,7 +87,7 @@ def row(number: Any, *cells: Cell) -> bytes:
 
 
 def check(message: Message, seen: set[str]) -> None:
-    """Make sure that a message, and those in it, have all fields that are required."""
+    """Assert that a message and its nested messages have all required fields."""
     name = message.DESCRIPTOR.name
     seen.add(name)
     fields = message.ListFields()
@@ -101,7 +101,7 @@ def check(message: Message, seen: set[str]) -> None:
 
 
 class Caller:
-    """Calls operations and checks their answers."""
+    """Calls operations and checks their responses."""
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
@@ -113,7 +113,7 @@ class Caller:
         self.called.add(f"/{path}")
         answer = operation.handle(self.instance, operation.request(**fields))
         if isinstance(answer, tunnel_pb2.ReadRecordsPage):
-            # The same bytes, read as clients read them.
+            # The bytes, parsed as clients parse them.
             answer = tunnel_pb2.ReadRecordsResponse.FromString(answer.SerializeToString())
         check(answer, self.seen)
         return answer

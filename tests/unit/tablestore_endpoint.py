@@ -1,4 +1,4 @@
-"""The tunnel service of the Tablestore endpoint for tests: its handlers over a real embedded store."""
+"""The tunnel service of the Tablestore endpoint for tests: its handlers with an embedded store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLUMNS = {"id": "long", "text": "string", "number": "double"}
 
 
 class Service:
-    """The handlers with the arguments that tests have."""
+    """The handlers, with short signatures for tests."""
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
@@ -85,7 +85,7 @@ class Service:
 
 
 def refused(code: str, call: Callable[..., Any], *arguments: Any, **named: Any) -> str:
-    """Make sure that a client is told a code; return the message."""
+    """Assert that a call fails with a code; return the message."""
     with pytest.raises(Exception) as caught:
         call(*arguments, **named)
     told = service_error(caught.value)
@@ -103,7 +103,7 @@ def values(row: Row) -> dict[str, Any]:
 
 
 def read_all(service: Service, tunnel: str, channel: str) -> tuple[list[Row], str]:
-    """Read a channel to the end of what is there."""
+    """Read a channel until there are no more changes."""
     rows: list[Row] = []
     token = service.checkpoint(tunnel, channel).checkpoint
     while True:

@@ -1,4 +1,4 @@
-"""Clients that are wrong, broken, slow or many: the endpoint says so with the right code, and is well afterwards."""
+"""Invalid, broken, slow and many clients: the endpoint responds with the right code and keeps working."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The same, but it waits for nobody longer than half a second."""
+    """A server with a table `t` and time limits of at most half a second."""
     with serving(tmp_path_factory.mktemp("instances"), impatient=True) as server:
         assert server.send("/CreateTable", table_request("t")).status == 200
         yield server
@@ -69,7 +69,7 @@ def is_well(server: Server) -> bool:
     return server.send("/ListTable", LIST).result == (200, "OK")
 
 
-# -- who may come in ----------------------------------------------------------------------------------------
+# -- authentication ----------------------------------------------------------------------------------------
 
 
 def at(**ago: float) -> datetime.datetime:
@@ -139,7 +139,7 @@ def test_an_impossible_content_length_is_refused_at_once(server: Server) -> None
 
 
 def test_the_largest_body_is_read(server: Server) -> None:
-    """What is wrong with it is what is in it."""
+    """The error is about the content."""
     assert server.send("/PutRow", b"\xff" * MAX_BODY_BYTES).result == INVALID
 
 
@@ -151,7 +151,7 @@ def test_small_chunks_are_joined(server: Server) -> None:
 
 
 def requests() -> list[tuple[str, bytes]]:
-    """Return requests that are right, with every sample of a row in them, and the shortest of each operation."""
+    """Return valid requests with every sample of a row, and the shortest request of each operation."""
     seeds = [(path, operation.request().SerializePartialToString()) for path, operation in OPERATIONS.items()]
     for _, data in SAMPLES.values():
         whole = [
@@ -176,7 +176,7 @@ def requests() -> list[tuple[str, bytes]]:
 
 
 def damaged(data: bytes, chance: random.Random) -> bytes:
-    """Change, cut, repeat or leave out some of the bytes."""
+    """Change, cut, repeat or omit some of the bytes."""
     result = bytearray(data or b"\x0a\x02t\x00")
     for _ in range(chance.choice((1, 1, 2, 5))):
         place = chance.randrange(len(result) or 1)
@@ -197,7 +197,7 @@ def damaged(data: bytes, chance: random.Random) -> bytes:
 
 
 def test_broken_rows_and_messages_are_refused(server: Server) -> None:
-    """Every answer has a code of the service, and none is that the server itself is broken."""
+    """Every response has a code of the service, and none is an internal error."""
     chance = random.Random(4)
     seeds = requests()
     results = set()
@@ -214,7 +214,7 @@ def test_broken_rows_and_messages_are_refused(server: Server) -> None:
     assert {"OK", "OTSParameterInvalid"} <= results
 
 
-# -- connections that go wrong ------------------------------------------------------------------------------
+# -- broken connections ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_a_client_that_has_closed_its_side_gets_its_response(server: Server) -> 
 
 
 def test_clients_that_stop_at_any_byte_leave_nothing_behind(server: Server) -> None:
-    """In the middle of headers or body, by an orderly end or a reset, with or without a request before it."""
+    """In headers or body, by a normal close or a reset, with or without an earlier request."""
     data = packed("/PutRow", put_request("t", row("never", n=1)))
     before, _ = settled(server)
     for cut in range(1, len(data), 7):
@@ -319,7 +319,7 @@ def test_a_client_that_disconnects_before_its_response_does_no_harm(server: Serv
 
 
 def settled(server: Server) -> tuple[int, int]:
-    """Return what the server uses once it has worked with all of its threads, and nobody is connected."""
+    """Return the resources of the server after it has used all threads, without connections."""
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda _: server.send("/PutRow", put_request("t", row("a"))), range(32)))
     return server.usage()
@@ -329,7 +329,7 @@ def settled(server: Server) -> tuple[int, int]:
 
 
 def test_slow_headers_close_the_connection(impatient: Server) -> None:
-    """However often a byte comes: before the first request, and after it."""
+    """Even if bytes keep coming, before the first request and after it."""
     for first in (b"", packed("/ListTable", LIST)):
         with impatient.connect() as connection:
             connection.sendall(first)
@@ -344,7 +344,7 @@ def test_slow_headers_close_the_connection(impatient: Server) -> None:
 
 
 def is_refused(connection: socket.socket, data: bytes) -> bool:
-    """Send something more; tell whether the other side has closed."""
+    """Send more bytes; return whether the other side has closed."""
     try:
         connection.sendall(data)
     except ConnectionError:
@@ -362,7 +362,7 @@ def test_a_body_that_takes_too_long_is_an_error(impatient: Server, chunks: int |
 
 
 def test_slow_clients_do_not_block_others(impatient: Server) -> None:
-    """Where all places are taken, the next is told so, and is served when the slow ones are given up."""
+    """At the limit, another client gets an error. It is served when the slow clients have timed out."""
     slow = [impatient.connect() for _ in range(4)]
     for connection in slow:
         connection.sendall(packed("/ListTable", b"12345")[:-5])
@@ -385,11 +385,11 @@ def test_a_client_that_does_not_read_is_disconnected(impatient: Server) -> None:
     assert is_well(impatient)
 
 
-# -- many clients, and the end ------------------------------------------------------------------------------
+# -- many clients, and shutdown ------------------------------------------------------------------------------
 
 
 async def _one_of_many(server: Server, number: int, start: asyncio.Barrier) -> list[Answer]:
-    """Write rows and read them again, over one connection."""
+    """Write rows and read them over one connection."""
     reader, writer = await asyncio.open_connection(*server.address)
     answers = []
 
@@ -417,7 +417,7 @@ async def _many(server: Server, count: int) -> list[Answer]:
 
 def test_500_clients_at_once_are_served_and_leave_nothing_behind(server: Server) -> None:
     asyncio.run(_many(server, CLIENTS // 10))
-    # Threads, connections to the database and the allocator's arenas are there now; more must not come.
+    # Threads, database connections and the allocator's arenas exist now. Their number must not grow.
     files, size = settled(server)
     answers = asyncio.run(_many(server, CLIENTS))
     assert {answer.result for answer in answers} == {(200, "OK")}
@@ -427,7 +427,7 @@ def test_500_clients_at_once_are_served_and_leave_nothing_behind(server: Server)
 
 
 def test_a_signal_stops_the_server_and_frees_the_port(tmp_path: Path) -> None:
-    """Requests under way are answered, whatever the others do who are connected."""
+    """Running requests get their responses, whatever other connections do."""
     with serving(tmp_path) as server, ThreadPoolExecutor() as pool:
         assert server.send("/CreateTable", table_request("t")).status == 200
         idle, half = server.connect(), server.connect()
