@@ -335,7 +335,7 @@ def test_a_configuration_needs_a_token(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ports", [[], ["--tablestore", "0", "--ytsaurus", "0"]])
 def test_one_system_is_served_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str], ports: list[str]) -> None:
     assert main(["serve", "--root", str(tmp_path), *ports]) != 0
-    assert "one of --tablestore and --ytsaurus" in capsys.readouterr().err
+    assert "either --tablestore or --ytsaurus" in capsys.readouterr().err
 
 
 def test_a_directory_that_is_being_served_is_not_served_again(

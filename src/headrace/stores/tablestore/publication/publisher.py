@@ -14,23 +14,26 @@ import base64
 import hashlib
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headrace import failpoints
 from headrace.errors import PublicationError, UnsupportedError
-from headrace.ports import Advance, Append, Publisher, Staged, Table, Write
+from headrace.ports import Advance, Append, Publisher, Staged, Write
 from headrace.rows import to_arrow
 from headrace.rows.rebatching import rebatched
-from headrace.stores.tablestore.connection import Connection
 from headrace.stores.tablestore.meta_table import MetaRow, MetaTable
 from headrace.stores.tablestore.tables.differences import differences
 from headrace.stores.tablestore.tables.reading import Reader
 from headrace.stores.tablestore.tables.stored_tables import declared
-from headrace.stores.tablestore.tables.writing import ROWS_AT_ONCE, Writer
+from headrace.stores.tablestore.tables.writing import ROWS_AT_ONCE
 from headrace.tables.changes import RowChange
 from headrace.tables.schema import Column, TableSchema
+
+if TYPE_CHECKING:
+    from headrace.stores.tablestore.store import TablestoreStore
 
 PUBLISHED = "__published__"
 STAGED = "__staged__"
@@ -47,22 +50,8 @@ _ABANDONED_SECONDS = 86400.0
 class TablestorePublisher(Publisher):
     """Publishes the batches of one sink of a job in a Tablestore instance: at least once, with identical rows."""
 
-    Args:
-        open_table: returns a table of the instance.
-    """
-
-    def __init__(
-        self,
-        connection: Connection,
-        open_table: Callable[[str], Table],
-        writer: Writer,
-        meta: MetaTable,
-        job: str,
-        sink: str,
-    ) -> None:
-        self._connection = connection
-        self._open_table = open_table
-        self._writer = writer
+    def __init__(self, store: TablestoreStore, meta: MetaTable, job: str, sink: str) -> None:
+        self._store = store
         self._meta = meta
         self.job = job
         self.sink = sink
@@ -92,14 +81,14 @@ class TablestorePublisher(Publisher):
             RowsNotWrittenError: some rows could not be written.
         """
         if table is None or change is None or change is RowChange.REPLACE_ALL:
-            return self._stage_in_meta_table(batch, rows)
-        primary_key = self._open_table(table).schema.primary_key
+            return self._put_aside(batch, rows)
+        primary_key = self._store.table(table).schema.primary_key
         count = 0
         for part in rebatched(rows, ROWS_AT_ONCE):
             # Checked for each part: an abandoned task of Spark may still run while another attempt publishes.
             if self.published(batch):
                 return []
-            self._writer.write(table, _schema_of(part.schema, primary_key), change, part)
+            self._store.writer.write(table, _schema_of(part.schema, primary_key), change, part)
             count += part.num_rows
         failpoints.reach("rows-staged")
         return [Staged(_WRITTEN, count)] if count else []
@@ -166,13 +155,13 @@ class TablestorePublisher(Publisher):
                 "newest one, or start the query with a new checkpoint location",
             )
 
-    # -- staged rows ------------------------------------------------------------------------------------
+    # -- rows put aside ---------------------------------------------------------------------------------
 
     @property
     def _staging_key(self) -> str:
         return _short(f"{self.job}/{self.sink}")
 
-    def _stage_in_meta_table(self, batch: int, rows: Iterable[pa.RecordBatch]) -> list[Staged]:
+    def _put_aside(self, batch: int, rows: Iterable[pa.RecordBatch]) -> list[Staged]:
         staged: list[Staged] = []
         try:
             for part in rebatched(rows, _STREAM_BYTES, by_bytes=True):
@@ -187,11 +176,11 @@ class TablestorePublisher(Publisher):
         return staged
 
     def _load(self, batch: int, write: Write) -> pa.Table | None:
-        """Return the staged rows of a write; None if the rows are already in their table."""
-        staged = [receipt for receipt in write.staged if receipt.id != _WRITTEN]
-        if not staged and write.change is not RowChange.REPLACE_ALL:
+        """Return the rows of a write that were put aside; None if the rows are in their table already."""
+        aside = [receipt for receipt in write.staged if receipt.id != _WRITTEN]
+        if not aside and write.change is not RowChange.REPLACE_ALL:
             return None
-        found = [self._load_receipt(batch, receipt) for receipt in staged]
+        found = [self._load_receipt(batch, receipt) for receipt in aside]
         if sum(part.nbytes for part in found) > _REPLACE_BYTES:
             raise PublicationError(
                 "the new content of the table is too large to be replaced at once",
@@ -218,22 +207,22 @@ class TablestorePublisher(Publisher):
     def _apply(self, write: Write, rows: pa.Table | None) -> None:
         if rows is None:
             return
-        table = self._open_table(write.table)
+        table = self._store.table(write.table)
         schema = table.schema if not rows.num_columns else _schema_of(rows.schema, table.schema.primary_key)
         if not rows.num_columns:
             rows = schema.arrow.empty_table()
         if write.change is not RowChange.REPLACE_ALL:
-            self._writer.write(write.table, schema, write.change, rows)
+            self._store.writer.write(write.table, schema, write.change, rows)
             return
         rows = to_arrow(rows, schema, columns="all")
         known = declared(table.schema, schema.columns)
-        there, others = Reader(self._connection, write.table, known, schema.names).scan_with_others()
+        there, others = Reader(self._store.connection, write.table, known, schema.names).scan_with_others()
         put, gone = differences(there.select(schema.names), others, rows, schema)
-        self._writer.write(write.table, schema, RowChange.PUT, put)
-        self._writer.write(write.table, schema, RowChange.DELETE, gone)
+        self._store.writer.write(write.table, schema, RowChange.PUT, put)
+        self._store.writer.write(write.table, schema, RowChange.DELETE, gone)
 
     def _sweep(self, batch: int) -> None:
-        """Remove the rows that this sink staged for batches up to this one, and those of abandoned jobs."""
+        """Remove what this sink's attempts up to a batch put aside, and what belongs to jobs that are gone."""
         self._remove(end=_batch_key(batch + 1))
         long_ago = time.time() - _ABANDONED_SECONDS
         rows = self._meta.rows(STAGED, None, columns=["created"])
