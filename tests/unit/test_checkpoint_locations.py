@@ -60,7 +60,7 @@ def test_the_scheme_identifies_an_address_in_a_store(url: str, expected: StoreLo
     ],
 )
 def test_an_address_without_a_directory_is_refused(url: str) -> None:
-    with pytest.raises(OptionError, match=r"a directory for a checkpoint|the path of a file") as caught:
+    with pytest.raises(OptionError, match=r"a directory for a checkpoint|invalid path of a file") as caught:
         parse_location(url)
     assert "secret" not in str(caught.value)
 
