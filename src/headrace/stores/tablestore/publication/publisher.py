@@ -1,11 +1,11 @@
-"""Publication without transactions: staging writes the rows, and publication writes the marker of the batch.
+"""Publication without transactions: `stage` already writes most rows, and the marker of their batch follows.
 
-Spark repeats a batch without a marker, with the same rows, so the second write changes nothing. Before the marker,
-readers may see a part of a batch. Rows that replace the whole table cannot be written before the batch is complete.
-They are staged in the meta table, and publication writes the differences.
+Spark runs a batch again until its marker is there, and each time with the same rows: written again, they change
+nothing. Until then readers may see a part of a batch. Rows that take the place of all others cannot be written before
+the batch is complete. They are staged in the meta table, and publication writes the differences.
 
-In the meta table, tunnelId ``__published__`` has one row for each job and sink: the last published batch. tunnelId
-``__staged__`` has staged rows as Arrow IPC streams in Base64, cut into parts.
+The meta table has, under tunnelId ``__published__``, one row for each job and sink: the last batch published. Under
+``__staged__`` it has the staged rows, as Arrow IPC streams in Base64, cut into parts.
 """
 
 from __future__ import annotations
@@ -14,32 +14,29 @@ import base64
 import hashlib
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
 from headrace import failpoints
 from headrace.errors import PublicationError, UnsupportedError
-from headrace.ports import Advance, Append, Publisher, Staged, Write
+from headrace.ports import Advance, Append, Publisher, Staged, Table, Write
 from headrace.rows import to_arrow
 from headrace.rows.rebatching import rebatched
+from headrace.stores.tablestore.connection import Connection
 from headrace.stores.tablestore.meta_table import MetaRow, MetaTable
 from headrace.stores.tablestore.tables.differences import differences
 from headrace.stores.tablestore.tables.reading import Reader
 from headrace.stores.tablestore.tables.stored_tables import declared
-from headrace.stores.tablestore.tables.writing import ROWS_AT_ONCE
+from headrace.stores.tablestore.tables.writing import ROWS_AT_ONCE, Writer
 from headrace.tables.changes import RowChange
 from headrace.tables.schema import Column, TableSchema
-
-if TYPE_CHECKING:
-    from headrace.stores.tablestore.store import TablestoreStore
 
 PUBLISHED = "__published__"
 STAGED = "__staged__"
 PART_BYTES = 1 << 20
 _WRITTEN = 0
-"""The number of a receipt for rows that are already written to their table."""
+"""The receipt's number for rows that are in their table already."""
 _STREAM_BYTES = 8 << 20
 _REPLACE_BYTES = 1 << 30
 _KEY_BYTES = 1000
@@ -48,10 +45,24 @@ _ABANDONED_SECONDS = 86400.0
 
 
 class TablestorePublisher(Publisher):
-    """Publishes the batches of one sink of a job in a Tablestore instance: at least once, with identical rows."""
+    """Publishes the batches of one sink of a job in a Tablestore instance: at least once, always the same rows.
 
-    def __init__(self, store: TablestoreStore, meta: MetaTable, job: str, sink: str) -> None:
-        self._store = store
+    Args:
+        open_table: returns a table of the instance.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        open_table: Callable[[str], Table],
+        writer: Writer,
+        meta: MetaTable,
+        job: str,
+        sink: str,
+    ) -> None:
+        self._connection = connection
+        self._open_table = open_table
+        self._writer = writer
         self._meta = meta
         self.job = job
         self.sink = sink
@@ -71,24 +82,24 @@ class TablestorePublisher(Publisher):
         table: str | None = None,
         change: RowChange | None = None,
     ) -> list[Staged]:
-        """Write rows to their table, or stage them in the meta table; see `headrace.ports.Publisher.stage`.
+        """Write rows into their table now, or stage them; see `headrace.ports.Publisher.stage`.
 
-        Rows are written unless they replace the whole table or the table is unknown. If the input fails, a part of
-        them is in the table, and the next attempt of the batch writes them again. Rows of a published or older batch
-        are not written: they would overwrite newer rows.
+        Rows that do not replace all others, and whose table is named, are written: when the input fails, some of them
+        are in the table, where the next attempt at the batch writes them again. Of a batch that is published already,
+        or that others followed, nothing is written: newer rows would be overwritten.
 
         Raises:
-            RowsNotWrittenError: some rows could not be written.
+            RowsNotWrittenError: the table did not take some of the rows.
         """
         if table is None or change is None or change is RowChange.REPLACE_ALL:
-            return self._put_aside(batch, rows)
-        primary_key = self._store.table(table).schema.primary_key
+            return self._stage_in_meta_table(batch, rows)
+        primary_key = self._open_table(table).schema.primary_key
         count = 0
         for part in rebatched(rows, ROWS_AT_ONCE):
-            # Checked for each part: an abandoned task of Spark may still run while another attempt publishes.
+            # Each time: a task that Spark has given up may live on while others publish.
             if self.published(batch):
                 return []
-            self._store.writer.write(table, _schema_of(part.schema, primary_key), change, part)
+            self._writer.write(table, _schema_of(part.schema, primary_key), change, part)
             count += part.num_rows
         failpoints.reach("rows-staged")
         return [Staged(_WRITTEN, count)] if count else []
@@ -104,7 +115,7 @@ class TablestorePublisher(Publisher):
     ) -> bool:
         """Write the staged rows, then the marker; see `headrace.ports.Publisher.publish`.
 
-        A failure between them leaves some rows written and no marker: the batch must be published again.
+        A failure in between leaves a part of the rows written and no marker: the batch has to be published again.
         """
         if advances or any(isinstance(write, Append) for write in writes):
             raise UnsupportedError("Tablestore has no queues to append to, and no consumers to advance")
@@ -113,7 +124,7 @@ class TablestorePublisher(Publisher):
             self._check_same(marker, batch, content)
             return False
         tables = [write for write in writes if isinstance(write, Write)]
-        # All staged rows are loaded before the first write.
+        # Everything is at hand before anything is written.
         parts = [self._load(batch, write) for write in tables]
         for write, found in zip(tables, parts, strict=True):
             self._apply(write, found)
@@ -128,7 +139,7 @@ class TablestorePublisher(Publisher):
         return True
 
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
-        """Remove staged rows from the meta table. Rows in their table stay; the next attempt writes them again."""
+        """Remove staged rows; rows in their table stay, and the next attempt of the batch writes them again."""
         ids = None if staged is None else {receipt.id for receipt in staged} - {_WRITTEN}
         if ids is None:
             self._remove(first=_batch_key(batch), end=_batch_key(batch + 1))
@@ -155,17 +166,17 @@ class TablestorePublisher(Publisher):
                 "newest one, or start the query with a new checkpoint location",
             )
 
-    # -- rows put aside ---------------------------------------------------------------------------------
+    # -- staged rows ------------------------------------------------------------------------------------
 
     @property
     def _staging_key(self) -> str:
         return _short(f"{self.job}/{self.sink}")
 
-    def _put_aside(self, batch: int, rows: Iterable[pa.RecordBatch]) -> list[Staged]:
+    def _stage_in_meta_table(self, batch: int, rows: Iterable[pa.RecordBatch]) -> list[Staged]:
         staged: list[Staged] = []
         try:
             for part in rebatched(rows, _STREAM_BYTES, by_bytes=True):
-                # First in the list, so that an incomplete receipt is discarded with the others.
+                # Among the receipts first, so that a part that was only begun is discarded with the others.
                 staged.append(Staged(uuid.uuid4().int >> 66 | 1, part.num_rows))
                 for row in _parts(part, _receipt_key(batch, staged[-1].id)):
                     self._meta.put(STAGED, [MetaRow(self._staging_key, *row)])
@@ -176,11 +187,11 @@ class TablestorePublisher(Publisher):
         return staged
 
     def _load(self, batch: int, write: Write) -> pa.Table | None:
-        """Return the rows of a write that were put aside; None if the rows are in their table already."""
-        aside = [receipt for receipt in write.staged if receipt.id != _WRITTEN]
-        if not aside and write.change is not RowChange.REPLACE_ALL:
+        """Return the staged rows of a write; None if the rows are already in their table."""
+        staged = [receipt for receipt in write.staged if receipt.id != _WRITTEN]
+        if not staged and write.change is not RowChange.REPLACE_ALL:
             return None
-        found = [self._load_receipt(batch, receipt) for receipt in aside]
+        found = [self._load_receipt(batch, receipt) for receipt in staged]
         if sum(part.nbytes for part in found) > _REPLACE_BYTES:
             raise PublicationError(
                 "the new content of the table is too large to be replaced at once",
@@ -207,22 +218,22 @@ class TablestorePublisher(Publisher):
     def _apply(self, write: Write, rows: pa.Table | None) -> None:
         if rows is None:
             return
-        table = self._store.table(write.table)
+        table = self._open_table(write.table)
         schema = table.schema if not rows.num_columns else _schema_of(rows.schema, table.schema.primary_key)
         if not rows.num_columns:
             rows = schema.arrow.empty_table()
         if write.change is not RowChange.REPLACE_ALL:
-            self._store.writer.write(write.table, schema, write.change, rows)
+            self._writer.write(write.table, schema, write.change, rows)
             return
         rows = to_arrow(rows, schema, columns="all")
         known = declared(table.schema, schema.columns)
-        there, others = Reader(self._store.connection, write.table, known, schema.names).scan_with_others()
+        there, others = Reader(self._connection, write.table, known, schema.names).scan_with_others()
         put, gone = differences(there.select(schema.names), others, rows, schema)
-        self._store.writer.write(write.table, schema, RowChange.PUT, put)
-        self._store.writer.write(write.table, schema, RowChange.DELETE, gone)
+        self._writer.write(write.table, schema, RowChange.PUT, put)
+        self._writer.write(write.table, schema, RowChange.DELETE, gone)
 
     def _sweep(self, batch: int) -> None:
-        """Remove what this sink's attempts up to a batch put aside, and what belongs to jobs that are gone."""
+        """Remove the rows that this sink staged for batches up to this one, and those of abandoned jobs."""
         self._remove(end=_batch_key(batch + 1))
         long_ago = time.time() - _ABANDONED_SECONDS
         rows = self._meta.rows(STAGED, None, columns=["created"])
