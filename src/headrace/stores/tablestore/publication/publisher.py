@@ -14,26 +14,23 @@ import base64
 import hashlib
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
 from headrace import failpoints
 from headrace.errors import PublicationError, UnsupportedError
-from headrace.ports import Advance, Append, Publisher, Staged, Write
+from headrace.ports import Advance, Append, Publisher, Staged, Table, Write
 from headrace.rows import to_arrow
 from headrace.rows.rebatching import rebatched
+from headrace.stores.tablestore.connection import Connection
 from headrace.stores.tablestore.meta_table import MetaRow, MetaTable
 from headrace.stores.tablestore.tables.differences import differences
 from headrace.stores.tablestore.tables.reading import Reader
 from headrace.stores.tablestore.tables.stored_tables import declared
-from headrace.stores.tablestore.tables.writing import ROWS_AT_ONCE
+from headrace.stores.tablestore.tables.writing import ROWS_AT_ONCE, Writer
 from headrace.tables.changes import RowChange
 from headrace.tables.schema import Column, TableSchema
-
-if TYPE_CHECKING:
-    from headrace.stores.tablestore.store import TablestoreStore
 
 PUBLISHED = "__published__"
 STAGED = "__staged__"
@@ -50,8 +47,18 @@ _ABANDONED_SECONDS = 86400.0
 class TablestorePublisher(Publisher):
     """Publishes the batches of one sink of a job in a Tablestore instance: at least once, with identical rows."""
 
-    def __init__(self, store: TablestoreStore, meta: MetaTable, job: str, sink: str) -> None:
-        self._store = store
+    def __init__(
+        self,
+        connection: Connection,
+        open_table: Callable[[str], Table],
+        writer: Writer,
+        meta: MetaTable,
+        job: str,
+        sink: str,
+    ) -> None:
+        self._connection = connection
+        self._open_table = open_table
+        self._writer = writer
         self._meta = meta
         self.job = job
         self.sink = sink
@@ -82,13 +89,13 @@ class TablestorePublisher(Publisher):
         """
         if table is None or change is None or change is RowChange.REPLACE_ALL:
             return self._put_aside(batch, rows)
-        primary_key = self._store.table(table).schema.primary_key
+        primary_key = self._open_table(table).schema.primary_key
         count = 0
         for part in rebatched(rows, ROWS_AT_ONCE):
             # Checked for each part: an abandoned task of Spark may still run while another attempt publishes.
             if self.published(batch):
                 return []
-            self._store.writer.write(table, _schema_of(part.schema, primary_key), change, part)
+            self._writer.write(table, _schema_of(part.schema, primary_key), change, part)
             count += part.num_rows
         failpoints.reach("rows-staged")
         return [Staged(_WRITTEN, count)] if count else []
@@ -207,19 +214,19 @@ class TablestorePublisher(Publisher):
     def _apply(self, write: Write, rows: pa.Table | None) -> None:
         if rows is None:
             return
-        table = self._store.table(write.table)
+        table = self._open_table(write.table)
         schema = table.schema if not rows.num_columns else _schema_of(rows.schema, table.schema.primary_key)
         if not rows.num_columns:
             rows = schema.arrow.empty_table()
         if write.change is not RowChange.REPLACE_ALL:
-            self._store.writer.write(write.table, schema, write.change, rows)
+            self._writer.write(write.table, schema, write.change, rows)
             return
         rows = to_arrow(rows, schema, columns="all")
         known = declared(table.schema, schema.columns)
-        there, others = Reader(self._store.connection, write.table, known, schema.names).scan_with_others()
+        there, others = Reader(self._connection, write.table, known, schema.names).scan_with_others()
         put, gone = differences(there.select(schema.names), others, rows, schema)
-        self._store.writer.write(write.table, schema, RowChange.PUT, put)
-        self._store.writer.write(write.table, schema, RowChange.DELETE, gone)
+        self._writer.write(write.table, schema, RowChange.PUT, put)
+        self._writer.write(write.table, schema, RowChange.DELETE, gone)
 
     def _sweep(self, batch: int) -> None:
         """Remove what this sink's attempts up to a batch put aside, and what belongs to jobs that are gone."""
