@@ -1,11 +1,11 @@
-"""Publication without transactions: `stage` already writes most rows, and the marker of their batch follows.
+"""Publication without transactions: staging writes the rows, and publication writes the marker of the batch.
 
-Spark runs a batch again until its marker is there, and each time with the same rows: written again, they change
-nothing. Until then readers may see a part of a batch. Rows that take the place of all others cannot be written before
-the batch is complete. They are staged in the meta table, and publication writes the differences.
+Spark repeats a batch without a marker, with the same rows, so the second write changes nothing. Before the marker,
+readers may see a part of a batch. Rows that replace the whole table cannot be written before the batch is complete.
+They are staged in the meta table, and publication writes the differences.
 
-The meta table has, under tunnelId ``__published__``, one row for each job and sink: the last batch published. Under
-``__staged__`` it has the staged rows, as Arrow IPC streams in Base64, cut into parts.
+In the meta table, tunnelId ``__published__`` has one row for each job and sink: the last published batch. tunnelId
+``__staged__`` has staged rows as Arrow IPC streams in Base64, cut into parts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PUBLISHED = "__published__"
 STAGED = "__staged__"
 PART_BYTES = 1 << 20
 _WRITTEN = 0
-"""The receipt's number for rows that are in their table already."""
+"""The number of a receipt for rows that are already written to their table."""
 _STREAM_BYTES = 8 << 20
 _REPLACE_BYTES = 1 << 30
 _KEY_BYTES = 1000
@@ -45,11 +45,7 @@ _ABANDONED_SECONDS = 86400.0
 
 
 class TablestorePublisher(Publisher):
-    """Publishes the batches of one sink of a job in a Tablestore instance: at least once, always the same rows.
-
-    Args:
-        open_table: returns a table of the instance.
-    """
+    """Publishes the batches of one sink of a job in a Tablestore instance: at least once, with identical rows."""
 
     def __init__(
         self,
@@ -82,21 +78,21 @@ class TablestorePublisher(Publisher):
         table: str | None = None,
         change: RowChange | None = None,
     ) -> list[Staged]:
-        """Write rows into their table now, or stage them; see `headrace.ports.Publisher.stage`.
+        """Write rows to their table, or stage them in the meta table; see `headrace.ports.Publisher.stage`.
 
-        Rows that do not replace all others, and whose table is named, are written: when the input fails, some of them
-        are in the table, where the next attempt at the batch writes them again. Of a batch that is published already,
-        or that others followed, nothing is written: newer rows would be overwritten.
+        Rows are written unless they replace the whole table or the table is unknown. If the input fails, a part of
+        them is in the table, and the next attempt of the batch writes them again. Rows of a published or older batch
+        are not written: they would overwrite newer rows.
 
         Raises:
-            RowsNotWrittenError: the table did not take some of the rows.
+            RowsNotWrittenError: some rows could not be written.
         """
         if table is None or change is None or change is RowChange.REPLACE_ALL:
             return self._stage_in_meta_table(batch, rows)
         primary_key = self._open_table(table).schema.primary_key
         count = 0
         for part in rebatched(rows, ROWS_AT_ONCE):
-            # Each time: a task that Spark has given up may live on while others publish.
+            # Checked for each part: an abandoned task of Spark may still run while another attempt publishes.
             if self.published(batch):
                 return []
             self._writer.write(table, _schema_of(part.schema, primary_key), change, part)
@@ -115,7 +111,7 @@ class TablestorePublisher(Publisher):
     ) -> bool:
         """Write the staged rows, then the marker; see `headrace.ports.Publisher.publish`.
 
-        A failure in between leaves a part of the rows written and no marker: the batch has to be published again.
+        A failure between them leaves some rows written and no marker: the batch must be published again.
         """
         if advances or any(isinstance(write, Append) for write in writes):
             raise UnsupportedError("Tablestore has no queues to append to, and no consumers to advance")
@@ -124,7 +120,7 @@ class TablestorePublisher(Publisher):
             self._check_same(marker, batch, content)
             return False
         tables = [write for write in writes if isinstance(write, Write)]
-        # Everything is at hand before anything is written.
+        # All staged rows are loaded before the first write.
         parts = [self._load(batch, write) for write in tables]
         for write, found in zip(tables, parts, strict=True):
             self._apply(write, found)
@@ -139,7 +135,7 @@ class TablestorePublisher(Publisher):
         return True
 
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
-        """Remove staged rows; rows in their table stay, and the next attempt of the batch writes them again."""
+        """Remove staged rows from the meta table. Rows in their table stay; the next attempt writes them again."""
         ids = None if staged is None else {receipt.id for receipt in staged} - {_WRITTEN}
         if ids is None:
             self._remove(first=_batch_key(batch), end=_batch_key(batch + 1))
@@ -166,7 +162,7 @@ class TablestorePublisher(Publisher):
                 "newest one, or start the query with a new checkpoint location",
             )
 
-    # -- staged rows ------------------------------------------------------------------------------------
+    # -- rows put aside ---------------------------------------------------------------------------------
 
     @property
     def _staging_key(self) -> str:
@@ -176,7 +172,7 @@ class TablestorePublisher(Publisher):
         staged: list[Staged] = []
         try:
             for part in rebatched(rows, _STREAM_BYTES, by_bytes=True):
-                # Among the receipts first, so that a part that was only begun is discarded with the others.
+                # First in the list, so that an incomplete receipt is discarded with the others.
                 staged.append(Staged(uuid.uuid4().int >> 66 | 1, part.num_rows))
                 for row in _parts(part, _receipt_key(batch, staged[-1].id)):
                     self._meta.put(STAGED, [MetaRow(self._staging_key, *row)])
@@ -187,11 +183,11 @@ class TablestorePublisher(Publisher):
         return staged
 
     def _load(self, batch: int, write: Write) -> pa.Table | None:
-        """Return the staged rows of a write; None if the rows are already in their table."""
-        staged = [receipt for receipt in write.staged if receipt.id != _WRITTEN]
-        if not staged and write.change is not RowChange.REPLACE_ALL:
+        """Return the rows of a write that were put aside; None if the rows are in their table already."""
+        aside = [receipt for receipt in write.staged if receipt.id != _WRITTEN]
+        if not aside and write.change is not RowChange.REPLACE_ALL:
             return None
-        found = [self._load_receipt(batch, receipt) for receipt in staged]
+        found = [self._load_receipt(batch, receipt) for receipt in aside]
         if sum(part.nbytes for part in found) > _REPLACE_BYTES:
             raise PublicationError(
                 "the new content of the table is too large to be replaced at once",
@@ -233,7 +229,7 @@ class TablestorePublisher(Publisher):
         self._writer.write(write.table, schema, RowChange.DELETE, gone)
 
     def _sweep(self, batch: int) -> None:
-        """Remove the rows that this sink staged for batches up to this one, and those of abandoned jobs."""
+        """Remove what this sink's attempts up to a batch put aside, and what belongs to jobs that are gone."""
         self._remove(end=_batch_key(batch + 1))
         long_ago = time.time() - _ABANDONED_SECONDS
         rows = self._meta.rows(STAGED, None, columns=["created"])
