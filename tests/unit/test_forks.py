@@ -271,9 +271,9 @@ def test_a_child_that_leaves_a_transaction_of_its_parent_does_not_end_it(tmp_pat
         assert not transaction.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
 
     def go_on_with_it() -> None:
-        with pytest.raises(StoreError, match="only its parent can go on"):
+        with pytest.raises(StoreError, match="only its parent can continue"):
             connection.execute("UPDATE clock SET version = 8")
-        with pytest.raises(StoreError, match="only its parent can go on"):
+        with pytest.raises(StoreError, match="only its parent can continue"):
             transaction.__exit__(None, None, None)
 
     transaction = database.write()

@@ -133,7 +133,7 @@ def test_a_plan_that_is_not_whole_is_no_plan(
     monkeypatch.setattr(batches, "PLAN_PART_BYTES", 50)
     records.save_plan(BatchPlan("batch", INITIAL_BATCH, (PART,)))
     del tables.tables[DEFAULT_NAME]["tunnel-1", "batch", f"{batches.PLAN}/000002"]
-    with pytest.raises(StoreDamagedError, match="not whole"):
+    with pytest.raises(StoreDamagedError, match="incomplete"):
         records_of(tables).load_plan("batch")
 
 

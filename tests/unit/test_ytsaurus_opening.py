@@ -83,7 +83,7 @@ def test_a_client_is_set_up_for_rows_and_patience() -> None:
     [
         ("//tmp/q[#0:#5]", "chooses columns or rows"),
         ("//tmp/q{data}", "chooses columns or rows"),
-        ("//tmp//q", "no path of Cypress"),
+        ("//tmp//q", "not a path of Cypress"),
     ],
 )
 def test_paths_of_parts_of_a_table_are_refused(name: str, problem: str) -> None:

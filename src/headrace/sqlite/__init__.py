@@ -1,1 +1,1 @@
-"""SQLite connections for everything that keeps a database: embedded stores and workspaces of streaming SQL."""
+"""SQLite connections of embedded stores and of workspaces of streaming SQL."""

@@ -1,6 +1,6 @@
 """The open connections of one handle: one for each thread, and others for long reads.
 
-They are held here, not only by the threads that use them, so that none is closed while the process forks
+`Connections` references them, not only the threads that use them, so none is closed during a fork
 (`headrace.sqlite.forks`).
 """
 
@@ -21,10 +21,10 @@ from headrace.sqlite.forks import no_fork, register
 
 
 def _abandon(connections: Iterable[apsw.Connection]) -> None:
-    """Keep inherited connections that cannot be closed safely, in memory that is never freed, and make them useless.
+    """Never free inherited connections that cannot be closed safely, and make all their statements fail.
 
-    Collecting them would close them, and the end of the interpreter collects what modules hold. The fork may have
-    happened inside a transaction of the forking thread, in a signal handler: the child must not go on with it.
+    Garbage collection would close them, also at the end of the interpreter. The fork may have happened in a signal
+    handler inside a transaction of the forking thread: the child must not continue the transaction.
     """
     for connection in connections:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
@@ -33,14 +33,14 @@ def _abandon(connections: Iterable[apsw.Connection]) -> None:
 
 def _refuse(cursor: object, sql: object, bindings: object) -> NoReturn:
     raise StoreError(
-        "this process was forked in the middle of a transaction, which only its parent can go on with",
+        "this process was forked during a transaction, which only its parent can continue",
         received=f"process {os.getpid()}",
         remedy="leave the function that the fork interrupted, for example with os._exit or exec",
     )
 
 
 def roll_back(connection: apsw.Connection) -> None:
-    """End a transaction that is not committed, unless a full disk, a fork or the end of the connection has ended it."""
+    """Roll a transaction back, if a full disk, a fork or the close of the connection has not ended it already."""
     with contextlib.suppress(apsw.ConnectionClosedError, StoreError):
         if connection.in_transaction:
             connection.execute("ROLLBACK")
@@ -56,7 +56,7 @@ class Connections:
     def __init__(self, open_one: Callable[[], apsw.Connection]) -> None:
         self._open_one = open_one
         self._open: set[apsw.Connection] = set()
-        # Left by threads that ended or found the handle closed. Threads end anywhere, even during a fork.
+        # Connections of ended threads, and of threads that found the handle closed. Threads can end during a fork.
         self._left: deque[apsw.Connection] = deque()
         self._local = threading.local()
         self._generation = object()
@@ -73,19 +73,19 @@ class Connections:
 
     @contextlib.contextmanager
     def another(self) -> Iterator[apsw.Connection]:
-        """Open a connection that may change threads, and close it at the end."""
+        """Open a connection that other threads can use, and close it at the end."""
         with no_fork:
             connection = self._opened()
         try:
             yield connection
         finally:
-            # A process that inherited the connection does not have it any more.
+            # A forked process has dropped the connection.
             if connection in self._open:
                 with no_fork:
                     self._close(connection)
 
     def close(self) -> None:
-        """Close this thread's connection; those of other threads are closed when a thread next uses the handle."""
+        """Close this thread's connection. Those of other threads are closed when a thread uses the handle again."""
         with no_fork:
             self._generation = object()
             self._local.__dict__.clear()
@@ -99,13 +99,13 @@ class Connections:
         """Drop the parent's connections in a forked process."""
         if close:
             for connection in self._open:
-                # Another process may have the store open: whoever closes last writes the log back.
+                # Without a checkpoint: another process may have the store open.
                 connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                 connection.close(True)
         else:
             _abandon(self._open)
         self._open.clear()
-        # A new queue: the leases in `_local` put their connections into the one that they know.
+        # A new queue: the leases in `_local` still refer to the old one.
         self._left = deque()
         self._local = threading.local()
         self._generation = object()
@@ -117,7 +117,7 @@ class Connections:
                     for connection in list(self._open):
                         self._close(connection)
             except StoreError:
-                # Collected in a forked process before it could be dropped.
+                # Collected in a forked process before it was dropped.
                 _abandon(self._open)
 
     def _opened(self) -> apsw.Connection:
@@ -135,7 +135,7 @@ class Connections:
 
 
 class _Lease:
-    """A thread's connection; leaves it behind when the thread ends."""
+    """A thread's connection. At the end of the thread it goes to the queue of connections to close."""
 
     __slots__ = ("_left", "connection", "generation")
 

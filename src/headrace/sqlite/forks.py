@@ -2,8 +2,8 @@
 
 SQLite has one table for each process with the files that it has open and its POSIX locks on them. A fork copies the
 table but not the locks. A connection that the child opens joins the inherited entry and takes no lock that another
-process can see. When another process then closes its last connection, SQLite finds nobody else and deletes the
-write-ahead log; the child goes on writing to the deleted file, and its commits are lost.
+process can see. When another process then closes its last connection, SQLite finds no other lock and deletes the
+write-ahead log; the child continues to write to the deleted file, and its commits are lost.
 
 A child must therefore close all inherited connections before it opens its own. Closing is safe under two conditions:
 no inherited connection is in a write transaction, because its rollback would change memory that the parent shares; and
@@ -24,12 +24,12 @@ from typing import Protocol
 
 from headrace.errors import StoreError
 
-# The longest time that a fork waits for transactions of other threads.
+# The limit of a fork's wait for transactions of other threads.
 PATIENCE_SECONDS = 60.0
 
 
 class Inheritance(Protocol):
-    """State that a forked process has of its parent and must drop."""
+    """Inherited state that a forked process must drop."""
 
     def has_connections(self) -> bool:
         """Return whether connections are open."""
@@ -39,12 +39,12 @@ class Inheritance(Protocol):
 
 
 class _NoFork:
-    """A gate that lets either code of many threads run, or one fork."""
+    """A lock for either code of many threads, or one fork."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._depths: dict[int, int] = {}
-        # The thread that forks. It may run code here: the garbage collector closes handles in any thread.
+        # The thread that forks. It may enter during the fork: the garbage collector closes handles in any thread.
         self._forking: int | None = None
         # The number of nested forks: a signal handler may fork while a fork of its thread waits.
         self._forks = 0
@@ -54,7 +54,7 @@ class _NoFork:
 
     def __enter__(self) -> None:
         if self._process != os.getpid():
-            # Forked by code that runs none of Python's hooks.
+            # A fork by code that does not run Python's hooks.
             self.after_in_child()
         if not self._is_usable:
             raise StoreError(
@@ -74,7 +74,7 @@ class _NoFork:
 
     def __exit__(self, *error: object) -> None:
         me = threading.get_ident()
-        # A child has no depths of what its parent entered.
+        # A child does not have the depths of its parent.
         depth = self._depths.get(me, 0)
         if depth > 1:
             self._depths[me] = depth - 1
@@ -85,7 +85,7 @@ class _NoFork:
                     self._changed.notify_all()
 
     def before_fork(self) -> None:
-        """Wait for the code of other threads to end, and keep new code out."""
+        """Wait until other threads have left, and let no thread enter."""
         me = threading.get_ident()
         self._changed.acquire()
         while self._forking not in (None, me):
@@ -97,9 +97,9 @@ class _NoFork:
         self._is_quiet = self._is_usable and self._process == os.getpid() and not self._depths
 
     def after_in_parent(self) -> None:
-        """Let code run again."""
+        """Let threads enter again."""
         if self._forking is None:
-            # This process is itself a child, of a signal handler that interrupted the fork.
+            # This process is the child of a fork in a signal handler that interrupted this fork.
             return
         self._forks -= 1
         if not self._forks:
@@ -110,7 +110,7 @@ class _NoFork:
     def after_in_child(self) -> None:
         """Drop inherited state; the process can use SQLite if that is safe, or if no connection was inherited."""
         if self._process == os.getpid():
-            # A finalizer that ran in the child before this hook needed a connection.
+            # A finalizer in the child has already run this.
             return
         inherited = list(_inheritances)
         is_idle = not self._depths and not any(each.has_connections() for each in inherited)
@@ -128,7 +128,7 @@ _inheritances: weakref.WeakSet[Inheritance] = weakref.WeakSet()
 
 
 def register(inheritance: Inheritance) -> None:
-    """Have state dropped in forked processes, as long as it lives."""
+    """Register state that forked processes drop; the reference is weak."""
     _inheritances.add(inheritance)
 
 

@@ -1,7 +1,7 @@
-"""Names and paths: where in Cypress the store's objects are, and what a node there is to headrace.
+"""Names, paths and kinds of the store's objects in Cypress.
 
-A name that begins with ``//`` is a path of Cypress; any other one is that of a node in the store's directory. What
-headrace keeps for itself (staged rows, markers, positions) lies in `Names.state`, below that directory.
+A name that begins with ``//`` is a path of Cypress; any other name is a node in the store's directory. headrace's own
+data (staged rows, markers, positions) is in `Names.state`, below that directory.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from headrace.wire.ytsaurus.types import YtColumn, columns_of
 
 TABLE, QUEUE, CONSUMER, PRODUCER = "table", "queue", "consumer", "producer"
 TYPE_OF_KIND = {CONSUMER: "queue_consumer", PRODUCER: "queue_producer"}
-"""The types of Cypress with which nodes of a kind are created."""
+"""The Cypress type of each kind."""
 _KIND_ATTRIBUTES = ("type", "dynamic", "sorted", "treat_as_queue_consumer", "treat_as_queue_producer")
 TIMESTAMP_TYPE = "headrace_timestamp"
-"""The attribute with the type that a queue's `$timestamp` was declared with; the service knows one type for it."""
+"""The attribute with the declared type of a queue's `$timestamp`; the service has one type for it."""
 ATTRIBUTES = (*_KIND_ATTRIBUTES, "id", "schema", "tablet_count", "auto_trim_config", TIMESTAMP_TYPE)
 _LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)
 class Names:
-    """The store's directory, and the paths that follow from it."""
+    """The store's directory and the paths of names."""
 
     directory: str
 
     @property
     def state(self) -> str:
-        """The directory of what headrace keeps for itself."""
+        """The directory of headrace's own data."""
         return f"{self.directory}/.headrace"
 
     def path(self, name: str) -> str:
-        """Return where the object of a name is.
+        """Return the path of a name.
 
         Raises:
-            OptionError: it is no name.
+            OptionError: the name is invalid.
         """
         try:
             valid = isinstance(name, str) and bool(name) and name.encode() is not None
@@ -54,28 +54,28 @@ class Names:
         try:
             found = parse_path(name)
         except PathError as error:
-            raise OptionError("this name is no path of Cypress", received=repr(name), valid=error.valid) from None
+            raise OptionError("this name is not a path of Cypress", received=repr(name), valid=error.valid) from None
         if not PARTS.isdisjoint(found.attributes):
             raise OptionError("this path chooses columns or rows", received=repr(name), valid=WHOLE)
         return found.node.text
 
     def name(self, path: str) -> str:
-        """Return the name of what is at a path: its own in the store's directory, elsewhere the path."""
+        """Return the name of a path: the node's name in the store's directory, the path elsewhere."""
         found = parse_path(path).node
         above, own = found.text.rpartition("/")[0], found.name
         return own if above == self.directory and escape(own) == found.text[len(above) + 1 :] else found.text
 
     def is_state(self, path: str) -> bool:
-        """Tell whether a path is one of headrace's own."""
+        """Return whether a path is in headrace's own directory."""
         return path.startswith(f"{self.state}/")
 
 
 @dataclass(frozen=True)
 class Node:
-    """A dynamic table as it stands: what it is to headrace, and its columns.
+    """A dynamic table: its kind and its columns.
 
     Attributes:
-        binary_strings: whether its columns of type ``string`` are binary to headrace.
+        binary_strings: whether its columns of type ``string`` are binary in headrace.
     """
 
     path: str
@@ -101,7 +101,7 @@ def find(connection: Connection, names: Names, name: str, kind: str) -> Node:
     """Return the object of a kind.
 
     Raises:
-        NotFoundError: there is none of that name, or it is of another kind.
+        NotFoundError: no object has this name, or it is of another kind.
     """
     path = names.path(name)
     found = connection.attributes(path, ATTRIBUTES)
@@ -120,11 +120,11 @@ def find_other(connection: Connection, names: Names, name: str, kind: str) -> No
     found = connection.attributes(names.path(name), ATTRIBUTES)
     there = None if found is None else kind_of(found)
     if there not in (None, kind):
-        raise AlreadyExistsError(f"{name!r} is the name of a {there} already", remedy="choose another name")
+        raise AlreadyExistsError(f"{name!r} is already the name of a {there}", remedy="choose another name")
 
 
 def kind_of(attributes: Mapping[str, Any]) -> str:
-    """Return what a node is: one of the kinds of this module, or its type in Cypress."""
+    """Return the kind of a node: one of the kinds of this module, or its Cypress type."""
     node_type = str(attributes.get("type"))
     if node_type != "table":
         return node_type
@@ -144,10 +144,10 @@ def of_kind(connection: Connection, names: Names, kind: str) -> list[str]:
 
 
 def check_path_in_queries(path: str) -> str:
-    """Return a path as queries have it.
+    """Return a path in the form of the query language.
 
     Raises:
-        UnsupportedError: it has a character that the query language cannot have in a path.
+        UnsupportedError: the query language does not allow a character of the path.
     """
     if "]" in path or "\n" in path:
         raise UnsupportedError("queries of YTsaurus cannot name this path", received=repr(path), valid="no ] in it")
@@ -155,6 +155,6 @@ def check_path_in_queries(path: str) -> str:
 
 
 def node_name(text: str) -> str:
-    """Return a name for a node of headrace's own that is made of any text."""
+    """Return a valid node name for any text."""
     short = text if len(text) <= _LONGEST_NAME else f"{text[:40]}-{hashlib.sha256(text.encode()).hexdigest()}"
     return escape(short.replace("/", "%2F")) if short else "-"

@@ -1,7 +1,7 @@
-"""The store's way to a cluster: one client for each process and thread, transactions, and rows as bytes.
+"""The connection to a cluster: one client for each process and thread, transactions, and rows as bytes.
 
-Rows go both ways as binary YSON that `headrace.wire.yson` reads and writes, so the client's native bindings are not
-needed for them; they only make parameters and attributes faster.
+`headrace.wire.yson` encodes and decodes rows as binary YSON, so the client's native bindings are not needed for rows;
+they only make parameters and attributes faster.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from headrace.wire.ytsaurus.types import YtColumn
 ROWS_PER_REQUEST = 50_000
 _BYTES_PER_REQUEST = 64 << 20
 ROWS_PER_TABLET = 100_000
-"""Most rows of one tablet in a transaction that clusters take by default."""
+"""The default limit of clusters for the rows of one tablet in a transaction."""
 _TRANSACTION_MS = 300_000
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 100, 10_000
-# A transaction is lost with its proxy, so that one is given up for another before the patience with the cluster ends.
+# A transaction is lost with its proxy. So another proxy is chosen before the time limit of the cluster ends.
 _ONE_PROXY_SECONDS = 10.0
 _PULL_BYTES = 64 << 20
 _log = logging.getLogger("headrace")
@@ -46,13 +46,13 @@ _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
 @dataclass(frozen=True)
 class Address:
-    """Where a cluster is, and how it is asked. It can be pickled, with the token; nothing shows the token.
+    """The address of a cluster and options of requests. It can be pickled, with the token; no message shows the token.
 
     Attributes:
-        proxy: as YTsaurus' client takes it: a name, ``host:port``, or a URL.
-        token: None leaves it to the client's own configuration.
-        retry_seconds: how long a request is tried again that may pass later.
-        binary_strings: whether columns of the cluster's type ``string`` are binary here.
+        proxy: the proxy for YTsaurus' client: a name, ``host:port``, or a URL.
+        token: None uses the configuration of the client.
+        retry_seconds: how long a request with a temporary error is repeated.
+        binary_strings: whether columns of the cluster's type ``string`` are binary.
     """
 
     proxy: str
@@ -64,11 +64,11 @@ class Address:
         return f"Address({self.proxy!r})"
 
     def make_client(self, proxy: str | None = None) -> YtClient:
-        """Return a new client; one that is given a proxy asks that one only."""
+        """Return a new client; with ``proxy``, it uses only that one."""
         config = get_config_from_env()
-        # The other backends speak to the cluster past the proxies, and take no rows as bytes.
+        # The other backends do not use proxies and do not accept rows as bytes.
         config["backend"] = "http"
-        # Rows are as small as YSON makes them, and compressing costs more time than a data centre's network.
+        # YSON is compact, and compression takes longer than the transfer in a data centre.
         config["proxy"]["content_encoding"] = config["proxy"]["content_encoding"] or "identity"
         config["proxy"]["accept_encoding"] = config["proxy"]["accept_encoding"] or "identity"
         patience = self.retry_seconds if proxy is None else min(_ONE_PROXY_SECONDS, self.retry_seconds / 4)
@@ -82,7 +82,7 @@ class Address:
 
 
 class Connection:
-    """What the store's parts ask a cluster for. Threads and processes may share it: each has clients of its own."""
+    """Requests to a cluster. Threads and processes can share it; each has its own clients."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -96,7 +96,7 @@ class Connection:
         return self._of_this_thread("client", lambda: self.address.make_client())
 
     def close(self) -> None:
-        """Forget the connections of this thread."""
+        """Close the connections of this thread."""
         for client in _of_this_process().pop(self.address, {}).values():
             session = client.__dict__.get("_requests_session")
             if session is not None:
@@ -131,7 +131,7 @@ class Connection:
     # -- Cypress ----------------------------------------------------------------------------------------
 
     def attributes(self, path: str, names: Sequence[str]) -> dict[str, Any] | None:
-        """Return attributes of a node, those that it has; None if there is no such node."""
+        """Return the existing attributes of a node; None if the node does not exist."""
         try:
             with translated():
                 found = self.client.get(f"{path}/@", attributes=list(names))
@@ -140,7 +140,7 @@ class Connection:
         return {str(name): value for name, value in found.items() if name in names}
 
     def attribute(self, path: str, name: str, default: Any = None) -> Any:
-        """Return one attribute of a node; the default if it, or the node, is not there."""
+        """Return one attribute of a node; the default if the attribute or the node does not exist."""
         try:
             with translated():
                 return self.client.get(f"{path}/@{name}")
@@ -148,7 +148,7 @@ class Connection:
             return default
 
     def children(self, path: str, attributes: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
-        """Return the names under a directory, each with its attributes; nothing if it is not there."""
+        """Return the names in a directory, each with attributes; empty if the directory does not exist."""
         try:
             with translated(f"list {path}"):
                 found = self.client.list(path, attributes=list(attributes))
@@ -157,16 +157,16 @@ class Connection:
         return [(str(name), dict(getattr(name, "attributes", {}))) for name in found]
 
     def remove(self, path: str, *, recursive: bool = True) -> None:
-        """Remove a node; nothing happens if it is not there."""
+        """Remove a node, if it exists."""
         with translated(f"remove {path}"):
             self.client.remove(path, recursive=recursive, force=True)
 
     # -- files ------------------------------------------------------------------------------------------
 
-    # The client's own functions for files make up to ten requests each (transactions, locks, local mode).
+    # The client's functions for files make up to ten requests each (transactions, locks, local mode).
 
     def write_file(self, path: str, data: bytes) -> None:
-        """Replace the content of a file node. It is there as a whole or not at all, and may be written again."""
+        """Replace the content of a file node atomically. The call may be repeated."""
 
         def write() -> None:
             with translated(f"write file {path}"):
@@ -187,12 +187,12 @@ class Connection:
     def insert(
         self, path: str, rows: pa.RecordBatch, columns: Sequence[YtColumn], *, update: bool = False, client: Any = None
     ) -> None:
-        """Write rows to a dynamic table, as many in a request as `parts` tells.
+        """Write rows to a dynamic table, in requests of the size that `parts` chooses.
 
         Args:
-            columns: of the rows, in their order.
+            columns: the columns of the rows, in their order.
             update: keep the cells of columns that the rows do not have.
-            client: that of a transaction; otherwise each request is one of its own.
+            client: the client of a transaction; by default each request is its own transaction.
         """
         for part in parts(rows):
             data = encode_rows(part, columns)
@@ -215,7 +215,7 @@ class Connection:
         *,
         client: Any = None,
     ) -> pa.RecordBatch:
-        """Return the rows of these keys that are there."""
+        """Return the existing rows of some keys."""
         names = [column.name for column in columns]
         data = encode_rows(keys, key_columns)
 
@@ -237,7 +237,7 @@ class Connection:
     def pull(
         self, path: str, partition: int, first_row: int, max_rows: int, columns: Sequence[YtColumn]
     ) -> pa.RecordBatch:
-        """Return rows of a queue's partition, from the first that is there at or behind a row index on."""
+        """Return rows of a queue's partition, from the first existing row at or after a row index."""
 
         def ask(client: YtClient) -> Any:
             return client.pull_queue(
@@ -253,10 +253,10 @@ class Connection:
         return decode_rows(self._answer(f"read queue {path}", ask), columns)
 
     def _answer(self, what: str, ask: Callable[[YtClient], Any], client: YtClient | None = None) -> bytes:
-        """Return the whole answer to a read; the client's own retries end where an answer begins to come.
+        """Return the whole response to a read, with retries: the client's own end when a response begins.
 
         Args:
-            client: that of a transaction, in which nothing is asked again.
+            client: the client of a transaction; its reads are not repeated.
         """
 
         def read() -> bytes:
@@ -269,11 +269,11 @@ class Connection:
 
     @contextmanager
     def snapshot(self) -> Iterator[Callable[[str, Sequence[YtColumn]], pa.RecordBatch]]:
-        """Give a function like `select` that sees one state of all tables, however long it is used.
+        """Return a function like `select` that sees one state of all tables, for any time.
 
-        It may be left unused for a while between two calls, and other calls be made by the same thread.
+        The caller may pause between two calls, and make other calls in the same thread.
         """
-        # A client of its own: the thread may be within a transaction, which its other calls are part of.
+        # A separate client: the thread's other calls may be in another transaction.
         client, transaction = self._begin("snapshots")
         used = time.monotonic()
 
@@ -283,7 +283,7 @@ class Connection:
                 with translated("keep a transaction"):
                     client.ping_transaction(transaction)
             used = time.monotonic()
-            # Not around the whole use: what is done in between is not part of the transaction.
+            # Only around the call: other calls between two of these are not part of the transaction.
             with client.Transaction(transaction_id=transaction, acquire=False, ping=False):
                 return self.select(query, columns, client=client)
 
@@ -294,14 +294,14 @@ class Connection:
 
     @contextmanager
     def transaction(self) -> Iterator[YtClient]:
-        """Give a client whose calls are part of one tablet transaction, and commit it at the end.
+        """Run a tablet transaction: yield a client whose calls are part of it, and commit at the end.
 
-        A tablet transaction lives in one proxy, so one is chosen and all calls go there. What is written is sent to the
-        tablets by the commit; until then nothing is locked, and an abandoned transaction only waits for its time-out.
+        A tablet transaction exists in one proxy, so all calls go to one proxy. The commit sends the writes to the
+        tablets; before it nothing is locked, and an abandoned transaction expires.
 
         Raises:
-            YtTransactionLostError: the commit was not answered, so that nobody knows whether it happened; or the
-                transaction had expired.
+            YtTransactionLostError: the response to the commit was lost, and its result is unknown; or the transaction
+                had expired.
         """
         client, transaction = self._begin("transactions")
         try:
@@ -320,7 +320,7 @@ class Connection:
             raise
 
     def _begin(self, use: str) -> tuple[YtClient, str]:
-        """Begin a tablet transaction; return it, and this thread's client of the one proxy that knows it."""
+        """Begin a tablet transaction; return its id, and this thread's client of its proxy."""
 
         def begin() -> tuple[YtClient, str]:
             client = self._of_this_thread(use, self._make_pinned)
@@ -328,7 +328,7 @@ class Connection:
                 with translated("start a transaction"):
                     return client, str(client.start_transaction(type="tablet", sticky=True, timeout=_TRANSACTION_MS))
             except StoreBusyError:
-                # The proxy may be gone for good: next time any that the cluster has now is chosen.
+                # The proxy may be down: the next transaction chooses any proxy of the cluster.
                 del _of_this_process()[self.address][use]
                 raise
 
@@ -354,7 +354,7 @@ _MOST_ROWS = 10_000_000
 
 
 def _of_this_process() -> dict[Address, dict[str, YtClient]]:
-    """Return this thread's clients by address; a forked process begins anew, for connections cannot be shared."""
+    """Return this thread's clients by address. A forked process creates new ones: connections cannot be shared."""
     if getattr(_clients, "process", None) != os.getpid():
         _clients.process = os.getpid()
         _clients.found = {}
@@ -363,12 +363,12 @@ def _of_this_process() -> dict[Address, dict[str, YtClient]]:
 
 
 def parts(rows: _Rows, most: int = ROWS_PER_REQUEST) -> list[_Rows]:
-    """Return rows in parts that one request takes, in their order: by their number, and by about their size."""
+    """Cut rows into parts for requests, by their number and approximate size."""
     return [part for first in range(0, rows.num_rows, most) for part in _halved(rows.slice(first, most))]
 
 
 def _halved(rows: _Rows) -> list[_Rows]:
-    # In YSON each row has the names of the columns in it.
+    # In YSON each row contains the names of its columns.
     names = sum(len(name) + 4 for name in rows.schema.names)
     if rows.nbytes + rows.num_rows * names <= _BYTES_PER_REQUEST or rows.num_rows <= 1:
         return [rows]
@@ -383,7 +383,7 @@ def as_batch(rows: pa.Table) -> pa.RecordBatch:
 
 
 def nested(value: Mapping[str, Any] | None, *names: str) -> Any:
-    """Return what lies under names, one below the other, in attributes; None where one is missing."""
+    """Return a nested value of attributes; None if a name is missing."""
     found: Any = value
     for name in names:
         found = found.get(name) if isinstance(found, Mapping) else None

@@ -1,7 +1,7 @@
-"""What the errors of YTsaurus and of its client are in headrace's words.
+"""Errors of YTsaurus and of its client as errors of headrace.
 
-Each of them is both: YTsaurus' error with its code, and headrace's. Nothing of a request's headers is taken over, so no
-token can be in a message.
+Each is both: a `YtError` with the code, and a headrace error. Headers of requests are not copied, so no message
+contains a token.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headrace.errors import (
 )
 from headrace.wire.ytsaurus.errors import REQUEST_MAY_PASS, TABLETS_MAY_PASS, Code, YtError
 
-# What the client notes about requests, headers among it; the rest of its attributes are the server's.
+# Attributes that the client adds about requests, headers included. The other attributes come from the server.
 _OF_THE_CLIENT = frozenset(
     {"url", "request_headers", "response_headers", "params", "transparent", "request_info", "headers", "body"}
 )
@@ -35,15 +35,15 @@ _NOT_REGISTERED = "is not registered"
 
 
 class YtNotFoundError(YtError, NotFoundError):
-    """There is no such node."""
+    """The node does not exist."""
 
 
 class YtExistsError(YtError, AlreadyExistsError):
-    """A node of that path is there."""
+    """A node with this path exists."""
 
 
 class YtRefusedError(YtError, OptionError):
-    """The token, or a permission of its user, is not right."""
+    """The token is invalid, or its user has no permission."""
 
 
 class YtNotRegisteredError(YtError, NotFoundError):
@@ -51,23 +51,23 @@ class YtNotRegisteredError(YtError, NotFoundError):
 
 
 class YtUnmountedError(YtError, StoreError):
-    """The tablets of a table do not take requests now."""
+    """The tablets of a table are not mounted."""
 
 
 class YtBusyError(YtError, StoreBusyError):
-    """A proxy, a cell or a lock was not free, however often it was tried."""
+    """A proxy, a cell or a lock was busy until the time limit."""
 
 
 class YtTransactionLostError(YtError, StoreBusyError):
-    """A transaction expired, or its proxy is gone; nothing of it happened, unless its commit was on the way."""
+    """A transaction expired, or its proxy is down. It had no effect, except if its commit was being sent."""
 
 
 class YtTooManyRowsError(YtError, StoreError):
-    """A transaction has more rows of one tablet than the cluster takes."""
+    """A transaction has more rows of one tablet than the cluster allows."""
 
 
 class YtOffsetConflictError(YtError, StoreError):
-    """A consumer's offset is not the expected one; the attributes of the error tell which."""
+    """A consumer's offset is not the expected one; the attributes of the error contain it."""
 
 
 class YtEpochError(YtError, SessionEpochError):
@@ -75,7 +75,7 @@ class YtEpochError(YtError, SessionEpochError):
 
 
 class YtSequenceError(YtError, SequenceNumberError):
-    """The rows of a push are not numbered as they must be."""
+    """The sequence numbers of a push are invalid."""
 
 
 _MOUNT = "mount it (yt mount-table <path>), or wait until its cells are healthy; `yt get <path>/@tablet_state` tells"
@@ -129,7 +129,7 @@ _BY_CODE: tuple[tuple[frozenset[int], type[YtError], str | None], ...] = (
     (frozenset({Code.ACCOUNT_LIMIT}), YtError, "the account has no room left: raise its quota"),
     (frozenset({Code.PROXY_BANNED}), YtBusyError, "the proxy is banned: name another proxy, or its balancer"),
     (
-        # The others: rows that are locked, stores that are being loaded, and the like.
+        # The other errors: rows are locked, stores are being loaded, and similar ones.
         REQUEST_MAY_PASS | TABLETS_MAY_PASS,
         YtBusyError,
         "the cluster has no time for the request now: try again later",
@@ -141,10 +141,10 @@ _BY_CODE: tuple[tuple[frozenset[int], type[YtError], str | None], ...] = (
 
 @contextmanager
 def translated(what: str = "") -> Iterator[None]:
-    """Raise what YTsaurus' client raises as errors of headrace.
+    """Raise errors of YTsaurus' client as errors of headrace.
 
     Args:
-        what: was being done, for the message.
+        what: the operation, for the message.
     """
     try:
         yield
@@ -155,7 +155,7 @@ def translated(what: str = "") -> Iterator[None]:
 
 
 def failure_of(error: Exception, what: str = "") -> HeadraceError:
-    """Return the error that users get for one of the client's."""
+    """Return the headrace error for an error of the client."""
     if isinstance(error, YtTokenError):
         inner = [YtError.from_json(_plain(cause)) for cause in error.inner_errors]
         return _kind_of(YtError(Code.AUTHENTICATION, what or "the cluster refused the token", inner=inner))
@@ -169,7 +169,7 @@ def failure_of(error: Exception, what: str = "") -> HeadraceError:
         if what:
             plain = {"code": plain["code"], "message": what, "attributes": {}, "inner_errors": [plain]}
         return _kind_of(YtError.from_json(plain))
-    # Connections that were refused or broken: the text has the address, and nothing of the headers.
+    # Connection errors: the text contains the address, but no headers.
     problem = what or "the proxy was not reached"
     broken = YtError(Code.TRANSPORT, problem, inner=[YtError(Code.TRANSPORT, _reason(error))])
     return _as(YtBusyError, broken, "check the address of the proxy, and that it runs; it was tried again already")
@@ -191,7 +191,7 @@ def _as(kind: type[YtError], error: YtError, remedy: str | None) -> YtError:
 
 
 def _attributes(error: YtError) -> dict[str, Any]:
-    """Return the attributes of the whole tree, those of outer errors over those of inner ones."""
+    """Return the attributes of an error tree; outer errors take precedence."""
     found: dict[str, Any] = {}
     for part in reversed(list(error)):
         found |= part.attributes
@@ -199,7 +199,7 @@ def _attributes(error: YtError) -> dict[str, Any]:
 
 
 def _plain(error: Any) -> dict[str, Any]:
-    """Return an error of the client as answers have it, without what the client added."""
+    """Return an error of the client in the form of responses, without the client's additions."""
     value = error.simplify() if isinstance(error, ClientError) else error
     if not isinstance(value, Mapping):
         return {"code": int(Code.GENERIC), "message": str(value)}

@@ -1,7 +1,7 @@
 """Files of Cypress as files of headrace: ``/tmp/checkpoint`` is ``//tmp/checkpoint``.
 
-A file is uploaded beside headrace's own things and takes its place with one move, which is one step of the cluster's
-master: of all who move something to one path without ``overwrite``, one succeeds.
+A file is uploaded to headrace's own directory and then moved to its path. The move is atomic: of several moves to one
+path without ``overwrite``, one succeeds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.stores.ytsaurus.failures import YtExistsError, YtNotFoundError, tr
 from headrace.wire.ytsaurus.paths import escape
 
 _PLACE = "headrace_path"
-"""The attribute with the path at which a file was put before it was moved: so a move that was done is known again."""
+"""The attribute with the path of a file before its move. It shows whether a repeated move was already done."""
 _ATTRIBUTES = ("type", "uncompressed_data_size", "modification_time", "id", _PLACE)
 _IN_MEMORY = 16 << 20
 _READ_BYTES = 4 << 20
@@ -30,7 +30,7 @@ _made: set[tuple[Address, str]] = set()
 
 
 class YtFiles(Files):
-    """The files of a cluster; ``root`` is the directory of Cypress whose path is ``/`` here."""
+    """The files of a cluster; ``root`` is the directory of Cypress that is ``/``."""
 
     def __init__(self, connection: Connection, names: Names, root: str = "/") -> None:
         self._connection = connection
@@ -69,15 +69,15 @@ class YtFiles(Files):
             there = _status(path, attributes)
             if not 0 <= offset <= there.size or (length is not None and length < 0):
                 valid = f"an offset of 0 to {there.size}"
-                raise OptionError("this part of a file is not there", received=f"{offset}, {length}", valid=valid)
+                raise OptionError("the file does not have this part", received=f"{offset}, {length}", valid=valid)
             size = there.size - offset if length is None else min(length, there.size - offset)
             if not size:
                 return Content(0, iter(()))
             try:
-                # By its id: what has the path may be another file by now.
+                # By the id: another file may have the path now.
                 stream = self._connection.open_file(f"#{attributes['id']}", offset, size)
             except YtNotFoundError:
-                # It was replaced, or removed.
+                # The file was replaced or removed.
                 continue
             return Content(size, _parts(path, stream, size))
 
@@ -125,7 +125,7 @@ class YtFiles(Files):
             if (self._attributes(destination) or {}).get(_PLACE) == source:
                 return
             raise NotFoundError("no such file or directory", received=repr(source))
-        # Without overwrite, the move itself finds what is there.
+        # Without overwrite, the move fails if the path exists.
         there = self.status(destination) if overwrite else None
         if there is not None and there.directory:
             raise _exists(destination)
@@ -135,7 +135,7 @@ class YtFiles(Files):
         try:
             self._move(self._cypress(source), destination, force=overwrite)
         except YtNotFoundError:
-            # Two at once: the other one's move may have been this one.
+            # With a repeated request, the first one may have done the move.
             if (self._attributes(destination) or {}).get(_PLACE) == source and self._attributes(source) is None:
                 return
             if self.status(parent_path(destination)) is None:
@@ -150,7 +150,7 @@ class YtFiles(Files):
             raise _exists(destination) from None
 
     def put(self, path: str, data: bytes, *, overwrite: bool) -> FileStatus:
-        """Upload bytes and give them their path."""
+        """Upload bytes and move the file to its path."""
         now = datetime.datetime.now(datetime.UTC)
         temporary = f"{self._uploads(now)}/{uuid.uuid4()}"
         with translated(f"write {path}"):
@@ -172,7 +172,7 @@ class YtFiles(Files):
         return self.status(path) or FileStatus(path, False, len(data), now.timestamp())
 
     def _uploads(self, now: datetime.datetime) -> str:
-        """Return the directory of a day's uploads. What a process that died leaves goes with it, after its day."""
+        """Return the directory of a day's uploads. It expires with the uploads of dead processes."""
         directory = f"{self._names.state}/uploads/{now:%Y-%m-%d}"
         place = self._connection.address, directory
         if place not in _made:
@@ -202,7 +202,7 @@ class YtFiles(Files):
 
 
 class _YtUpload(Upload):
-    """Bytes that are kept here until they are all there."""
+    """An upload: its bytes stay in memory until the commit."""
 
     def __init__(self, files: YtFiles, path: str, overwrite: bool) -> None:
         self.path = path
@@ -212,12 +212,12 @@ class _YtUpload(Upload):
 
     def write(self, data: bytes) -> None:
         if self._data is None:
-            raise OptionError("the upload is committed or given up already", received=repr(self.path))
+            raise OptionError("the upload was already committed or aborted", received=repr(self.path))
         self._data.write(data)
 
     def commit(self) -> FileStatus:
         if self._data is None:
-            raise OptionError("the upload is committed or given up already", received=repr(self.path))
+            raise OptionError("the upload was already committed or aborted", received=repr(self.path))
         self._data.seek(0)
         try:
             return self._files.put(self.path, self._data.read(), overwrite=self._overwrite)
@@ -237,7 +237,7 @@ def _parts(path: str, stream: Any, size: int) -> Iterator[bytes]:
             left -= len(part)
             yield part
     if left:
-        raise StoreError(f"file {path} ended before its end", received=f"{size - left} of {size} bytes")
+        raise StoreError(f"file {path} is shorter than expected", received=f"{size - left} of {size} bytes")
 
 
 def _status(path: str, attributes: Mapping[str, Any]) -> FileStatus:

@@ -1,4 +1,4 @@
-"""The small tables that headrace keeps for itself: markers of publications, and what consumers owe to them."""
+"""headrace's own tables: markers of publications, and offsets that publications have set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _known: set[tuple[Any, str]] = set()
 
 @dataclass(frozen=True)
 class StateTable:
-    """A sorted table of headrace's own, made when it is first written.
+    """A sorted table of headrace; the first write creates it.
 
     Attributes:
         key: the names of the key columns.
@@ -34,14 +34,14 @@ class StateTable:
 
     @property
     def exists(self) -> bool:
-        """Tell whether the table is there; what was seen once is not asked for again."""
+        """Return whether the table exists; True is cached."""
         place = self.connection.address, self.path
         if place not in _known and self.connection.attribute(self.path, "tablet_state") == "mounted":
             _known.add(place)
         return place in _known
 
     def ensure(self) -> None:
-        """Make and mount the table if it is not there."""
+        """Create and mount the table if it does not exist."""
         if self.exists:
             return
         from yt.yson import to_yson_type
@@ -55,7 +55,7 @@ class StateTable:
         _known.add((self.connection.address, self.path))
 
     def load(self, keys: Sequence[Mapping[str, Any]], *, client: Any = None) -> list[dict[str, Any]]:
-        """Return the rows of these keys that are there; none without the table."""
+        """Return the existing rows of some keys; none if the table does not exist."""
         if not self.exists:
             return []
         rows: list[dict[str, Any]] = self.connection.lookup(
@@ -64,7 +64,7 @@ class StateTable:
         return rows
 
     def write(self, rows: Sequence[Mapping[str, Any]], *, client: Any = None) -> None:
-        """Write whole rows; the table must be there."""
+        """Write whole rows; the table must exist."""
         self.connection.insert(self.path, self._batch(rows, self.columns), self.columns, client=client)
 
     def delete(self, keys: Sequence[Mapping[str, Any]], *, client: Any = None) -> None:

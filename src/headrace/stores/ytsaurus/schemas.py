@@ -1,9 +1,8 @@
-"""What the columns of YTsaurus' tables are as those of tables and queues of headrace, and rows on their way between.
+"""Columns and rows of YTsaurus' tables as columns and rows of headrace's tables and queues.
 
-A value stays what it is. Three things look different here: whole numbers in keys are all ``long``, because keys of
-headrace have no other, and are checked against the column's own range when they are written; columns that follow from
-an expression are left out, as nobody can write them; and the commit time in ``$timestamp``, which the service counts in
-2**30 parts of a second, is a ``timestamp``.
+The values are the same, with three exceptions. Whole numbers in keys are ``long``, the only such type of headrace's
+keys; a write checks the range of the column. Computed columns are omitted, because they cannot be written. The commit
+time in ``$timestamp``, which the service counts in 2**-30 seconds, is a ``timestamp``.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from headrace.wire.ytsaurus.types import YtColumn, schema_of, yt_columns
 _TIME = pa.timestamp("us", tz="UTC")
 _PARTS_OF_A_SECOND = 30
 _MICROSECONDS = 1_000_000
-# The service's types that begin in 1970; a new table has those that hold every value of headrace's type.
+# Types of the service that begin in 1970. A new table has types with all values of headrace's types.
 _WIDE = {"date": "date32", "timestamp": "timestamp64"}
 _ROW_INDEX = YtColumn.of(ROW_INDEX, "int64", required=True)
 _TABLET_INDEX = YtColumn.of(TABLET_INDEX, "int64", required=False)
@@ -37,9 +36,9 @@ class TableLayout:
     """The columns of a sorted table.
 
     Attributes:
-        schema: as headrace has them.
-        columns: those that can be written, by name.
-        key: all key columns of the service, in key order, those that follow from an expression too.
+        schema: the columns in headrace.
+        columns: the columns that can be written, by name.
+        key: all key columns of the service, in key order, computed ones included.
     """
 
     schema: TableSchema
@@ -51,7 +50,7 @@ class TableLayout:
         """Return the layout of a table.
 
         Raises:
-            UnsupportedError: its key is none that a table of headrace can have.
+            UnsupportedError: headrace does not support its key.
             SchemaError: a type is nested too deep.
         """
         given = [column for column in columns if column.expression is None]
@@ -71,31 +70,31 @@ class TableLayout:
 
     @property
     def computed(self) -> bool:
-        """Tell whether the key has a column that follows from an expression."""
+        """Whether the key has a computed column."""
         return any(column.expression is not None for column in self.key)
 
     def written(self, rows: pa.Table) -> tuple[pa.RecordBatch, list[YtColumn]]:
-        """Return rows in the service's own types, and the columns to write them with.
+        """Return rows in the service's types, and their columns.
 
         Raises:
-            SchemaError: a key is outside of the range of its column.
+            SchemaError: a key is outside the range of its column.
         """
         columns = [self.columns[name] for name in rows.column_names]
         arrays = [_as_type(rows.column(column.name), column) for column in columns]
         return as_batch(pa.table(dict(zip(rows.column_names, arrays, strict=True)))), columns
 
     def check_keys(self, rows: pa.RecordBatch) -> None:
-        """Raise `UnsupportedError` if a row has null in its key: in the service it may, here no row can."""
+        """Raise `UnsupportedError` if a key has a null: the service allows it, headrace does not."""
         for column in self.key:
             if rows.column(column.name).null_count:
                 raise UnsupportedError(
-                    "the table has rows with null in their key, which headrace cannot tell",
+                    "the table has rows with null in their key, which headrace does not support",
                     received=f"null in column {column.name!r}",
                     remedy="read it with YTsaurus' own client",
                 )
 
     def read(self, rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-        """Return some columns of rows, as the service gave them, in headrace's types."""
+        """Return some columns of the service's rows in headrace's types."""
         fields = [self.schema.arrow.field(name) for name in names]
         arrays = [rows.column(field.name).cast(field.type) for field in fields]
         if not arrays:
@@ -104,7 +103,7 @@ class TableLayout:
 
 
 def _check_nesting(columns: Iterable[YtColumn]) -> None:
-    """Raise `SchemaError` if a column of a table that others made cannot be carried in Arrow."""
+    """Raise `SchemaError` if Arrow cannot represent a column of an existing table."""
     for column in columns:
         check_nesting(column.type, column.name)
 
@@ -121,14 +120,14 @@ def _as_type(values: pa.ChunkedArray, column: YtColumn) -> pa.ChunkedArray:
 
 @dataclass(frozen=True)
 class QueueLayout:
-    """The columns of a queue: as headrace has them, and as the service does, in the same order."""
+    """The columns of a queue in headrace and in the service, in the same order."""
 
     schema: QueueSchema
     columns: tuple[YtColumn, ...]
 
     @classmethod
     def of(cls, columns: Sequence[YtColumn], time_type: pa.DataType = _TIME) -> QueueLayout:
-        """Return the layout of a queue; ``time_type`` is that of the commit time, `timestamp` or `long`.
+        """Return the layout of a queue; ``time_type`` is the type of the commit time, `timestamp` or `long`.
 
         Raises:
             SchemaError: a type is nested too deep.
@@ -139,17 +138,17 @@ class QueueLayout:
 
     @property
     def pulled(self) -> tuple[YtColumn, ...]:
-        """What a page of rows is read as: the row index, and the columns."""
+        """The columns of a read: the row index, and the columns of the queue."""
         return (_ROW_INDEX, *self.columns)
 
     @property
     def accepted(self) -> RowSchema:
-        """What writers can give: the columns but those that the service fills, and the partition."""
+        """The columns that writers can set: without those that the service fills, with the partition."""
         return RowSchema((*self.schema.written.columns, Column(TABLET_INDEX, pa.int64())))
 
     @property
     def written(self) -> list[YtColumn]:
-        """The columns that a writer gives, and the partition behind them."""
+        """The columns of a write, and the partition after them."""
         written = self.schema.written
         return [*(column for column in self.columns if column.name in written), _TABLET_INDEX]
 
@@ -173,7 +172,7 @@ def _is_commit_time(column: YtColumn) -> bool:
 
 
 def _time_of(timestamps: pa.Array) -> pa.Array:
-    """Return the service's timestamps as times, to the microsecond below."""
+    """Return the service's timestamps as times, rounded down to microseconds."""
     whole = timestamps.cast(pa.int64())
     seconds = pc.shift_right(whole, _PARTS_OF_A_SECOND)
     parts = pc.bit_wise_and(whole, (1 << _PARTS_OF_A_SECOND) - 1)
@@ -189,7 +188,7 @@ def timestamp_of(moment: float) -> int:
 
 
 def seconds_of(timestamp: int) -> float | None:
-    """Return the time of one of the service's timestamps, in seconds since 1970; None for the one before all."""
+    """Return a timestamp of the service in seconds since 1970; None for the minimal timestamp."""
     parts = timestamp & ((1 << _PARTS_OF_A_SECOND) - 1)
     seconds = timestamp >> _PARTS_OF_A_SECOND
     return None if not timestamp else seconds + ((parts * _MICROSECONDS) >> _PARTS_OF_A_SECOND) / _MICROSECONDS

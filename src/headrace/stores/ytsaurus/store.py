@@ -34,20 +34,19 @@ from headrace.types import type_name
 
 _MOMENT = 0.2
 _MOST_PARTITIONS = 1000
-# The service takes 1,024 values in a row of a dynamic table, those that headrace adds among them.
+# A row of a dynamic table has at most 1,024 values, including those that headrace adds.
 _MAX_COLUMNS = 1000
 
 
 class YtStore(Store):
     """Queues, consumers, producers, sorted tables and files of a YTsaurus cluster.
 
-    It can be pickled, with the token. Nothing that is shown has the token in it.
+    It can be pickled, with the token. No message contains the token.
 
     Args:
         address: the cluster.
-        directory: the path of Cypress where names that are no paths belong, and below which headrace keeps what it
-            needs for itself.
-        url: of the store, with the directory.
+        directory: the path of Cypress for names that are not paths; headrace's own data is below it.
+        url: the URL of the store, with the directory.
     """
 
     capabilities = Capabilities(
@@ -85,7 +84,7 @@ class YtStore(Store):
 
     @cached_property
     def id(self) -> str:
-        """The cluster's own name and the directory, whatever the proxy is called."""
+        """The name of the cluster and the directory; it does not depend on the proxy."""
         return f"yt:{registrations.cluster_name(self._connection)}:{self._names.directory}"
 
     # -- tables -------------------------------------------------------------------------------------------
@@ -158,7 +157,7 @@ class YtStore(Store):
         return catalog.of_kind(self._connection, self._names, QUEUE)
 
     def drop_queue(self, name: str, *, missing_ok: bool = False) -> None:
-        """Remove a queue with its registrations, and what consumers and producers that are registered know of it."""
+        """Remove a queue with its registrations, and its offsets and sessions in registered consumers and producers."""
         try:
             path = catalog.find(self._connection, self._names, name, QUEUE).path
         except NotFoundError:
@@ -214,8 +213,8 @@ class YtStore(Store):
             self._connection.client.unregister_queue_consumer(queue, consumer)
 
     def _unregister_keeper(self, queue: str, consumer: str) -> None:
-        """Let go of the rows that were kept for a consumer's batches."""
-        # Whether it is there or not: one that is not listed yet would keep rows for ever.
+        """Unregister the keeper, which keeps the rows of a consumer's batches."""
+        # Also if it is not listed: a keeper that is not listed yet would keep rows forever.
         with translated("unregister a keeper"):
             self._connection.client.unregister_queue_consumer(queue, keeper_of(self._names, consumer))
 
@@ -226,7 +225,7 @@ class YtStore(Store):
         )
         asked: list[tuple[str | None, str | None]] = [(queue_path, consumer_path)]
         if queue is None and consumer is None:
-            # Those of other directories are none of the store's.
+            # Registrations of other directories do not belong to the store.
             asked = [(self._names.path(name), None) for name in self.queues()]
             asked += [(None, self._names.path(name)) for name in self.consumers()]
         listed = {one for pair in asked for one in registrations.listed(self._connection, *pair)}
@@ -259,20 +258,20 @@ class YtStore(Store):
         return YtPublisher(self._connection, self._names, job, sink)
 
     def wait_for_change(self, timeout: float) -> bool:
-        """Wait a moment: the cluster does not tell when something is committed."""
+        """Wait a moment and return True: the cluster does not report commits."""
         time.sleep(max(0.0, min(timeout, _MOMENT)))
         return True
 
     def close(self) -> None:
-        """Keep the connections of a thread for its next use, as making them takes several requests."""
+        """Keep the connections of threads open: a new connection needs several requests."""
 
     # -- making and dropping ----------------------------------------------------------------------------------
 
     def _create(self, name: str, kind: str, node_type: str, attributes: Mapping[str, Any], *, exist_ok: bool) -> bool:
-        """Make a node and mount it; tell whether it was made.
+        """Create and mount a node; return whether it was created.
 
         Raises:
-            AlreadyExistsError: the name is taken, and the node there is not accepted.
+            AlreadyExistsError: the name is taken by another kind, or ``exist_ok`` is not set.
         """
         path = self._names.path(name)
         client = self._connection.client
@@ -283,7 +282,7 @@ class YtStore(Store):
             catalog.find_other(self._connection, self._names, name, kind)
             if not exist_ok:
                 raise AlreadyExistsError(
-                    f"there is a {kind} of this name in {self.url}",
+                    f"a {kind} of this name exists in {self.url}",
                     received=repr(name),
                     remedy="pass exist_ok=True (on the command line --if-not-exists) to use it as it is",
                 ) from None
@@ -303,10 +302,10 @@ class YtStore(Store):
 
 
 def _check_same(name: str, there: TableSchema | QueueSchema, wanted: TableSchema | QueueSchema) -> None:
-    """Raise `SchemaError` unless a table or queue has the wanted columns and key, in any order."""
+    """Raise `SchemaError` unless a table or queue has these columns, in any order, and this key."""
     if _described(there) != _described(wanted):
         raise SchemaError(
-            f"{name!r} is there with other columns or another key",
+            f"{name!r} exists with other columns or another key",
             received=f"{', '.join(wanted.names)}; key {', '.join(wanted.primary_key)}",
             valid=f"{', '.join(there.names)}; key {', '.join(there.primary_key)}",
         )

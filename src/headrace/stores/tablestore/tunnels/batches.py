@@ -36,10 +36,9 @@ Result = TypeVar("Result")
 
 
 class BatchRecords:
-    """The recorded batches of one tunnel; see `headrace.ports.Tunnel` for what the methods promise.
+    """The recorded batches of one tunnel; see `headrace.ports.Tunnel` for the methods.
 
-    What is recorded of a batch never changes, so some of it is remembered: a feed that waits for changes asks again
-    and again for its last batch.
+    The records of a batch never change, so some are cached: a feed that waits for changes reads its last batch often.
     """
 
     def __init__(self, table: MetaTable, tunnel_id: str) -> None:
@@ -84,7 +83,7 @@ class BatchRecords:
                 return None
             if len(rows) != rows[0].cells.get("parts"):
                 raise StoreDamagedError(
-                    f"the plan of batch {batch} is not whole in meta table {self._table.name!r}",
+                    f"the plan of batch {batch} is incomplete in meta table {self._table.name!r}",
                     received=f"{len(rows)} rows",
                     valid=f"{rows[0].cells.get('parts')} rows",
                 )
@@ -103,7 +102,7 @@ class BatchRecords:
             raise NotFoundError(
                 f"the record of batch {batch} was removed while it was read",
                 received=f"meta table {self._table.name!r}",
-                remedy="see that its rows do not expire",
+                remedy="set the table's time to live to -1, so that its rows do not expire",
             )
         return ChannelEnd(position_of(row.cells), int(row.cells["rows"]))
 
@@ -143,21 +142,21 @@ class BatchRecords:
     # -- positions of others --------------------------------------------------------------------------
 
     def left_positions(self, batch: str) -> dict[str, Position]:
-        """Return where the channels stood at the end of a batch, of headrace or of the EMR connector, by channel."""
+        """Return the positions of the channels at the end of a batch of headrace or of the EMR connector."""
         rows = self._table.rows(self._tunnel, batch, columns=["channelOffset"])
         return {row.channel: position_of(row.cells) for row in rows if "channelOffset" in row.cells}
 
     def committed(self) -> dict[str, Position]:
-        """Return the checkpoints that lie inside a page, which the service cannot keep; by channel."""
+        """Return the committed positions inside a page, by channel. The service cannot save them."""
         return {row.channel: position_of(row.cells) for row in self._table.rows(self._tunnel, COMMITTED)}
 
     def committed_in(self, channel: str) -> Position | None:
-        """Return the same of one channel."""
+        """Return the committed position inside a page of one channel."""
         row = self._table.get(self._tunnel, COMMITTED, channel)
         return None if row is None else position_of(row.cells)
 
     def save_committed(self, positions: Mapping[str, Position]) -> None:
-        """Record checkpoints that lie inside a page."""
+        """Save committed positions inside a page."""
         rows = [MetaRow(COMMITTED, channel, position_cells(position)) for channel, position in positions.items()]
         self._table.put(self._tunnel, rows)
 
@@ -190,17 +189,17 @@ def position_cells(position: Position) -> dict[str, str | int]:
 
 
 def position_of(cells: Mapping[str, str | int]) -> Position:
-    """Read a position back; the inverse of `position_cells`.
+    """Return the position in the attributes of a row; the inverse of `position_cells`.
 
     Raises:
-        StoreDamagedError: the attributes are not of this form.
+        StoreDamagedError: the attributes are not a position.
     """
     try:
         offset = json.loads(str(cells["channelOffset"]))
         return Position(str(offset["logPoint"]), int(offset["offset"]))
     except (ValueError, TypeError, KeyError):
         raise StoreDamagedError(
-            "a row of the meta table has no position that can be read",
+            "a row of the meta table has no valid position",
             received=str(cells.get("channelOffset"))[:200],
             valid='channelOffset {"logPoint": "<token>", "offset": 0}',
         ) from None
@@ -215,7 +214,7 @@ def _place_of(row: MetaRow) -> BatchPlace:
 
 
 def _behind(prefix: str) -> str:
-    """Return the first text behind all that begin with ``prefix`` and a slash."""
+    """Return the first text after all texts that begin with ``prefix`` and a slash."""
     return prefix + chr(ord("/") + 1)
 
 

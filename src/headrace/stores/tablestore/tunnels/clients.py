@@ -18,10 +18,10 @@ class TablestoreTunnelClient(TunnelClient):
 
     Args:
         service: the calls of the tunnel service.
-        batches: what the meta table has of the tunnel.
-        tunnel: the tunnel's id.
-        id: the client's.
-        timeout: seconds without a heartbeat after which the service forgets the client.
+        batches: the records of the tunnel in the meta table.
+        tunnel: the id of the tunnel.
+        id: the id of the client.
+        timeout: seconds without a heartbeat after which the service removes the client.
     """
 
     def __init__(self, service: TunnelService, batches: BatchRecords, tunnel: str, id: str, timeout: float) -> None:
@@ -43,9 +43,10 @@ class TablestoreTunnelClient(TunnelClient):
         return Saved(inside if inside is not None and inside.token == token else Position(token), sequence)
 
     def save(self, channel: str, position: Position, sequence: int) -> None:
-        """Save how far a channel is read; the service keeps a page's beginning, the meta table a place inside it.
+        """Save a committed position: the service saves its page, the meta table a position inside the page.
 
-        The service refuses who has lost the channel. Whoever is killed before the second write repeats the page.
+        The service rejects a client that has lost the channel. If the client is killed before the second write, the
+        page is read again.
         """
         self._service.checkpoint(self._tunnel, self.id, channel, position.token, sequence)
         if position.skip:

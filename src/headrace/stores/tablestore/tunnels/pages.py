@@ -1,8 +1,8 @@
-"""Pages of a channel: what one ReadRecords gives, as changes, and how much of it lies before a bound. Pure.
+"""Pages of a channel: the records of one ReadRecords as changes, and the part of them before a bound. Without I/O.
 
-The service says what was done to a row, and not what was there before. So a put is an INSERT here, whether or not it
-replaced a row, and set cells are an UPDATE, whether or not there was a row: whoever applies changes to a table puts and
-sets cells, and needs no more. Rows of base data carry no time; theirs is 0.
+The service reports the operation on a row, not the row before it. So every put is an INSERT, also if it replaced a
+row, and set cells are an UPDATE, also if the row did not exist. Both are enough to apply the changes to a table. Rows
+of base data have no time; theirs is 0.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _log = logging.getLogger("headrace")
 
 @dataclass
 class RecordPage:
-    """The records from a token on, as the service gave them.
+    """The records at a token.
 
     Attributes:
-        base: they are base data.
+        base: whether they are base data.
         records: serialised `tunnel_pb2.Record` messages.
-        next: the token behind them, or `FINISHED_TOKEN`.
-        more: there may be more behind them now.
+        next: the token after them, or `FINISHED_TOKEN`.
+        more: whether more records may follow now.
         size: the bytes of all records.
     """
 
@@ -56,7 +56,7 @@ class RecordPage:
 
     @classmethod
     def of(cls, token: str, answer: pb.ReadRecordsPage) -> RecordPage:
-        """Return the page that was read from a token."""
+        """Return the page of a response to a read at a token."""
         base, finished = is_base(token), answer.next_token == FINISHED_TOKEN
         records = list(answer.records)
         size = sum(map(len, records))
@@ -68,26 +68,26 @@ class RecordPage:
             base,
             records,
             answer.next_token,
-            # A scan goes on to its end, however small its pages are.
+            # A scan continues to its end, also after small pages.
             not finished and (base or more) and answer.next_token != token,
             size,
         )
 
     @property
     def behind(self) -> Position:
-        """The position behind the page."""
+        """The position after the page."""
         return FINISHED if self.next == FINISHED_TOKEN else Position(self.next)
 
     def time(self, row: int) -> int:
-        """Return when a change was made, in µs since 1970; 0 for base data."""
+        """Return the time of a change in µs since 1970; 0 for base data."""
         return _time_of_record(self.records[row])
 
     def count_up_to(self, timestamp: int) -> int:
-        """Return how many changes were made up to a time, in µs since 1970; they are in the order of their times."""
+        """Return the number of changes up to a time in µs since 1970; changes are in the order of their times."""
         return bisect.bisect_right(self.records, timestamp, key=_time_of_record)
 
     def changes(self, schema: TableSchema) -> Changes:
-        """Return the page as changes with the columns of a table; others are left out."""
+        """Return the page as changes with the columns of a table; other columns are omitted."""
         if self._changes is None or self._changes[0] != schema:
             self._changes = schema, changes_of(self.records, schema, base=self.base)
         return self._changes[1]
@@ -96,8 +96,8 @@ class RecordPage:
 def changes_of(records: Sequence[bytes], schema: TableSchema, *, base: bool) -> Changes:
     """Return serialised `Record` messages as changes.
 
-    A cell whose value does not fit its column is null, and counts as not written: to call it removed would remove it
-    from what the changes are applied to.
+    A cell whose value does not fit its column is null and not written. As a removed cell, it would be removed where the
+    changes are applied.
     """
     places = places_of(records)
     if places is not None:
@@ -135,17 +135,17 @@ def _parsed(record: bytes) -> pb.Record:
     try:
         return pb.Record.FromString(record)
     except DecodeError:
-        raise PlainBufferError("what a tunnel gives is no record", received=f"{len(record)} bytes") from None
+        raise PlainBufferError("the tunnel returned an invalid record", received=f"{len(record)} bytes") from None
 
 
 def is_base(token: str) -> bool:
-    """Tell whether a token stands in base data."""
+    """Return whether a token is a position in base data."""
     if token == FINISHED_TOKEN:
         return False
     try:
         return isinstance(decode_token(token), BaseToken)
     except OptionError:
-        # To others than the service a token need not be readable.
+        # The format of tokens is not guaranteed.
         return False
 
 
@@ -153,10 +153,10 @@ def is_base(token: str) -> bool:
 
 
 def before(timestamp: int) -> Position:
-    """Return the position behind all changes up to a time, in µs since 1970."""
+    """Return the position after all changes up to a time in µs since 1970."""
     return Position(f"{_BEFORE}{timestamp}")
 
 
 def time_of(position: Position) -> int | None:
-    """Return the time of a position that `before` has made; None for any other."""
+    """Return the time of a position from `before`; None for other positions."""
     return int(position.token[len(_BEFORE) :]) if position.token.startswith(_BEFORE) else None

@@ -13,10 +13,10 @@ from headrace.wire.tablestore import tunnel_pb2 as pb
 
 
 class TunnelService:
-    """What an instance's tunnels can be asked. Ids are texts that the service gave out; every call is one request.
+    """The calls of the tunnel service. Ids are texts of the service; every call is one request.
 
-    Errors are those of `Connection.call`: NotFoundError where there is no such tunnel, ClientGoneError where a
-    client let its time-out pass, DataLossError where the change log was cut.
+    Errors are those of `Connection.call`: NotFoundError for a missing tunnel, ClientGoneError for a client past its
+    time-out, DataLossError for removed changes.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -31,7 +31,7 @@ class TunnelService:
             start: for a Stream tunnel, where it begins and ends.
 
         Raises:
-            AlreadyExistsError: the table has a tunnel of that name.
+            AlreadyExistsError: the table has a tunnel of this name.
         """
         tunnel = pb.Tunnel(table_name=table, tunnel_name=name, tunnel_type=kind.value)
         if start is not None:
@@ -55,7 +55,7 @@ class TunnelService:
         return self._connection.call("/tunnel/describe", request, pb.DescribeTunnelResponse)
 
     def rpo(self, tunnel: str) -> pb.GetRpoResponse:
-        """Return up to when each channel was consumed, as JSON."""
+        """Return the time up to which each channel was consumed, as JSON."""
         return self._connection.call("/tunnel/getrpo", pb.GetRpoRequest(tunnel_id=tunnel), pb.GetRpoResponse)
 
     def rpo_by_offset(self, tunnel: str, limit: int) -> pb.GetRpoResponse:
@@ -64,7 +64,7 @@ class TunnelService:
         return self._connection.call("/tunnel/getrpobyoffset", request, pb.GetRpoResponse)
 
     def schedule(self, tunnel: str, channels: Iterable[tuple[str, LeaseStatus]]) -> None:
-        """Open channels, take them back, or end them: OPEN, CLOSING or TERMINATED."""
+        """Set the status of channels: OPEN, CLOSING or TERMINATED."""
         wanted = [Lease(channel, 0, status) for channel, status in channels]
         request = pb.ScheduleRequest(tunnel_id=tunnel, channels=_channels(wanted))
         self._connection.call("/tunnel/schedule", request, pb.ScheduleResponse)
@@ -72,17 +72,17 @@ class TunnelService:
     # -- clients ------------------------------------------------------------------------------------
 
     def connect(self, tunnel: str, *, tag: str, timeout: float) -> str:
-        """Begin to share a tunnel's channels and return the client's id.
+        """Connect a client and return its id.
 
         Args:
-            timeout: seconds without a heartbeat after which the client is gone; the service counts whole ones.
+            timeout: seconds without a heartbeat after which the service removes the client; a whole number.
         """
         config = pb.ClientConfig(timeout=math.ceil(timeout), client_tag=tag)
         request = pb.ConnectRequest(tunnel_id=tunnel, client_config=config)
         return self._connection.call("/tunnel/connect", request, pb.ConnectResponse).client_id
 
     def heartbeat(self, tunnel: str, client: str, leases: Iterable[Lease]) -> list[Lease]:
-        """Tell how a client sees its channels; return those that it has now."""
+        """Report a client's view of its channels; return its current channels."""
         request = pb.HeartbeatRequest(tunnel_id=tunnel, client_id=client, channels=_channels(leases))
         answer = self._connection.call("/tunnel/heartbeat", request, pb.HeartbeatResponse)
         return [
@@ -91,25 +91,25 @@ class TunnelService:
         ]
 
     def shutdown(self, tunnel: str, client: str) -> None:
-        """End a client; its channels go to others."""
+        """Disconnect a client; other clients get its channels."""
         request = pb.ShutdownRequest(tunnel_id=tunnel, client_id=client)
         self._connection.call("/tunnel/shutdown", request, pb.ShutdownResponse)
 
     # -- channels -----------------------------------------------------------------------------------
 
     def get_checkpoint(self, tunnel: str, client: str, channel: str) -> tuple[str, int]:
-        """Return the token from which a channel is to be read, and the number of the save that made it."""
+        """Return the saved token of a channel, and the sequence number of its save."""
         request = pb.GetCheckpointRequest(tunnel_id=tunnel, client_id=client, channel_id=channel)
         answer = self._connection.call("/tunnel/getcheckpoint", request, pb.GetCheckpointResponse)
         return answer.checkpoint, answer.sequence_number
 
     def read_records(self, tunnel: str, client: str, channel: str, token: str) -> pb.ReadRecordsPage:
-        """Return the records from a token on. The same token gives the same first record each time."""
+        """Return the records at a token. The first record of a token is always the same."""
         request = pb.ReadRecordsRequest(tunnel_id=tunnel, client_id=client, channel_id=channel, token=token)
         return self._connection.call("/tunnel/readrecords", request, pb.ReadRecordsPage)
 
     def checkpoint(self, tunnel: str, client: str, channel: str, token: str, sequence: int) -> None:
-        """Save how far a channel is read. Number 0 is for callers that have not connected, and saves in any case.
+        """Save the token of a channel. Sequence number 0 is for callers without a client and always accepted.
 
         Raises:
             SequenceNumberError: the number is not above the saved one.
@@ -120,7 +120,7 @@ class TunnelService:
         try:
             self._connection.call("/tunnel/checkpoint", request, pb.CheckpointResponse)
         except SequenceNumberError:
-            # A retry of a save whose answer was lost finds its own number saved.
+            # After a lost response, the retry finds its own sequence number.
             if self.get_checkpoint(tunnel, client, channel) != (token, sequence):
                 raise
 

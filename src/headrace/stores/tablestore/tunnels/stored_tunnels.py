@@ -1,4 +1,4 @@
-"""The life of a tunnel of the service: creating, finding, dropping it."""
+"""Tunnels in the service: creating, finding and dropping them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def create_tunnel(
     """Create a tunnel and return its id; see `headrace.ports.Store.create_tunnel`.
 
     Args:
-        base_channels: a wish that the service does not know of; it cuts base data itself.
+        base_channels: ignored; the service divides base data itself.
 
     Raises:
         AlreadyExistsError: the table has a tunnel of this name.
-        NotFoundError: there is no such table.
-        OptionError: no such name, or a start that this kind of tunnel cannot have.
+        NotFoundError: the table does not exist.
+        OptionError: the name is invalid, or this kind of tunnel cannot have this start.
     """
     check_new(name, kind, start, base_channels)
     config = None
@@ -41,16 +41,16 @@ def create_tunnel(
 
 
 def list_tunnels(connection: Connection, table: str | None = None) -> list[pb.TunnelInfo]:
-    """Return the tunnels of a table, or of all, the oldest first."""
+    """Return the tunnels of one or all tables, the oldest first."""
     found: Sequence[pb.TunnelInfo] = TunnelService(connection).tunnels(table)
     return sorted(found, key=lambda info: (info.create_time, info.tunnel_id))
 
 
 def find_tunnel(connection: Connection, id_or_name: str, table: str | None = None) -> pb.TunnelInfo:
-    """Return a tunnel by its id, or by its name where that is unique.
+    """Return a tunnel by its id, or by its name if that is unique.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: the tunnel does not exist.
         OptionError: several tables have a tunnel of this name.
     """
     known = list_tunnels(connection, table)
@@ -58,6 +58,6 @@ def find_tunnel(connection: Connection, id_or_name: str, table: str | None = Non
 
 
 def drop_tunnel(connection: Connection, meta: MetaTable, info: pb.TunnelInfo) -> None:
-    """Remove a tunnel, and what the meta table has of it."""
+    """Remove a tunnel, and its rows in the meta table."""
     TunnelService(connection).delete(info.table_name, info.tunnel_name)
     BatchRecords(meta, info.tunnel_id).forget_all()

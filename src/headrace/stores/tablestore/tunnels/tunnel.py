@@ -1,8 +1,8 @@
 """`TablestoreTunnel`: a tunnel of the service, as headrace's feeds and workers read it.
 
-A token of the service names a place and cannot be compared with another, so a position is a token and a number of rows
-to pass over behind it; a bound that must lie between pages is a time (`pages.before`) instead. Batches are recorded in
-the meta table; the service itself keeps a checkpoint for each channel.
+Tokens of the service identify pages and have no order. So a position is a token and a number of rows to skip after it.
+A bound that is not the beginning of a page is a time (`pages.before`). The meta table has the records of batches. The
+service saves one token for each channel, its checkpoint.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from headrace.wire.tablestore import tunnel_pb2 as pb
 from headrace.wire.tablestore.errors import ServiceError
 
 DEFAULT_CLIENT = "spark-client"
-# Of pages that were looked at, so much is kept for the reader of the same place in this process.
+# The cache of pages that were examined, for reads of the same position in this process.
 _KEPT_BYTES = 32 << 20
 _CALLS_AT_ONCE = 8
-# A stretch of the log may have nothing for a channel. So many pages of it are passed over in one look.
+# A part of the log may have no changes for a channel: most empty pages that one lookahead skips.
 _EMPTY_PAGES = 8
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -50,9 +50,9 @@ _STATES = {"WAIT": ChannelState.WAITING, "TERMINATED": ChannelState.FINISHED}
 
 
 class _Lookahead(NamedTuple):
-    """What lies at a position: the page of its token, of which ``rows`` rows from ``place.skip`` on are meant.
+    """The rows at a position: ``rows`` rows of the token's page, after the first ``place.skip``.
 
-    ``cut`` tells that a bound, and not the end of the page, ends them.
+    ``cut`` is whether a bound ends them before the end of the page.
     """
 
     place: Position
@@ -64,16 +64,16 @@ class _Lookahead(NamedTuple):
 class TablestoreTunnel(Tunnel):
     """A tunnel of a Tablestore instance.
 
-    What the service does not tell, this does not either: parents of channels (a channel waits as long as the service
-    says so), whether a change found a row (see `pages`), and positions before the checkpoints. Checkpoints are saved
-    without having connected, as the EMR connector does; they move back only if the service lets them.
+    The service does not report some facts, so this class does not either: parents of channels (the service opens
+    channels), whether a change found a row (see `pages`), and positions before the committed ones. Positions are
+    committed without a connected client, like in the EMR connector. Whether they can move back is up to the service.
 
     Args:
         service: the calls of the tunnel service.
-        meta: where batches are recorded.
-        table: the table, with the columns that are wanted of its changes.
-        info: the tunnel, as the service lists it.
-        client: the id under which this reader calls.
+        meta: the meta table.
+        table: the table, with the requested columns of its changes.
+        info: the service's description of the tunnel.
+        client: the client id of this reader's calls.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class TablestoreTunnel(Tunnel):
         self._newest = 0
         self._resolved: dict[tuple[str, str], Position] = {}
         self._committed: dict[str, Position] = {}
-        # For each channel, a position with nothing behind it up to another one.
+        # For each channel, two positions without changes between them.
         self._passed: dict[str, tuple[Position, Position]] = {}
         self.table = table
         self.id = info.tunnel_id
@@ -131,7 +131,7 @@ class TablestoreTunnel(Tunnel):
         answer = self._service.describe(self.table.name, self.name)
         if answer.tunnel.tunnel_id != self.id:
             raise NotFoundError(
-                "the tunnel was dropped, and another one made under its name",
+                "the tunnel was dropped, and another one was created with its name",
                 received=f"{self.name!r} ({self.id})",
                 valid=answer.tunnel.tunnel_id,
             )
@@ -144,7 +144,7 @@ class TablestoreTunnel(Tunnel):
         channels = []
         for info in infos:
             state = states[info.channel_id]
-            # One that is saved as finished may not yet be shown so.
+            # The description may be older than the save that finished the channel.
             if state is ChannelState.FINISHED or saved.get(info.channel_id) == FINISHED:
                 state, committed = ChannelState.FINISHED, FINISHED
             else:
@@ -153,7 +153,7 @@ class TablestoreTunnel(Tunnel):
         return channels
 
     def _committed_positions(self, channels: Sequence[str]) -> dict[str, Position]:
-        """Return the checkpoints of channels, one call for each."""
+        """Return the committed positions of channels, with one call for each."""
         if not channels:
             return {}
         tokens = self._each(lambda channel: self._service.get_checkpoint(self.id, self._client, channel)[0], channels)
@@ -165,9 +165,9 @@ class TablestoreTunnel(Tunnel):
         return found
 
     def start_positions(self, start: Start) -> dict[str, Position]:
-        """Return where a new reader begins in each channel; never before its checkpoint.
+        """Return the first positions of a new reader; none is before the committed position.
 
-        For ``latest`` and for a time, open channels are read up to there: the service finds no place by its time.
+        For ``latest`` and for a time, open channels are read up to that time: the service cannot find a token by time.
         """
         if start.kind is StartKind.COMMITTED:
             raise OptionError(
@@ -193,7 +193,7 @@ class TablestoreTunnel(Tunnel):
         return positions
 
     def _left_positions(self, batch: str) -> dict[str, Position]:
-        """Return the positions that a batch left, over the checkpoints of the channels that it did not read."""
+        """Return the end positions of a batch, and the committed positions of the channels that it did not read."""
         left = self._batches.left_positions(batch)
         if not left:
             raise NotFoundError(
@@ -209,7 +209,7 @@ class TablestoreTunnel(Tunnel):
         }
 
     def latest_positions(self) -> dict[str, Position]:
-        """Return the present, as a time, for channels that may have more."""
+        """Return the current time as a position for channels that may have more changes."""
         now = self._present()
         return {
             info.channel_id: FINISHED
@@ -219,11 +219,11 @@ class TablestoreTunnel(Tunnel):
         }
 
     def _present(self) -> Position:
-        # The service's clock may be ahead of this machine's.
+        # The clock of the service may be ahead.
         return before(max(_now(), self._newest))
 
     def backlog(self, channel: str, position: Position, until: Position | None = None) -> Backlog:
-        """Tell what can be read, by looking at one page; behind a full page there are more rows than it can tell."""
+        """Return the backlog from one page. After a full page the number of rows is unknown."""
         if position == FINISHED:
             return Backlog(rows=0, bytes=0, seconds=0.0, ends=True)
         place, page, count, cut = self._look(channel, position, until, counting=True)
@@ -248,7 +248,7 @@ class TablestoreTunnel(Tunnel):
         return dict(zip(positions, found, strict=True))
 
     def read(self, channel: str, position: Position, max_rows: int, until: Position | None = None) -> Page:
-        """Read the page at a position, as long as the service makes it."""
+        """Read the page at a position; the service chooses its length."""
         schema = self.table.schema
         if position == FINISHED:
             return Page(changes_of([], schema, base=False), FINISHED)
@@ -261,10 +261,10 @@ class TablestoreTunnel(Tunnel):
         return Page(changes, Position(place.token, place.skip + count) if cut else page.behind)
 
     def skip_lost(self, channel: str, position: Position) -> tuple[Position, int | None]:
-        """Return the channel's checkpoint, where it can be read; base data that was read is not lost.
+        """Return the committed position of the channel, if it can be read. Base data that was read is not lost.
 
         Raises:
-            DataLossError: it cannot be read either, and the service gives no other position.
+            DataLossError: the committed position cannot be read either, and the service has no other position.
         """
         if position == FINISHED or self._channel(channel).channel_status == "TERMINATED":
             return FINISHED, 0
@@ -279,7 +279,7 @@ class TablestoreTunnel(Tunnel):
             self._look(channel, found, None)
             return found, None
         raise DataLossError(
-            f"{lost.problem}, and Tablestore gives no position behind what is lost",
+            f"{lost.problem}, and Tablestore has no position after the lost changes",
             received=f"tunnel {self.name!r}, channel {channel}",
             remedy="create a new tunnel; one of kind BaseAndStream begins with the rows that the table has",
         ) from lost
@@ -288,7 +288,7 @@ class TablestoreTunnel(Tunnel):
         return position if position == FINISHED else Position(position.token, position.skip + rows)
 
     def commit(self, positions: Mapping[str, Position]) -> None:
-        """Save checkpoints; that of a position inside a page is kept in the meta table beside the page's beginning."""
+        """Commit positions. The meta table has positions inside a page, with the beginning of the page."""
         inside: dict[str, Position] = {}
         for channel, position in positions.items():
             place = self._resolve(channel, position)
@@ -307,7 +307,7 @@ class TablestoreTunnel(Tunnel):
         self._service.checkpoint(self.id, self._client, channel, token, 0)
 
     def _is_further(self, channel: str, place: Position) -> bool:
-        """Tell whether the checkpoint is at the beginning of a place's page, or inside it and before the place."""
+        """Return whether a position is after the committed position in the same page."""
         (now,) = self._committed_positions([channel]).values()
         return now.token == place.token and now.skip < place.skip
 
@@ -318,7 +318,7 @@ class TablestoreTunnel(Tunnel):
         return TablestoreTunnelClient(self._service, self._batches, self.id, client, timeout)
 
     def client(self, client_id: str) -> TunnelClient:
-        """Return a client by its id; the service tells only when it is used whether it is gone."""
+        """Return a client by its id. The service reports a removed client only when the client is used."""
         return TablestoreTunnelClient(self._service, self._batches, self.id, client_id, 300.0)
 
     # -- batches (the meta table) ---------------------------------------------------------------------
@@ -347,7 +347,7 @@ class TablestoreTunnel(Tunnel):
         """Return the first rows at a position, up to a bound.
 
         Args:
-            counting: how many rows there are now matters; otherwise a page of before will do.
+            counting: read the current number of rows; otherwise a cached page is enough.
         """
         place = begin = self._resolve(channel, position)
         passed = self._passed.get(channel)
@@ -359,7 +359,7 @@ class TablestoreTunnel(Tunnel):
             if page.behind == FINISHED:
                 return _Lookahead(FINISHED, page, 0, cut=False)
             if not page.records and not page.more:
-                # The end, as far as the service says; but one that gives another token may have more behind it.
+                # The service reports no more changes. With another next token, more may follow.
                 if empty == _EMPTY_PAGES or page.next == place.token:
                     break
                 empty += 1
@@ -372,7 +372,7 @@ class TablestoreTunnel(Tunnel):
         return _Lookahead(place, page, count, cut=count < rows)
 
     def _rows_until(self, channel: str, place: Position, page: RecordPage, until: Position | None) -> int:
-        """Return how many of a page's rows from a place on come before a bound; at least so many if all do."""
+        """Return the number of rows of a page between a position and a bound, or more if all are before it."""
         everything = len(page.records)
         if until is None or until == FINISHED:
             return everything
@@ -383,7 +383,7 @@ class TablestoreTunnel(Tunnel):
             return max(0, until.skip - place.skip)
         if until.token == page.next:
             return everything
-        # Tokens have no order, and records do not change: the bound is where its first record is.
+        # Tokens have no order, but records do not change: the bound is at its first record.
         behind, other, count, _ = self._look(channel, until, None)
         if count == 0:
             return everything
@@ -393,7 +393,7 @@ class TablestoreTunnel(Tunnel):
             return everything
 
     def _resolve(self, channel: str, position: Position) -> Position:
-        """Return a position as a token and rows behind it, whatever it was given as."""
+        """Return a position as a token and rows to skip, also for a position that is a time."""
         timestamp = time_of(position)
         if timestamp is None:
             return position
@@ -410,7 +410,7 @@ class TablestoreTunnel(Tunnel):
         return place if place == FINISHED else Position(place.token, place.skip + position.skip)
 
     def _page(self, channel: str, token: str, *, counting: bool) -> RecordPage:
-        """Return the page at a token; one that was looked at before, where it says the same."""
+        """Return the page at a token, from the cache if the cached page is still current."""
         with self._lock:
             page = self._pages.get((channel, token))
             coming = self._coming.pop((channel, token), None)
@@ -421,10 +421,10 @@ class TablestoreTunnel(Tunnel):
         return self._fetch(channel, token)
 
     def _fetch_ahead(self, channel: str, page: RecordPage) -> None:
-        """Ask for the page behind another one already, while that is used."""
+        """Request the page after another one in the background."""
         key = channel, page.next
         with self._lock:
-            # What has come and was not asked for is among the pages.
+            # Arrived pages go to the cache.
             self._coming = {known: coming for known, coming in self._coming.items() if not coming.done()}
             if key not in self._pages and not self._coming:
                 self._coming[key] = self._ahead.submit(self._fetch, *key)
@@ -449,7 +449,7 @@ class TablestoreTunnel(Tunnel):
         return self._service.read_records(self.id, self._client, channel, token)
 
     def _call(self, channel: str, call: Callable[[str, str], Result], token: str) -> Result:
-        """Return what a call about a channel returns; where it fails, say what is not there."""
+        """Return the result of a call for a channel; if it fails, raise an error that names the missing object."""
         try:
             return call(channel, token)
         except (ServiceError, NotFoundError):
@@ -457,10 +457,10 @@ class TablestoreTunnel(Tunnel):
             raise
 
     def _channel(self, channel: str) -> pb.ChannelInfo:
-        """Return a channel as it stands.
+        """Return the current description of a channel.
 
         Raises:
-            NotFoundError: the tunnel is not there any more, or has no such channel.
+            NotFoundError: the tunnel was dropped, or does not have this channel.
         """
         infos = {info.channel_id: info for info in self._described().channels}
         if channel not in infos:
@@ -468,7 +468,7 @@ class TablestoreTunnel(Tunnel):
         return infos[channel]
 
     def _each(self, call: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """Return what a call gives for each item; several calls run at a time."""
+        """Return the results of a call for each item; several calls run concurrently."""
         if len(items) < 2:
             return [call(item) for item in items]
         with ThreadPoolExecutor(min(_CALLS_AT_ONCE, len(items)), "headrace-tunnel") as pool:

@@ -1,4 +1,4 @@
-"""The marker of a sink of a job: which batch was published last, or is being published in parts."""
+"""The marker of a sink of a job: the last published batch, or the batch that is being published in parts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PUBLISHED, PUBLISHING = "published", "publishing"
 
 @dataclass(frozen=True)
 class Marker:
-    """A batch, what tells its content, and who wrote the marker.
+    """A batch, the hash of its content, and the attempt that wrote the marker.
 
     Attributes:
-        attempt: tells this publication from any other of the same batch: the marker answers whether a commit happened.
-        intent: for a batch that is being published in parts: what belongs to it. None when it is published.
+        attempt: the unique id of a publication. After a lost response it shows whether the commit succeeded.
+        intent: for a batch that is being published in parts, its files and options. None for a published batch.
     """
 
     batch: int
@@ -36,11 +36,11 @@ class Marker:
         return PUBLISHED if self.intent is None else PUBLISHING
 
     def covers(self, batch: int) -> bool:
-        """Tell whether a batch is published: this one if it is whole, and all before it."""
+        """Return whether a batch is published: all before this one, and this one if it has no intent."""
         return batch < self.batch or (batch == self.batch and self.intent is None)
 
     def check_same(self, job: str, sink: str, batch: int, content: str) -> None:
-        """Raise `PublicationError` unless a batch comes again as it was; Spark repeats only the last one."""
+        """Raise `PublicationError` if a published batch has other content now. Spark repeats only the last batch."""
         if content and (self.batch != batch or (self.content and self.content != content)):
             raise PublicationError(
                 f"batch {batch} of job {job} has other rows than the batch {batch} that was published",
@@ -74,7 +74,7 @@ class Markers:
         self._table.ensure()
 
     def load(self, client: Any = None) -> Marker | None:
-        """Return the marker, as a transaction sees it if one's client is given."""
+        """Return the marker; with ``client``, as its transaction sees it."""
         for row in self._table.load([self._key], client=client):
             intent = json.loads(row["intent"]) if row["state"] == PUBLISHING else None
             return Marker(row["batch"], row["content"] or "", row["attempt"] or "", intent)

@@ -1,4 +1,4 @@
-"""What a publication has to write: the rows of each target, checked and in the target's types, ready to be sent."""
+"""The writes of a publication: for each target its rows, checked and in the target's types."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _COLUMNS_OF: dict[RowChange, Any] = {
 
 
 Load = Callable[[Staged], pa.Table]
-"""Gives the rows of a receipt."""
+"""Returns the rows of a receipt."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class PlannedTableWrite:
 
     @classmethod
     def of(cls, connection: Connection, names: Names, write: Write, load: Load) -> PlannedTableWrite:
-        """Return what a write does.
+        """Return the planned write of a `Write`.
 
         Raises:
-            NotFoundError: there is no such table.
+            NotFoundError: the table does not exist.
         """
         return cls(YtTable(connection, names, write.table), write, load)
 
@@ -66,7 +66,7 @@ class PlannedTableWrite:
         return sum(receipt.rows for receipt in self.write.staged)
 
     def most_rows(self) -> int:
-        """Return how many rows one tablet may get: in which of them the rows of a table lie is not known."""
+        """Return the most rows that one tablet may get: the tablets of rows are not known."""
         return self.staged_rows
 
     def pieces(self) -> Iterator[pa.Table]:
@@ -79,7 +79,7 @@ class PlannedTableWrite:
             yield to_arrow(self.load(receipt), self.table.schema, columns=_COLUMNS_OF[self.write.change])
 
     def changes(self) -> Iterator[tuple[RowChange, pa.Table]]:
-        """Yield what is to be written, in this order, by what the table holds now."""
+        """Yield the changes in order; a replacement compares with the current rows of the table."""
         if self.write.change is not RowChange.REPLACE_ALL:
             for piece in self.pieces():
                 yield self.write.change, piece
@@ -100,7 +100,7 @@ class PlannedTableWrite:
         """Write the rows in a transaction.
 
         Raises:
-            YtTooManyRowsError: they are more than one takes.
+            YtTooManyRowsError: a transaction cannot have this number of rows.
         """
         rows = 0
         for change, piece in self.changes():
@@ -109,10 +109,10 @@ class PlannedTableWrite:
             self.table.apply(client, change, piece)
 
     def in_parts(self, connection: Connection, guard: Callable[[YtClient], None]) -> None:
-        """Write the rows, a part in each transaction. Done again, it changes nothing.
+        """Write the rows, a part in each transaction. The call can be repeated.
 
         Args:
-            guard: called in each transaction; raises where the rows may not be written any more.
+            guard: is called in each transaction, and raises an error if the rows must no longer be written.
         """
         for change, piece in self.changes():
             write_whole(connection, self.table.path, self.table.layout, change, piece, guard=guard)
@@ -131,13 +131,13 @@ class PlannedQueueWrite:
     def of(
         cls, connection: Connection, names: Names, append: Append, load: Load, unrouted: int | None = None
     ) -> PlannedQueueWrite:
-        """Return what an append does.
+        """Return the planned write of an `Append`.
 
         Args:
-            unrouted: the partition of rows that do not choose one; by default that which has had the fewest rows.
+            unrouted: the partition of rows without one; by default the partition that has had the fewest rows.
 
         Raises:
-            NotFoundError: there is no such queue.
+            NotFoundError: the queue does not exist.
         """
         return cls(YtQueue(connection, names, append.queue), append, load, unrouted)
 
@@ -147,14 +147,14 @@ class PlannedQueueWrite:
 
     @cached_property
     def unrouted(self) -> int:
-        """The partition of rows that do not choose one."""
+        """The partition of rows without one."""
         if self.given is not None:
             return self.given
         bounds = self.queue.bounds()
         return min(bounds, key=lambda number: (bounds[number].upper, number))
 
     def most_rows(self) -> int:
-        """Return how many rows the partition gets that gets most of them."""
+        """Return the largest number of rows for one partition."""
         total = sum(receipt.rows for receipt in self.write.staged)
         partitions = self.queue.node.tablets
         if not ROWS_PER_TABLET < total <= ROWS_PER_TABLET * partitions:
@@ -169,7 +169,7 @@ class PlannedQueueWrite:
 
         Raises:
             SchemaError: a row does not fit.
-            OptionError: the queue has no longer the partition of a row.
+            OptionError: the queue no longer has the partition of a row.
         """
         accepted = self.queue.layout.accepted
         for receipt in self.write.staged:
@@ -185,10 +185,10 @@ class PlannedQueueWrite:
             connection.insert(self.path, as_batch(piece), self.queue.layout.written, client=client)
 
     def push(self, connection: Connection, producer: str, session: str, first: int) -> int:
-        """Append the rows through a session, under sequence numbers from ``first`` on: each once, however often done.
+        """Append the rows through a session, with sequence numbers from ``first``. A repetition appends no row twice.
 
         Returns:
-            The sequence number behind the last.
+            The sequence number after the last one.
         """
         epoch = int(producers.open_session(connection, producer, self.path, session)["epoch"])
         for piece in self.pieces():
@@ -200,7 +200,7 @@ class PlannedQueueWrite:
 
 
 def check_size(rows: int) -> None:
-    """Raise `YtTooManyRowsError` if a tablet gets more rows than a transaction takes."""
+    """Raise `YtTooManyRowsError` if a tablet gets more rows than a transaction allows."""
     if rows > ROWS_PER_TABLET:
         raise YtTooManyRowsError(
             Code.TOO_MANY_ROWS_IN_TRANSACTION, "the batch has too many rows for one transaction", received=rows
@@ -211,7 +211,7 @@ PlannedWrite = PlannedTableWrite | PlannedQueueWrite
 
 
 def describe(write: Write | Append, extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a write as JSON can hold it, see `described`."""
+    """Return a write as JSON values; the inverse of `described`."""
     staged = [[receipt.id, receipt.rows] for receipt in write.staged]
     if isinstance(write, Append):
         return {"queue": write.queue, "staged": staged, "replace": write.replace, **extra}
@@ -219,7 +219,7 @@ def describe(write: Write | Append, extra: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def described(value: Mapping[str, Any]) -> Write | Append:
-    """Return the write that `describe` made these values of."""
+    """Return the write of JSON values; the inverse of `describe`."""
     staged = tuple(Staged(int(number), int(rows)) for number, rows in value["staged"])
     if "queue" in value:
         return Append(value["queue"], staged, bool(value["replace"]))

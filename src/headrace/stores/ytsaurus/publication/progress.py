@@ -1,9 +1,9 @@
-"""What consumers owe to publications: which job set an offset, and rows that its batch may need once more.
+"""Advances of consumers by publications: the offsets that a job has set, and the rows of its last batch.
 
-A publication advances consumers in its transaction. Spark may run the batch again all the same: it is killed before it
-records the batch, or it writes to another sink too. So the offsets that a publication has set are noted, and the rows
-of the batch are kept from automatic trimming: by a consumer of headrace's own (the *keeper*), which is registered as
-vital beside a vital consumer and stands at the beginning of the batch until the consumer moves on.
+A publication advances consumers in its transaction. Spark may still run the batch again, for example for another sink,
+or after it was killed. So the offsets of publications are saved, and the rows of the batch are kept from automatic
+trimming by a consumer of headrace (the *keeper*). It is registered as vital next to a vital consumer and stays at the
+beginning of the batch until the consumer advances again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.wire.ytsaurus.types import YtColumn
 
 
 class Progress:
-    """Which job has set which offsets, in a table of headrace's own."""
+    """The offsets that jobs have set, in a table of headrace."""
 
     def __init__(self, connection: Connection, names: Names) -> None:
         self._table = StateTable(
@@ -62,12 +62,12 @@ def _keys(consumer: str, queue: str, partitions: Sequence[int]) -> list[dict[str
 
 
 def keeper_of(names: Names, consumer: str) -> str:
-    """Return the path of the keeper beside a consumer."""
+    """Return the path of the keeper of a consumer."""
     return f"{names.state}/keepers/{node_name(consumer)}"
 
 
 def ensure_keeper(connection: Connection, names: Names, consumer: str, queue: str) -> None:
-    """Register the keeper beside a vital consumer, where the consumer stands now."""
+    """Register the keeper of a vital consumer at the consumer's current offsets."""
     keeper = keeper_of(names, consumer)
     client = connection.client
     with translated(f"make {keeper}, which keeps rows until batches are done"):
@@ -75,7 +75,7 @@ def ensure_keeper(connection: Connection, names: Names, consumer: str, queue: st
         client.mount_table(keeper, sync=True)
         for partition, offset in registrations.offsets(connection, consumer, queue).items():
             client.advance_queue_consumer(keeper, queue, partition, None, offset)
-        # Only now: a vital consumer without offsets would keep everything.
+        # After the offsets are set: a vital consumer without offsets would keep all rows.
         client.register_queue_consumer(queue, keeper, vital=True)
 
 

@@ -1,10 +1,10 @@
 """Publication: a batch in one tablet transaction with its marker and the consumers' progress; a larger one in parts.
 
-A transaction has at most 100 000 rows of a tablet. A batch with more, or one that replaces what a queue holds, is
-published in parts: first its *intent* is written, which names the files that the batch consists of; then each part is
-written in a way that can be repeated (queues through a producer's session, tables by key); then, in one transaction,
-consumers advance and the marker says that the batch is published. Who finds an intent finishes it, from the intent's
-files, whatever else was staged since. So each row is there once either way; in parts, not all of them at one moment.
+A transaction has at most 100,000 rows of a tablet. A larger batch, or one that replaces the rows of a queue, is
+published in parts. First its *intent* is written, which names the files of the batch. Then each part is written in a
+way that can be repeated: queues through a producer's session, tables by key. Then one transaction advances consumers
+and writes the marker. A later publication that finds an intent completes it from the intent's files, even if the batch
+was staged again. So each row is published exactly once; the rows of a batch in parts become visible at different times.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from headrace.stores.ytsaurus.queues.routing import routed
 from headrace.tables.changes import RowChange
 
 _KEPT_ROWS = 500_000
-"""Most rows of a batch that are kept in memory; those of a larger one are read again for each step."""
+"""Most rows of a batch in memory; the rows of a larger batch are read again for each step."""
 
 
 class _OvertakenError(Exception):
-    """Somebody else has finished the batch."""
+    """Another process has completed the batch."""
 
 
 class YtPublisher(Publisher):
@@ -93,7 +93,7 @@ class YtPublisher(Publisher):
         return self._staging.put(batch, (part for given in rows for part in typed(given)), handle.path)
 
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
-        """Remove what was staged; what an intent needs stays, because the batch can only be finished with it."""
+        """Remove staged rows, except the files of an intent, which are needed to complete its batch."""
         marker = self._markers.load()
         needed: set[int] = set()
         if marker is not None and marker.intent is not None and marker.batch == batch:
@@ -116,7 +116,7 @@ class YtPublisher(Publisher):
         """Publish a batch; see `headrace.ports.Publisher.publish`, and this module about batches in parts.
 
         Raises:
-            StoreError: the cluster did not take it. The batch may be published again, with the same effect.
+            StoreError: the cluster rejected it, or the result is unknown. The call can be repeated.
         """
         self._markers.ensure()
         marker = self._markers.load()
@@ -156,7 +156,7 @@ class YtPublisher(Publisher):
     def _planned_writes(
         self, batch: int, writes: Sequence[Write | Append], values: Sequence[Mapping[str, Any]]
     ) -> list[PlannedWrite]:
-        """Return what the writes of a batch do; ``values`` are what an intent says besides."""
+        """Return the planned writes of a batch; ``values`` are the options in its intent."""
         total = sum(receipt.rows for write in writes for receipt in write.staged)
         loaded: dict[int, pa.Table] = {}
 
@@ -176,10 +176,10 @@ class YtPublisher(Publisher):
         ]
 
     def _publish_at_once(self, marker: Marker, found: Sequence[PlannedWrite], moves: Sequence[OffsetMove]) -> bool:
-        """Publish in one transaction; tell whether this call did it.
+        """Publish in one transaction; return whether this call did it.
 
         Raises:
-            YtTooManyRowsError: it is more than a transaction takes; nothing was written.
+            YtTooManyRowsError: the batch is too large for a transaction; nothing was written.
         """
         rows: dict[str, int] = {}
         for planned in found:
@@ -203,22 +203,22 @@ class YtPublisher(Publisher):
         found: Sequence[PlannedWrite],
         moves: Sequence[OffsetMove],
     ) -> bool:
-        """Write the intent of a batch and see to it that it is carried out; tell whether the intent is this call's."""
+        """Write the intent of a batch, and complete the batch; return whether the intent is this call's."""
         for planned in found:
             for _ in planned.pieces():
-                # What does not fit is found here: nobody could finish an intent that cannot be carried out.
+                # Rows that do not fit are found before the intent is written: such an intent could not be completed.
                 pass
         self._ensure_producer()
         described = [
             planned_writes.describe(write, self._details(planned, write))
             for write, planned in zip(writes, found, strict=True)
         ]
-        # As it is when it was read again.
+        # The form that it will have when it is read.
         intent = json.loads(json.dumps({"writes": described, "moves": [vars(move) for move in moves]}))
         begun = Marker(marker.batch, marker.content, marker.attempt, intent)
 
         def check(client: Any) -> None:
-            # A consumer that is elsewhere is found before anything is written: these advances are not committed.
+            # A conflict of offsets is found before the intent is written: this transaction is not committed.
             for move in moves:
                 self._check_move(client, move)
 
@@ -229,7 +229,7 @@ class YtPublisher(Publisher):
         return True
 
     def _details(self, planned: PlannedWrite, write: Write | Append) -> dict[str, Any]:
-        """Return what fixes, beside its files, what an append in parts does, whenever it is repeated."""
+        """Return the options of an append in parts that its repetitions need, besides its files."""
         if not isinstance(planned, PlannedQueueWrite) or not isinstance(write, Append):
             return {}
         opened = producers.open_session(self._connection, self._producer, planned.queue.path, self._session)
@@ -241,7 +241,7 @@ class YtPublisher(Publisher):
         }
 
     def _finish(self, marker: Marker) -> None:
-        """Carry out the intent that somebody left."""
+        """Complete the batch of an earlier intent."""
         assert marker.intent is not None
         self._ensure_producer()
         values = marker.intent["writes"]
@@ -250,13 +250,13 @@ class YtPublisher(Publisher):
         )
 
     def _carry_out(self, marker: Marker, found: Sequence[PlannedWrite]) -> None:
-        """Do what an intent says, unless somebody else does it first: then its rows may be older than what is there."""
+        """Complete an intent, unless another process completes it first: its rows would then overwrite newer ones."""
         assert marker.intent is not None
 
         def guard(client: YtClient) -> None:
             if self._markers.load(client) != marker:
                 raise _OvertakenError
-            # Written as it is: so this commit fails if somebody ends the batch meanwhile.
+            # The unchanged marker is written: so this commit fails if another process completes the batch.
             self._markers.write(marker, client)
 
         try:
@@ -283,17 +283,17 @@ class YtPublisher(Publisher):
             firsts[planned.path] = planned.push(self._connection, self._producer, self._session, first)
 
     def _commit(self, marker: Marker, write: Any, instead_of: Marker | None = None) -> bool:
-        """Commit what ``write`` does with the marker; tell whether this call did it.
+        """Run ``write`` and write the marker in one transaction; return whether this call did it.
 
-        A commit that was not answered is looked for in the marker. The marker is read in each transaction: two of them
-        that write it cannot both be committed.
+        After a lost response the marker shows the result of the commit. Each transaction reads the marker, so only one
+        of several concurrent ones can commit.
 
         Args:
-            instead_of: the intent that the marker ends.
+            instead_of: the intent that the marker replaces.
         """
 
         def attempt() -> Marker | None:
-            """Return None, or the marker that there is already."""
+            """Return None, or the marker that already exists."""
             try:
                 with self._connection.transaction() as client:
                     there = self._markers.load(client)
@@ -304,7 +304,7 @@ class YtPublisher(Publisher):
                     self._markers.write(marker, client)
                     failpoints.reach("marker-written")
             except (StoreBusyError, YtUnmountedError):
-                # Committed without an answer?
+                # The response to the commit was lost.
                 if self._markers.load() != marker:
                     raise
             return None
@@ -324,7 +324,7 @@ class YtPublisher(Publisher):
     # -- consumers ----------------------------------------------------------------------------------------
 
     def _moves(self, advances: Sequence[Advance]) -> list[OffsetMove]:
-        """Check advances, and see to it that the rows of their batches stay."""
+        """Check advances, and keep the rows of their batches from trimming."""
         moves = []
         for wanted in advances:
             registered = check_registered(self._connection, self._names, wanted.consumer, wanted.queue)
@@ -375,6 +375,6 @@ class YtPublisher(Publisher):
 
 
 def _move(value: Mapping[str, Any]) -> OffsetMove:
-    """Return the move that JSON tells of, where partitions are texts."""
+    """Return a move from JSON values, which have partitions as texts."""
     offsets, expected = ({int(n): int(row) for n, row in value[name].items()} for name in ("offsets", "expected"))
     return OffsetMove(**{**value, "offsets": offsets, "expected": expected})

@@ -1,7 +1,7 @@
-"""Staged rows: Arrow streams in files of Cypress, one for each receipt, which readers of tables do not see.
+"""Staged rows of a batch: Arrow streams in files of Cypress, one for each receipt, outside of the tables.
 
-A receipt's number is part of the file's name, and the file's attributes say for which table or queue it is. What is
-abandoned with its job goes after a month by the cluster's own expiration.
+The number of a receipt is a part of the file's name; an attribute of the file names its table or queue. Files of
+abandoned jobs expire after a month.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class Staging:
         """Stage rows. If the input fails, nothing is staged.
 
         Args:
-            target: the table or queue that the rows are for; empty if that is not known.
+            target: the table or queue of the rows; empty if it is not known.
         """
         staged: list[Staged] = []
         try:
             for part in rebatched(rows, FILE_BYTES, by_bytes=True):
-                # Among the receipts first, so that a file that was only begun is discarded with the others.
+                # First in the list, so that an incomplete file is discarded with the others.
                 staged.append(Staged(uuid.uuid4().int >> 66 | 1, part.num_rows))
                 self._upload(batch, staged[-1], part, target)
         except BaseException:
@@ -75,7 +75,7 @@ class Staging:
         self.connection.write_file(path, sink.getvalue().to_pybytes())
 
     def check(self, batch: int, wanted: Sequence[tuple[str, Staged]]) -> None:
-        """Raise `PublicationError` unless rows are staged for the batch and for these targets."""
+        """Raise `PublicationError` unless the receipts are staged rows of the batch for these targets."""
         children = self.connection.children(self._batch(batch), _ATTRIBUTES) if wanted else []
         there = {int(name, 16): attributes for name, attributes in children}
         for target, receipt in wanted:
@@ -107,14 +107,14 @@ class Staging:
         )
 
     def discard(self, batch: int, receipts: Sequence[int] | None = None) -> None:
-        """Remove the staged rows of a batch: those of these receipts, or all."""
+        """Remove the staged rows of a batch: some receipts, or all."""
         if receipts is None:
             self.connection.remove(self._batch(batch))
         for receipt in receipts or ():
             self.connection.remove(self._file(batch, receipt))
 
     def sweep(self, batch: int) -> None:
-        """Remove the staged rows of all batches up to this one."""
+        """Remove the staged rows of batches up to this one."""
         for name, _ in self.connection.children(self._directory, ("type",)):
             if name.isdecimal() and int(name) <= batch:
                 self.connection.remove(f"{self._directory}/{name}")

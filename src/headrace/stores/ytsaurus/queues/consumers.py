@@ -1,4 +1,4 @@
-"""Consumers: their offsets as compare-and-set, in one tablet transaction."""
+"""Consumers: compare-and-set of offsets in one tablet transaction."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class YtConsumer(Consumer):
                     if keeper_of(self._names, self.path) in registered:
                         move_keeper(client, self._names, self.path, path, offsets)
             except YtBusyError as error:
-                # After a conflict it is certain that nothing was committed.
+                # After a conflict, nothing was committed.
                 unanswered |= not error.contains(Code.TABLET_LOCK_CONFLICT)
                 raise
             except YtTransactionLostError:
@@ -86,7 +86,7 @@ class YtConsumer(Consumer):
         self._connection.repeated(attempt)
 
     def _is_done(self, client: Any, move: OffsetMove) -> bool:
-        """Tell whether a consumer stands where a commit that was not answered was to bring it."""
+        """Return whether the offsets are those of a commit whose response was lost."""
         found = registrations.offsets(self._connection, move.consumer_path, move.queue_path, client=client)
         return all(found.get(number, 0) == offset for number, offset in move.offsets.items())
 
@@ -115,11 +115,11 @@ class YtConsumer(Consumer):
         ]
 
     def _last_consumed(self, queue: str) -> dict[int, float]:
-        """Return when the offset in each partition was set, as far as the queue agent has seen it."""
+        """Return the time when the offset in each partition was set, if the queue agent reports it."""
         try:
             status = self._connection.attribute(self.path, "queue_consumer_partitions", {})
         except StoreError:
-            # It does not know the consumer yet, or the cluster has none.
+            # The queue agent does not know the consumer yet, or the cluster has no queue agent.
             _log.debug("the queue agent does not tell of consumer %s", self.name, exc_info=True)
             return {}
         cluster = registrations.cluster_name(self._connection)
@@ -135,7 +135,7 @@ class YtConsumer(Consumer):
 
 @dataclass(frozen=True)
 class OffsetMove:
-    """Where a consumer is to go in a queue: names for messages, paths for the service."""
+    """An advance of a consumer in a queue: names for messages, paths for the service."""
 
     consumer: str
     consumer_path: str
@@ -144,14 +144,14 @@ class OffsetMove:
     offsets: Mapping[int, int]
     expected: Mapping[int, int]
     kept: bool = False
-    """A keeper is registered beside the consumer."""
+    """Whether the consumer has a keeper."""
 
 
 def check_registered(connection: Connection, names: Names, consumer: str, queue: str) -> dict[str, bool]:
-    """Return the paths of the consumers that are registered for a queue, and which of them are vital.
+    """Return the paths of the registered consumers of a queue, and which of them are vital.
 
     Raises:
-        NotFoundError: this consumer is not among them, or there is no such queue.
+        NotFoundError: this consumer is not registered, or the queue does not exist.
     """
     path = names.path(queue)
     registered = dict(registrations.of_queue(connection, path))
@@ -166,7 +166,7 @@ def check_registered(connection: Connection, names: Names, consumer: str, queue:
 
 
 def check_offsets(partitions: int, queue: str, offsets: Mapping[int, int], expected: Mapping[int, int]) -> None:
-    """Raise `OptionError` for a partition that is not there or an offset that is none."""
+    """Raise `OptionError` for a partition that does not exist or an invalid offset."""
     for number in (*offsets, *expected):
         if not 0 <= number < partitions:
             raise OptionError(
@@ -190,12 +190,12 @@ def advance(
     """Set a consumer's offsets in the transaction of a client.
 
     Args:
-        published: gives the offsets that publications have set, asked where it matters. One of them at its new place
-            already is no conflict.
-        dry: only look for conflicts.
+        published: returns the offsets that publications have set; called only if needed. An offset that a publication
+            has already advanced is not a conflict.
+        dry: only check for conflicts.
 
     Raises:
-        OffsetConflictError: an offset is not the expected one. The transaction must not be committed then.
+        OffsetConflictError: an offset is not the expected one. The transaction must not be committed.
     """
 
     def check(number: int, there: int) -> None:
@@ -212,7 +212,7 @@ def advance(
     for number, offset in move.offsets.items() if not dry else ():
         try:
             with translated(f"advance consumer {move.consumer_path}"):
-                # With an offset to compare with, whoever moves it before the commit makes that fail.
+                # With an expected offset, the commit fails if another process changes it.
                 client.advance_queue_consumer(
                     move.consumer_path, move.queue_path, number, move.expected.get(number), offset
                 )

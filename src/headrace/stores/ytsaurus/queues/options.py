@@ -1,4 +1,4 @@
-"""When a queue removes rows by itself: headrace's options as the attribute that the queue agent reads, and back."""
+"""Options of automatic trimming, as the attribute ``@auto_trim_config`` of the queue agent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MILLISECONDS = 1000
 
 
 def options_of(config: Mapping[str, Any]) -> QueueOptions:
-    """Return the options that ``@auto_trim_config`` stands for."""
+    """Return the options of an ``@auto_trim_config``."""
     lifetime = config.get("retained_lifetime_duration")
     rows = config.get("retained_rows")
     return QueueOptions(
@@ -31,7 +31,9 @@ def config_of(options: QueueOptions, changes: Mapping[str, Any]) -> tuple[QueueO
     """
     changed = changed_options(options, changes)
     if changed.retained_seconds is not None and changed.retained_seconds != int(changed.retained_seconds):
-        raise OptionError("option retained_seconds is a whole number here", received=repr(changed.retained_seconds))
+        raise OptionError(
+            "option retained_seconds must be a whole number on YTsaurus", received=repr(changed.retained_seconds)
+        )
     config: dict[str, Any] = {"enable": changed.auto_trim}
     if changed.retained_rows is not None:
         config["retained_rows"] = int(changed.retained_rows)

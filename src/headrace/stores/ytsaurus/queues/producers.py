@@ -1,4 +1,4 @@
-"""Producers: sessions whose rows the service appends once, with YTsaurus' own commands."""
+"""Producers: sessions whose rows the service appends exactly once."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class YtProducer(Producer):
     ) -> Pushed:
         """Append new rows; see `headrace.ports.Producer.push`.
 
-        More rows than a transaction takes are pushed in several; what of them was not pushed for a failure is pushed
-        when all are pushed again.
+        More rows than a transaction allows are pushed in several. After a failure, push all of them again: only missing
+        rows are appended.
         """
         if session.producer != self.name:
             raise OptionError("the session belongs to another producer", received=session.producer, valid=self.name)
@@ -90,19 +90,19 @@ class YtProducer(Producer):
             except StoreBusyError:
                 raise
             except StoreError:
-                # A session that is not there, or not any more, has no code of its own.
+                # The service has no separate error code for a missing session.
                 self._last_number(session)
                 raise
             skipped += int(answer["skipped_row_count"])
             last = max(last, int(answer["last_sequence_number"]))
-        # Where every row was there already, the answer has the last number of the call.
+        # If all rows existed, the response contains the last number of the call.
         return Pushed(self._last_number(session) if skipped == len(numbers) else last, skipped)
 
     def _last_number(self, session: ProducerSession) -> int:
         """Return the last sequence number of a session.
 
         Raises:
-            SessionEpochError: the session is not there.
+            SessionEpochError: the session does not exist.
         """
         for found in self.sessions(session.queue):
             if found.session == session.session:
@@ -115,9 +115,9 @@ class YtProducer(Producer):
                     valid=f"epoch {found.epoch}",
                 )
         raise SessionEpochError(
-            f"session {session.session!r} of producer {self.name!r} on queue {session.queue!r} is not there",
+            f"session {session.session!r} of producer {self.name!r} on queue {session.queue!r} does not exist",
             received=f"epoch {session.epoch}",
-            remedy="open it anew",
+            remedy="open it again",
         )
 
     def remove_session(self, queue: str, session: str) -> None:
@@ -146,7 +146,7 @@ class YtProducer(Producer):
 
 
 def open_session(connection: Connection, producer: str, queue: str, session: str, meta: Any = None) -> Any:
-    """Begin or take over a session; return its epoch, sequence_number and user_meta."""
+    """Open or take over a session; return its epoch, sequence_number and user_meta."""
     with translated(f"open session {session!r}"):
         return connection.client.create_queue_producer_session(producer, queue, session, user_meta=meta)
 
@@ -161,7 +161,7 @@ def push(
     numbers: npt.NDArray[np.int64],
     meta: Any = None,
 ) -> Any:
-    """Push routed rows under their sequence numbers, in one request; return what the service answers."""
+    """Push routed rows with their sequence numbers, in one request; return the response."""
     numbered = rows.append_column(SEQUENCE_NUMBER, pa.array(numbers))
     data = encode_rows(as_batch(numbered), [*queue.layout.written, _NUMBER])
     with translated(f"push to {queue.path}"):
@@ -174,7 +174,7 @@ def _numbered(rows: Rows, accepted: RowSchema, first: int | None) -> tuple[pa.Ta
     """Return typed rows and their sequence numbers.
 
     Raises:
-        SequenceNumberError: they have none, or two, or do not rise.
+        SequenceNumberError: numbers are missing, come from two sources, or do not increase.
     """
     with_number = RowSchema((*accepted.columns, Column(SEQUENCE_NUMBER, pa.int64())))
     typed = to_arrow(rows, with_number, columns="all")

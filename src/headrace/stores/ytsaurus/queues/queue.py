@@ -35,10 +35,10 @@ _ROWS_LOOKED_AT = 100_000
 class YtQueue(Queue):
     """An ordered dynamic table; its tablets are the partitions.
 
-    A handle looks at the columns once; which tablets there are is asked for each time.
+    A handle reads the columns once, and the tablets for each call.
 
     Raises:
-        NotFoundError: there is no such queue.
+        NotFoundError: the queue does not exist.
     """
 
     def __init__(self, connection: Connection, names: Names, name: str) -> None:
@@ -55,7 +55,7 @@ class YtQueue(Queue):
 
     @property
     def node(self) -> Node:
-        """What the service told about the table when the handle last looked."""
+        """The cached description of the table."""
         if self._node is None:
             self._node = self._find()
         return self._node
@@ -85,13 +85,13 @@ class YtQueue(Queue):
     ) -> list[RowRange]:
         """Append rows; see `headrace.ports.Queue.append`.
 
-        More rows for a partition than a transaction takes (100 000) become visible in parts. The service does not tell
-        which indexes rows got: they follow from the ends of the partitions, and where others appended meanwhile, from
-        looking for the rows.
+        More rows for a partition than a transaction allows (100,000) become visible in parts. The service does not
+        return row indexes. They follow from the ends of the partitions; if other writers appended at the same time,
+        the rows are searched.
 
         Raises:
-            StoreError: the commit was not answered. Whether the rows are there is not known, and they are not written a
-                second time for it.
+            StoreError: the response to the commit was lost. It is unknown whether the rows were appended, and they are
+                not written again.
         """
         self._node = self._find()
         layout, before = self.layout, self._ends(self.node.tablets)
@@ -102,7 +102,7 @@ class YtQueue(Queue):
         for first in range(0, max((len(part) for part in parts.values()), default=0), ROWS_PER_TABLET):
             taken = np.sort(np.concatenate([part[first : first + ROWS_PER_TABLET] for part in parts.values()]))
             put = functools.partial(self._put, as_batch(routed.take(pa.array(taken))), layout.written)
-            # Only where it is certain that nothing was committed.
+            # Only errors after which nothing was committed.
             self._connection.repeated(put, (YtUnmountedError,))
         after = self._ends(len(before)) if parts else before
         return [
@@ -115,7 +115,7 @@ class YtQueue(Queue):
             self._connection.insert(self.path, rows, columns, client=client)
 
     def _range(self, number: int, mine: pa.Table, first: int, end: int) -> RowRange:
-        """Return where rows are that went into a partition between two looks at its end."""
+        """Return the range of rows that were appended to a partition between two reads of its end."""
         if end - first != mine.num_rows:
             first = self._position(number, mine, first, end)
         return RowRange(number, first, first + mine.num_rows)
@@ -131,12 +131,12 @@ class YtQueue(Queue):
             position = page.next
         found = as_batch(pa.Table.from_batches(pages)) if pages else None
         for start in range(position - first - mine.num_rows + 1):
-            # By bytes, so that NaN is found too.
+            # Compared as bytes: NaN is equal to itself.
             if found is not None and encode_rows(found.slice(start, mine.num_rows), columns) == wanted:
                 return first + start
         raise StoreError(
-            f"the rows are in queue {self.name!r}, but not where they were looked for",
-            remedy="somebody trimmed the queue at the same moment",
+            f"the rows were appended to queue {self.name!r}, but not found",
+            remedy="the queue was trimmed at the same time",
         )
 
     # -- reading ------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class YtQueue(Queue):
         return {number: bounds for number, (bounds, _) in self._tablets().items()}
 
     def ends_for(self, route: Route, rows: pa.Table) -> list[int]:
-        """Return for each partition how many rows it has had, or zeros where the rows choose their partitions."""
+        """Return the end of each partition, or zeros if the rows choose their partitions."""
         count = self.node.tablets
         chosen = route != Route() or not rows.column(TABLET_INDEX).null_count
         return [0] * count if chosen else self._ends(count)
@@ -154,7 +154,7 @@ class YtQueue(Queue):
         return [int(info["total_row_count"]) for info in self._infos(list(range(count)))]
 
     def _infos(self, numbers: Sequence[int]) -> list[Mapping[str, Any]]:
-        """Return what the service tells about tablets; those that are being moved are waited for."""
+        """Return the service's description of tablets; wait for tablets that are being moved."""
 
         def look() -> list[Mapping[str, Any]]:
             with translated(f"look at queue {self.path}"):
@@ -164,20 +164,20 @@ class YtQueue(Queue):
         try:
             return self._connection.repeated(look)
         except YtNotFoundError:
-            # With the message for names, and what there is instead.
+            # Raises the error that names the queue and the valid names.
             self._find()
             raise
 
     def _tablets(self) -> dict[int, tuple[Bounds, Mapping[str, Any]]]:
-        """Return the bounds of each partition, and what the service tells about its tablet."""
+        """Return the bounds of each partition, and the service's description of its tablet."""
         told = self._connection.attributes(self.path, ("tablet_count", "data_weight", "chunk_row_count"))
         if told is None or "tablet_count" not in told:
             self._find()
-            raise StoreError(f"queue {self.name!r} does not tell its tablets", received=self.path)
+            raise StoreError(f"the service does not report the tablets of queue {self.name!r}", received=self.path)
         numbers = list(range(int(told["tablet_count"])))
         infos = self._infos(numbers)
         found: dict[int, tuple[Bounds, Mapping[str, Any]]] = {}
-        # Of rows that were not flushed yet the service counts neither; the others tell what a row is like.
+        # The service counts only flushed rows; their mean is an estimate for all rows.
         size, rows = int(told.get("data_weight") or 0), int(told.get("chunk_row_count") or 0)
         for number, info in zip(numbers, infos, strict=True):
             lower, upper = int(info["trimmed_row_count"]), int(info["total_row_count"])
@@ -192,15 +192,15 @@ class YtQueue(Queue):
         return bounds[partition]
 
     def read(self, partition: int, first_row: int, max_rows: int = 1000, *, until: int | None = None) -> QueuePage:
-        """Read rows from a row index on; see `headrace.ports.Queue.read`.
+        """Read rows from a row index; see `headrace.ports.Queue.read`.
 
-        The service begins at the first row that is there when the one asked for is trimmed, and says nothing. So each
-        page's row indexes are compared with the ones that were asked for.
+        If the row was trimmed, the service silently begins at the first existing row. So the row indexes of each page
+        are compared with the requested ones.
         """
         layout = self.layout
         most = max_rows if until is None else min(max_rows, until - first_row)
         if partition < 0 or partition >= self.node.tablets:
-            # There may be more by now.
+            # More rows may exist by now.
             self._node = None
             if not 0 <= partition < self.node.tablets:
                 raise no_partition(partition, self.node.tablets)
@@ -234,10 +234,10 @@ class YtQueue(Queue):
         bounds = self._bounds_of(partition)
         if TIMESTAMP not in self.schema.names:
             raise UnsupportedError(
-                f"queue {self.name!r} does not keep when its rows were committed",
-                remedy=f"give it a column {TIMESTAMP}, or begin at earliest, latest, or row indexes",
+                f"queue {self.name!r} does not record the commit times of its rows",
+                remedy=f"create it with a column {TIMESTAMP}, or start at earliest, latest, or row indexes",
             )
-        # A query reads all rows from the first on, which a cluster lets it do for so many of them only.
+        # A query reads all rows from the first, and clusters limit their number.
         first = self._first_to_look_at(partition, bounds, timestamp)
         query = (
             f"[$row_index] from {check_path_in_queries(self.path)} where [$tablet_index] = {partition}"
@@ -248,20 +248,20 @@ class YtQueue(Queue):
         return int(found.column(0)[0].as_py()) if found.num_rows else bounds.upper
 
     def _first_to_look_at(self, partition: int, bounds: Bounds, timestamp: float) -> int:
-        """Return a row index not far before the first row of a time or a later one: the times of rows hardly fall."""
+        """Return a row index shortly before the first row at or after a time: the times of rows hardly decrease."""
         low, high = bounds.lower, bounds.upper
         while high - low > _ROWS_LOOKED_AT:
             middle = (low + high) // 2
             moment = self.commit_time(partition, middle)
-            # A row that is gone by now was older.
+            # A trimmed row was older.
             is_late = moment is not None and timestamp_of(moment) >= timestamp_of(timestamp)
             low, high = (low, middle) if is_late else (middle, high)
         return max(bounds.lower, low - _ROWS_LOOKED_AT)
 
     def commit_time(self, partition: int, row: int) -> float | None:
-        """Return when a row was committed, as its `$timestamp` has it; None if it is not there.
+        """Return the commit time of a row from its `$timestamp`; None if the row does not exist.
 
-        In a queue without that column it is known of the last row only.
+        Without that column, only the time of the last row is known.
         """
         if TIMESTAMP in self.schema.names:
             try:
@@ -285,7 +285,7 @@ class YtQueue(Queue):
             return self._trim_consumed()
         bounds = self._bounds_of(partition)
         if not 0 <= before <= bounds.upper:
-            raise OptionError("rows cannot be trimmed behind the end", received=before, valid=f"0 to {bounds.upper}")
+            raise OptionError("rows cannot be trimmed after the end", received=before, valid=f"0 to {bounds.upper}")
         return self._trim(partition, bounds, before)
 
     def _trim(self, partition: int, bounds: Bounds, before: int) -> int:
@@ -303,7 +303,7 @@ class YtQueue(Queue):
             if is_vital
         ]
         if registrations.vital_elsewhere(self._connection, self.path):
-            # Where it stands is not known here, so that it may need every row.
+            # The offsets of a consumer on another cluster are unknown: it may need every row.
             return 0
         removed = 0
         for number, bounds in self.bounds().items():
@@ -311,8 +311,8 @@ class YtQueue(Queue):
             if options.retained_seconds is not None:
                 if TIMESTAMP not in self.schema.names:
                     raise UnsupportedError(
-                        f"queue {self.name!r} does not keep when its rows were committed, so their age is not known",
-                        remedy=f"make queues with retained_seconds with a column {TIMESTAMP}, or leave trimming to the "
+                        f"queue {self.name!r} does not record commit times, so the age of its rows is unknown",
+                        remedy=f"create the queue with a column {TIMESTAMP}, or leave trimming to the "
                         "cluster (auto_trim)",
                     )
                 oldest = self.row_at(number, time.time() - options.retained_seconds)
@@ -321,7 +321,7 @@ class YtQueue(Queue):
         return removed
 
     def add_partitions(self, count: int) -> int:
-        """Add empty partitions; the table cannot be used for the moment in which it is unmounted."""
+        """Add empty partitions. The table is unmounted for a moment and cannot be used then."""
         there = self._find().tablets
         if count < 1 or there + count > _MOST_PARTITIONS:
             raise OptionError("a queue has 1 to 1000 partitions", received=f"{count} beside {there}")
@@ -365,7 +365,7 @@ class YtQueue(Queue):
         )
 
     def _weight(self, partition: int, bounds: Bounds) -> int | None:
-        """Return the data weight of all rows that a partition ever had; None if no row tells."""
+        """Return the data weight of all rows that a partition has had; None if no row has it."""
         if CUMULATIVE_DATA_WEIGHT not in self.schema.names:
             return None
         if not bounds.rows:

@@ -1,4 +1,4 @@
-"""Who may read which queue, and the offsets in a consumer's table."""
+"""Registrations of consumers, and the offsets in a consumer's table."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _CLUSTER = YtColumn.of("queue_cluster", "string", sort_order="ascending")
 _QUEUE = YtColumn.of("queue_path", "string", sort_order="ascending")
 _SESSION = YtColumn.of("session_id", "string", sort_order="ascending")
 _OFFSET = YtColumn.of("offset", "uint64", required=True)
-# By default proxies ask for registrations every ten seconds.
+# By default, proxies refresh registrations every ten seconds.
 _SEEN_SECONDS, _PAUSE = 30.0, 0.2
 
 
 def of_queue(connection: Connection, queue: str) -> list[tuple[str, bool]]:
-    """Return the consumers that are registered for a queue: the path of each, and whether it is vital."""
+    """Return the registered consumers of a queue: the path of each, and whether it is vital."""
     return [(consumer, vital) for _, consumer, vital in listed(connection, queue, None)]
 
 
 def listed(connection: Connection, queue: str | None, consumer: str | None) -> list[tuple[str, str, bool]]:
     """Return registrations on this cluster: the paths of queue and consumer, and whether the consumer is vital.
 
-    One of queue and consumer is given: clusters may refuse to list all registrations.
+    Pass a queue or a consumer: clusters may refuse to list all registrations.
     """
     return sorted(
         (_path(item["queue_path"]), _path(item["consumer_path"]), bool(item["vital"]))
@@ -39,7 +39,7 @@ def listed(connection: Connection, queue: str | None, consumer: str | None) -> l
 
 
 def vital_elsewhere(connection: Connection, queue: str) -> bool:
-    """Tell whether a vital consumer on another cluster is registered for a queue."""
+    """Return whether a vital consumer of another cluster is registered for a queue."""
     return any(
         bool(item["vital"]) and not _is_here(connection, item["consumer_path"])
         for item in _items(connection, queue, None)
@@ -47,7 +47,7 @@ def vital_elsewhere(connection: Connection, queue: str) -> bool:
 
 
 def register(connection: Connection, queue: str, consumer: str, *, vital: bool) -> None:
-    """Register a consumer, and wait until the cluster tells of it: its proxies ask for registrations now and then."""
+    """Register a consumer, and wait until the registration is listed: proxies refresh registrations periodically."""
     with translated(f"register consumer {consumer} for queue {queue}"):
         connection.client.register_queue_consumer(queue, consumer, vital=vital)
     deadline = time.monotonic() + _SEEN_SECONDS
@@ -80,7 +80,7 @@ def offsets(connection: Connection, consumer: str, queue: str, *, client: Any = 
 
 
 def forget_queue(connection: Connection, table: str, queue: str) -> None:
-    """Remove what a consumer's or a producer's table has of a queue."""
+    """Remove the rows of a queue from the table of a consumer or producer."""
     third = "partition_index" if connection.attribute(table, "treat_as_queue_consumer") else "session_id"
     key = (_CLUSTER, _QUEUE, _PARTITION if third == "partition_index" else _SESSION)
     names = ", ".join(f"[{column.name}]" for column in key)
@@ -94,7 +94,7 @@ def forget_queue(connection: Connection, table: str, queue: str) -> None:
 
 
 def cluster_name(connection: Connection) -> str:
-    """Return the name of the cluster, which registrations and offsets have in them."""
+    """Return the name of the cluster, a part of registrations and offsets."""
     address = connection.address
     if address not in _cluster_names:
         with translated("ask for the cluster's name"):

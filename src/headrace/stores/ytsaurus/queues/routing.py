@@ -1,4 +1,4 @@
-"""To which partition of a queue each row goes. Pure functions."""
+"""The choice of a partition for each row of a queue. Pure functions."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def routed(rows: pa.Table, route: Route, ends: Sequence[int]) -> pa.Table:
     """Return rows with their partition in `$tablet_index`, the last of their columns.
 
     Args:
-        rows: with that column, null where the rows do not choose.
-        ends: for each partition the index of its next row; rows without a choice go to the lowest.
+        rows: with that column; null if a row does not choose a partition.
+        ends: for each partition the index of its next row; other rows go to the lowest.
 
     Raises:
-        OptionError: no such partition, or two ways to choose one.
+        OptionError: a partition does not exist, or two options choose the partition.
     """
     numbers = _numbers(rows, route, ends)
     return rows.set_column(rows.num_columns - 1, pa.field(TABLET_INDEX, pa.int64()), pa.array(numbers))
@@ -48,6 +48,6 @@ def _numbers(rows: pa.Table, route: Route, ends: Sequence[int]) -> npt.NDArray[n
 
 
 def in_partitions(rows: pa.Table) -> dict[int, npt.NDArray[np.int64]]:
-    """Return for each partition the numbers of its rows, in their order."""
+    """Return for each partition the indexes of its rows, in order."""
     numbers = rows.column(TABLET_INDEX).to_numpy()
     return {int(number): np.flatnonzero(numbers == number) for number in np.unique(numbers)}

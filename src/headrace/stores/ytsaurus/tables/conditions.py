@@ -1,7 +1,7 @@
-"""Conditions of a scan: as much of them as helps in the query language, and all of them on the rows that come.
+"""Conditions of a scan: partly in the query language, and all of them on the returned rows.
 
-What the service evaluates may let too many rows through and never too few, so its rules for null, NaN and types need
-not be headrace's. Pure functions.
+The query may return more rows than satisfy the conditions, but includes all that do. So the service's rules for null,
+NaN and types may differ from headrace's. Pure functions.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456
 
 
 def quoted(name: str) -> str:
-    """Return the name of a column as the query language has it."""
+    """Return the name of a column in the query language."""
     if "]" not in name:
         return f"[{name}]"
     return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
 def where(layout: TableLayout, keys: KeyRange, predicates: Sequence[Predicate], after: Key | None) -> str:
-    """Return a condition in the query language that all rows satisfy which a scan is to give; empty for none.
+    """Return a condition in the query language for the rows of a scan; empty for all rows.
 
     Args:
-        keys: with bounds in the types of the key columns.
-        after: the whole key, with the service's own columns, behind which the rows lie.
+        keys: the range; its bounds have the types of the key columns.
+        after: a complete key, computed columns included; the rows follow it.
     """
     parts = []
     if after is not None:
@@ -53,7 +53,7 @@ def where(layout: TableLayout, keys: KeyRange, predicates: Sequence[Predicate], 
 
 
 def _compared(columns: Sequence[YtColumn], operator: str, values: Key) -> str:
-    # A bound that is a prefix of the key is compared with as many columns, which is what a bound means here.
+    # A bound that is a prefix is compared with the same number of columns, which is headrace's meaning of a bound.
     some = list(zip(columns, values, strict=False))
     names = ", ".join(quoted(column.name) for column, _ in some)
     literals = ", ".join(literal(column, value) for column, value in some)
@@ -88,7 +88,7 @@ def _has_literal(column: YtColumn) -> bool:
 
 
 def _is_text(value: Any) -> bool:
-    """Tell whether a query can hold a value everywhere: not all servers take other bytes than those of a text."""
+    """Return whether all servers accept a value in a query: some accept only the bytes of texts."""
     try:
         return not isinstance(value, bytes) or value.decode() is not None
     except UnicodeDecodeError:
@@ -100,7 +100,7 @@ def _name(column: YtColumn) -> str:
 
 
 def literal(column: YtColumn, value: Any) -> str:
-    """Return a value of a whole number's or a string's column as the query language has it."""
+    """Return a number or string in the query language."""
     if isinstance(value, int):
         if _name(column) in UNSIGNED:
             return f"{value}u"

@@ -27,20 +27,20 @@ from headrace.tables.options import TableOptions
 from headrace.tables.schema import Key, KeyValue, TableSchema
 
 FIXED_OPTIONS = TableOptions(retention_seconds=None)
-"""How every table keeps its changes: not at all, so there is nothing to remove."""
+"""The options of all tables: they have no change log."""
 _PAGE_ROWS = 65_536
-# How large rows are is not known before some are seen.
+# The size of rows is not known before the first page.
 _FIRST_PAGE_ROWS = 256
 _PAGE_BYTES = 32 << 20
 _COLUMNS_OF: dict[RowChange, Any] = {RowChange.PUT: "all", RowChange.UPDATE: "given", RowChange.DELETE: "keys"}
 
 
 class YtTable(Table):
-    """A sorted dynamic table, with the columns that it had when the handle was made.
+    """A sorted dynamic table, with its columns at the creation of the handle.
 
     Raises:
-        NotFoundError: there is no such table.
-        UnsupportedError: it has a key that a table of headrace cannot have.
+        NotFoundError: the table does not exist.
+        UnsupportedError: headrace does not support its key.
     """
 
     def __init__(self, connection: Connection, names: Names, name: str) -> None:
@@ -62,8 +62,8 @@ class YtTable(Table):
     def put(self, rows: Rows) -> int:
         """Write whole rows; see `headrace.ports.Table.put`.
 
-        All of them become visible at once as long as they are no more than a transaction can have. The service does not
-        tell the version of a commit: returned is this machine's time, in microseconds since 1970.
+        They become visible at once if a transaction can contain them. The service does not return commit versions: the
+        result is this machine's time in µs since 1970.
         """
         return self._write(RowChange.PUT, rows)
 
@@ -85,7 +85,7 @@ class YtTable(Table):
         return time.time_ns() // 1000
 
     def apply(self, client: Any, change: RowChange, rows: pa.Table) -> None:
-        """Write typed rows in the transaction of a client, or without one if that is None."""
+        """Write typed rows, in the transaction of a client if it is not None."""
         write(self._connection, self.path, self.layout, change, rows, client=client)
 
     # -- reading ----------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class YtTable(Table):
         names = [schema.column(name).name for name in (schema.names if columns is None else columns)]
         predicates = parse_where(where)
         for predicate in predicates:
-            # An unknown column or a misfit is the caller's error now, not a reader's later.
+            # Invalid columns and values fail now, not at the first read.
             column = schema.column(predicate.column)
             if predicate.value is not None:
                 operands(column, predicate)
@@ -167,7 +167,7 @@ class YtTable(Table):
                 page_rows = min(most, max(1, _PAGE_BYTES * page.num_rows // max(1, page.nbytes)))
 
     def splits(self, count: int, *, size: int | None = None) -> list[KeyRange]:
-        """Return at most ``count`` ranges that begin where tablets do; how large those are is the service's choice."""
+        """Return at most ``count`` ranges that begin at tablets; the service chooses the tablets."""
         if self.layout.computed:
             return [KeyRange()]
         pivots = self._connection.attribute(self.path, "pivot_keys", [])
@@ -179,14 +179,14 @@ class YtTable(Table):
     # -- what the service does itself, and what it does not ---------------------------------------------
 
     def describe(self) -> TableDescription:
-        """Return the table as it stands; the service tells no exact number of rows, and keeps no changes."""
+        """Describe the table. The service reports no exact number of rows."""
         return TableDescription(name=self.name, schema=self.schema, options=FIXED_OPTIONS, rows=None, partitions=())
 
     def split(self, partition: int | None = None, at: Mapping[str, KeyValue] | None = None) -> tuple[int, int]:
-        raise UnsupportedError("tablets of a table are cut by YTsaurus", remedy="yt reshard-table <path> <pivot keys>")
+        raise UnsupportedError("YTsaurus splits the tablets of a table", remedy="yt reshard-table <path> <pivot keys>")
 
     def merge(self, left: int, right: int) -> int:
-        raise UnsupportedError("tablets of a table are merged by YTsaurus", remedy="yt reshard-table <path>")
+        raise UnsupportedError("YTsaurus merges the tablets of a table", remedy="yt reshard-table <path>")
 
     def add_columns(self, columns: Mapping[str, str | pa.DataType]) -> None:
         raise UnsupportedError("headrace does not alter tables of YTsaurus", remedy="yt alter-table <path> --schema …")
@@ -200,11 +200,11 @@ class YtTable(Table):
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Raise an error unless options of `TableOptions` say what is so anyway.
+    """Check options of `TableOptions`: only the values of `FIXED_OPTIONS` are allowed.
 
     Raises:
-        OptionError: an unknown option.
-        UnsupportedError: an option that is otherwise here.
+        OptionError: an option is unknown.
+        UnsupportedError: an option has another value.
     """
     check_names("a table", options, sorted(option.name for option in dataclasses.fields(TableOptions)))
     for name, value in options.items():
@@ -217,7 +217,7 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 
 def _plain_key(pivot: Sequence[Any]) -> list[Any]:
-    """Return a pivot key without the client's own classes; of a prefix with null in it, what is before it."""
+    """Return a pivot key without the client's classes, cut before its first null."""
     values: list[Any] = []
     for value in pivot:
         if isinstance(value, int) and not isinstance(value, bool):

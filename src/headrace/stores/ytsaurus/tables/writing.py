@@ -1,4 +1,4 @@
-"""Rows on their way into a sorted table: puts, updates that keep cells, deletions; and in which transactions."""
+"""Writes of a sorted table: puts, updates, deletes, and their transactions."""
 
 from __future__ import annotations
 
@@ -27,16 +27,14 @@ def write_whole(
     keep_nulls: bool = False,
     guard: Callable[[YtClient], None] | None = None,
 ) -> None:
-    """Write typed rows so that they become visible at once, if they are no more than a transaction can have.
-
-    More become visible part by part, in their order.
+    """Write typed rows in one transaction if it can contain them, or else in parts, in their order.
 
     Args:
-        guard: called in each transaction before rows are written; what it raises ends the writing.
+        guard: is called in each transaction before rows are written; its errors end the write.
     """
     requests = sum(1 for _ in _pieces(rows.slice(0, ROWS_PER_TABLET), change, layout, keep_nulls=keep_nulls))
     if guard is None and requests <= 1 and len(parts(rows)) <= 1:
-        # One request is a transaction of its own, which the client may safely repeat.
+        # A single request is its own transaction, and the client can repeat it.
         write(connection, path, layout, change, rows, keep_nulls=keep_nulls)
         return
 
@@ -60,10 +58,10 @@ def write(
     keep_nulls: bool = False,
     client: Any = None,
 ) -> None:
-    """Write typed rows, in the transaction of a client if there is one.
+    """Write typed rows, in the transaction of a client if it is not None.
 
     Args:
-        keep_nulls: whether an update sets cells to null; otherwise a null leaves the cell as it is.
+        keep_nulls: whether an update sets cells to null; otherwise the cell of a null is not changed.
     """
     if change is RowChange.UPDATE and keep_nulls:
         check_not_null(rows, layout.schema)
@@ -76,7 +74,7 @@ def write(
 
 
 def _pieces(rows: pa.Table, change: RowChange, layout: TableLayout, *, keep_nulls: bool) -> Iterator[pa.Table]:
-    """Yield rows that can be written with the same columns, in an order that gives the same result."""
+    """Yield parts of rows with the same columns to write, in an order with the same result."""
     if not rows.num_rows:
         return
     if change is not RowChange.UPDATE or keep_nulls:
@@ -96,9 +94,9 @@ def _pieces(rows: pa.Table, change: RowChange, layout: TableLayout, *, keep_null
 
 
 def _runs(keys: pa.Table, patterns: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the numbers of rows with the same pattern.
+    """Yield the indexes of rows with the same pattern.
 
-    Rows of different keys may change places. Where a key stands twice, the rows stay as they are, in runs.
+    Rows of different keys may be reordered. If a key occurs twice, the order is kept, and runs of rows are returned.
     """
     if not repeats(keys, keys.column_names):
         for pattern in range(int(patterns.max()) + 1):
