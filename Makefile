@@ -38,7 +38,7 @@ demo: $(READY) check-java ## Run the demonstration: a job, a kill of its driver,
 	@$(BIN)/headrace demo $(ARGS)
 
 $(ARCHIVE): $(READY) | check-java
-	$(BIN)/python -m tests.startup.spark_archive
+	-$(BIN)/python -m tests.startup.spark_archive
 
 # Tests wait for Spark and for servers half of their time, so three processes keep two cores busy. tests/order.py
 # explains why each process runs whole files, and why xdist must keep their order.
