@@ -1,6 +1,6 @@
 """The order of test files: long ones first, so that no test process works alone at the end.
 
-`make test` gives whole files to three processes in the order of the collection (``--dist=loadfile``, and
+`make test` gives whole files to four processes in the order of the collection (``--dist=loadfile``, and
 ``--no-loadscope-reorder``, without which xdist sorts files by their number of tests). Distribution by single tests
 (``worksteal``) would balance better but make the fixtures of a file, such as its server, in each process.
 """
@@ -41,6 +41,7 @@ def record(reports: Iterable[pytest.TestReport], root: Path) -> None:
     """Write the durations of the files that took long."""
     seconds: Counter[str] = Counter()
     for report in reports:
-        seconds[name_of(root / report.location[0])] += report.duration  # type: ignore[assignment]
+        # `location` would name hypothesis for tests of its state machines.
+        seconds[name_of(root / report.nodeid.partition("::")[0])] += report.duration  # type: ignore[assignment]
     kept = {name: round(found, 1) for name, found in seconds.most_common() if found >= _SHORTEST_RECORDED}
     DURATIONS.write_text(json.dumps(kept, indent=1) + "\n")

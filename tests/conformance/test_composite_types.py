@@ -206,7 +206,9 @@ def test_updates_to_null_are_refused(strict: Table) -> None:
 def test_updates_that_make_a_row_without_it_are_refused(strict: Table) -> None:
     strict.put(WHOLE)
     refused(
-        strict, r"'tags' is NOT NULL.*new row {'id': 2}", lambda: strict.update([{"id": 1, "n": 7}, {"id": 2, "n": 1}])
+        strict,
+        r"'tags' is NOT NULL.*would create row {'id': 2}",
+        lambda: strict.update([{"id": 1, "n": 7}, {"id": 2, "n": 1}]),
     )
     strict.update({"id": 2, "n": 1, "tags": []})
     assert strict.get({"id": 2}) == {"id": 2, "n": 1, "tags": [], "note": None}

@@ -283,8 +283,12 @@ def test_columns_are_checked_before_the_stream_starts(
     rows = stream(spark, store).select("id")
     tags = "array(named_struct('name', 'a', 'weight', {}))"
     for df, key, expected in (
-        (rows.withColumn("$timestamp", F.current_timestamp()), None, r"the store's own.*df\.drop\('\$timestamp'\)"),
-        (rows.withColumn("$row_index", F.lit(0)), None, "the store's own"),
+        (
+            rows.withColumn("$timestamp", F.current_timestamp()),
+            None,
+            r"the store fills column.*df\.drop\('\$timestamp'\)",
+        ),
+        (rows.withColumn("$row_index", F.lit(0)), None, "the store fills column"),
         (rows.withColumn("other", F.lit(0)), None, "'other'"),
         (rows.selectExpr("1 AS `$tablet_index`"), None, "no column 'id', which is NOT NULL"),
         (rows.selectExpr("id", f"{tags.format('true')} AS tags"), None, "CAST"),

@@ -40,13 +40,13 @@ def test_a_refused_setting_does_not_show_its_value() -> None:
 
 @pytest.mark.parametrize("path", ["\ud800", "a\0b"])
 def test_a_workspace_refuses_what_is_no_path(path: str) -> None:
-    with pytest.raises(StoreError, match="not a path"):
+    with pytest.raises(StoreError, match="must be a path"):
         Workspace(path)
 
 
 @pytest.mark.parametrize("text", [None, 1, b"SELECT 1", ["SELECT 1"]])
 def test_a_script_is_a_text(text: object, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="a script is a text"):
+    with pytest.raises(OptionError, match="a script must be a text"):
         headrace.sql(cast("Any", None), tmp_path).run(cast("Any", text))
 
 
