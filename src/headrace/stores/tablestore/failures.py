@@ -31,7 +31,7 @@ class ServiceDataLossError(ServiceError, DataLossError):
 
 
 class ServiceClientGoneError(ServiceError, ClientGoneError):
-    """The client of the tunnel sent no heartbeat within its time-out."""
+    """The client of the tunnel sent no heartbeat within its timeout."""
 
 
 class ServiceSequenceError(ServiceError, SequenceNumberError):

@@ -153,7 +153,7 @@ def options_to_json(options: QueueOptions) -> str:
     return json.dumps(dataclasses.asdict(options))
 
 
-# -- what is there --------------------------------------------------------------------------------------
+# -- partitions ------------------------------------------------------------------------------------------
 
 
 def partitions(connection: apsw.Connection, state: QueueState) -> list[QueuePartition]:
