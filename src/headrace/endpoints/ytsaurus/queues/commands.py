@@ -172,7 +172,7 @@ def pull_queue_consumer(context: Context, parameters: Parameters, body: bytes) -
     name = _physical(context, path)
     key = RegistrationKey(cluster, name, context.cluster.name, consumer.name)
     with context.database.read() as connection:
-        registered = registration_rows.is_there(connection, key, context.cluster.name)
+        registered = registration_rows.exists(connection, key, context.cluster.name)
     if not registered:
         raise YtError(
             Code.AUTHORIZATION,
