@@ -58,7 +58,7 @@ _BY_CODE: dict[str, tuple[type[ServiceError], str | None]] = {
         "and set the table's retention_seconds higher",
     ),
     "OTSResourceGone": (ServiceClientGoneError, None),
-    "OTSSequenceNumberNotMatch": (ServiceSequenceError, "somebody else saves this channel's position too"),
+    "OTSSequenceNumberNotMatch": (ServiceSequenceError, "another client also saves the position of this channel"),
     "OTSObjectAlreadyExist": (ServiceExistsError, None),
     "OTSTunnelExist": (ServiceExistsError, None),
     "OTSObjectNotExist": (ServiceNotFoundError, None),

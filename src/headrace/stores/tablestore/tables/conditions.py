@@ -1,8 +1,9 @@
 """Conditions as Tablestore's filters, and as a mask over rows that came through one.
 
 The service compares cells of any type with the value of a filter, and does not document how it orders NaN or signed
-zeros. So a filter only takes away what is sure not to satisfy the conditions, and the mask decides: comparisons follow
-Spark, where null never satisfies one, NaN equals NaN and is greater than every number, and -0.0 equals 0.0.
+zeros. So a filter excludes only rows that certainly do not satisfy the conditions, and the mask decides.
+Comparisons follow Spark: null never satisfies a condition, NaN equals NaN and is greater than every number, and -0.0
+equals 0.0.
 """
 
 from __future__ import annotations
