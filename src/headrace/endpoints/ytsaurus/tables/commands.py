@@ -144,10 +144,10 @@ def _reshard_sorted(context: Context, parameters: Parameters, table: Table, firs
             received=repr(pivots[0]),
             valid=repr(table.tablets[first].pivot),
         )
-    before, behind = table.tablets[:first], table.tablets[last + 1 :]
-    all_pivots = [*(list(tablet.pivot) for tablet in before), *map(list, pivots), *(list(t.pivot) for t in behind)]
+    before, after = table.tablets[:first], table.tablets[last + 1 :]
+    all_pivots = [*(list(tablet.pivot) for tablet in before), *map(list, pivots), *(list(t.pivot) for t in after)]
     pivots_of(all_pivots, table.schema)
-    tablets = (*before, *new_tablets(len(pivots), pivots=pivots), *behind)
+    tablets = (*before, *new_tablets(len(pivots), pivots=pivots), *after)
     with context.database.write() as connection:
         table_state.save(connection, dataclasses.replace(table, tablets=tablets))
 
