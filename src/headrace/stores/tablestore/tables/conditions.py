@@ -57,9 +57,9 @@ def check(schema: TableSchema, predicates: Sequence[Predicate]) -> None:
 
 
 def filter_of(schema: TableSchema, predicates: Sequence[Predicate]) -> bytes | None:
-    """Return a filter that lets every row through that satisfies the conditions, or None if it would let all through.
+    """Return a filter that accepts all rows that satisfy the conditions; None if it would accept every row.
 
-    Its columns must be among those that are read.
+    The read must include its columns.
     """
     parts: list[pb.Filter] = []
     room = MAX_FILTERS
