@@ -1,4 +1,4 @@
-"""`Feed`: what a streaming query reads, as a sequence of batches; and `FeedPlanner`, which serves it to an engine.
+"""`Feed`: a tunnel or queues as a sequence of batches; and `FeedPlanner`, which serves a feed to an engine.
 
 `headrace.feeds.tunnel_feed` has the feed of a tunnel, `headrace.feeds.queue_feed` the feed of queues.
 """

@@ -1,4 +1,4 @@
-"""``EXPLAIN STREAM``: what a stream reads and writes, its guarantee and its plan."""
+"""``EXPLAIN STREAM``: the sources, the sink, the guarantee and the plan of a stream."""
 
 from __future__ import annotations
 
