@@ -1,5 +1,5 @@
 """Found by Spark: the data source format ``headrace``."""
 
-from headrace.spark.sources import data_source
+from headrace.spark.data_sources import data_source
 
 DefaultSource = data_source("headrace")

@@ -321,7 +321,7 @@ def test_a_feed_tells_what_waits_behind_a_planned_batch(orders: Table, tunnel: T
     put(orders, *"abcde")
     feed = TunnelFeed(tunnel, limits=Limits(rows_per_batch=2))
     feed.latest(INITIAL_BATCH)
-    assert sum(feed.behind().values()) == 3
+    assert sum(feed.rows_behind().values()) == 3
 
 
 # -- 8. missing data ------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def test_a_transaction_conflicts_with_a_direct_advance_of_its_consumer(client: Y
     path = queue(client, "//tmp/contended")
     reader = consumer(client, "//tmp/contended-reader", path)
     fill(client, path, 5)
-    with losing_transaction(client, match="advanced by somebody else"):
+    with losing_transaction(client, match="another client has advanced"):
         client.advance_queue_consumer(reader, path, 0, 0, 3)
         client.insert_rows(path, [{"data": "of the transaction"}])
         store.consumer(reader).advance(path, {0: 1})

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.errors import OptionError
 from headrace.formats.registry import FORMATS, find_format, format_named, source_of
-from headrace.spark.sources import FormatDataSource
+from headrace.spark.data_sources import FormatDataSource
 from tests.unit.test_layers import ALLOWED, MODULES, SOURCE, room_of
 
 # -- the registry -----------------------------------------------------------------------------------------

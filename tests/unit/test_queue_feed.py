@@ -195,7 +195,7 @@ def test_limits_are_shared_over_the_partitions_of_all_queues() -> None:
     assert sum(taken.values()) == 103
     assert taken["q", 1] in (10, 11, 12)
     assert taken["r", 0] in (60, 61, 62)
-    assert feed.behind() == {"q[0]": 300 - taken["q", 0], "q[1]": 100 - taken["q", 1], "r[0]": 600 - taken["r", 0]}
+    assert feed.rows_behind() == {"q[0]": 300 - taken["q", 0], "q[1]": 100 - taken["q", 1], "r[0]": 600 - taken["r", 0]}
 
 
 def test_a_byte_limit_is_met_and_always_allows_a_row() -> None:
@@ -226,7 +226,7 @@ def test_a_minimum_of_rows_is_waited_for_and_the_oldest_row_only_so_long() -> No
     start = begun(feed)
     queue.append(9)
     assert feed.latest(start) is start
-    assert feed.behind() == {"q[0]": 9}
+    assert feed.rows_behind() == {"q[0]": 9}
     queue.append(1)
     assert feed.latest(start) != start
     impatient = feed_of(queue, limits=Limits(min_rows=10**12, max_delay=1.0))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import headrace
 from headrace.errors import AlreadyExistsError, DataLossError, NotFoundError, OptionError
 from headrace.ports import Store, Table, Tunnel
-from headrace.stores.embedded.tunnels.positions import is_behind, key_of, key_position
+from headrace.stores.embedded.tunnels.positions import is_after, key_of, key_position
 from headrace.stores.embedded.tunnels.stored_tunnels import cut
 from headrace.tables.changes import ChangeOp
 from headrace.tables.conditions import KeyRange
@@ -223,11 +223,11 @@ def test_a_foreign_token_is_refused(store: Store, table: Table) -> None:
 def test_key_positions_keep_their_order(keys: list[tuple[str, bytes] | None]) -> None:
     first, second = keys
     assert key_of(key_position(first)) == first
-    behind = first is not None and (second is None or first > second)
-    assert is_behind(key_position(first), key_position(second)) == behind
-    assert is_behind(FINISHED, key_position(first))
-    assert not is_behind(key_position(first), FINISHED)
-    assert not is_behind(FINISHED, FINISHED)
+    after = first is not None and (second is None or first > second)
+    assert is_after(key_position(first), key_position(second)) == after
+    assert is_after(FINISHED, key_position(first))
+    assert not is_after(key_position(first), FINISHED)
+    assert not is_after(FINISHED, FINISHED)
 
 
 # -- splits and merges ----------------------------------------------------------------------------------

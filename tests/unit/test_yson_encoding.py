@@ -153,7 +153,7 @@ def test_a_value_that_does_not_fit_is_named(yt_type: Any, value: Any, told: str 
 
 def test_columns_must_exist_and_have_their_type() -> None:
     column = YtColumn.of("a", "int64")
-    with pytest.raises(SchemaError, match="lack column 'a'"):
+    with pytest.raises(SchemaError, match="do not have column 'a'"):
         encode_rows(batch(YtColumn.of("b", "int64"), [1]), [column])
     with pytest.raises(SchemaError, match="another type in column 'a'"):
         encode_rows(batch(YtColumn.of("a", "int32"), [1]), [column])

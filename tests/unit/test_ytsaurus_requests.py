@@ -21,7 +21,7 @@ from headrace.endpoints.ytsaurus.context import Answer, Command
 from headrace.endpoints.ytsaurus.formats import JSON, YSON, YSON_TEXT, Format, parse_format, read_value, write_value
 from headrace.endpoints.ytsaurus.http.request_bodies import SPOOL_BYTES, RequestBody
 from headrace.endpoints.ytsaurus.http.requests import read_call, takes_parameters_in_body, user_of
-from headrace.endpoints.ytsaurus.http.responses import ERROR_HEADER_BYTES, failed
+from headrace.endpoints.ytsaurus.http.responses import ERROR_HEADER_BYTES, error_response
 from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.errors import OptionError
 from headrace.wire.yson import documents
@@ -276,7 +276,7 @@ def test_an_entity_is_a_missing_parameter() -> None:
 
 def test_error_headers_are_short_and_keep_all_codes() -> None:
     deep = YtError(Code.GENERIC, "outer " + "ж" * 3000, inner=[YtError(Code.TABLET_NOT_MOUNTED, "x" * 9000)])
-    response = failed(deep)
+    response = error_response(deep)
     header = response.headers["x-yt-error"]
     assert len(header) <= ERROR_HEADER_BYTES
     assert YtError.from_json(json.loads(header)).contains(Code.TABLET_NOT_MOUNTED)
@@ -286,7 +286,7 @@ def test_error_headers_are_short_and_keep_all_codes() -> None:
 
 def test_errors_have_the_http_statuses_that_clients_expect() -> None:
     codes = [Code.AUTHENTICATION, Code.REQUEST_QUEUE_FULL, Code.RESOLVE, Code.NO_SUCH_TRANSACTION]
-    assert [failed(YtError(code, "x")).status for code in codes] == [401, 503, 400, 400]
+    assert [error_response(YtError(code, "x")).status for code in codes] == [401, 503, 400, 400]
 
 
 def test_tokens_have_users(tmp_path: Path) -> None:

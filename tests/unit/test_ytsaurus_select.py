@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headrace.endpoints.ytsaurus.select.execution import Limits, run
 from headrace.endpoints.ytsaurus.select.grammar import parse_query
 from headrace.endpoints.ytsaurus.select.pushdown import pushed_down
-from headrace.endpoints.ytsaurus.tables.row_sources import FewRows
+from headrace.endpoints.ytsaurus.tables.row_sources import RowsInMemory
 from headrace.tables.conditions import Predicate
 from headrace.wire.ytsaurus.errors import Code, YtError
 from headrace.wire.ytsaurus.types import YtColumn, columns_of
@@ -40,7 +40,7 @@ LEAST = -(1 << 63)
 
 def found(query: str, rows: Sequence[tuple[Any, ...]], **limits: Any) -> list[tuple[Any, ...]]:
     arrays = [pa.array([row[place] for row in rows], pa.int64()) for place in range(3)]
-    source = FewRows(pa.RecordBatch.from_arrays(arrays, names=list("abc")), COLUMNS)
+    source = RowsInMemory(pa.RecordBatch.from_arrays(arrays, names=list("abc")), COLUMNS)
     batches, _ = run(parse_query(query), source, Limits(**limits))
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
@@ -243,7 +243,7 @@ def test_cardinality_ignores_null_and_is_unsigned() -> None:
 def test_strings_can_be_any_bytes() -> None:
     columns = columns_of([{"name": "s", "type_v3": {"type_name": "tagged", "tag": "binary", "item": "string"}}])
     values = [b"", b"a", b"a\xff", b"\xff\x00", b"\xd0\xb0"]
-    source = FewRows(pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], names=["s"]), columns)
+    source = RowsInMemory(pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], names=["s"]), columns)
 
     def chosen(condition: str, placeholder: bytes = b"") -> list[bytes]:
         query = parse_query(f"s || '\\xfe' as x from [//t] where {condition}", {"p": placeholder})

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from headrace.endpoints.ytsaurus.formats import JSON, YSON, write_rows
 from headrace.endpoints.ytsaurus.select.execution import Limits, run
 from headrace.endpoints.ytsaurus.select.grammar import parse_query
-from headrace.endpoints.ytsaurus.tables.row_sources import FewRows
+from headrace.endpoints.ytsaurus.tables.row_sources import RowsInMemory
 from headrace.errors import HeadraceError
 from headrace.wire.ytsaurus.types import columns_of
 from tests.effort import thorough
@@ -72,7 +72,7 @@ def expression(chance: random.Random, kind: str, depth: int) -> str:
 @given(st.randoms(use_true_random=False))
 def test_any_query_returns_rows_or_a_headrace_error(chance: random.Random) -> None:
     arrays = [pa.array([row.get(column.name) for row in ROWS], column.type) for column in COLUMNS]
-    source = FewRows(pa.RecordBatch.from_arrays(arrays, names=[column.name for column in COLUMNS]), COLUMNS)
+    source = RowsInMemory(pa.RecordBatch.from_arrays(arrays, names=[column.name for column in COLUMNS]), COLUMNS)
     kinds = [chance.choice(list(ATOMS)) for _ in range(3)]
     items, end = [expression(chance, kind, 3) for kind in kinds], ""
     if chance.random() < 0.5:

@@ -1,4 +1,4 @@
-"""`Feed`: what a streaming query reads, as a sequence of batches; and `FeedPlanner`, which serves it to an engine.
+"""`Feed`: a tunnel or queues as a sequence of batches; and `FeedPlanner`, which serves a feed to an engine.
 
 `headrace.feeds.tunnel_feed` has the feed of a tunnel, `headrace.feeds.queue_feed` the feed of queues.
 """
@@ -63,7 +63,7 @@ class Feed(ABC, Generic[Position, Task]):
         """Limit all following batches to the rows that exist now (Trigger.AvailableNow)."""
 
     @abstractmethod
-    def behind(self) -> dict[str, int]:
+    def rows_behind(self) -> dict[str, int]:
         """Return for each channel or partition the number of rows after the batch that was planned last."""
 
     @abstractmethod
@@ -76,7 +76,7 @@ class Feed(ABC, Generic[Position, Task]):
 
     def report(self) -> Offset:
         """Return the lag for Spark's progress reports; `headrace.spark.listener` reads it."""
-        return {"rowsBehindLatest": self.behind()}
+        return {"rowsBehindLatest": self.rows_behind()}
 
 
 class FeedPlanner(Generic[Position, Task]):
@@ -120,4 +120,4 @@ class FeedPlanner(Generic[Position, Task]):
             return False
         changed = self._store.wait_for_change(_IDLE_WAIT_SECONDS)
         # Rows that wait for a minimum number of rows also become due after a time, without a commit.
-        return not changed and not any(self.feed.behind().values())
+        return not changed and not any(self.feed.rows_behind().values())

@@ -77,7 +77,7 @@ class QueueFeed(Feed[QueueOffset, tuple[QueueRange, ...]]):
         # The consumer's offsets when this feed last read or set them.
         self._consumed: dict[str, dict[int, int]] = {}
         self._ends: dict[str, dict[int, int]] = {}
-        self._behind: dict[str, int] = {}
+        self._rows_behind: dict[str, int] = {}
 
     def initial(self) -> QueueOffset:
         return QueueOffset(self._store, None if self._consumer is None else self._consumer.name, {})
@@ -105,7 +105,7 @@ class QueueFeed(Feed[QueueOffset, tuple[QueueRange, ...]]):
         }
         starts = dict(previous.queues) | (since if unlimited else {})
         ends = self._next_ends(starts, bounds, NO_LIMITS if unlimited else self.limits) | ({} if unlimited else since)
-        self._behind = {
+        self._rows_behind = {
             _label(name, number): max(0, rows.upper - ends[name].get(number, 0))
             for name, partitions in bounds.items()
             for number, rows in partitions.items()
@@ -167,9 +167,9 @@ class QueueFeed(Feed[QueueOffset, tuple[QueueRange, ...]]):
     def fix_end(self) -> None:
         self._fixed_end = {name: queue.bounds() for name, queue in self._queues.items()}
 
-    def behind(self) -> dict[str, int]:
+    def rows_behind(self) -> dict[str, int]:
         """Return for each partition, as ``<queue>[<number>]``, the number of rows after the batch planned last."""
-        return dict(self._behind)
+        return dict(self._rows_behind)
 
     def position_of(self, offset: Offset) -> QueueOffset:
         return QueueOffset.of_json(offset)

@@ -59,7 +59,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
         self.retain_batches = retain_batches
         self._fixed_end: dict[str, Position] | None = None
         self._committed = INITIAL_BATCH
-        self._behind: dict[str, int] = {}
+        self._rows_behind: dict[str, int] = {}
 
     def initial(self) -> str:
         return INITIAL_BATCH
@@ -80,7 +80,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
         if previous != self._committed:
             self._commit(previous, positions)
         channels, backlogs = self._look_up(positions, finished)
-        self._behind = {channel: backlog.known for channel, backlog in backlogs.items()}
+        self._rows_behind = {channel: backlog.known for channel, backlog in backlogs.items()}
         # Spark saves only the ends of batches, so the first batch, even if it is empty, fixes a start position.
         fixes_start = previous == INITIAL_BATCH and self.start.kind is not StartKind.COMMITTED
         if not fixes_start:
@@ -128,8 +128,8 @@ class TunnelFeed(Feed[str, ChannelTask]):
     def fix_end(self) -> None:
         self._fixed_end = self.tunnel.latest_positions()
 
-    def behind(self) -> dict[str, int]:
-        return dict(self._behind)
+    def rows_behind(self) -> dict[str, int]:
+        return dict(self._rows_behind)
 
     def position_of(self, offset: Offset) -> str:
         batch = offset.get("batch") if isinstance(offset, dict) else None
@@ -241,6 +241,6 @@ class TunnelFeed(Feed[str, ChannelTask]):
             if channel.id in backlogs and shares[channel.id] != 0:
                 share = shares[channel.id]
                 plan = replace(plan, max_rows=share, until=bounds.get(channel.id))
-                self._behind[channel.id] = 0 if share is None else max(0, backlogs[channel.id].known - share)
+                self._rows_behind[channel.id] = 0 if share is None else max(0, backlogs[channel.id].known - share)
             plans.append(plan)
         return tuple(plans)

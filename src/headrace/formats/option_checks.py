@@ -55,7 +55,7 @@ def checked_by_spark(format: Format, given: Mapping[str, str]) -> Mapping[str, s
 
 
 def options_for(format: Format, given: Mapping[str, str], use: str) -> dict[str, str]:
-    """Return the given options without those that only other uses of the format have."""
+    """Return options without the options that apply only to other uses of the format."""
     others = {option.name.lower() for option in format.options if use not in option.used_by}
     return {name: value for name, value in given.items() if name.lower() not in others}
 

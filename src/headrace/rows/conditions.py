@@ -26,14 +26,14 @@ class Cut:
     """A bound between keys: before the first key that starts with ``prefix``, or after the last one."""
 
     prefix: Key
-    behind: bool = False
+    after: bool = False
 
     def __lt__(self, other: Cut) -> bool:
         return self._order < other._order
 
     @property
     def _order(self) -> tuple[tuple[int, KeyValue], ...]:
-        return tuple((0, value) for value in self.prefix) + (((1, 0),) if self.behind else ())
+        return tuple((0, value) for value in self.prefix) + (((1, 0),) if self.after else ())
 
 
 def key_cuts(column: Column, predicate: Predicate, prefix: Key) -> tuple[list[Cut], list[Cut]]:
@@ -50,13 +50,13 @@ def key_cuts(column: Column, predicate: Predicate, prefix: Key) -> tuple[list[Cu
     key = (*prefix, value)
     match predicate.operator:
         case "=":
-            return [Cut(key)], [Cut(key, behind=True)]
+            return [Cut(key)], [Cut(key, after=True)]
         case "<":
             return [], [Cut(key)]
         case "<=":
-            return [], [Cut(key, behind=True)]
+            return [], [Cut(key, after=True)]
         case ">":
-            return [Cut(key, behind=True)], []
+            return [Cut(key, after=True)], []
         case ">=":
             return [Cut(key)], []
         case _:

@@ -214,7 +214,7 @@ def write_stream(
             checkpoint is not a valid location.
     """
     format, mode = format_name(format), output_mode(mode)
-    place = checkpoint_text(checkpoint)
+    checkpoint_location = checkpoint_text(checkpoint)
     named = {"store": store, "table": table, "queue": queue}
     given, arguments = option_texts(options, "write_stream"), option_texts(named, "write_stream")
     check_options(format_named(format), [*given, *arguments], use=SINK, place=f"write_stream with format {format}")
@@ -239,7 +239,7 @@ def write_stream(
         location.store_url,
         tuple(outputs),
         mode,
-        place,
+        checkpoint_location,
         name,
         None if trigger is None else checked_trigger(trigger),
         location.store_options,

@@ -9,7 +9,8 @@ A child must therefore close all inherited connections before it opens its own. 
 no inherited connection is in a write transaction, because its rollback would change memory that the parent shares; and
 no other thread was inside SQLite, because its mutexes would stay locked in the child. `no_fork` marks code during which
 these conditions do not hold, and a fork waits for such code to end in other threads. If it does not end in time, or if
-the forking thread runs such code itself, the child leaves the inherited connections alone, and `no_fork` raises there.
+the forking thread runs such code itself, the child does not close the inherited connections, and `no_fork` raises an
+error in the child.
 """
 
 from __future__ import annotations

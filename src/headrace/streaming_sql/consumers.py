@@ -9,7 +9,7 @@ from headrace.option_names import check_names
 from headrace.ports import Consumer
 from headrace.streaming_sql.catalog import Catalog
 from headrace.streaming_sql.language import statements as st
-from headrace.streaming_sql.places import QueuePlaces, store_at
+from headrace.streaming_sql.locations import QueueLookup, store_at
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.secrets import resolved
 
@@ -18,13 +18,13 @@ class Consumers:
     """The consumers in the workspace's stores."""
 
     def __init__(self, catalog: Catalog) -> None:
-        self._places = QueuePlaces(catalog)
+        self._lookup = QueueLookup(catalog)
 
     def create(self, statement: st.CreateConsumer) -> Result:
         """Create a consumer in the store of the options, or in the only store of the workspace."""
         name = str(statement.name)
         url = _store_option(statement.options, f"consumer {name}")
-        location = self._places.the_store() if url is None else store_at(url)
+        location = self._lookup.only_store() if url is None else store_at(url)
         with location.open_store() as store:
             exists = name in store.consumers()
             if exists and not statement.if_not_exists:
@@ -37,7 +37,7 @@ class Consumers:
 
     def register(self, statement: st.RegisterConsumer) -> Result:
         """Register a consumer for a queue of the same store, or change whether it is vital."""
-        with self._places.queue(statement.queue) as (store, queue):
+        with self._lookup.queue(statement.queue) as (store, queue):
             store.register_consumer(queue.name, str(statement.name), vital=statement.vital)
         how = "as vital " if statement.vital else ""
         message = f"consumer {statement.name} registered {how}for queue {statement.queue}"
@@ -45,7 +45,7 @@ class Consumers:
 
     def unregister(self, statement: st.UnregisterConsumer) -> Result:
         """Remove a registration. The offsets stay."""
-        with self._places.queue(statement.queue) as (store, queue):
+        with self._lookup.queue(statement.queue) as (store, queue):
             store.unregister_consumer(queue.name, str(statement.name))
         message = f"consumer {statement.name} is no longer registered for queue {statement.queue}"
         return Result(statement.part.text, message=message)
@@ -55,11 +55,11 @@ class Consumers:
         columns = ("name", "queue", "vital", "unread_rows", "lag_seconds")
         rows: list[tuple[object, ...]] = []
         if statement.queue is not None:
-            with self._places.queue(statement.queue) as (store, queue):
+            with self._lookup.queue(statement.queue) as (store, queue):
                 for name in store.consumers():
                     rows += _registrations(store.consumer(name), queue.name)
             return Result(statement.part.text, columns, tuple(rows))
-        for location in self._places.stores():
+        for location in self._lookup.stores():
             with location.open_store() as store:
                 for name in store.consumers():
                     rows += _registrations(store.consumer(name)) or [(name, None, None, None, None)]
@@ -70,11 +70,11 @@ class Consumers:
         columns = (
             "consumer", "queue", "partition", "offset", "lower", "upper", "disposition", "unread_rows", "lag_seconds",
         )  # fmt: skip
-        with self._places.consumer(statement.name, statement.queue) as (_, consumer):
+        with self._lookup.consumer(statement.name, statement.queue) as (_, consumer):
             if statement.queue is None:
                 queues = [registration.queue for registration in consumer.registrations()]
             else:
-                with self._places.queue(statement.queue) as (_, queue):
+                with self._lookup.queue(statement.queue) as (_, queue):
                     queues = [queue.name]
             rows = tuple(
                 (
@@ -89,7 +89,7 @@ class Consumers:
     def drop(self, statement: st.DropConsumer) -> Result:
         """Remove a consumer with its registrations and offsets."""
         try:
-            with self._places.consumer(statement.name) as (store, consumer):
+            with self._lookup.consumer(statement.name) as (store, consumer):
                 store.drop_consumer(consumer.name)
         except NotFoundError:
             if not statement.if_exists:
@@ -101,7 +101,7 @@ class Consumers:
         """Return one row for each session of a producer, and one for each producer without sessions."""
         columns = ("name", "queue", "session", "epoch", "sequence_number")
         rows: list[tuple[object, ...]] = []
-        for location in self._places.stores():
+        for location in self._lookup.stores():
             with location.open_store() as store:
                 for name in store.producers():
                     sessions = store.producer(name).sessions()

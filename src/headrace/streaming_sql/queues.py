@@ -11,7 +11,7 @@ from headrace.option_names import check_names
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.format_options import check_definition, options_of
 from headrace.streaming_sql.language import statements as st
-from headrace.streaming_sql.places import QueuePlaces, location_of
+from headrace.streaming_sql.locations import QueueLookup, location_of
 from headrace.streaming_sql.providers import QUEUE_PROVIDERS
 from headrace.streaming_sql.results import Result, instant
 from headrace.streaming_sql.secrets import resolved
@@ -27,7 +27,7 @@ class Queues:
     def __init__(self, catalog: Catalog, tables: Tables) -> None:
         self._catalog = catalog
         self._tables = tables
-        self._places = QueuePlaces(catalog)
+        self._lookup = QueueLookup(catalog)
 
     def create(self, statement: st.CreateQueue) -> Result:
         """Create a queue, its store if that does not exist, and its definition in the catalog."""
@@ -70,7 +70,7 @@ class Queues:
         """Return one row for each queue of the workspace's stores. ``name`` is its name in the workspace."""
         columns = ("name", "queue", "partitions", "rows", "bytes", "auto_trim", "consumers")
         rows: list[tuple[object, ...]] = []
-        for location in self._places.stores():
+        for location in self._lookup.stores():
             with location.open_store() as store:
                 names = self._names(store.id)
                 for queue in store.queues():
@@ -97,7 +97,7 @@ class Queues:
     def describe(self, statement: st.DescribeQueue) -> Result:
         """Return one row for each partition of a queue."""
         columns = ("queue", "partition", "lower", "upper", "rows", "bytes", "weight", "last_commit")
-        with self._places.queue(statement.name) as (_, queue):
+        with self._lookup.queue(statement.name) as (_, queue):
             described = queue.describe()
         rows = tuple(
             (
@@ -111,7 +111,7 @@ class Queues:
     def drop(self, statement: st.DropQueue) -> Result:
         """Remove a queue with its rows, and its definition from the workspace."""
         try:
-            with self._places.queue(statement.name) as (store, queue):
+            with self._lookup.queue(statement.name) as (store, queue):
                 store.drop_queue(queue.name)
             message = f"queue {queue.name} dropped with its rows"
         except NotFoundError:

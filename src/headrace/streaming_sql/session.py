@@ -165,7 +165,7 @@ class StreamingSql:
         name = str(statement.name)
         frame = self._tables.query(insert)
         if frame.isStreaming:
-            return self._named_stream(insert)
+            return self._start_named_stream(insert)
         if is_new:
             self._tables.write(frame, self._catalog.table(name))
             return Result(statement.part.text, message=f"table {name} defined and written")
@@ -182,13 +182,13 @@ class StreamingSql:
         users = self._streams.users_of(name)
         if self._tables.drop(name):
             message = f"table {name} forgotten; its rows stay in their store"
-            return Result(statement.part.text, message=message + still_needed(users))
+            return Result(statement.part.text, message=message + users_note(users))
         return self._spark_statement(statement)
 
     def _drop_queue(self, statement: st.DropQueue) -> Result:
         users = self._streams.users_of(str(statement.name))
         result = self._queues.drop(statement)
-        return replace(result, message=f"{result.message}{still_needed(users)}")
+        return replace(result, message=f"{result.message}{users_note(users)}")
 
     def _insert(self, statement: st.Insert) -> Result:
         name = str(statement.target)
@@ -204,7 +204,7 @@ class StreamingSql:
                     "INSERT OVERWRITE cannot write a stream",
                     remedy="use INSERT INTO; with outputMode 'complete' each batch replaces the content of the table",
                 )
-            return self._named_stream(statement)
+            return self._start_named_stream(statement)
         if table is None:
             return self._spark_statement(statement)
         self._tables.write(frame, table, overwrite=statement.overwrite)
@@ -249,7 +249,7 @@ class StreamingSql:
             self._query_options.setdefault(statement.query.lower(), {})[statement.option] = statement.value
         return Result(statement.part.text, message=f"option {statement.option} is set")
 
-    def _named_stream(self, insert: st.Insert) -> Result:
+    def _start_named_stream(self, insert: st.Insert) -> Result:
         """Start a streaming query with the name and the options of earlier SET statements."""
         if self._next_query is None:
             raise OptionError(
@@ -263,7 +263,7 @@ class StreamingSql:
         return self._streams.create(stream, available_now=self._available_now)
 
 
-def still_needed(users: Sequence[str]) -> str:
+def users_note(users: Sequence[str]) -> str:
     """Return the end of a message about a dropped table or queue: the scans and streams that use it."""
     return f"; it is still needed by {', '.join(users)}" if users else ""
 

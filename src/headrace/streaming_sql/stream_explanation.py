@@ -1,4 +1,4 @@
-"""``EXPLAIN STREAM``: what a stream reads and writes, its guarantee and its plan."""
+"""``EXPLAIN STREAM``: the sources, the sink, the guarantee and the plan of a stream."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.formats.registry import format_named
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition, overlaid
 from headrace.streaming_sql.language import statements as st
-from headrace.streaming_sql.places import location_of
+from headrace.streaming_sql.locations import location_of
 from headrace.streaming_sql.providers import is_headrace, is_of_files
 from headrace.streaming_sql.scripts import options_text
 from headrace.streaming_sql.secrets import hide, secret_values
@@ -35,7 +35,7 @@ class StreamExplanation:
         Args:
             target: the definition of the table that the stream writes; None for one of Spark's own.
         """
-        scans, tables = self._tables.named_in(statement.insert.query)
+        scans, tables = self._tables.definitions_in(statement.insert.query)
         rows = [("stream", str(statement.name))]
         for scan in scans:
             table = self._catalog.find_table(scan.table)

@@ -49,29 +49,29 @@ def start_query(
     table: str,
     target: TableDefinition | None,
     options: StreamOptions,
-    into: Mapping[str, str],
+    target_options: Mapping[str, str],
 ) -> StreamingQuery:
     """Start the query of a stream.
 
     Args:
         table: the name of the table that the stream writes.
         target: its definition in the workspace; None for one of Spark's own tables.
-        into: the options of the sink.
+        target_options: the options of the sink, see `sink_options`.
     """
     if target is not None and is_headrace(target.provider):
-        return _into_store(frame, target.provider, into, name, options)
+        return _into_store(frame, target.provider, target_options, name, options)
     options = replace(options, checkpoint=spark_checkpoint(options.checkpoint, spark=spark))
     if target is None:
         writer = frame.writeStream.options(**options.sink).outputMode(options.output_mode)
         with checkpoint_errors(options.checkpoint):
             return _configured(writer, name, options).toTable(table)
-    writer = frame.writeStream.format(target.provider).options(**into).outputMode(options.output_mode)
+    writer = frame.writeStream.format(target.provider).options(**target_options).outputMode(options.output_mode)
     with checkpoint_errors(options.checkpoint):
         return _configured(writer, name, options).start()
 
 
 def _into_store(
-    frame: DataFrame, provider: str, into: Mapping[str, str], name: str, options: StreamOptions
+    frame: DataFrame, provider: str, target_options: Mapping[str, str], name: str, options: StreamOptions
 ) -> StreamingQuery:
     from headrace.spark.write_stream import write_stream
 
@@ -82,7 +82,7 @@ def _into_store(
         name=name,
         trigger=options.trigger,
         format=provider.lower(),
-        options=into,
+        options=target_options,
     ).start()
 
 

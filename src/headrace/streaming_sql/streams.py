@@ -62,9 +62,9 @@ class Streams:
                 f"stream {name} reads no stream",
                 remedy="select from a scan: CREATE SCAN … ON … USING STREAM",
             )
-        into = sink_options(target, options)
+        target_options = sink_options(target, options)
         stream = stream_text(name, statement.options, _insert_text(statement.insert))
-        scans, _ = self._tables.named_in(statement.insert.query)
+        scans, _ = self._tables.definitions_in(statement.insert.query)
         self._registry.claim(
             name,
             script=script_of(scans, stream),
@@ -73,8 +73,10 @@ class Streams:
             checkpoint=options.checkpoint,
         )
 
-        start = partial(start_query, self._spark, name, frame, str(statement.insert.target), target, options, into)
-        secrets = self._tables.secrets() | secret_values(statement.options) | secret_values(into)
+        start = partial(
+            start_query, self._spark, name, frame, str(statement.insert.target), target, options, target_options
+        )
+        secrets = self._tables.secrets() | secret_values(statement.options) | secret_values(target_options)
         self._running.start(name, start, timeout_ms=options.timeout_ms, secrets=secrets)
 
     def _target(self, insert: st.Insert) -> TableDefinition | None:
@@ -151,7 +153,7 @@ class Streams:
                 if isinstance(statement, st.CreateScan):
                     names = {str(statement.table).lower()}
                 elif isinstance(statement, st.CreateStream):
-                    _, tables = self._tables.named_in(statement.insert.query)
+                    _, tables = self._tables.definitions_in(statement.insert.query)
                     names = {str(statement.insert.target).lower(), *(each.name.lower() for each in tables)}
                 else:
                     continue

@@ -34,12 +34,12 @@ class Tables:
 
     def spark_sql(self, part: st.ScriptPart) -> DataFrame:
         """Run a query in Spark SQL with the dialect's functions and the names of the catalog."""
-        self.register_named_in(part)
+        self.create_views_for(part)
         return self._spark.sql(rewrite(part, self._columns_of))
 
     def rewritten(self, part: st.ScriptPart) -> str:
         """Return a query as Spark SQL, without the dialect's functions."""
-        self.register_named_in(part)
+        self.create_views_for(part)
         return rewrite(part, self._columns_of)
 
     def _columns_of(self, relation: str) -> list[str]:
@@ -51,7 +51,7 @@ class Tables:
             # The relation exists only inside of the query, such as a common table expression.
             return []
 
-    def named_in(self, part: st.ScriptPart) -> tuple[list[ScanDefinition], list[TableDefinition]]:
+    def definitions_in(self, part: st.ScriptPart) -> tuple[list[ScanDefinition], list[TableDefinition]]:
         """Return the scans and the tables of the catalog that a query names."""
         names = QueryShape(tokenize(part.text).tokens).references()
         scans = [scan for name in sorted(names) if (scan := self._catalog.find_scan(name)) is not None]
@@ -62,9 +62,9 @@ class Tables:
         ]
         return scans, tables
 
-    def register_named_in(self, part: st.ScriptPart) -> None:
+    def create_views_for(self, part: st.ScriptPart) -> None:
         """Create a view for each scan and table that a query names."""
-        scans, tables = self.named_in(part)
+        scans, tables = self.definitions_in(part)
         for scan in scans:
             self.register_scan(scan)
         for table in tables:

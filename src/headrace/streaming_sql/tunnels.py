@@ -9,7 +9,7 @@ from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, Unsu
 from headrace.option_names import check_names
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.language import statements as st
-from headrace.streaming_sql.places import location_of, locations
+from headrace.streaming_sql.locations import location_of, locations
 from headrace.streaming_sql.providers import HEADRACE_PROVIDERS, is_headrace
 from headrace.streaming_sql.results import Result
 

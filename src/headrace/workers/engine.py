@@ -71,7 +71,7 @@ class Engine:
         self._pace = pace
         self._changed = threading.Condition()
         self._client: WorkerClient | None = None
-        # The process that reads. A forked child has none of its threads, and perhaps their locks.
+        # The process that reads. A forked child has none of its threads, and may have inherited locks that they held.
         self._process: int | None = None
         self._threads: list[threading.Thread] = []
         self._leased: dict[str, LeasedChannel] = {}

@@ -26,7 +26,14 @@ from headrace.endpoints.ytsaurus.http.request_bodies import (
 )
 from headrace.endpoints.ytsaurus.http.requests import header_format, read_call, takes_parameters_in_body, user_of
 from headrace.endpoints.ytsaurus.http.response_buffers import PIECE_BYTES, ResponseBuffers, in_encoding, on_disk
-from headrace.endpoints.ytsaurus.http.responses import Response, descriptors, failed, json_response, method_of, written
+from headrace.endpoints.ytsaurus.http.responses import (
+    Response,
+    answer_response,
+    descriptors,
+    error_response,
+    json_response,
+    method_of,
+)
 from headrace.endpoints.ytsaurus.system_commands import VERSION
 from headrace.http.application import (
     Application,
@@ -128,7 +135,7 @@ class YtsaurusApp(Application):
 
     def refusal(self, problem: str, valid: str | None) -> Refusal:
         """Return an error in YTsaurus' form. Without it, clients would assume a broken proxy and retry for minutes."""
-        response = failed(refused(problem, valid=valid))
+        response = error_response(refused(problem, valid=valid))
         return Refusal(response.body, response.headers)
 
     async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -138,12 +145,12 @@ class YtsaurusApp(Application):
         except DisconnectedError:
             raise
         except (Exception, asyncio.CancelledError) as error:
-            response = _told(error, exchange)
+            response = _failure(error, exchange)
             if not isinstance(error, asyncio.CancelledError | TimeoutError):
                 await exchange.body.drain(_DRAINED_BYTES, self.limits.drain_seconds)
         size = response.length or len(response.body)
         # No other reference to the response may exist, so that its memory is freed when it is moved to disk.
-        response, free = await self._placed(exchange, response)
+        response, free = await self._buffered(exchange, response)
         try:
             await self._send(send, exchange, response)
         finally:
@@ -172,15 +179,21 @@ class YtsaurusApp(Application):
             case "/auth/whoami":
                 user = user_of(exchange.headers, self._configuration)
                 return json_response({"login": user, "realm": "headrace"})
-        return failed(YtError(Code.GENERIC, "no such page", received=exchange.path, valid=f"{API}/<command>"), 404)
+        return error_response(
+            YtError(Code.GENERIC, "no such page", received=exchange.path, valid=f"{API}/<command>"), 404
+        )
 
     async def _command(self, name: str, exchange: _Exchange) -> Response:
         command = COMMANDS.get(name)
         if command is None:
-            return failed(YtError(Code.GENERIC, f"Command {name} is not registered", valid=sorted(COMMANDS)), 404)
+            return error_response(
+                YtError(Code.GENERIC, f"Command {name} is not registered", valid=sorted(COMMANDS)), 404
+            )
         if exchange.method != method_of(command) and (exchange.method == "GET" or command.input is not None):
             problem = f"Command {name} has to be called with another HTTP method"
-            return failed(YtError(Code.GENERIC, problem, received=exchange.method, valid=method_of(command)), 405)
+            return error_response(
+                YtError(Code.GENERIC, problem, received=exchange.method, valid=method_of(command)), 405
+            )
         spooled = command.input == "binary"
         with self._workload.request() as held:
             body = RequestBody(
@@ -199,7 +212,7 @@ class YtsaurusApp(Application):
                     )
                 parts = await self._read(exchange, body, held, spooled=spooled)
                 pool = self._heavy if command.heavy else self._light
-                response: Response = await pool.run(self._work, exchange, command, body, parts, encoding)
+                response: Response = await pool.run(self._execute, exchange, command, body, parts, encoding)
                 return response
             finally:
                 body.close()
@@ -226,7 +239,7 @@ class YtsaurusApp(Application):
                 )
         return parts
 
-    def _work(
+    def _execute(
         self, exchange: _Exchange, command: Command, body: RequestBody, parts: list[bytes], encoding: str
     ) -> Response:
         """Execute one command, in a thread of a pool."""
@@ -244,21 +257,21 @@ class YtsaurusApp(Application):
             upload=upload,
         )
         answer = execute(context, command, call.parameters, b"" if in_body else data)
-        response = written(command, answer, call.output_format, header_format(exchange.headers))
+        response = answer_response(command, answer, call.output_format, header_format(exchange.headers))
         return response if encoding == IDENTITY else in_encoding(response, encoding)
 
-    async def _placed(self, exchange: _Exchange, response: Response) -> tuple[Response, Callable[[], None]]:
+    async def _buffered(self, exchange: _Exchange, response: Response) -> tuple[Response, Callable[[], None]]:
         """Move a response to disk if necessary; return it, and a function to call after it is sent."""
         size = (response.length or 0) if response.on_disk else len(response.body)
         try:
             place = self._buffers.place(size, on_disk=response.on_disk)
         except YtError as error:
-            return failed(error), lambda: None
+            return error_response(error), lambda: None
         if place == "disk" and not response.on_disk:
             try:
                 response = await self._heavy.run(on_disk, response)
             except OSError as error:
-                response = _told(error, exchange)
+                response = _failure(error, exchange)
         return response, lambda: self._buffers.free(place, size)
 
     async def _send(self, send: Send, exchange: _Exchange, response: Response) -> None:
@@ -317,20 +330,20 @@ def _exchange(scope: Scope, receive: Receive, silent_seconds: float) -> _Exchang
     )
 
 
-def _told(error: BaseException, exchange: _Exchange) -> Response:
+def _failure(error: BaseException, exchange: _Exchange) -> Response:
     """Return the response for an error. Internal errors are logged."""
     if isinstance(error, asyncio.CancelledError | ThreadsClosedError):
-        return failed(YtError(Code.UNAVAILABLE, "The server is stopping, and the request took too long"))
+        return error_response(YtError(Code.UNAVAILABLE, "The server is stopping, and the request took too long"))
     if isinstance(error, TimeoutError):
-        return failed(refused("the body of the request did not come in time"), 408)
+        return error_response(refused("the body of the request did not come in time"), 408)
     if isinstance(error, OverloadedError):
-        return failed(YtError(Code.REQUEST_QUEUE_FULL, str(error)))
+        return error_response(YtError(Code.REQUEST_QUEUE_FULL, str(error)))
     known = yt_error(error)
     if known is not None:
-        return failed(known)
+        return error_response(known)
     _log.error("request failed", exc_info=error, extra={"facts": _facts(exchange)})
     # Not 500, for which clients would assume a broken proxy and retry for minutes.
-    return failed(YtError(Code.GENERIC, "Internal server error", remedy="see the log of the endpoint"))
+    return error_response(YtError(Code.GENERIC, "Internal server error", remedy="see the log of the endpoint"))
 
 
 def _facts(exchange: _Exchange, **more: Any) -> dict[str, Any]:

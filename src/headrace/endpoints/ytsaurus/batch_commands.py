@@ -36,11 +36,11 @@ def execute_batch(context: Context, parameters: Parameters, body: bytes) -> Answ
                 write_value(result, context.output_format)
             results.append(result)
         except Exception as error:
-            told = yt_error(error)
-            if told is None:
+            answer = yt_error(error)
+            if answer is None:
                 _log.error("request of a batch failed", exc_info=error)
-                told = YtError(Code.GENERIC, "Internal server error")
-            results.append({"error": told.to_json()})
+                answer = YtError(Code.GENERIC, "Internal server error")
+            results.append({"error": answer.to_json()})
     return Answer.structured({"results": results})
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from headrace.endpoints.ytsaurus import batch_commands, system_commands, transaction_commands
-from headrace.endpoints.ytsaurus.contents import concatenation, file_cache_commands, file_commands
-from headrace.endpoints.ytsaurus.contents import table_commands as static_commands
+from headrace.endpoints.ytsaurus.contents import (
+    concatenation,
+    file_cache_commands,
+    file_commands,
+    static_table_commands,
+)
 from headrace.endpoints.ytsaurus.context import Command
 from headrace.endpoints.ytsaurus.cypress import node_commands, placing_commands
 from headrace.endpoints.ytsaurus.queues import commands as queue_commands
@@ -40,8 +44,8 @@ _ALL = (
     Command("read_file", file_commands.read_file, output="binary", heavy=True),
     Command("put_file_to_cache", file_cache_commands.put_file_to_cache, volatile=True),
     Command("get_file_from_cache", file_cache_commands.get_file_from_cache),
-    Command("write_table", static_commands.write_table, input="tabular", volatile=True, heavy=True),
-    Command("read_table", static_commands.read_table, output="tabular", heavy=True),
+    Command("write_table", static_table_commands.write_table, input="tabular", volatile=True, heavy=True),
+    Command("read_table", static_table_commands.read_table, output="tabular", heavy=True),
     Command("concatenate", concatenation.concatenate, volatile=True),
     Command("mount_table", table_commands.mount_table, volatile=True),
     Command("unmount_table", table_commands.unmount_table, volatile=True),

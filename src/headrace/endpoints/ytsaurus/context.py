@@ -1,4 +1,4 @@
-"""The interface of commands: what a command gets, what it answers, and how a command is described."""
+"""The interface of commands: the `Context` and the `Answer` of a command, and the `Command` that describes it."""
 
 from __future__ import annotations
 

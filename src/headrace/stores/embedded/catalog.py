@@ -62,7 +62,7 @@ def is_taken(connection: apsw.Connection, name: str, kind: ObjectKind, *, exist_
         )
     if not exist_ok:
         raise AlreadyExistsError(
-            f"a {kind} of this name is there",
+            f"a {kind} of this name already exists",
             received=repr(name),
             remedy="pass exist_ok=True (on the command line --if-not-exists) to use it as it is",
         )

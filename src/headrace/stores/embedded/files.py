@@ -121,18 +121,18 @@ class EmbeddedFiles(Files):
     def move(self, source: str, destination: str, *, overwrite: bool = False) -> None:
         source, destination = paths_to_move(source, destination)
         with self._database.write() as connection:
-            there = _find(connection, destination)
+            existing = _find(connection, destination)
             node = _find(connection, source)
-            if node is None and there is not None and there.moved_from == source:
+            if node is None and existing is not None and existing.moved_from == source:
                 return
             if node is None:
                 raise _not_found(source)
-            _check_free(there, destination, overwrite)
+            _check_free(existing, destination, overwrite)
             directory = _need(connection, parent_path(destination))
             if not directory.directory:
                 raise _in_the_way(parent_path(destination))
-            if there is not None:
-                _delete(connection, there.id)
+            if existing is not None:
+                _delete(connection, existing.id)
             connection.execute(
                 "UPDATE file_node SET parent = ?, name = ?, moved_from = ? WHERE id = ?",
                 (directory.id, destination.rpartition("/")[2], source, node.id),
@@ -166,11 +166,11 @@ class _EmbeddedUpload(Upload):
     def commit(self) -> FileStatus:
         self._need_open()
         with self._database.write() as connection:
-            there = _find(connection, self.path)
-            _check_free(there, self.path, self._overwrite)
+            existing = _find(connection, self.path)
+            _check_free(existing, self.path, self._overwrite)
             directory = _make_directory(connection, parent_path(self.path))
-            if there is not None:
-                _delete(connection, there.id)
+            if existing is not None:
+                _delete(connection, existing.id)
             file = self._begin(connection)
             self._flush(connection, file, len(self._waiting))
             modified = time.time()
@@ -243,11 +243,11 @@ def _need(connection: apsw.Connection, path: str) -> _Node:
     return node
 
 
-def _check_free(there: _Node | None, path: str, overwrite: bool) -> None:
+def _check_free(existing: _Node | None, path: str, overwrite: bool) -> None:
     """Raise `AlreadyExistsError` unless a file may take the path of this node."""
-    if there is not None and there.directory:
+    if existing is not None and existing.directory:
         raise AlreadyExistsError("a directory has this path", received=path)
-    if there is not None and not overwrite:
+    if existing is not None and not overwrite:
         raise AlreadyExistsError("a file has this path", received=path, remedy="pass overwrite=True to replace it")
 
 

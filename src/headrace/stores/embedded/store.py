@@ -187,8 +187,6 @@ class EmbeddedStore(Store):
                 raise
             stored_tunnels.drop(connection, tunnel.id)
 
-    # -- the rest -----------------------------------------------------------------------------------
-
     # -- queues -------------------------------------------------------------------------------------
 
     def create_queue(
@@ -232,7 +230,7 @@ class EmbeddedStore(Store):
     # -- consumers ----------------------------------------------------------------------------------
 
     def create_consumer(self, name: str, *, exist_ok: bool = False) -> Consumer:
-        self._create_named(name, "consumer", exist_ok)
+        self._create_plain_object(name, "consumer", exist_ok)
         return EmbeddedConsumer(self._database, name)
 
     def consumer(self, name: str) -> Consumer:
@@ -243,7 +241,7 @@ class EmbeddedStore(Store):
         return self._names("consumer")
 
     def drop_consumer(self, name: str, *, missing_ok: bool = False) -> None:
-        self._drop_named(name, "consumer", missing_ok, ("registration", "consumer_offset"))
+        self._drop_plain_object(name, "consumer", missing_ok, ("registration", "consumer_offset"))
 
     def register_consumer(self, queue: str, consumer: str, *, vital: bool = False) -> Registration:
         with self._database.write() as connection:
@@ -260,7 +258,7 @@ class EmbeddedStore(Store):
     # -- producers ----------------------------------------------------------------------------------
 
     def create_producer(self, name: str, *, exist_ok: bool = False) -> Producer:
-        self._create_named(name, "producer", exist_ok)
+        self._create_plain_object(name, "producer", exist_ok)
         return EmbeddedProducer(self._database, name)
 
     def producer(self, name: str) -> Producer:
@@ -271,7 +269,7 @@ class EmbeddedStore(Store):
         return self._names("producer")
 
     def drop_producer(self, name: str, *, missing_ok: bool = False) -> None:
-        self._drop_named(name, "producer", missing_ok, ("producer_session",))
+        self._drop_plain_object(name, "producer", missing_ok, ("producer_session",))
 
     # -- files, publication, waiting ------------------------------------------------------------------
 
@@ -304,8 +302,8 @@ class EmbeddedStore(Store):
         with self._database.read() as connection:
             return catalog.find(connection, name, kind)
 
-    def _create_named(self, name: str, kind: ObjectKind, exist_ok: bool) -> None:
-        """Create a consumer or producer: an object without further tables."""
+    def _create_plain_object(self, name: str, kind: ObjectKind, exist_ok: bool) -> None:
+        """Create a consumer or producer, which has no SQLite tables of its own."""
         catalog.check_name(name, kind)
         with self._database.write() as connection:
             if not catalog.is_taken(connection, name, kind, exist_ok=exist_ok):
@@ -313,8 +311,8 @@ class EmbeddedStore(Store):
                     "INSERT INTO object (name, kind, options, schema_version) VALUES (?, ?, '{}', 0)", (name, kind)
                 )
 
-    def _drop_named(self, name: str, kind: ObjectKind, missing_ok: bool, tables: tuple[str, ...]) -> None:
-        """Remove a consumer or producer, and the rows of some tables that refer to it."""
+    def _drop_plain_object(self, name: str, kind: ObjectKind, missing_ok: bool, tables: tuple[str, ...]) -> None:
+        """Drop a consumer or producer, and the rows that refer to it in these SQLite tables."""
         with self._database.write() as connection:
             object_id = catalog.find_to_drop(connection, name, kind, missing_ok=missing_ok)
             if object_id is not None:

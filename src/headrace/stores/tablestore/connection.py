@@ -185,7 +185,7 @@ class Connection:
     # -- one request --------------------------------------------------------------------------------
 
     def _send(self, path: str, body: bytes, response_type: type[Answer]) -> Answer:
-        """Send a request once. Headers contain the time, so each request is signed anew."""
+        """Send a request once. Headers contain the time, so each attempt is signed again."""
         headers = signatures.request_headers(path, body, self._credentials, self.instance, region=self.region)
         status, answered, content = self._exchange(path, headers, body)
         given = answered.get(signatures.CONTENT_MD5)

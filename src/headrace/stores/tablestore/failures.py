@@ -31,7 +31,7 @@ class ServiceDataLossError(ServiceError, DataLossError):
 
 
 class ServiceClientGoneError(ServiceError, ClientGoneError):
-    """The client of the tunnel sent no heartbeat within its time-out."""
+    """The client of the tunnel sent no heartbeat within its timeout."""
 
 
 class ServiceSequenceError(ServiceError, SequenceNumberError):
@@ -58,7 +58,7 @@ _BY_CODE: dict[str, tuple[type[ServiceError], str | None]] = {
         "and set the table's retention_seconds higher",
     ),
     "OTSResourceGone": (ServiceClientGoneError, None),
-    "OTSSequenceNumberNotMatch": (ServiceSequenceError, "somebody else saves this channel's position too"),
+    "OTSSequenceNumberNotMatch": (ServiceSequenceError, "another client also saves the position of this channel"),
     "OTSObjectAlreadyExist": (ServiceExistsError, None),
     "OTSTunnelExist": (ServiceExistsError, None),
     "OTSObjectNotExist": (ServiceNotFoundError, None),

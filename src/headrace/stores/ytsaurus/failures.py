@@ -86,7 +86,7 @@ _BY_CODE: tuple[tuple[frozenset[int], type[YtError], str | None], ...] = (
         "set option token, the environment's YT_TOKEN, or the file ~/.yt/token to a token of this cluster",
     ),
     (frozenset({Code.CONSUMER_OFFSET_CONFLICT}), YtOffsetConflictError, None),
-    (frozenset({Code.INVALID_EPOCH, Code.ZOMBIE_EPOCH}), YtEpochError, "somebody has opened the session since"),
+    (frozenset({Code.INVALID_EPOCH, Code.ZOMBIE_EPOCH}), YtEpochError, "another writer has opened the session"),
     (
         frozenset({Code.INVALID_ROW_SEQUENCE_NUMBERS}),
         YtSequenceError,

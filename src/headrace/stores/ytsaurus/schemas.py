@@ -143,7 +143,7 @@ class QueueLayout:
 
     @property
     def accepted(self) -> RowSchema:
-        """The columns that writers can set: without those that the service fills, with the partition."""
+        """The columns that writers can set: all except the columns that the service fills, and the partition."""
         return RowSchema((*self.schema.written.columns, Column(TABLET_INDEX, pa.int64())))
 
     @property

@@ -183,7 +183,7 @@ def _puts(rows: pa.RecordBatch, schema: TableSchema) -> list[_Cells]:
 
 
 def _changed(changes: Changes, schema: TableSchema, actions: Integers) -> list[_Cells]:
-    """Return the cells of changes: for a put those that are not null, for an update the written ones."""
+    """Return the cells of changes: for a put the cells that are not null, for an update the written cells."""
     puts, updates = actions == PUT_ROW, actions == UPDATE_ROW
     all_put, no_update = bool(puts.all()), not updates.any()
     cells = []

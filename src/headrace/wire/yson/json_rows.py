@@ -42,7 +42,7 @@ def encode_json_rows(
     """
     notation = Notation(json=True, encode_utf8=encode_utf8)
 
-    def put_together(block: Block, size: int, first_row: int) -> Pieces:
+    def encode_block(block: Block, size: int, first_row: int) -> Pieces:
         pieces = Pieces(size)
         for place, (column, values) in enumerate(block):
             name = column.name.encode().decode("latin-1") if encode_utf8 else column.name
@@ -53,7 +53,7 @@ def encode_json_rows(
         pieces.constant(b"}\n" if block else b"{}\n")
         return pieces
 
-    return encode_blocks(rows, columns, put_together, absent, b"null\n")
+    return encode_blocks(rows, columns, encode_block, absent, b"null\n")
 
 
 def decode_json_rows(data: bytes, columns: Sequence[YtColumn], *, encode_utf8: bool = True) -> pa.RecordBatch:

@@ -1,7 +1,7 @@
 """Vectorized reading of binary YSON at many positions with numpy.
 
-Every function takes an array of positions. Positions must be inside the message. The padding after the message allows
-reads of a few bytes from any position.
+Functions take arrays of positions inside the message. The padding after the message allows reads of a few bytes from
+any position.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ONE: Final = np.uint64(1)
 
 
 class Marker:
-    """The first bytes of values in binary YSON, and the bytes between values."""
+    """The first bytes of values in binary YSON, and the separators between values."""
 
     STRING, INT, DOUBLE, FALSE, TRUE, UINT = 1, 2, 3, 4, 5, 6
     ENTITY, ITEM, KEY = ord("#"), ord(";"), ord("=")
@@ -40,14 +40,14 @@ class Marker:
 
 
 class UnusualError(Exception):
-    """The message is broken or does not have the form of the fast reader; the general parser must read it."""
+    """The message is malformed, or the fast reader does not support its form. The general parser must read it."""
 
 
 class Effort:
     """The maximum number of vectorized steps for a number of bytes.
 
-    A step costs the same for one value as for hundreds. If values are so different that most steps apply to a few of
-    them, the general parser is faster. The limit also protects against messages made to be slow.
+    A step takes the same time for one value as for hundreds. If values have so many forms that most steps apply to few
+    of them, the general parser is faster. The limit also protects against messages that are designed to be slow.
     """
 
     def __init__(self, size: int) -> None:
@@ -57,11 +57,11 @@ class Effort:
         """Count a step.
 
         Raises:
-            UnusualError: there are too many steps.
+            UnusualError: the maximum is exceeded.
         """
         self._left -= 1
         if self._left < 0:
-            raise UnusualError("values too unlike each other")
+            raise UnusualError("the values have too many different forms")
 
 
 class Message:
@@ -70,7 +70,7 @@ class Message:
     def __init__(self, data: bytes) -> None:
         self.size = len(data)
         if self.size > MAX_SIZE:
-            raise YsonError("rows of 2 GiB and more at once", received=f"{self.size} bytes")
+            raise YsonError("rows that are read at once must have less than 2 GiB", received=f"{self.size} bytes")
         self.data = b"".join((data, _PADDING))
         self.bytes: Bytes = np.frombuffer(self.data, dtype=np.uint8)
         self._buffer = pa.py_buffer(self.data)
@@ -85,8 +85,8 @@ class Message:
         """Return eight bytes from each position as a little-endian number."""
         return self._words[at].view("<u8")
 
-    def stands(self, text: bytes, at: Places) -> Mask:
-        """Return for each position whether the bytes are a given text; the message must be long enough."""
+    def matches(self, text: bytes, at: Places) -> Mask:
+        """Return for each position whether a text begins there. The text must end inside the message at all of them."""
         found = np.ones(len(at), dtype=np.bool_)
         for begin in range(0, len(text), 8):
             piece = text[begin : begin + 8]
@@ -130,7 +130,7 @@ class Message:
             return at + 1, (first >> 1).astype(np.int64)
         numbers, lengths = self.varints(at)
         if ((numbers & _ONE).any()) or (numbers >> np.uint64(32)).any():
-            raise UnusualError("an impossible length of a text")
+            raise UnusualError("an invalid length of a text")
         return at + lengths, (numbers >> _ONE).view(np.int64)
 
     def texts(self, at: Places, lengths: Places) -> pa.BinaryArray:

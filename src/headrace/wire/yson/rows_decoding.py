@@ -108,12 +108,12 @@ def _starts(message: Message, start: bytes) -> Places:
     found = np.flatnonzero(data[3:] == Marker.MAP) + 3
     found = found[found + len(start) <= message.size]
     before = data[found - 1]
-    behind = before == Marker.ITEM
+    after_item = before == Marker.ITEM
     if (lines := (before == _NEWLINE) & (data[found - 2] == Marker.ITEM)).any():
-        behind |= lines
-    found = found[behind]
+        after_item |= lines
+    found = found[after_item]
     if len(start) > 1:
-        found = found[message.stands(start, found)]
+        found = found[message.matches(start, found)]
     return np.concatenate((np.zeros(1, dtype=np.int64), found))
 
 
@@ -197,7 +197,7 @@ def _read_items(
         item = message.data[int(begin[0]) : value]
         fits = begin + len(item) < limits
         same = fits.copy()
-        same[fits] = message.stands(item, begin[fits])
+        same[fits] = message.matches(item, begin[fits])
         _require(same[:1])
         if same.all():
             members, others = left, None
@@ -224,7 +224,7 @@ def _check_ends(message: Message, ends: Places, limits: Places) -> None:
     if last:
         rest = message.data[int(ends[-1]) : message.size]
         if rest not in (b"", b";", b";\n"):
-            raise UnusualError("something behind the last row")
+            raise UnusualError("bytes after the last row")
         ends, between = ends[:-1], between[:-1]
     _require((between == 1) | (between == 2))
     _require(message.tags(ends) == Marker.ITEM)

@@ -1,4 +1,4 @@
-"""Encoding of rows from Arrow to YSON: the hot path of writing, and of the endpoint's answers.
+"""Encoding of rows from Arrow to YSON, for writes to a cluster and for answers of the endpoint.
 
 Rows become a list fragment of maps with one item for each column, in the order of the columns; null is ``#``. There is
 no loop over rows, except for composite types.
@@ -38,39 +38,43 @@ def encode_rows(
     """Encode rows as a list fragment.
 
     Args:
-        rows: has the columns with their Arrow types; other columns are ignored.
+        rows: rows with these columns in their Arrow types; other columns are ignored.
         columns: the columns to write, in this order.
         text: write text YSON, one row on each line, instead of binary.
-        absent: which rows are written as null, as in answers to lookups.
+        absent: a mask of the rows that are written as null, as in answers to lookups.
 
     Raises:
         SchemaError: a column is missing or has another type, or a value does not fit the type in YTsaurus; the message
             names column and row.
     """
 
-    def put_together(block: Block, size: int, first_row: int) -> Pieces:
+    def encode_block(block: Block, size: int, first_row: int) -> Pieces:
         return _text_pieces(block, size, first_row) if text else _binary_pieces(block, size, first_row)
 
-    return encode_blocks(rows, columns, put_together, absent, b"#;\n" if text else b"#;")
+    return encode_blocks(rows, columns, encode_block, absent, b"#;\n" if text else b"#;")
 
 
 def encode_blocks(
     rows: pa.RecordBatch,
     columns: Sequence[YtColumn],
-    put_together: Callable[[Block, int, int], Pieces],
+    encode_block: Callable[[Block, int, int], Pieces],
     absent: pa.BooleanArray | None,
     null: bytes,
 ) -> bytes:
-    """Encode rows block by block: from columns, the number of rows, and the number of the first row.
+    """Encode rows in blocks.
+
+    Args:
+        encode_block: encodes a block, from its columns, its number of rows, and the number of its first row.
+        null: the text of a row that ``absent`` marks.
 
     Raises:
-        SchemaError: a column is missing or has another type, or ``put_together`` raises it.
+        SchemaError: a column is missing or has another type, or ``encode_block`` raises it.
     """
     given = [(column, _column(rows, column)) for column in columns]
     found = []
     for first in range(0, rows.num_rows, _BLOCK):
         size = min(_BLOCK, rows.num_rows - first)
-        written = put_together([(column, values.slice(first, size)) for column, values in given], size, first).joined()
+        written = encode_block([(column, values.slice(first, size)) for column, values in given], size, first).joined()
         if absent is not None and (missing := absent.slice(first, size)).true_count:
             written = pc.if_else(missing, pa.scalar(null, _BINARY), written)
         found.append(_as_bytes(written))
@@ -88,11 +92,11 @@ def _column(rows: pa.RecordBatch, column: YtColumn) -> pa.Array:
     """Return the values of a column, or raise an error if it is missing or has another type."""
     place = rows.schema.get_field_index(column.name)
     if place < 0:
-        raise SchemaError(f"rows to encode lack column {column.name!r}", received=rows.schema.names)
+        raise SchemaError(f"the rows do not have column {column.name!r}", received=rows.schema.names)
     values = rows.column(place)
     if values.type != column.type:
         raise SchemaError(
-            f"rows to encode have another type in column {column.name!r}", received=values.type, valid=str(column.type)
+            f"the rows have another type in column {column.name!r}", received=values.type, valid=str(column.type)
         )
     return values
 
@@ -168,7 +172,7 @@ def _add_strings(pieces: Pieces, values: pa.Array, column: YtColumn, name: str, 
 
 
 def _checked_yson(values: pa.Array, column: YtColumn, first_row: int) -> pa.Array:
-    """Return YSON values, after checking that each is one value."""
+    """Return YSON values; raise an error unless each is one value without attributes."""
     cells = values.drop_null().cast(_BINARY)
     data = _as_bytes(cells)
     ends = np.frombuffer(cells.buffers()[1], dtype=np.int64)[cells.offset : cells.offset + len(cells) + 1]
@@ -179,7 +183,7 @@ def _checked_yson(values: pa.Array, column: YtColumn, first_row: int) -> pa.Arra
             return values
     except UnusualError:
         pass
-    # Some values are text YSON, or broken.
+    # Some values are text YSON, or malformed.
     for row, value in enumerate(values.to_pylist()):
         if value is not None:
             try:

@@ -95,8 +95,8 @@ class YtError(StoreError):
         self.attributes: dict[str, Any] = dict(attributes or {})
         self.inner = tuple(inner)
         # One line with all messages of the tree, outer ones first.
-        told = list(dict.fromkeys(error.message for error in self))
-        self.args = (f"{': '.join(told)} (YTsaurus error {self.code})",)
+        messages = list(dict.fromkeys(error.message for error in self))
+        self.args = (f"{': '.join(messages)} (YTsaurus error {self.code})",)
 
     def __iter__(self) -> Iterator[YtError]:
         """Iterate over the tree, outer errors before inner ones."""

@@ -186,10 +186,10 @@ def columns_of(schema: Iterable[Mapping[str, Any]]) -> tuple[YtColumn, ...]:
     columns = tuple(_column_of(definition) for definition in _listed(schema, "a schema", Mapping))
     names = [column.name for column in columns]
     if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
-        raise SchemaError("a column stands twice in a schema", received=", ".join(repeated))
+        raise SchemaError("a schema has a column twice", received=", ".join(repeated))
     keys = [column.sort_order is not None for column in columns]
     if keys != sorted(keys, reverse=True):
-        raise SchemaError("key columns must stand before the others in a schema", received=names)
+        raise SchemaError("key columns must be before the other columns of a schema", received=names)
     return columns
 
 

@@ -123,14 +123,14 @@ class _Update:
         if layout.timed:
             written = {name: is_valid(rows.column(name)) for name in columns}
             timestamps = cell_timestamps(found.rows, layout, now)
-            there = {each.column: is_valid(found.rows.column(each.column)) for each in layout.cell_columns}
-            if any((mask & there[name] & (timestamps[name] > now)).any() for name, mask in written.items()):
+            has_value = {each.column: is_valid(found.rows.column(each.column)) for each in layout.cell_columns}
+            if any((mask & has_value[name] & (timestamps[name] > now)).any() for name, mask in written.items()):
                 # A cell has a newer version, which stays.
                 return []
             kept = {
                 each.index: (mask, timestamps[each.column])
                 for each in layout.cell_columns
-                if (mask := there[each.column] & ~written.get(each.column, np.False_)).any()
+                if (mask := has_value[each.column] & ~written.get(each.column, np.False_)).any()
             }
             rows = rows.append_column(TIMESTAMP, pa.repeat(pa.scalar(now), rows.num_rows))
             rows = rows.append_column(TIMESTAMPS, pack_timestamps_of(kept, now, rows.num_rows))

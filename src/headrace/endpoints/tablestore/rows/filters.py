@@ -313,10 +313,10 @@ def _mask_one(comparison: Comparison, columns: Sequence[pa.Array], count: int) -
     exists = np.zeros(count, np.bool_)
     holds = np.zeros(count, np.bool_)
     for column in columns:
-        there = is_valid(column)
-        exists |= there
+        has_value = is_valid(column)
+        exists |= has_value
         if comparison.comparator < Comparator.EXIST:
-            holds |= there & _compare(comparison, column, count)
+            holds |= has_value & _compare(comparison, column, count)
     match comparison.comparator:
         case Comparator.EXIST:
             return exists
@@ -354,10 +354,10 @@ def paginated(page: Pagination, columns: Mapping[str, pa.Array], count: int) -> 
     seen = np.zeros(count, np.int64)
     result = {}
     for name, column in columns.items():
-        there = is_valid(column)
-        inside = there & (seen >= page.offset) & (seen < page.offset + page.limit)
-        seen += there
-        result[name] = column if (inside == there).all() else pc.if_else(pa.array(inside), column, None)
+        has_value = is_valid(column)
+        inside = has_value & (seen >= page.offset) & (seen < page.offset + page.limit)
+        seen += has_value
+        result[name] = column if (inside == has_value).all() else pc.if_else(pa.array(inside), column, None)
     return result
 
 

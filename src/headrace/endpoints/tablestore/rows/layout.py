@@ -363,8 +363,8 @@ def states_of(rows: pa.RecordBatch, present: Sequence[bool], layout: Layout, now
             assert cell.timestamp is not None
             versions.setdefault(cell.name, []).append(CellVersion(cell.value, cell.timestamp))
     return [
-        RowState(row, at, versions) if there else None
-        for row, at, versions, there in zip(cells, written, older, present, strict=True)
+        RowState(row, at, versions) if exists else None
+        for row, at, versions, exists in zip(cells, written, older, present, strict=True)
     ]
 
 

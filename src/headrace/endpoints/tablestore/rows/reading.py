@@ -344,8 +344,8 @@ def _unexpired(
         return np.ones(count, np.bool_)
     unexpired, has_cells = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     for name, times in timestamps.items():
-        there = is_valid(rows.column(name))
-        has_cells |= there
-        unexpired |= there & (times >= expired_before)
+        has_value = is_valid(rows.column(name))
+        has_cells |= has_value
+        unexpired |= has_value & (times >= expired_before)
     written: Numbers = rows.column(TIMESTAMP).fill_null(now).to_numpy()
     return unexpired | (~has_cells & (written >= expired_before))

@@ -45,12 +45,12 @@ def select_rows(
     """Select rows and cells; see `select`."""
     if not selection.several(layout):
         return select(rows, layout, selection, now, present)
-    there = np.ones(rows.num_rows, np.bool_) if present is None else present
+    exist = np.ones(rows.num_rows, np.bool_) if present is None else present
     keys = rows.select(list(layout.schema.primary_key)).to_pylist()
     names = dict.fromkeys(each.name for each in selection.cell_columns(layout))
     found = [
         None if state is None else _selected(tuple(key.items()), state, list(names), selection)
-        for key, state in zip(keys, states_of(rows, there.tolist(), layout, now), strict=True)
+        for key, state in zip(keys, states_of(rows, exist.tolist(), layout, now), strict=True)
     ]
     kept = np.array([row is not None for row in found], np.bool_)
     return SelectedVersions([row for row in found if row is not None], kept)

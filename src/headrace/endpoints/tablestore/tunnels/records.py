@@ -175,29 +175,29 @@ def _attributes(changes: Changes, layout: Layout) -> list[_Attribute]:
     attributes = []
     for columns in layout.of_name.values():
         written = [_written(changes, column.column) for column in columns]
-        there = [is_valid(changes.rows.column(column.column)) for column in columns]
+        has_value = [is_valid(changes.rows.column(column.column)) for column in columns]
         if len(columns) > 1:
-            written = _of_one_name(written, there, updates)
-        for column, was_written, is_there in zip(columns, written, there, strict=True):
-            if np.any(np.where(updates, was_written, is_there)):
+            written = _of_one_name(written, has_value, updates)
+        for column, was_written, holds_value in zip(columns, written, has_value, strict=True):
+            if np.any(np.where(updates, was_written, holds_value)):
                 cells = changes.rows.column(column.column)
                 attributes.append(_Attribute(column, cells, was_written, timestamps[column.column]))
     return attributes
 
 
-def _of_one_name(written: Sequence[Mask], there: Sequence[Mask], updates: Mask) -> list[Mask]:
+def _of_one_name(written: Sequence[Mask], has_value: Sequence[Mask], updates: Mask) -> list[Mask]:
     """Return which columns of one name the updates have written, as the client sees it.
 
     An update that changes the type of a cell writes one column and sets another to null. This is not a deletion. A
     deletion sets several columns to null. This is one deletion.
     """
-    put = np.logical_or.reduce([was & is_there for was, is_there in zip(written, there, strict=True)])
+    put = np.logical_or.reduce([was & holds_value for was, holds_value in zip(written, has_value, strict=True)])
     seen = put.copy()
     result = []
-    for was_written, is_there in zip(written, there, strict=True):
-        deleted = was_written & ~is_there & ~seen
+    for was_written, holds_value in zip(written, has_value, strict=True):
+        deleted = was_written & ~holds_value & ~seen
         seen |= deleted
-        result.append(np.where(updates, (was_written & is_there) | deleted, was_written))
+        result.append(np.where(updates, (was_written & holds_value) | deleted, was_written))
     return result
 
 
@@ -265,8 +265,8 @@ def _add_versions(cells: list[list[Cell]], changes: Changes) -> None:
         elif older[row] is not None:
             # A cell that headrace itself has deleted since then has no versions. The newest version is the last one,
             # which readers of one version use.
-            there = {cell.name for cell in cells[row]}
-            versions = [*cells[row], *(cell for cell in unpack_cells(older[row]) if cell.name in there)]
+            names = {cell.name for cell in cells[row]}
+            versions = [*cells[row], *(cell for cell in unpack_cells(older[row]) if cell.name in names)]
             cells[row] = sorted(versions, key=lambda cell: (cell.name, cell.timestamp))
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from headrace.endpoints.ytsaurus.contents.file_commands import forget_digest
-from headrace.endpoints.ytsaurus.contents.table_commands import check_following, static_table
+from headrace.endpoints.ytsaurus.contents.static_table_commands import check_following, static_table
 from headrace.endpoints.ytsaurus.contents.uploads import appends, upload_of
 from headrace.endpoints.ytsaurus.context import Answer, Context
 from headrace.endpoints.ytsaurus.cypress.basic_types import FILE

@@ -56,5 +56,5 @@ def get_file_from_cache(context: Context, parameters: Parameters, body: bytes) -
         if error.code != Code.RESOLVE:
             raise
         found = None
-    there = found is not None and not found.rest and _digest(context, found.node) == parameters.text("md5")
-    return Answer.structured(place.text if there else "")
+    cached = found is not None and not found.rest and _digest(context, found.node) == parameters.text("md5")
+    return Answer.structured(place.text if cached else "")

@@ -47,8 +47,8 @@ def upload_of(path: YPath, schema: Schema) -> Upload:
         YtError: the attributes of the path are incompatible with each other or with the schema.
     """
     append, by, given = appends(path), _sorted_by(path), path.attributes.get("schema")
-    for name, there in (("append", append), ("sorted_by", by is not None)):
-        if there and given is not None:
+    for name, in_path in (("append", append), ("sorted_by", by is not None)):
+        if in_path and given is not None:
             raise refused(f'YPath attributes "{name}" and "schema" are not compatible', received=path.text)
     if given is not None:
         return Upload(append, Schema.parse(given).of_bytes)

@@ -24,14 +24,14 @@ _FILES, _ROWS = "yt_garbage", "yt_static_rows"
 
 def upgrade(tree: Tree, transactions: Transactions) -> None:
     """Upgrade a store with the old layout in one transaction."""
-    there = {name for (name,) in tree.database.query("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if not {_FILES, _ROWS} & there:
+    tables_found = {name for (name,) in tree.database.query("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not {_FILES, _ROWS} & tables_found:
         return
     with tree.database.write() as connection:
         connection.execute(static_tables.DDL)
-        if _FILES in there:
+        if _FILES in tables_found:
             _upgrade_files(tree, transactions, connection)
-        if _ROWS in there:
+        if _ROWS in tables_found:
             _upgrade_tables(tree, connection)
 
 

@@ -102,7 +102,7 @@ class Cypress:
         target = parse_path(self.content(node) or b"")
         found = self._walk(chain, target, True, links - 1)
         if found.rest:
-            raise unresolved(path.text, f"Link {node.path} leads to {target.text}, which is not there")
+            raise unresolved(path.text, f"Link {node.path} leads to {target.text}, which does not exist")
         return found.node
 
     def by_id(self, chain: tuple[str, ...], node_id: str) -> Node | None:
@@ -182,7 +182,7 @@ class Cypress:
         self.touch(now, node)
 
     def kept_attributes(self, node: Node) -> dict[str, Any]:
-        """Return the saved attributes of a node: the users' own, and those that its type leaves to be saved."""
+        """Return the saved attributes of a node: users' attributes, and attributes that its type does not keep."""
         found = self.tree.items(node.chain, node.id, Facet.ATTRIBUTE)
         return {name: documents.loads(value) for name, value in found.items()}
 

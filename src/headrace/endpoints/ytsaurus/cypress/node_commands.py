@@ -123,8 +123,8 @@ def exists(context: Context, parameters: Parameters, body: bytes) -> Answer:
     path = by_id(parameters.path())
     chain = chain_of(context, parameters)
     if path.root != "/" and (known := find_object(context, path.root[1:])) is not None:
-        there = not path.nodes and look_inside(known, path.attribute or ()) is not MISSING
-        return Answer.structured({"value": there})
+        is_present = not path.nodes and look_inside(known, path.attribute or ()) is not MISSING
+        return Answer.structured({"value": is_present})
     try:
         found = context.cypress.look(chain, path.node)
     except YtError as error:

@@ -66,7 +66,7 @@ class RequestBody:
         if self._spool is None:
             self._parts.append(data)
             return
-        with self._told():
+        with self._errors_as_yt_errors():
             self._packed.take(len(data))
         self._spool.write(data)
 
@@ -77,7 +77,7 @@ class RequestBody:
             YtError: there are too many, or they do not match the encoding.
         """
         parts, self._parts = self._parts, []
-        with self._told():
+        with self._errors_as_yt_errors():
             return read_all(unpacking(self._encoding)(Parts(parts)), self._unpacked.take)
 
     def file(self) -> BinaryIO:
@@ -92,7 +92,7 @@ class RequestBody:
         if self._encoding == IDENTITY:
             return packed
         file = self._open()
-        with self._told():
+        with self._errors_as_yt_errors():
             copy_all(unpacking(self._encoding)(packed), file, self._unpacked.take)
         packed.close()
         self._packed.free()
@@ -115,7 +115,8 @@ class RequestBody:
         return refused("the body of the request is too long", valid=f"at most {self._most} bytes, unpacked")
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _errors_as_yt_errors(self) -> Iterator[None]:
+        """Raise `YtError` instead of the errors of decompression and of the budget."""
         try:
             yield
         except TooLongError:

@@ -36,7 +36,7 @@ class Response:
     code: int = field(default=0)
 
 
-def written(command: Command, answer: Answer, form: Format, header_form: Format = JSON) -> Response:
+def answer_response(command: Command, answer: Answer, form: Format, header_form: Format = JSON) -> Response:
     """Return the response for an answer in the client's format; ``header_form`` is the format of its headers."""
     headers = {"content-type": _BINARY if command.output == "binary" else form.content_type}
     if command.output == "tabular" or answer.parameters:
@@ -55,20 +55,20 @@ def json_response(value: Any, status: int = 200) -> Response:
     return Response(status, {"content-type": _JSON}, json.dumps(value).encode())
 
 
-def failed(error: YtError, status: int | None = None) -> Response:
+def error_response(error: YtError, status: int | None = None) -> Response:
     """Return the response for an error, which is in the body and in a header."""
     if status is None:
         status = {Code.AUTHENTICATION: 401, Code.REQUEST_QUEUE_FULL: 503, Code.UNAVAILABLE: 503}.get(error.code, 400)  # type: ignore[call-overload]
     body = json.dumps(_jsonable(error.to_json()))
-    told = body
-    if len(told) > ERROR_HEADER_BYTES:
+    header = body
+    if len(header) > ERROR_HEADER_BYTES:
         # Clients need the codes of the whole tree, but not the whole messages.
-        told = json.dumps(_short(error, 1000))
-    if len(told) > ERROR_HEADER_BYTES:
-        told = json.dumps({"code": error.code, "message": error.message[:1000], "attributes": {}, "inner_errors": []})
+        header = json.dumps(_short(error, 1000))
+    if len(header) > ERROR_HEADER_BYTES:
+        header = json.dumps({"code": error.code, "message": error.message[:1000], "attributes": {}, "inner_errors": []})
     headers = {
         "content-type": _JSON,
-        "x-yt-error": told,
+        "x-yt-error": header,
         "x-yt-response-code": str(error.code),
         "x-yt-response-message": json.dumps(error.message[:200]),
     }

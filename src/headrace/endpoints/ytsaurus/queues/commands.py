@@ -17,7 +17,7 @@ from headrace.endpoints.ytsaurus.queues.trimming import update_trimming
 from headrace.endpoints.ytsaurus.tables.nodes import find_table
 from headrace.endpoints.ytsaurus.tables.row_changes import ConsumerChange
 from headrace.endpoints.ytsaurus.tables.state import Table, TableKind
-from headrace.endpoints.ytsaurus.tables.tablet_transactions import reading, transaction_of, write_in
+from headrace.endpoints.ytsaurus.tables.tablet_transactions import reading, transaction_of, write_changes
 from headrace.endpoints.ytsaurus.values import with_attributes
 from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, TIMESTAMP
 from headrace.stores.embedded import catalog
@@ -172,7 +172,7 @@ def pull_queue_consumer(context: Context, parameters: Parameters, body: bytes) -
     name = _physical(context, path)
     key = RegistrationKey(cluster, name, context.cluster.name, consumer.name)
     with context.database.read() as connection:
-        registered = registration_rows.is_there(connection, key, context.cluster.name)
+        registered = registration_rows.exists(connection, key, context.cluster.name)
     if not registered:
         raise YtError(
             Code.AUTHORIZATION,
@@ -230,7 +230,7 @@ def advance_queue_consumer(context: Context, parameters: Parameters, body: bytes
     if transaction_of(context, parameters) is not None:
         seen = {(cluster, name, index): current}
     row = ConsumerRow(cluster, name, index, new, meta)
-    write_in(context, parameters, [ConsumerChange(consumer, [row], context.cluster.name, seen=seen)])
+    write_changes(context, parameters, [ConsumerChange(consumer, [row], context.cluster.name, seen=seen)])
     return Answer.structured({})
 
 

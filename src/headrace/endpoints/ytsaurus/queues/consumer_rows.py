@@ -1,9 +1,9 @@
-"""Offsets of consumers as the rows of a table, whatever they name.
+"""The offsets of a consumer as the rows of a table.
 
-A consumer of YTsaurus is a table: anybody may write a row for a queue that is not there, of another cluster, or for a
-partition that the queue has not. Offsets in partitions that are there stand in ``consumer_offset`` as those of any
-other consumer. The rest, and what a row says beyond its offset, stands in ``yt_consumer_row``; when a queue gets the
-partition that such a row is about, the row becomes an offset, and when it loses it, a row.
+In YTsaurus a consumer is a table. Clients can write rows for queues that do not exist, for queues of other clusters,
+and for partitions that a queue does not have. The embedded store's table ``consumer_offset`` has the offsets in
+existing partitions, as for every consumer. Table ``yt_consumer_row`` has all other rows, and the metadata of rows. When
+a queue gets a partition, the rows for that partition become offsets; when it loses one, the offsets become rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NO_ROW_INDEX = 1 << 63
 
 
 class ConsumerRow(NamedTuple):
-    """A row: ``number`` and ``offset`` are any unsigned 64-bit numbers, ``meta`` is YSON or nothing."""
+    """A row. ``number`` (of the partition) and ``offset`` are unsigned 64-bit numbers; ``meta`` is YSON or None."""
 
     cluster: str
     path: str
@@ -33,11 +33,11 @@ class ConsumerRow(NamedTuple):
     meta: bytes | None = None
 
 
-def rows(connection: apsw.Connection, consumer_id: int, cluster: str) -> list[ConsumerRow]:
-    """Return all rows of a consumer, in key order; ``cluster`` is the name of this store as a cluster."""
-    beside = {
-        (where, path, _number(number)): (_number(offset), meta)
-        for where, path, number, offset, meta in connection.execute(
+def rows(connection: apsw.Connection, consumer_id: int, own_cluster: str) -> list[ConsumerRow]:
+    """Return all rows of a consumer, in key order; ``own_cluster`` is the name of this store as a cluster."""
+    stored = {
+        (cluster, path, _number(number)): (_number(offset), meta)
+        for cluster, path, number, offset, meta in connection.execute(
             "SELECT cluster, path, number, next, meta FROM yt_consumer_row WHERE consumer = ?", (consumer_id,)
         )
     }
@@ -47,18 +47,18 @@ def rows(connection: apsw.Connection, consumer_id: int, cluster: str) -> list[Co
     )
     found = []
     for path, number, offset in offsets:
-        known, meta = beside.pop((cluster, path, number), (None, None))
-        # What was written for another offset says nothing of this one.
-        found.append(ConsumerRow(cluster, path, number, offset, meta if known == offset else None))
-    found += [ConsumerRow(*key, offset, meta) for key, (offset, meta) in beside.items()]
+        known, meta = stored.pop((own_cluster, path, number), (None, None))
+        # Metadata that was written with another offset does not belong to this offset.
+        found.append(ConsumerRow(own_cluster, path, number, offset, meta if known == offset else None))
+    found += [ConsumerRow(*key, offset, meta) for key, (offset, meta) in stored.items()]
     return sorted(found, key=lambda row: (row.cluster.encode(), row.path.encode(), row.number))
 
 
 def offset(
-    connection: apsw.Connection, consumer_id: int, cluster: str, path: str, number: int, here: str
+    connection: apsw.Connection, consumer_id: int, cluster: str, path: str, number: int, own_cluster: str
 ) -> int | None:
-    """Return one offset, None if there is no row; ``here`` is the name of this store as a cluster."""
-    if cluster == here and number < _NO_ROW_INDEX:
+    """Return one offset; None if there is no row."""
+    if cluster == own_cluster and number < _NO_ROW_INDEX:
         found = connection.execute(
             "SELECT c.next FROM consumer_offset c JOIN object o ON o.id = c.queue"
             " WHERE o.name = ? AND c.consumer = ? AND c.number = ?",
@@ -73,12 +73,12 @@ def offset(
     return None if found is None else _number(found[0])
 
 
-def write(connection: apsw.Connection, consumer_id: int, written: Iterable[ConsumerRow], cluster: str) -> None:
-    """Insert or replace rows inside the caller's write transaction, and trim where vital consumers have read."""
+def write(connection: apsw.Connection, consumer_id: int, written: Iterable[ConsumerRow], own_cluster: str) -> None:
+    """Insert or replace rows inside the caller's write transaction, and trim rows that vital consumers have read."""
     now = time.time()
     touched = set()
     for row in written:
-        queue_id = _queue_with(connection, row, cluster)
+        queue_id = _queue_with(connection, row, own_cluster)
         kept = queue_id is None or row.meta is not None
         if kept:
             connection.execute(
@@ -86,7 +86,7 @@ def write(connection: apsw.Connection, consumer_id: int, written: Iterable[Consu
                 (consumer_id, row.cluster, row.path, _bytes(row.number), _bytes(row.offset), row.meta),
             )
         if queue_id is None:
-            _delete_offset(connection, consumer_id, row, cluster)
+            _delete_offset(connection, consumer_id, row, own_cluster)
             continue
         if not kept:
             _delete_row(connection, consumer_id, row)
@@ -100,21 +100,21 @@ def write(connection: apsw.Connection, consumer_id: int, written: Iterable[Consu
         stored_queues.auto_trim(connection, queue_id)
 
 
-def delete(connection: apsw.Connection, consumer_id: int, deleted: Iterable[ConsumerRow], cluster: str) -> None:
+def delete(connection: apsw.Connection, consumer_id: int, deleted: Iterable[ConsumerRow], own_cluster: str) -> None:
     """Delete rows by their keys inside the caller's write transaction."""
     for row in deleted:
         _delete_row(connection, consumer_id, row)
-        _delete_offset(connection, consumer_id, row, cluster)
+        _delete_offset(connection, consumer_id, row, own_cluster)
 
 
-def adopt(connection: apsw.Connection, queue_id: int, path: str, cluster: str) -> None:
-    """Let rows become offsets in the partitions that a queue has now, inside the caller's write transaction."""
+def adopt(connection: apsw.Connection, queue_id: int, path: str, own_cluster: str) -> None:
+    """Turn rows into offsets if a queue now has their partitions, inside the caller's write transaction."""
     found = connection.execute(
-        "SELECT consumer, number, next FROM yt_consumer_row WHERE cluster = ? AND path = ?", (cluster, path)
+        "SELECT consumer, number, next FROM yt_consumer_row WHERE cluster = ? AND path = ?", (own_cluster, path)
     )
     for consumer_id, number, next_row in list(found):
-        row = ConsumerRow(cluster, path, _number(number), _number(next_row))
-        if _queue_with(connection, row, cluster) == queue_id:
+        row = ConsumerRow(own_cluster, path, _number(number), _number(next_row))
+        if _queue_with(connection, row, own_cluster) == queue_id:
             connection.execute(
                 "INSERT OR IGNORE INTO consumer_offset (queue, consumer, number, next, consumed, kept)"
                 " VALUES (?1, ?2, ?3, ?4, ?5, ?4)",
@@ -122,8 +122,8 @@ def adopt(connection: apsw.Connection, queue_id: int, path: str, cluster: str) -
             )
 
 
-def release(connection: apsw.Connection, queue_id: int, path: str, cluster: str, first: int = 0) -> None:
-    """Keep the offsets in partitions from ``first`` on as rows, before the queue loses them or its name."""
+def release(connection: apsw.Connection, queue_id: int, path: str, own_cluster: str, first: int = 0) -> None:
+    """Turn the offsets in partitions from ``first`` on into rows, before the queue loses them or its name."""
     found = connection.execute(
         "SELECT consumer, number, next FROM consumer_offset WHERE queue = ? AND number >= ?", (queue_id, first)
     )
@@ -131,19 +131,19 @@ def release(connection: apsw.Connection, queue_id: int, path: str, cluster: str,
         connection.execute(
             "INSERT INTO yt_consumer_row VALUES (?1, ?2, ?3, ?4, ?5, NULL) ON CONFLICT DO UPDATE SET"
             " meta = CASE WHEN next = ?5 THEN meta END, next = ?5",
-            (consumer_id, cluster, path, _bytes(number), _bytes(next_row)),
+            (consumer_id, own_cluster, path, _bytes(number), _bytes(next_row)),
         )
     connection.execute("DELETE FROM consumer_offset WHERE queue = ? AND number >= ?", (queue_id, first))
 
 
 def forget(connection: apsw.Connection, consumer_id: int) -> None:
-    """Remove the rows of a consumer that are no offsets, inside the caller's write transaction."""
+    """Delete the rows of a consumer that are not offsets, inside the caller's write transaction."""
     connection.execute("DELETE FROM yt_consumer_row WHERE consumer = ?", (consumer_id,))
 
 
-def _queue_with(connection: apsw.Connection, row: ConsumerRow, cluster: str) -> int | None:
-    """Return the id of the queue that has the partition of a row, if the row can be an offset in it."""
-    if row.cluster != cluster or row.number >= _NO_ROW_INDEX or row.offset >= _NO_ROW_INDEX:
+def _queue_with(connection: apsw.Connection, row: ConsumerRow, own_cluster: str) -> int | None:
+    """Return the id of the queue with the partition of a row; None if the row cannot be an offset."""
+    if row.cluster != own_cluster or row.number >= _NO_ROW_INDEX or row.offset >= _NO_ROW_INDEX:
         return None
     found = connection.execute(
         "SELECT o.id FROM object o JOIN partition p ON p.object = o.id AND p.number = ?"
@@ -160,8 +160,8 @@ def _delete_row(connection: apsw.Connection, consumer_id: int, row: ConsumerRow)
     )
 
 
-def _delete_offset(connection: apsw.Connection, consumer_id: int, row: ConsumerRow, cluster: str) -> None:
-    if row.cluster == cluster and row.number < _NO_ROW_INDEX:
+def _delete_offset(connection: apsw.Connection, consumer_id: int, row: ConsumerRow, own_cluster: str) -> None:
+    if row.cluster == own_cluster and row.number < _NO_ROW_INDEX:
         connection.execute(
             "DELETE FROM consumer_offset WHERE consumer = ? AND number = ?"
             " AND queue = (SELECT id FROM object WHERE name = ?)",
@@ -170,7 +170,7 @@ def _delete_offset(connection: apsw.Connection, consumer_id: int, row: ConsumerR
 
 
 def _bytes(number: int) -> bytes:
-    """Return a number in the form that sorts as numbers do; SQLite's own go up to 2^63 only."""
+    """Return a number as bytes with the same sort order. The integers of SQLite have 63 bits."""
     return number.to_bytes(8, "big")
 
 

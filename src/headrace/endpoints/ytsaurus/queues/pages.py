@@ -35,7 +35,7 @@ def read_page(queue: EmbeddedQueue, partition: int, first: int, rows: int, weigh
             page = queue.read(partition, first, rows)
             break
         except DataLossError:
-            # The rows have been trimmed, perhaps concurrently.
+            # The rows have been trimmed, possibly at the same time.
             first = max(first, queue.bounds()[partition].lower)
     if weight is None or page.rows.num_rows < 2:
         return page

@@ -24,7 +24,7 @@ from headrace.endpoints.ytsaurus.tables.row_bodies import read_body
 from headrace.endpoints.ytsaurus.tables.row_changes import QueueAppend, SessionChange
 from headrace.endpoints.ytsaurus.tables.row_commands import written_columns
 from headrace.endpoints.ytsaurus.tables.state import Table, TableKind
-from headrace.endpoints.ytsaurus.tables.tablet_transactions import Change, reading, transaction_of, write_in
+from headrace.endpoints.ytsaurus.tables.tablet_transactions import Change, reading, transaction_of, write_changes
 from headrace.queues.columns import SEQUENCE_NUMBER
 from headrace.stores.embedded import catalog
 from headrace.stores.embedded.connection import Database
@@ -59,7 +59,7 @@ def create_queue_producer_session(context: Context, parameters: Parameters, body
         row = known._replace(epoch=known.epoch + 1)
     if given is not None:
         row = row._replace(meta=meta_to_json(given))
-    write_in(context, parameters, [SessionChange(producer, row)])
+    write_changes(context, parameters, [SessionChange(producer, row)])
     return Answer.structured(
         {"epoch": row.epoch, "sequence_number": row.sequence, "user_meta": meta_from_json(row.meta)}
     )
@@ -69,7 +69,7 @@ def remove_queue_producer_session(context: Context, parameters: Parameters, body
     """Delete a session."""
     producer, queue = _producer(context, parameters), find_queue(context, parameters)
     row = SessionRow(queue.name, parameters.text("session_id"), BEFORE_THE_FIRST, 0)
-    write_in(context, parameters, [SessionChange(producer, row, delete=True)])
+    write_changes(context, parameters, [SessionChange(producer, row, delete=True)])
     return Answer.structured({})
 
 
@@ -102,7 +102,7 @@ def push_queue_producer(context: Context, parameters: Parameters, body: bytes) -
         changes.insert(0, QueueAppend(context.database, queue, new))
     else:
         queue.require_mounted()
-    write_in(context, parameters, changes)
+    write_changes(context, parameters, changes)
     return Answer.structured({"last_sequence_number": last, "skipped_row_count": skipped})
 
 
@@ -111,7 +111,7 @@ def _pending(context: Context, parameters: Parameters, producer: Table, queue: s
     transaction = transaction_of(context, parameters)
     if transaction is None:
         return None
-    with transaction.held():
+    with transaction.exclusive():
         for change in reversed(transaction.changes):
             if (
                 isinstance(change, SessionChange)

@@ -1,4 +1,4 @@
-"""Sessions of producers as the rows of a table: read and written one by one, inside of a caller's transaction."""
+"""The sessions of a producer as the rows of a table. Each function runs inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.stores.embedded import catalog
 
 
 class SessionRow(NamedTuple):
-    """A session; ``meta`` is JSON, ``null`` if there is none."""
+    """A session; ``meta`` is JSON, by default ``null``."""
 
     queue: str
     session: str
@@ -30,7 +30,7 @@ def rows(connection: apsw.Connection, producer_id: int) -> list[SessionRow]:
 
 
 def find(connection: apsw.Connection, producer_id: int, queue: str, session: str) -> SessionRow | None:
-    """Return one session, None if it is not there."""
+    """Return one session; None if it does not exist."""
     found = connection.execute(
         "SELECT q.name, s.session, s.sequence, s.epoch, s.meta FROM producer_session s"
         " JOIN object q ON q.id = s.queue WHERE s.producer = ? AND q.name = ? AND s.session = ?",
@@ -43,7 +43,7 @@ def write(connection: apsw.Connection, producer_id: int, row: SessionRow) -> Non
     """Insert or replace a session.
 
     Raises:
-        NotFoundError: there is no such queue.
+        NotFoundError: the queue does not exist.
     """
     queue_id = catalog.find(connection, row.queue, "queue")
     connection.execute(
@@ -54,7 +54,7 @@ def write(connection: apsw.Connection, producer_id: int, row: SessionRow) -> Non
 
 
 def delete(connection: apsw.Connection, producer_id: int, queue: str, session: str) -> None:
-    """Delete a session, if it is there."""
+    """Delete a session; a missing session is not an error."""
     connection.execute(
         "DELETE FROM producer_session WHERE producer = ? AND session = ?"
         " AND queue = (SELECT id FROM object WHERE name = ?)",

@@ -1,4 +1,4 @@
-"""Adding columns to a queue, which only the endpoints for YTsaurus need: its rows are written anew."""
+"""Adding columns to a queue. All its rows are written again. Only the YTsaurus endpoint adds columns to queues."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from headrace.stores.embedded.queues.layout import SYSTEM_COLUMN_WEIGHT, Layout
 from headrace.tables.column_limits import check_columns
 
 MOST_BYTES = 1 << 30
-"""A queue of more bytes would keep all writers of the store waiting for too long."""
+"""The maximum size of a queue. A larger one would block all writers of the store for too long."""
 
 
 def add(connection: apsw.Connection, queue: str, schema: QueueSchema) -> None:
-    """Give a queue more columns, inside the caller's write transaction; rows keep their addresses and times.
+    """Add columns to a queue, inside the caller's write transaction. Rows keep their row indexes and times.
 
-    Rows that are there have null in new columns, and their weight in `$cumulative_data_weight`.
+    Existing rows get null in new columns, and their weight in a new `$cumulative_data_weight`.
 
     Args:
-        schema: all columns: those that the queue has as they are, and more that may be null.
+        schema: the queue's columns, unchanged, and new nullable columns.
 
     Raises:
-        OptionError: the queue is too large, or a job is about to append to it.
-        SchemaError: too many columns, or a type is nested too deep.
+        OptionError: the queue is too large, or a job has staged rows for it.
+        SchemaError: there are too many columns, or a type is nested too deeply.
     """
     check_columns(schema)
     state = stored_queues.load(connection, queue)
     if connection.execute("SELECT 1 FROM stage WHERE queue = ? LIMIT 1", (state.id,)).fetchone():
-        problem = f"queue {queue!r} gets no columns now, for a job is about to append to it"
-        raise OptionError(problem, remedy="try again when its batch is published")
+        problem = f"columns cannot be added to queue {queue!r} now: a job has staged rows for it"
+        raise OptionError(problem, remedy="try again after the job has published its batch")
     found = list(
         connection.execute("SELECT id, first, next, weight, log_bytes FROM partition WHERE object = ?", (state.id,))
     )
     size = sum(row[-1] for row in found)
     if size > MOST_BYTES:
         raise OptionError(
-            f"queue {queue!r} is too large to get columns", received=f"{size} bytes", valid=f"at most {MOST_BYTES}"
+            f"queue {queue!r} is too large to add columns to", received=f"{size} bytes", valid=f"at most {MOST_BYTES}"
         )
     layout = Layout(schema)
     for partition_id, first, end, weight, _ in found:
@@ -61,7 +61,7 @@ def add(connection: apsw.Connection, queue: str, schema: QueueSchema) -> None:
 
 
 def _widened(rows: pa.RecordBatch, before: Layout, after: Layout, weight: int) -> tuple[pa.RecordBatch, int]:
-    """Return stored rows with the columns of another layout, and the weight behind them; ``weight`` is that before."""
+    """Return stored rows in another layout, and the cumulative weight after them; ``weight`` is the one before them."""
     columns = dict(zip(rows.schema.names, rows.columns, strict=True))
     if after.has_weight and not before.has_weight:
         system_columns = len(before.arrow) - len(before.written)

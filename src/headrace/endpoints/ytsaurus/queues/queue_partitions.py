@@ -1,4 +1,4 @@
-"""Changing the partitions of a queue in ways that only the endpoints for YTsaurus need."""
+"""Changes of a queue's partitions that only the YTsaurus endpoint needs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from headrace.stores.embedded.connection import ROW_INDEX_BITS
 from headrace.stores.embedded.queues import stored_queues
 
 
-def insert(connection: apsw.Connection, queue_id: int, behind: int, count: int) -> None:
-    """Add empty partitions behind a given one, inside the caller's write transaction; those behind it move on."""
+def insert(connection: apsw.Connection, queue_id: int, after: int, count: int) -> None:
+    """Add empty partitions after a partition, inside the caller's write transaction; later ones get higher numbers."""
     last = stored_queues.add_partitions(connection, queue_id, count) - 1
-    moved = last - count - behind
+    moved = last - count - after
     if moved <= 0:
         return
-    # The new ones, which are last, go to where the old ones were. Numbers are unique at every moment.
-    connection.execute("UPDATE partition SET number = -1 - number WHERE object = ? AND number > ?", (queue_id, behind))
+    # The new partitions are the last ones. Negative numbers keep the numbers unique while the two groups are exchanged.
+    connection.execute("UPDATE partition SET number = -1 - number WHERE object = ? AND number > ?", (queue_id, after))
     connection.execute(
         "UPDATE partition SET number = CASE WHEN -1 - number > ?2 THEN -1 - number - ?3 ELSE -1 - number + ?4 END"
         " WHERE object = ?1 AND number < 0",
@@ -27,10 +27,10 @@ def insert(connection: apsw.Connection, queue_id: int, behind: int, count: int) 
 
 
 def remove_empty(connection: apsw.Connection, queue_id: int, first: int, count: int) -> None:
-    """Remove partitions that never had rows, inside the caller's write transaction; those behind them move up.
+    """Remove partitions that never had rows, inside the caller's write transaction; later ones get lower numbers.
 
     Raises:
-        OptionError: one of them has had rows.
+        OptionError: one of the partitions has had rows.
     """
     used = connection.execute(
         "SELECT number, next FROM partition WHERE object = ? AND number BETWEEN ? AND ? AND next > 0 LIMIT 1",
@@ -40,7 +40,7 @@ def remove_empty(connection: apsw.Connection, queue_id: int, first: int, count: 
         raise OptionError(
             "a partition that has had rows cannot be removed",
             received=f"partition {used[0]} with {used[1]} rows",
-            remedy="keep its number of partitions, or make the queue anew",
+            remedy="keep the number of partitions, or create a new queue",
         )
     connection.execute(
         "DELETE FROM partition WHERE object = ? AND number BETWEEN ? AND ?", (queue_id, first, first + count - 1)
@@ -55,8 +55,8 @@ def remove_empty(connection: apsw.Connection, queue_id: int, first: int, count: 
         )
 
 
-def begin_at(connection: apsw.Connection, queue_id: int, begins: Mapping[int, tuple[int, int]]) -> None:
-    """Let empty partitions begin with a row index and a cumulative weight, as if rows before had been trimmed.
+def set_starts(connection: apsw.Connection, queue_id: int, begins: Mapping[int, tuple[int, int]]) -> None:
+    """Set the first row indexes and cumulative weights of partitions, as if rows before them had been trimmed.
 
     Raises:
         OptionError: a partition has had rows.
@@ -69,20 +69,21 @@ def begin_at(connection: apsw.Connection, queue_id: int, begins: Mapping[int, tu
         ).fetchone()
         if changed is None:
             raise OptionError(
-                "only a partition that never had rows can begin elsewhere", received=f"partition {number}"
+                "the first row index of a partition that has had rows cannot be set",
+                received=f"partition {number}",
             )
 
 
-def set_open(connection: apsw.Connection, queue_id: int, numbers: Iterable[int], *, is_open: bool) -> None:
-    """Let partitions be trimmed automatically, or not."""
+def set_auto_trimmed(connection: apsw.Connection, queue_id: int, numbers: Iterable[int], *, trimmed: bool) -> None:
+    """Start or stop the automatic trimming of partitions."""
     connection.executemany(
         "UPDATE partition SET open = ? WHERE object = ? AND number = ?",
-        [(is_open, queue_id, number) for number in numbers],
+        [(trimmed, queue_id, number) for number in numbers],
     )
 
 
 def copy(connection: apsw.Connection, source_id: int, target_id: int) -> None:
-    """Give a new queue the partitions of another one of the same schema, with all rows and their addresses."""
+    """Copy the partitions of a queue to a new one with the same schema, with all rows and their row indexes."""
     found = connection.execute(
         "SELECT s.id, t.id FROM partition s JOIN partition t ON t.number = s.number AND t.object = ?"
         " WHERE s.object = ?",

@@ -26,10 +26,10 @@ def update_trimming(context: Context, *names: str) -> None:
     Args:
         names: paths of queues and consumers, which need not exist.
     """
-    here = context.cluster.name
+    own_cluster = context.cluster.name
     with context.database.write() as connection:
-        vital = [row.key for row in registration_rows.rows(connection, here) if row.vital]
-        vital = [key for key in vital if key.queue_cluster == here]
+        vital = [row.key for row in registration_rows.rows(connection, own_cluster) if row.vital]
+        vital = [key for key in vital if key.queue_cluster == own_cluster]
         for name in {*names, *(key.queue for key in vital if key.consumer in names)}:
             found = connection.execute("SELECT id FROM object WHERE name = ? AND kind = 'queue'", (name,)).fetchone()
             if found is None:
@@ -43,8 +43,10 @@ def update_trimming(context: Context, *names: str) -> None:
 
 def _has_known_offsets(context: Context, connection: apsw.Connection, key: RegistrationKey) -> bool:
     """Return whether the offsets of a consumer are known."""
-    there = connection.execute("SELECT 1 FROM object WHERE name = ? AND kind = 'consumer'", (key.consumer,)).fetchone()
-    if key.consumer_cluster != context.cluster.name or there is None:
+    consumer = connection.execute(
+        "SELECT 1 FROM object WHERE name = ? AND kind = 'consumer'", (key.consumer,)
+    ).fetchone()
+    if key.consumer_cluster != context.cluster.name or consumer is None:
         return False
     try:
         table = table_state.load(connection, context.cypress.find(key.consumer))

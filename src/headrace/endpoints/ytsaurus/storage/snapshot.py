@@ -1,4 +1,4 @@
-"""A store as it is in one transaction: handles of tables, queues and consumers that all see the same state."""
+"""The state of a store in one read transaction, for several handles of tables, queues and consumers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from headrace.stores.embedded.connection import Database
 
 
 class SnapshotDatabase(Database):
-    """A database whose reads all happen in one transaction of one connection, which the caller began and ends.
+    """A database that runs all reads in one transaction of one connection. The caller begins and ends the transaction.
 
-    Give it to `EmbeddedTable`, `EmbeddedQueue` and the like instead of the database itself. Only one thread at a time
+    It replaces the store's database in handles such as `EmbeddedTable` and `EmbeddedQueue`. Only one thread at a time
     may use it.
     """
 
@@ -31,18 +31,18 @@ class SnapshotDatabase(Database):
 
     @contextlib.contextmanager
     def read(self) -> Iterator[apsw.Connection]:
-        """Run a part of the transaction."""
+        """Yield the connection of the transaction."""
         with no_fork:
             yield self._transaction
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:
-        """Run a part of the transaction."""
+        """Yield the connection of the transaction."""
         with no_fork:
             yield self._transaction
 
     @contextlib.contextmanager
     def write(self) -> Iterator[apsw.Connection]:
-        """Refuse to write: the transaction only reads."""
-        raise UnsupportedError("a state of the past cannot be changed")
+        """Raise `UnsupportedError`: the transaction only reads."""
+        raise UnsupportedError("a snapshot cannot be changed")
         yield self._transaction

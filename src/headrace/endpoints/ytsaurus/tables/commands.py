@@ -72,7 +72,7 @@ def _set_states(context: Context, parameters: Parameters, state: str, valid: Seq
         table_state.save(connection, dataclasses.replace(table, tablets=tuple(tablets)))
         if table.kind is TableKind.QUEUE:
             queue_id = stored_queues.load(connection, table.name).id
-            queue_partitions.set_open(connection, queue_id, range(first, last + 1), is_open=state == MOUNTED)
+            queue_partitions.set_auto_trimmed(connection, queue_id, range(first, last + 1), trimmed=state == MOUNTED)
         if table.kind in (TableKind.QUEUE, TableKind.CONSUMER):
             update_trimming(context, table.name)
     return Answer.structured({})
@@ -144,10 +144,10 @@ def _reshard_sorted(context: Context, parameters: Parameters, table: Table, firs
             received=repr(pivots[0]),
             valid=repr(table.tablets[first].pivot),
         )
-    before, behind = table.tablets[:first], table.tablets[last + 1 :]
-    all_pivots = [*(list(tablet.pivot) for tablet in before), *map(list, pivots), *(list(t.pivot) for t in behind)]
+    before, after = table.tablets[:first], table.tablets[last + 1 :]
+    all_pivots = [*(list(tablet.pivot) for tablet in before), *map(list, pivots), *(list(t.pivot) for t in after)]
     pivots_of(all_pivots, table.schema)
-    tablets = (*before, *new_tablets(len(pivots), pivots=pivots), *behind)
+    tablets = (*before, *new_tablets(len(pivots), pivots=pivots), *after)
     with context.database.write() as connection:
         table_state.save(connection, dataclasses.replace(table, tablets=tablets))
 
@@ -195,7 +195,7 @@ def _reshard_queue(context: Context, parameters: Parameters, table: Table, first
         elif added < 0:
             consumer_rows.release(connection, queue.id, table.name, cluster, first + count)
             queue_partitions.remove_empty(connection, queue.id, first + count, -added)
-        queue_partitions.begin_at(connection, queue.id, {first + number: start for number, start in begins.items()})
+        queue_partitions.set_starts(connection, queue.id, {first + number: start for number, start in begins.items()})
         consumer_rows.adopt(connection, queue.id, table.name, cluster)
         tablets = (
             *table.tablets[: first + min(known, count)],

@@ -84,7 +84,7 @@ def begin(connection: apsw.Connection, table: Table, begins: Mapping[int, tuple[
         return
     if table.kind is not TableKind.QUEUE:
         raise refused(f"Only tablets of ordered dynamic tables begin with trimmed rows, and {table.name} is none")
-    queue_partitions.begin_at(connection, stored_queues.load(connection, table.name).id, begins)
+    queue_partitions.set_starts(connection, stored_queues.load(connection, table.name).id, begins)
 
 
 def drop(connection: apsw.Connection, table: Table, cluster: str) -> None:

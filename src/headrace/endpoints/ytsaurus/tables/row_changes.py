@@ -186,7 +186,7 @@ class ConsumerChange:
             if consumer_rows.offset(connection, consumer, cluster, path, number, self.cluster) != offset:
                 raise YtError(
                     Code.TABLET_LOCK_CONFLICT,
-                    f"Row lock conflict in {self.table}: the consumer was advanced by somebody else",
+                    f"Row lock conflict in {self.table}: another client has advanced the consumer",
                     remedy="begin a new transaction and try again",
                     attributes={"path": self.table},
                 )

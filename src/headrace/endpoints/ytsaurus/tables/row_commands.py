@@ -28,9 +28,9 @@ from headrace.endpoints.ytsaurus.tables.row_changes import (
     SessionChange,
     SortedChange,
 )
-from headrace.endpoints.ytsaurus.tables.row_sources import few_rows
+from headrace.endpoints.ytsaurus.tables.row_sources import small_table_rows
 from headrace.endpoints.ytsaurus.tables.state import Table, TableKind
-from headrace.endpoints.ytsaurus.tables.tablet_transactions import Change, check_timestamp, reading, write_in
+from headrace.endpoints.ytsaurus.tables.tablet_transactions import Change, check_timestamp, reading, write_changes
 from headrace.queues.columns import TABLET_INDEX
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.queues.queue import EmbeddedQueue
@@ -73,7 +73,7 @@ def insert_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
     if table.kind is TableKind.QUEUE:
         changes = [QueueAppend(database, table, decoded.rows)]
     elif table.kind in (TableKind.CONSUMER, TableKind.PRODUCER):
-        return _insert_few(context, parameters, table, decoded)
+        return _insert_offsets_or_sessions(context, parameters, table, decoded)
     else:
         if parameters.flag("update"):
             of_rows = list(_updates(database, table, decoded))
@@ -84,7 +84,7 @@ def insert_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
         else:
             changes = list(of_rows)
     if decoded.rows.num_rows:
-        write_in(context, parameters, changes)
+        write_changes(context, parameters, changes)
     else:
         table.require_mounted()
     return Answer.structured({})
@@ -119,33 +119,36 @@ def _updates(database: Database, table: Table, decoded: Decoded) -> Iterator[Sor
             yield SortedChange(database, table, RowChange.UPDATE, rows, keep_nulls=True)
 
 
-def _insert_few(context: Context, parameters: Parameters, table: Table, decoded: Decoded) -> Answer:
+def _insert_offsets_or_sessions(context: Context, parameters: Parameters, table: Table, decoded: Decoded) -> Answer:
     """Write rows of a consumer or producer."""
     rows = decoded.rows
     with context.database.write():
         if parameters.flag("update") and decoded.written:
             with reading(context, parameters) as database:
-                known, _ = _found(context, database, table, rows.select([column.name for column in table.schema.keys]))
+                keys = rows.select([column.name for column in table.schema.keys])
+                known, _ = _look_up(context, database, table, keys)
             arrays = [
                 pc.if_else(decoded.written[name], given, known.column(name)) if name in decoded.written else given
                 for name, given in zip(rows.schema.names, rows.columns, strict=True)
             ]
             rows = pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
-        changes = _few_changes(context, table, rows)
+        changes = _offset_or_session_changes(context, table, rows)
         if changes:
-            write_in(context, parameters, changes)
+            write_changes(context, parameters, changes)
         else:
             table.require_mounted()
     return Answer.structured({})
 
 
-def _few_changes(context: Context, table: Table, rows: pa.RecordBatch, *, delete: bool = False) -> list[Change]:
-    """Return the changes for rows of a consumer or producer; to delete rows, give their keys."""
+def _offset_or_session_changes(
+    context: Context, table: Table, rows: pa.RecordBatch, *, delete: bool = False
+) -> list[Change]:
+    """Return the changes for rows of a consumer or producer. With ``delete``, the rows are keys."""
     require_values(table.schema.columns, rows)
-    here = context.cluster.name
+    cluster = context.cluster.name
     if table.kind is TableKind.PRODUCER:
-        return [SessionChange(table, row, delete=delete) for row in session_rows(rows, here)]
-    return [ConsumerChange(table, _consumer_rows(rows), here, delete=delete)] if rows.num_rows else []
+        return [SessionChange(table, row, delete=delete) for row in session_rows(rows, cluster)]
+    return [ConsumerChange(table, _consumer_rows(rows), cluster, delete=delete)] if rows.num_rows else []
 
 
 def _consumer_rows(rows: pa.RecordBatch) -> list[ConsumerRow]:
@@ -174,9 +177,9 @@ def delete_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
     if table.kind is TableKind.SORTED:
         changes = [SortedChange(context.database, table, RowChange.DELETE, keys)]
     else:
-        changes = _few_changes(context, table, keys, delete=True)
+        changes = _offset_or_session_changes(context, table, keys, delete=True)
     if keys.num_rows:
-        write_in(context, parameters, changes)
+        write_changes(context, parameters, changes)
     else:
         table.require_mounted()
     return Answer.structured({})
@@ -196,7 +199,8 @@ def lock_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     keys = read_body(context, body, table.schema.keys, table).rows
     layout = table.schema.layout
     if kind != "none" and keys.num_rows:
-        write_in(context, parameters, [LockedRows(table, layout.hashes(layout.to_stored(keys)), kind == "exclusive")])
+        hashes = layout.hashes(layout.to_stored(keys))
+        write_changes(context, parameters, [LockedRows(table, hashes, kind == "exclusive")])
     return Answer.structured({})
 
 
@@ -212,7 +216,7 @@ def lookup_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
     keys = read_body(context, body, table.schema.keys, table).rows
     columns = _wanted_columns(parameters, table)
     with reading(context, parameters) as database:
-        rows, present = _found(context, database, table, keys)
+        rows, present = _look_up(context, database, table, keys)
     rows = rows.select([column.name for column in columns])
     if not parameters.flag("keep_missing_rows"):
         return Answer.rows([rows.filter(pa.array(present))], columns)
@@ -235,10 +239,10 @@ def _wanted_columns(parameters: Parameters, table: Table) -> tuple[YtColumn, ...
     return tuple(by_name[str(name)] for name in wanted)
 
 
-def _found(
+def _look_up(
     context: Context, database: Database, table: Table, keys: pa.RecordBatch
 ) -> tuple[pa.RecordBatch, np.ndarray[Any, np.dtype[np.bool_]]]:
-    """Return one row for each key, and which of them exist. The content of other rows is undefined."""
+    """Return one row for each key, and a mask of the rows that exist. The content of other rows is undefined."""
     layout = table.schema.layout
     names = [column.name for column in table.schema.columns]
     if table.kind is TableKind.SORTED:
@@ -246,7 +250,7 @@ def _found(
         with database.read() as connection:
             _, found, exist = EmbeddedTable(database, table.name).fetch(connection, stored)
         return layout.from_stored(found, names), exist
-    rows = few_rows(database, table, context.cluster.name)
+    rows = small_table_rows(database, table, context.cluster.name)
     key_names = [column.name for column in table.schema.keys]
     known = {tuple(row[name] for name in key_names): place for place, row in enumerate(rows.to_pylist())}
     places = [known.get(tuple(key[name] for name in key_names)) for key in keys.to_pylist()]
@@ -285,7 +289,7 @@ def trim_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
         upper = queue.bounds()[index].upper
         if count > upper:
             raise refused(
-                f"Cannot trim tablet {index} of table {table.name} behind its end",
+                f"Cannot trim tablet {index} of table {table.name} after its end",
                 received=f"{count}",
                 valid=f"0 to {upper}",
             )

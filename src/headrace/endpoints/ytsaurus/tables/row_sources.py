@@ -69,7 +69,7 @@ class QueueRows:
                 row = page.next
 
 
-class FewRows:
+class RowsInMemory:
     """Rows in memory."""
 
     def __init__(self, rows: pa.RecordBatch, columns: Sequence[YtColumn]) -> None:
@@ -86,11 +86,11 @@ def source_of(database: Database, table: Table, cluster: str) -> Source:
         return SortedRows(database, table)
     if table.kind is TableKind.QUEUE:
         return QueueRows(database, table)
-    return FewRows(few_rows(database, table, cluster), table.schema.columns)
+    return RowsInMemory(small_table_rows(database, table, cluster), table.schema.columns)
 
 
-def few_rows(database: Database, table: Table, cluster: str) -> pa.RecordBatch:
-    """Return all rows of a consumer, a producer or the table of registrations."""
+def small_table_rows(database: Database, table: Table, cluster: str) -> pa.RecordBatch:
+    """Return all rows of a small table: a consumer, a producer or the table of registrations."""
     with database.read() as connection:
         if table.kind is TableKind.CONSUMER:
             rows = consumer_rows.rows(connection, catalog.find(connection, table.name, "consumer"), cluster)

@@ -101,7 +101,7 @@ class TabletTransaction:
         return time.monotonic() > self._deadline
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[TabletTransaction]:
+    def exclusive(self) -> Iterator[TabletTransaction]:
         """Use the transaction exclusively in this thread."""
         with self._guard:
             if not self._open:
@@ -182,7 +182,7 @@ class TabletTransactions:
         """
         transaction = self.get(transaction_id)
         self._pop(transaction_id)
-        with transaction.held():
+        with transaction.exclusive():
             try:
                 return self.write(transaction.changes, since=transaction.since)
             finally:
@@ -261,13 +261,13 @@ def transaction_of(context: Context, parameters: Parameters) -> TabletTransactio
     return None if given is None else context.cluster.service(TabletTransactions).get(given)
 
 
-def write_in(context: Context, parameters: Parameters, changes: Sequence[Change]) -> None:
+def write_changes(context: Context, parameters: Parameters, changes: Sequence[Change]) -> None:
     """Add changes to the transaction of a command, or apply them immediately if it has none."""
     transaction = transaction_of(context, parameters)
     if transaction is None:
         context.cluster.service(TabletTransactions).write(changes)
         return
-    with transaction.held():
+    with transaction.exclusive():
         # Too many changes are an error now, not only in the commit.
         _check_sizes([*transaction.changes, *changes])
         transaction.changes.extend(changes)
@@ -298,7 +298,7 @@ def reading(context: Context, parameters: Parameters) -> Iterator[Database]:
                 yield view
             return
     if transaction is not None:
-        with transaction.held():
+        with transaction.exclusive():
             yield transaction.view
         return
     database = context.database

@@ -31,7 +31,7 @@ def _check_revision(context: Context, given: Parameters) -> None:
     chain = context.transactions.chain(given.text("transaction_id", None))
     found = context.cypress.look(chain, path.node)
     if found.rest:
-        raise _failed(f"{path.text} is not there")
+        raise _failed(f"{path.text} does not exist")
     revision, wanted = context.cypress.changed(found.node), given.number("revision")
     if revision != wanted:
         raise _failed(f"{path.text} has revision {revision}, not {wanted}")

@@ -167,11 +167,11 @@ class Transactions:
                 if self._is_over(transaction) and self._select("WHERE id = ?", (transaction.id,)):
                     self._abort(transaction)
             self.grant()
-            there = {transaction.id for transaction in self.all()}
+            existing = {transaction.id for transaction in self.all()}
         with self._guard:
             # After the commit, because until then other threads must wait for it. Transactions whose beginning was
             # rolled back are removed, too.
-            self._expiry = {key: expiry for key, expiry in self._expiry.items() if key in there or expiry > now}
+            self._expiry = {key: expiry for key, expiry in self._expiry.items() if key in existing or expiry > now}
 
     def _abort(self, transaction: Transaction) -> None:
         for nested in self.nested(transaction.id):

@@ -79,20 +79,20 @@ def queue_parts(state: QueueState, rows: Iterable[pa.RecordBatch], route: Route)
     total = 0
     for batch in rows:
         for number, piece in split(typed(batch, state.layout), state.layout, route, state.upper):
-            there = waiting.setdefault(number, [])
-            there.append(piece)
+            pieces = waiting.setdefault(number, [])
+            pieces.append(piece)
             total += piece.nbytes
-            size = sum(each.nbytes for each in there)
-            if size >= STAGE_BYTES or sum(each.num_rows for each in there) >= chunks.MAX_CHUNK_ROWS:
+            size = sum(each.nbytes for each in pieces)
+            if size >= STAGE_BYTES or sum(each.num_rows for each in pieces) >= chunks.MAX_CHUNK_ROWS:
                 yield from _messages(state, number, waiting.pop(number))
                 total -= size
         # Many partitions with few rows each.
         if total >= FLUSH_BYTES:
-            for number, there in waiting.items():
-                yield from _messages(state, number, there)
+            for number, pieces in waiting.items():
+                yield from _messages(state, number, pieces)
             waiting, total = {}, 0
-    for number, there in waiting.items():
-        yield from _messages(state, number, there)
+    for number, pieces in waiting.items():
+        yield from _messages(state, number, pieces)
 
 
 def _messages(state: QueueState, number: int | None, batches: Sequence[pa.RecordBatch]) -> Iterator[StagePart]:

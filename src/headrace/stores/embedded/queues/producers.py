@@ -134,7 +134,7 @@ class EmbeddedProducer(Producer):
             )
         epoch, sequence = found
         if epoch != session.epoch:
-            newer_or_none = "was opened by somebody else since" if epoch > session.epoch else "never had this epoch"
+            newer_or_none = "was opened by another writer" if epoch > session.epoch else "never had this epoch"
             raise SessionEpochError(
                 f"{where} {newer_or_none}",
                 received=f"epoch {session.epoch}",

@@ -105,7 +105,7 @@ def _check_count(count: int, known: int) -> None:
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
         raise OptionError(
             f"a queue has 1 to {MOST_PARTITIONS} partitions",
-            received=f"{count!r} beside {known}" if known else repr(count),
+            received=f"{count!r} more than {known}" if known else repr(count),
             valid=f"1 to {most}" if most else "no more",
         )
 
@@ -153,7 +153,7 @@ def options_to_json(options: QueueOptions) -> str:
     return json.dumps(dataclasses.asdict(options))
 
 
-# -- what is there --------------------------------------------------------------------------------------
+# -- partitions ------------------------------------------------------------------------------------------
 
 
 def partitions(connection: apsw.Connection, state: QueueState) -> list[QueuePartition]:

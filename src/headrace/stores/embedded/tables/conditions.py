@@ -51,8 +51,8 @@ def where(codec: RowCodec, keys: KeyRange, predicates: Sequence[Predicate], afte
     """
     low, high, remaining = bounds(codec, keys, predicates)
     if after is not None:
-        behind = Cut(after, behind=True)
-        low = behind if low is None or low < behind else low
+        start = Cut(after, after=True)
+        low = start if low is None or low < start else low
     pieces = [_cut_sql(low, ">=", ">"), _cut_sql(high, "<", "<=")]
     pieces += [predicate_sql(codec, predicate) for predicate in remaining]
     pieces = [piece for piece in pieces if piece != EVERYTHING]
@@ -101,11 +101,11 @@ def bounds(
     return max(lows, default=None), min(highs, default=None), remaining
 
 
-def _cut_sql(cut: Cut | None, before: str, behind: str) -> Sql:
+def _cut_sql(cut: Cut | None, before: str, after: str) -> Sql:
     if cut is None or not cut.prefix:
         return EVERYTHING
     columns = ", ".join(f"k{index}" for index in range(len(cut.prefix)))
-    return Sql(f"({columns}) {behind if cut.behind else before} ({_marks(cut.prefix)})", cut.prefix)
+    return Sql(f"({columns}) {after if cut.after else before} ({_marks(cut.prefix)})", cut.prefix)
 
 
 def predicate_sql(codec: RowCodec, predicate: Predicate) -> Sql:

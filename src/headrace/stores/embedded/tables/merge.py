@@ -165,18 +165,18 @@ def replace_all(
         unequal: for each old row, whether the new row of the same key differs from it.
         keep_old: whether deletes contain the old attributes.
     """
-    deleted = np.flatnonzero(same < 0)
+    missing = np.flatnonzero(same < 0)
     replaced = np.flatnonzero((same >= 0) & unequal)
     inserted = np.setdiff1d(np.arange(new.num_rows), same)
-    gone = old.take(pa.array(deleted))
+    deleted = old.take(pa.array(missing))
     rows = _concatenated(
-        gone if keep_old else without_attributes(gone, schema),
+        deleted if keep_old else without_attributes(deleted, schema),
         new.take(pa.array(same[replaced])),
         new.take(pa.array(inserted)),
     )
     ops = np.repeat(
         np.array([ChangeOp.DELETE, ChangeOp.REPLACE, ChangeOp.INSERT], dtype=np.int8),
-        [len(deleted), len(replaced), len(inserted)],
+        [len(missing), len(replaced), len(inserted)],
     )
     found = np.concatenate([deleted, replaced, np.zeros(len(inserted), dtype=np.int64)])
     before = old.take(pa.array(found, mask=ops == ChangeOp.INSERT)) if keep_old else None

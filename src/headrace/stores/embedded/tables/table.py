@@ -255,7 +255,7 @@ class EmbeddedTable(Table):
             table, options, _ = self._load(connection)
             return retention.trim(connection, table.object_id, options, before, cut_tunnels)
 
-    # -- what is known of the table ---------------------------------------------------------------------
+    # -- the state of the table ---------------------------------------------------------------------------
 
     def _load_now(self) -> _State:
         with self._database.read() as connection:

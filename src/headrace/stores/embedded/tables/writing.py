@@ -196,7 +196,7 @@ class Writer:
         while True:
             old = self._table.read(self._connection, schema.names, KeyRange(), after=after)
             after = old.last or after
-            end = rows.num_rows if old.ended or after is None else start_of(rows, schema, after, behind=True)
+            end = rows.num_rows if old.ended or after is None else start_of(rows, schema, after, after=True)
             self._replace(old.rows, one_batch(rows.slice(start, end - start)))
             if old.ended:
                 return
@@ -209,10 +209,10 @@ class Writer:
         unequal = np.zeros(old.num_rows, dtype=np.bool_)
         unequal[matched] = self._differ(old.take(pa.array(matched)), new.take(pa.array(same[matched])))
         changes = merge.replace_all(old, new, same, unequal, keep_old=self._options.pre_images, schema=schema)
-        gone = changes.ops == ChangeOp.DELETE
+        deleted = changes.ops == ChangeOp.DELETE
         self._preserve(self._table.codec.encode_keys(changes.rows))
-        self._table.delete(self._connection, self._table.codec.encode_keys(changes.rows.filter(pa.array(gone))))
-        self._table.write(self._connection, self._table.codec.encode(changes.rows.filter(pa.array(~gone))))
+        self._table.delete(self._connection, self._table.codec.encode_keys(changes.rows.filter(pa.array(deleted))))
+        self._table.write(self._connection, self._table.codec.encode(changes.rows.filter(pa.array(~deleted))))
         self._log(changes)
 
     def _differ(self, left: pa.RecordBatch, right: pa.RecordBatch) -> merge.Mask:
@@ -254,10 +254,13 @@ class Writer:
                 self._connection.execute("UPDATE partition SET rows = rows + ? WHERE id = ?", (added, partition.id))
 
 
-def start_of(rows: pa.RecordBatch | pa.Table, schema: TableSchema, prefix: Key | None, *, behind: bool = False) -> int:
-    """Return the index of the first of sorted rows whose key is at or after a prefix, or after all keys with it."""
+def start_of(rows: pa.RecordBatch | pa.Table, schema: TableSchema, prefix: Key | None, *, after: bool = False) -> int:
+    """Return the index of the first sorted row whose key starts with a prefix or is greater.
+
+    With ``after``, it is the first row after all keys that start with the prefix.
+    """
     if prefix is None:
         return 0
     columns = [rows.column(name) for name in schema.primary_key[: len(prefix)]]
-    search = bisect_right if behind else bisect_left
+    search = bisect_right if after else bisect_left
     return search(range(rows.num_rows), prefix, key=lambda row: tuple(column[row].as_py() for column in columns))

@@ -1,7 +1,7 @@
 """Clients that share a tunnel's channels: table ``tunnel_client``, and the leases and saves in table ``channel``.
 
 Every call is one transaction, so clients in all processes see one order of events. `headrace.tunnels.assignment` has
-the rules. A client is dead once its time-out has passed, also before another client notices.
+the rules. A client is dead after its timeout, even if no other client has noticed it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SharedTunnel(Protocol):
 
     def committed(self, connection: apsw.Connection, channel: str) -> Position: ...
 
-    def record(self, connection: apsw.Connection, positions: Mapping[str, Position]) -> None: ...
+    def save_positions(self, connection: apsw.Connection, positions: Mapping[str, Position]) -> None: ...
 
     def forget_finished(self, connection: apsw.Connection, *, keep: int = 0) -> None: ...
 
@@ -69,20 +69,23 @@ class EmbeddedTunnelClient(TunnelClient):
             self._check(connection, now)
             connection.execute("UPDATE tunnel_client SET seen = ? WHERE id = ?", (now, self.id))
             # If the clock was set back, dead clients would otherwise live until it has caught up.
-            connection.execute("UPDATE tunnel_client SET seen = ?1 WHERE tunnel = ?2 AND seen > ?1", (now, self._of))
-            before = _assignments(connection, self._of)
+            connection.execute(
+                "UPDATE tunnel_client SET seen = ?1 WHERE tunnel = ?2 AND seen > ?1", (now, self._tunnel.id)
+            )
+            before = _assignments(connection, self._tunnel.id)
             after = assignment.rebalance(
                 {channel.id: channel.state for channel in self._tunnel.channels()},
                 before,
-                _lives(connection, self._of),
+                _lives(connection, self._tunnel.id),
                 self.id,
                 leases,
                 now,
-                suspended(connection, self._of),
+                suspended(connection, self._tunnel.id),
             )
-            _store(connection, self._of, before, after)
+            _store(connection, self._tunnel.id, before, after)
             connection.execute(
-                "DELETE FROM tunnel_client WHERE tunnel = ? AND ? - ifnull(seen, connected) > timeout", (self._of, now)
+                "DELETE FROM tunnel_client WHERE tunnel = ? AND ? - ifnull(seen, connected) > timeout",
+                (self._tunnel.id, now),
             )
         return assignment.leases_of(after, self.id)
 
@@ -97,15 +100,15 @@ class EmbeddedTunnelClient(TunnelClient):
             last = self._saved(connection, channel).sequence
             if not last < sequence < 1 << 63:
                 raise SequenceNumberError(
-                    f"channel {channel} was saved with this number, or a higher one, already",
+                    f"channel {channel} is already saved with this number or a higher one",
                     received=f"sequence number {sequence}",
                     valid=f"above {last}",
                     remedy="another client may read the channel: fetch the saved position and use its number",
                 )
             connection.execute(
-                "UPDATE channel SET sequence = ? WHERE tunnel = ? AND id = ?", (sequence, self._of, channel)
+                "UPDATE channel SET sequence = ? WHERE tunnel = ? AND id = ?", (sequence, self._tunnel.id, channel)
             )
-            self._tunnel.record(connection, {channel: position})
+            self._tunnel.save_positions(connection, {channel: position})
             if position == FINISHED:
                 self._tunnel.forget_finished(connection, keep=_FINISHED_KEPT)
 
@@ -115,39 +118,35 @@ class EmbeddedTunnelClient(TunnelClient):
             connection.execute(
                 "UPDATE channel SET client = NULL, lease = ?, version = version + 1, since = ?"
                 " WHERE tunnel = ? AND client = ?",
-                (LeaseStatus.CLOSE.value, time.time(), self._of, self.id),
+                (LeaseStatus.CLOSE.value, time.time(), self._tunnel.id, self.id),
             )
-
-    @property
-    def _of(self) -> str:
-        return self._tunnel.id
 
     def _saved(self, connection: apsw.Connection, channel: str) -> Saved:
         position = self._tunnel.committed(connection, channel)
         ((sequence,),) = connection.execute(
-            "SELECT sequence FROM channel WHERE tunnel = ? AND id = ?", (self._of, channel)
+            "SELECT sequence FROM channel WHERE tunnel = ? AND id = ?", (self._tunnel.id, channel)
         )
         return Saved(position, sequence)
 
     def _check(self, connection: apsw.Connection, now: float) -> None:
         """Raise an error if this client is dead, or a query has taken the tunnel."""
-        reader = connection.execute("SELECT reader FROM tunnel WHERE id = ?", (self._of,)).fetchone()
+        reader = connection.execute("SELECT reader FROM tunnel WHERE id = ?", (self._tunnel.id,)).fetchone()
         if reader is None:
-            raise NotFoundError("the tunnel was dropped", received=self._of, remedy="create a new tunnel")
+            raise NotFoundError("the tunnel was dropped", received=self._tunnel.id, remedy="create a new tunnel")
         life = connection.execute(
             "SELECT ifnull(seen, connected), timeout FROM tunnel_client WHERE id = ? AND tunnel = ?",
-            (self.id, self._of),
+            (self.id, self._tunnel.id),
         ).fetchone()
         if life is None or ClientLife(*life).timed_out(now):
             raise ClientGoneError(
-                "the client was closed, or sent no heartbeat within its time-out",
+                "the client was closed, or sent no heartbeat within its timeout",
                 received=self.id,
                 remedy="connect again, and read from the saved positions",
             )
         if reader[0] != _CLIENTS:
             raise TunnelTakenError(
-                "a streaming query has begun to read this tunnel since",
-                received=f"tunnel {self._of}",
+                "a streaming query has started to read this tunnel",
+                received=f"tunnel {self._tunnel.id}",
                 remedy="create a tunnel for the query, and another one for its clients",
             )
 
@@ -155,7 +154,7 @@ class EmbeddedTunnelClient(TunnelClient):
 def connect(database: Database, tunnel: SharedTunnel, tag: str, timeout: float) -> EmbeddedTunnelClient:
     """Add a client to a tunnel; it gets channels with its first heartbeat. A query that reads the tunnel fails."""
     if not (math.isfinite(timeout) and timeout > 0):
-        raise OptionError("a client's time-out must be a positive number of seconds", received=timeout)
+        raise OptionError("the timeout of a client must be a positive number of seconds", received=timeout)
     client_id = str(uuid.uuid4())
     with database.write() as connection:
         connection.execute("UPDATE tunnel SET reader = ? WHERE id = ?", (_CLIENTS, tunnel.id))

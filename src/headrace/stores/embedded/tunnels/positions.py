@@ -34,7 +34,7 @@ def row_of(position: Position) -> int:
     """Return the log row index of the next row at a position of a stream channel."""
     row = _parsed(position, "r")
     if not isinstance(row, int) or not 0 <= row + position.skip <= _LAST_ROW:
-        raise _not_ours(position)
+        raise _invalid_position(position)
     return row + position.skip
 
 
@@ -46,17 +46,17 @@ def key_of(position: Position) -> Key | None:
     try:
         return key_from_json(str(value))
     except (LookupError, TypeError, ValueError):
-        raise _not_ours(position) from None
+        raise _invalid_position(position) from None
 
 
 def check_key_position(position: Position, schema: TableSchema) -> None:
     """Raise an error unless a position is valid for a base channel of a table with this key."""
     key = key_of(position)
     if position.skip < 0 or (key is not None and len(typed_key(schema, key)) < len(schema.primary_key)):
-        raise _not_ours(position)
+        raise _invalid_position(position)
 
 
-def is_behind(position: Position, other: Position) -> bool:
+def is_after(position: Position, other: Position) -> bool:
     """Return whether a position is after another one of its channel; both have no rows to skip."""
     if FINISHED in (position, other):
         return position == FINISHED != other
@@ -76,11 +76,11 @@ def _decoded(position: Position) -> dict[str, object]:
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        raise _not_ours(position)
+        raise _invalid_position(position)
     return content
 
 
-def _not_ours(position: Position) -> OptionError:
+def _invalid_position(position: Position) -> OptionError:
     return OptionError("a position is not one of this store's", received=repr(position))
 
 

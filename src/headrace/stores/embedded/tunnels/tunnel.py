@@ -19,7 +19,7 @@ from headrace.stores.embedded.tables import change_log
 from headrace.stores.embedded.tables.keys import key_from_json
 from headrace.stores.embedded.tunnels import base_data, clients, stored_tunnels
 from headrace.stores.embedded.tunnels.batches import BatchRecords
-from headrace.stores.embedded.tunnels.positions import check_key_position, is_behind, key_of, row_of, row_position
+from headrace.stores.embedded.tunnels.positions import check_key_position, is_after, key_of, row_of, row_position
 from headrace.tables.conditions import KeyRange
 from headrace.tunnels.channels import channel_states
 from headrace.tunnels.leases import LeaseStatus
@@ -241,10 +241,10 @@ class EmbeddedTunnel(Tunnel):
                 check_key_position(position, table.schema)
                 return base_data.read(connection, table, row.keys, snapshot, position, max_rows, last)
             end = None if until is None or until == FINISHED else row_of(until)
-            changes, behind = change_log.read(connection, row.partition, row_of(position), max_rows, end)
+            changes, after = change_log.read(connection, row.partition, row_of(position), max_rows, end)
             state = self._log(connection, row.partition)
-            ended = not state.open and behind >= state.next
-            return Page(changes, FINISHED if ended else row_position(behind))
+            ended = not state.open and after >= state.next
+            return Page(changes, FINISHED if ended else row_position(after))
 
     def skip_lost(self, channel: str, position: Position) -> tuple[Position, int]:
         """Return the first readable position, and the number of lost rows; released base data is not lost."""
@@ -284,9 +284,9 @@ class EmbeddedTunnel(Tunnel):
             if not self._moves(connection, positions):
                 return
         with self._database.write() as connection:
-            self.record(connection, positions)
+            self.save_positions(connection, positions)
 
-    def record(self, connection: apsw.Connection, positions: Mapping[str, Position]) -> None:
+    def save_positions(self, connection: apsw.Connection, positions: Mapping[str, Position]) -> None:
         """Save committed positions like `commit`, inside the caller's write transaction."""
         moves = self._moves(connection, positions)
         connection.executemany(
@@ -308,7 +308,7 @@ class EmbeddedTunnel(Tunnel):
             row = self._row(connection, channel)
             if not row.finished and position != row.committed:
                 to = self._advance(connection, row, position, 0)
-                if is_behind(to, row.committed):
+                if is_after(to, row.committed):
                     moves.append((row, to))
         return moves
 
@@ -346,7 +346,7 @@ class EmbeddedTunnel(Tunnel):
         self._seen.version = self._database.wait_for_change(timeout, seen)
         return bool(self._seen.version != seen)
 
-    # -- batches (the meta table) ---------------------------------------------------------------------
+    # -- records of batches ---------------------------------------------------------------------------
 
     def save_plan(self, plan: BatchPlan) -> None:
         self._batches.save_plan(plan)

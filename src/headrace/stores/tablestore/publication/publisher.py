@@ -162,7 +162,7 @@ class TablestorePublisher(Publisher):
                 "newest one, or start the query with a new checkpoint location",
             )
 
-    # -- rows put aside ---------------------------------------------------------------------------------
+    # -- staged rows ------------------------------------------------------------------------------------
 
     @property
     def _staging_key(self) -> str:
@@ -183,7 +183,7 @@ class TablestorePublisher(Publisher):
         return staged
 
     def _load(self, batch: int, write: Write) -> pa.Table | None:
-        """Return the rows of a write that were put aside; None if the rows are in their table already."""
+        """Return the staged rows of a write; None if its rows are already in their table."""
         aside = [receipt for receipt in write.staged if receipt.id != _WRITTEN]
         if not aside and write.change is not RowChange.REPLACE_ALL:
             return None
@@ -204,7 +204,7 @@ class TablestorePublisher(Publisher):
         rows = self._meta.rows(STAGED, self._staging_key, first=key, end=key + "~")
         if not rows or len(rows) != rows[0].cells["parts"]:
             raise PublicationError(
-                f"staged rows of batch {batch} are not there",
+                f"staged rows of batch {batch} do not exist",
                 received=f"stage {receipt.id} of job {self.job!r}, sink {self.sink!r} ({receipt.rows} rows)",
                 remedy="run the batch again: its rows were discarded, or staged for another batch or sink",
             )
@@ -223,13 +223,13 @@ class TablestorePublisher(Publisher):
             return
         rows = to_arrow(rows, schema, columns="all")
         known = declared(table.schema, schema.columns)
-        there, others = Reader(self._connection, write.table, known, schema.names).scan_with_others()
-        put, gone = differences(there.select(schema.names), others, rows, schema)
+        stored, others = Reader(self._connection, write.table, known, schema.names).scan_with_others()
+        put, deleted = differences(stored.select(schema.names), others, rows, schema)
         self._writer.write(write.table, schema, RowChange.PUT, put)
-        self._writer.write(write.table, schema, RowChange.DELETE, gone)
+        self._writer.write(write.table, schema, RowChange.DELETE, deleted)
 
     def _sweep(self, batch: int) -> None:
-        """Remove what this sink's attempts up to a batch put aside, and what belongs to jobs that are gone."""
+        """Remove the rows that this sink staged for batches up to this one, and all rows that were staged long ago."""
         self._remove(end=_batch_key(batch + 1))
         long_ago = time.time() - _ABANDONED_SECONDS
         rows = self._meta.rows(STAGED, None, columns=["created"])
@@ -248,7 +248,7 @@ def _receipt_key(batch: int, number: int) -> str:
 
 
 def _short(text: str) -> str:
-    """Return a text that a key can hold, its own where that is possible."""
+    """Return a text as a part of a key; a long text is replaced by its first characters and its hash."""
     size = len(text.encode())
     return text if size <= _KEY_BYTES else f"{text[:100]}… {hashlib.sha256(text.encode()).hexdigest()}"
 

@@ -1,8 +1,9 @@
 """Conditions as Tablestore's filters, and as a mask over rows that came through one.
 
 The service compares cells of any type with the value of a filter, and does not document how it orders NaN or signed
-zeros. So a filter only takes away what is sure not to satisfy the conditions, and the mask decides: comparisons follow
-Spark, where null never satisfies one, NaN equals NaN and is greater than every number, and -0.0 equals 0.0.
+zeros. So a filter excludes only rows that certainly do not satisfy the conditions, and the mask decides.
+Comparisons follow Spark: null never satisfies a condition, NaN equals NaN and is greater than every number, and -0.0
+equals 0.0.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ def check(schema: TableSchema, predicates: Sequence[Predicate]) -> None:
 
 
 def filter_of(schema: TableSchema, predicates: Sequence[Predicate]) -> bytes | None:
-    """Return a filter that lets every row through that satisfies the conditions, or None if it would let all through.
+    """Return a filter that accepts all rows that satisfy the conditions; None if it would accept every row.
 
-    Its columns must be among those that are read.
+    The read must include its columns.
     """
     parts: list[pb.Filter] = []
     room = MAX_FILTERS

@@ -1,4 +1,4 @@
-"""The changes that give a table exactly some rows. Without I/O."""
+"""The changes that replace the content of a table by other rows. No I/O."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from headrace.tables.schema import TableSchema
 
 
 def differences(
-    here: pa.Table, others: pa.ChunkedArray, wanted: pa.Table, schema: TableSchema
+    stored: pa.Table, others: pa.ChunkedArray, wanted: pa.Table, schema: TableSchema
 ) -> tuple[pa.Table, pa.Table]:
     """Return the rows to put and the keys to delete.
 
     Args:
-        here: the rows of the table.
-        others: for each of these, whether it has other cells, which must be removed.
-        wanted: the new rows of the table; the last row of a key counts.
+        stored: the rows of the table.
+        others: for each of these rows, whether it has cells of other columns, which must be removed.
+        wanted: the new rows of the table; of several rows with one key, the last one counts.
         schema: the columns of both.
     """
     key = list(schema.primary_key)
-    here, wanted = _one_chunk(here), _one_chunk(wanted)
+    stored, wanted = _one_chunk(stored), _one_chunk(wanted)
     if wanted.num_rows:
         (batch,) = wanted.to_batches()
         (last,) = turns(batch, schema, RowChange.PUT, np.arange(wanted.num_rows))
         wanted = wanted.take(pa.array(last))
-    keys = compared(here, wanted, key)
-    old_rows, new_rows = here.take(keys.left), wanted.take(keys.right)
+    keys = compared(stored, wanted, key)
+    old_rows, new_rows = stored.take(keys.left), wanted.take(keys.right)
     changed: np.ndarray = others.take(keys.left).to_numpy()
     for column in schema.attributes:
         changed = changed | ~_same(old_rows.column(column.name), new_rows.column(column.name))
     put = pa.concat_tables([wanted.take(keys.only_right), new_rows.filter(pa.array(changed))])
-    return put, here.select(key).take(keys.only_left)
+    return put, stored.select(key).take(keys.only_left)
 
 
 def _one_chunk(rows: pa.Table) -> pa.Table:

@@ -107,7 +107,7 @@ def _spans(schema: TableSchema, prefix: Key, keys: KeyRange, predicates: Sequenc
     highs = [] if keys.high is None else [Cut(keys.high)]
     if prefix:
         lows.append(Cut(prefix))
-        highs.append(Cut(prefix, behind=True))
+        highs.append(Cut(prefix, after=True))
     if len(prefix) < len(schema.primary_key):
         column = schema.column(schema.primary_key[len(prefix)])
         for predicate in predicates:
@@ -116,7 +116,7 @@ def _spans(schema: TableSchema, prefix: Key, keys: KeyRange, predicates: Sequenc
                 lows += low
                 highs += high
     span = Span(max(lows, default=None), min(highs, default=None))
-    if len(prefix) == len(schema.primary_key) and span != Span(Cut(prefix), Cut(prefix, behind=True)):
+    if len(prefix) == len(schema.primary_key) and span != Span(Cut(prefix), Cut(prefix, after=True)):
         # The single key is outside the range.
         return []
     return [] if span.empty else [span]
@@ -127,10 +127,10 @@ def _bound(schema: TableSchema, cut: Cut | None, open_end: Marker) -> WireKey:
         return tuple((name, open_end) for name in schema.primary_key)
     values: list[Value] = list(cut.prefix)
     missing = len(schema.primary_key) - len(values)
-    if cut.behind and not missing:
+    if cut.after and not missing:
         # After a complete key, the next possible key begins the range.
         values[-1] = _successor(cut.prefix[-1], exact=open_end is Marker.INF_MIN)
-    values += [Marker.INF_MAX if cut.behind else Marker.INF_MIN] * missing
+    values += [Marker.INF_MAX if cut.after else Marker.INF_MIN] * missing
     return tuple(zip(schema.primary_key, values, strict=True))
 
 

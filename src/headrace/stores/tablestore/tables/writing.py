@@ -119,7 +119,7 @@ class Writer:
         return failures
 
     def _send(self, table: str, encoded: _Encoded) -> list[Failure]:
-        """Write rows of different keys; return those that were not written."""
+        """Write rows of different keys; return the rows that were not written."""
         retries = Retries(
             self._options.retry_seconds,
             first_pause=_FIRST_PAUSE,
@@ -179,7 +179,7 @@ class Writer:
         error = RowsNotWrittenError(
             f"{len(failures)} of {rows.num_rows} rows were not written to table {table!r}",
             received="; ".join(reasons) + (f"; and {more} more" if more else ""),
-            remedy="write these rows again, as they are or mended; rows that are there already may be written twice",
+            remedy="write these rows again, corrected if necessary; rows that were written may be written twice",
         )
         if not self._options.ignore_failed_rows:
             raise error

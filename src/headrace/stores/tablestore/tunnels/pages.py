@@ -74,7 +74,7 @@ class RecordPage:
         )
 
     @property
-    def behind(self) -> Position:
+    def end(self) -> Position:
         """The position after the page."""
         return FINISHED if self.next == FINISHED_TOKEN else Position(self.next)
 

@@ -236,7 +236,7 @@ class TablestoreTunnel(Tunnel):
             rows=None if more else count,
             bytes=size,
             seconds=seconds,
-            ends=not cut and (page.base or page.behind == FINISHED),
+            ends=not cut and (page.base or page.end == FINISHED),
             at_least=count,
         )
 
@@ -258,7 +258,7 @@ class TablestoreTunnel(Tunnel):
         changes = page.changes(schema).slice(place.skip if count else 0, count)
         if count == 0:
             return Page(changes, place)
-        return Page(changes, Position(place.token, place.skip + count) if cut else page.behind)
+        return Page(changes, Position(place.token, place.skip + count) if cut else page.end)
 
     def skip_lost(self, channel: str, position: Position) -> tuple[Position, int | None]:
         """Return the committed position of the channel, if it can be read. Base data that was read is not lost.
@@ -355,8 +355,8 @@ class TablestoreTunnel(Tunnel):
             place = passed[1]
         page = self._page(channel, place.token, counting=counting)
         empty = 0
-        while place.skip >= len(page.records) and page.behind != place:
-            if page.behind == FINISHED:
+        while place.skip >= len(page.records) and page.end != place:
+            if page.end == FINISHED:
                 return _Lookahead(FINISHED, page, 0, cut=False)
             if not page.records and not page.more:
                 # The service reports no more changes. With another next token, more may follow.
@@ -384,11 +384,11 @@ class TablestoreTunnel(Tunnel):
         if until.token == page.next:
             return everything
         # Tokens have no order, but records do not change: the bound is at its first record.
-        behind, other, count, _ = self._look(channel, until, None)
+        bound, other, count, _ = self._look(channel, until, None)
         if count == 0:
             return everything
         try:
-            return page.records.index(other.records[behind.skip], place.skip) - place.skip
+            return page.records.index(other.records[bound.skip], place.skip) - place.skip
         except ValueError:
             return everything
 
@@ -403,7 +403,7 @@ class TablestoreTunnel(Tunnel):
         while place != FINISHED:
             place, page, count, _ = self._look(channel, place, None)
             before_it = min(count, self._rows_until(channel, place, page, position)) if count else 0
-            place = page.behind if count and before_it == count else Position(place.token, place.skip + before_it)
+            place = page.end if count and before_it == count else Position(place.token, place.skip + before_it)
             if place == FINISHED or before_it == 0 or before_it < count:
                 break
         self._resolved[channel, position.token] = place
@@ -416,7 +416,7 @@ class TablestoreTunnel(Tunnel):
             coming = self._coming.pop((channel, token), None)
         if coming is not None:
             page = coming.result()
-        if page is not None and page.records and (page.more or page.behind == FINISHED or not counting):
+        if page is not None and page.records and (page.more or page.end == FINISHED or not counting):
             return page
         return self._fetch(channel, token)
 

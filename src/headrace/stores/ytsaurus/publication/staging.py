@@ -101,7 +101,7 @@ class Staging:
 
     def _missing(self, batch: int, receipt: Staged) -> PublicationError:
         return PublicationError(
-            f"staged rows of batch {batch} are not there",
+            f"staged rows of batch {batch} do not exist",
             received=f"stage {receipt.id} of job {self.job!r}, sink {self.sink!r} ({receipt.rows} rows)",
             remedy="run the batch again: its rows were discarded, or staged for another batch, sink or target",
         )

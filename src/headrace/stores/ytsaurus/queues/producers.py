@@ -108,7 +108,7 @@ class YtProducer(Producer):
             if found.session == session.session:
                 if found.epoch == session.epoch:
                     return found.sequence_number
-                what = "was opened by somebody else since" if found.epoch > session.epoch else "never had this epoch"
+                what = "was opened by another writer" if found.epoch > session.epoch else "never had this epoch"
                 raise SessionEpochError(
                     f"session {session.session!r} of producer {self.name!r} on queue {session.queue!r} {what}",
                     received=f"epoch {session.epoch}",

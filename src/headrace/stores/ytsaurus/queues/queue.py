@@ -170,15 +170,15 @@ class YtQueue(Queue):
 
     def _tablets(self) -> dict[int, tuple[Bounds, Mapping[str, Any]]]:
         """Return the bounds of each partition, and the service's description of its tablet."""
-        told = self._connection.attributes(self.path, ("tablet_count", "data_weight", "chunk_row_count"))
-        if told is None or "tablet_count" not in told:
+        attributes = self._connection.attributes(self.path, ("tablet_count", "data_weight", "chunk_row_count"))
+        if attributes is None or "tablet_count" not in attributes:
             self._find()
             raise StoreError(f"the service does not report the tablets of queue {self.name!r}", received=self.path)
-        numbers = list(range(int(told["tablet_count"])))
+        numbers = list(range(int(attributes["tablet_count"])))
         infos = self._infos(numbers)
         found: dict[int, tuple[Bounds, Mapping[str, Any]]] = {}
         # The service counts only flushed rows; their mean is an estimate for all rows.
-        size, rows = int(told.get("data_weight") or 0), int(told.get("chunk_row_count") or 0)
+        size, rows = int(attributes.get("data_weight") or 0), int(attributes.get("chunk_row_count") or 0)
         for number, info in zip(numbers, infos, strict=True):
             lower, upper = int(info["trimmed_row_count"]), int(info["total_row_count"])
             lower = min(lower, upper)
@@ -322,19 +322,19 @@ class YtQueue(Queue):
 
     def add_partitions(self, count: int) -> int:
         """Add empty partitions. The table is unmounted for a moment and cannot be used then."""
-        there = self._find().tablets
-        if count < 1 or there + count > _MOST_PARTITIONS:
-            raise OptionError("a queue has 1 to 1000 partitions", received=f"{count} beside {there}")
+        existing = self._find().tablets
+        if count < 1 or existing + count > _MOST_PARTITIONS:
+            raise OptionError("a queue has 1 to 1000 partitions", received=f"{count} more than {existing}")
         if count:
             client = self._connection.client
             with translated(f"add partitions to {self.path}"):
                 client.unmount_table(self.path, sync=True)
                 try:
-                    client.reshard_table(self.path, tablet_count=there + count, sync=True)
+                    client.reshard_table(self.path, tablet_count=existing + count, sync=True)
                 finally:
                     client.mount_table(self.path, sync=True)
         self._node = None
-        return there + count
+        return existing + count
 
     def _options(self) -> QueueOptions:
         return options_of(self._connection.attribute(self.path, "auto_trim_config", {}))

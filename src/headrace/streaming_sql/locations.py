@@ -1,4 +1,4 @@
-"""The stores of a workspace's definitions, and their queues and consumers."""
+"""The locations of stores, and the look-up of queues and consumers in the stores of a workspace."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def location_of(table: TableDefinition, over: Mapping[str, str] | None = None) -
     """Return the location of a definition with one of headrace's formats, with options that override its own.
 
     Raises:
-        UnsupportedError: it is of another format.
+        UnsupportedError: the definition has another format.
         OptionError: an option is missing.
     """
     if not is_headrace(table.provider):
@@ -44,7 +44,7 @@ def locations(catalog: Catalog, providers: Iterable[str]) -> list[Location]:
     return list({location.store_url: location for location in found}.values())
 
 
-class QueuePlaces:
+class QueueLookup:
     """Finds queues by their names in the catalog or in its stores, and consumers by their names in its stores."""
 
     def __init__(self, catalog: Catalog) -> None:
@@ -64,7 +64,7 @@ class QueuePlaces:
                     by_id[store.id] = location
         return list(by_id.values())
 
-    def the_store(self) -> Location:
+    def only_store(self) -> Location:
         """Return the only store.
 
         Raises:
@@ -90,7 +90,7 @@ class QueuePlaces:
 
         table = self._catalog.find_table(str(name))
         if table is None:
-            with self._holding(str(name), "queue") as store:
+            with self._store_with(str(name), "queue") as store:
                 yield store, store.queue(str(name))
             return
         location = location_of(table)
@@ -108,18 +108,18 @@ class QueuePlaces:
             NotFoundError: the consumer or the queue does not exist.
             OptionError: several stores have a consumer of this name.
         """
-        holding = self._holding(str(name), "consumer") if queue is None else self._store_of(queue)
-        with holding as store:
+        opening = self._store_with(str(name), "consumer") if queue is None else self._store_of_queue(queue)
+        with opening as store:
             yield store, store.consumer(str(name))
 
     @contextlib.contextmanager
-    def _store_of(self, queue: st.Name) -> Iterator[Store]:
+    def _store_of_queue(self, queue: st.Name) -> Iterator[Store]:
         with self.queue(queue) as (store, _):
             yield store
 
     @contextlib.contextmanager
-    def _holding(self, name: str, kind: str) -> Iterator[Store]:
-        """Open the only store with a queue or consumer of a name."""
+    def _store_with(self, name: str, kind: str) -> Iterator[Store]:
+        """Open the store that has a queue or consumer with a name, if only one store has it."""
         found, known = [], []
         for location in self.stores():
             with location.open_store() as store:

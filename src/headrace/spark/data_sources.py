@@ -39,7 +39,7 @@ class FormatDataSource(DataSource):
         return from_arrow_schema(self.source.schema())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from headrace.spark.queue_reader import QueueStreamReader
+        from headrace.spark.queue_stream_reader import QueueStreamReader
         from headrace.spark.stream_reader import TunnelStreamReader
 
         self.source.check_stream_read()
@@ -47,8 +47,8 @@ class FormatDataSource(DataSource):
         return reader(self.source, schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from headrace.spark.batch_reader import FilteringTableReader, TableReader
-        from headrace.spark.queue_batch import FilteringQueueReader, QueueReader
+        from headrace.spark.queue_batch_reader import FilteringQueueReader, QueueReader
+        from headrace.spark.table_batch_reader import FilteringTableReader, TableReader
 
         self.source.check_batch_read()
         filters = self.source.settings.get("pushDownFilters")

@@ -14,10 +14,10 @@ from headrace.feeds.queue_feed import check_registered
 from headrace.feeds.queue_positions import check_positions, resolve_position
 from headrace.feeds.queue_reading import QueueRange, plan_tasks, rows_left
 from headrace.formats.source import ROWS_PER_SPLIT, Source
-from headrace.spark.batch_reader import predicate_of
 from headrace.spark.garbage_collection import freeze_loaded_modules
-from headrace.spark.queue_reader import read_ranges
+from headrace.spark.queue_stream_reader import read_ranges
 from headrace.spark.stream_reader import PlannedTask
+from headrace.spark.table_batch_reader import predicate_of
 from headrace.tables.conditions import Predicate
 from headrace.tunnels.values import Start, StartKind
 

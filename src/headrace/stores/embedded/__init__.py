@@ -1,0 +1,1 @@
+"""The embedded store: one directory with a SQLite database."""
