@@ -60,7 +60,7 @@ PARAMETERS = [
 
 
 @pytest.mark.parametrize(("kind", "point"), PARAMETERS)
-def test_a_kill_at_any_step_loses_no_row_and_doubles_none(
+def test_a_kill_at_any_step_neither_loses_nor_duplicates_rows(
     place: Place, store: Store, tmp_path: Path, kind: type[Pipeline], point: str
 ) -> None:
     kind.create(store)
@@ -87,7 +87,7 @@ def assert_no_row_was_written_twice(store: Store) -> None:
     assert [change.op for change in changes] == [ChangeOp.INSERT] * ((pipelines.ROUNDS + 1) * pipelines.ROWS)
 
 
-def test_points_are_those_that_the_code_reaches() -> None:
+def test_the_listed_failpoints_are_those_in_the_code() -> None:
     found = set()
     for path in Path(headrace.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -98,6 +98,6 @@ def test_points_are_those_that_the_code_reaches() -> None:
     assert tried == set(POINTS)
 
 
-def test_a_point_that_there_is_not_is_refused() -> None:
+def test_an_unknown_failpoint_is_refused() -> None:
     with pytest.raises(ValueError, match=rf"{VARIABLE} is 'plan-lost'; valid: uncommitted, committed"):
         arm("plan-lost")

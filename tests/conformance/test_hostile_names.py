@@ -30,7 +30,7 @@ def table_of(store: Store, name: str) -> Table | None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_key_column_of_any_name_is_refused_at_creation_or_works(store: Store, name: str) -> None:
+def test_a_key_column_with_any_name_works_or_is_refused_at_creation(store: Store, name: str) -> None:
     table, other = table_of(store, name), f"{name}.n"
     if table is None:
         return
@@ -66,7 +66,7 @@ def test_publications_replace_tables_whose_key_has_any_name(store: Store, name: 
 
 @pytest.mark.needs("queues")
 @pytest.mark.parametrize("name", NAMES[:5])
-def test_a_queue_with_columns_of_any_name_is_refused_at_creation_or_works(store: Store, name: str) -> None:
+def test_a_queue_with_any_column_names_works_or_is_refused_at_creation(store: Store, name: str) -> None:
     try:
         queue: Queue = store.create_queue(
             "q", {name: "string", **dict.fromkeys(with_decoys(name), "long")}, partitions=2

@@ -261,7 +261,7 @@ class FeedMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("page_rows", [2, 65536])
-def test_a_batch_stays_what_it_was_whatever_happens(
+def test_a_repeated_batch_has_the_same_rows_after_any_events(
     place: Place, store: Store, page_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel_reading, "PAGE_ROWS", page_rows)
@@ -277,7 +277,7 @@ def test_a_batch_stays_what_it_was_whatever_happens(
 
 
 @pytest.mark.needs("trims")
-def test_of_twins_that_read_as_many_but_other_rows_one_fails(store: Store, orders: Table) -> None:
+def test_of_two_readers_with_equally_many_but_different_rows_one_fails(store: Store, orders: Table) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     for key in "abcdef":
         orders.put([{"id": key, "price": 0}])

@@ -25,7 +25,7 @@ def histories(draw: st.DrawFn) -> tuple[dict[str, tuple[str, ...]], list[int]]:
 
 
 @given(histories())
-def test_channels_open_only_behind_finished_parents_and_all_of_them_open_in_the_end(
+def test_channels_open_only_after_their_parents_and_all_channels_open_eventually(
     history: tuple[dict[str, tuple[str, ...]], list[int]],
 ) -> None:
     parents, choices = history

@@ -71,7 +71,7 @@ def round_trip(schema: TableSchema, rows: pa.RecordBatch, columns: list[str] | N
 
 @settings(deadline=None)
 @given(ROWS)
-def test_rows_come_back_as_they_were(rows: list[dict[str, Any]]) -> None:
+def test_rows_round_trip(rows: list[dict[str, Any]]) -> None:
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA.arrow)
     decoded = round_trip(SCHEMA, batch)
     decoded.validate(full=True)
