@@ -1,4 +1,4 @@
-"""Trigger.AvailableNow over each store: everything that was there when it began, and then an end."""
+"""Trigger.AvailableNow on each store: it reads all data from before its start, and then ends."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_available_now_follows_only_splits_made_before_its_start(store: Store, o
 
 
 class _SlowToOpen:
-    """A tunnel that opens its change logs only when it was looked at some times after the base data's end."""
+    """A tunnel that opens its change logs some requests after the end of the base data."""
 
     def __init__(self, tunnel: Tunnel, looks: int) -> None:
         self._tunnel = tunnel

@@ -1,4 +1,4 @@
-"""Base data and its hand-over to the stream: exact, whatever writers do before, between and after the pages."""
+"""Base data, and the transition to the stream: exact with writers before, between and after the pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _numbers = itertools.count()
 
 
 def base_channels(tunnel: Tunnel) -> dict[str, Position]:
-    """Return the base channels and where they begin."""
+    """Return the base channels and their start positions."""
     return {each.id: each.committed for each in tunnel.channels() if each.kind is ChannelKind.BASE_DATA}
 
 
@@ -36,7 +36,7 @@ def test_base_channels_cover_the_table_once(store: Store, orders: Table, count: 
     orders.put(rows)
     tunnel = store.create_tunnel("orders", "both", base_channels=count)
     channels = base_channels(tunnel)
-    # A service that splits tables by itself cuts its base data by itself, too.
+    # A service that splits tables automatically also divides base data automatically.
     assert len(channels) == count or not store.capabilities.split_partitions
     assert [change.row for change in read_base(tunnel, channels)] == rows
     assert {channel.state for channel in tunnel.channels() if channel.id in channels} == {ChannelState.OPEN}

@@ -1,4 +1,4 @@
-"""The change log as a Stream tunnel gives it: every change once, in commit order, as what it was."""
+"""The change log, read through a Stream tunnel: every change once, in commit order, with its kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Composite columns and NOT NULL in tables: every way of writing and reading keeps them as they are."""
+"""Composite columns and NOT NULL in tables: values are unchanged by every way of writing and reading."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What goes wrong in the vendor's own connector for Spark, and must not here: its defects a to k, one test for each.
+"""One test for each of the defects a to k of the vendor's connector for Spark, which headrace does not have.
 
-Those that only its meta table and its columns have (g, i, j) are in `tests/unit/test_tablestore_batches.py` and
+The tests of defects in its meta table and its columns (g, i, j) are in `tests/unit/test_tablestore_batches.py` and
 `tests/unit/test_tablestore_tunnel.py`.
 """
 
@@ -71,7 +71,7 @@ def test_defect_c_a_channel_that_just_finished_is_not_read_again(place: Place, o
 def test_defect_d_a_partly_read_batch_does_not_reset_the_next_batch(orders: Table, tunnel: Tunnel) -> None:
     feed = TunnelFeed(tunnel)
     put(orders, *"abc")
-    # Not committed to the tunnel: its checkpoint is still before a.
+    # Nothing is committed to the tunnel: its position is still before a.
     first = feed.latest(INITIAL_BATCH)
     assert keys_of(read_batch(tunnel, feed.plan(first))) == [*"abc"]
     put(orders, *"de")
@@ -144,12 +144,12 @@ def test_defect_k_channels_without_rows_make_no_batches_and_no_tasks(
 
 
 def _tasks(plan: BatchPlan) -> tuple[ChannelPlan, ...]:
-    """Return the parts of a plan that Spark makes tasks of."""
+    """Return the parts of a plan that become tasks of Spark."""
     return tuple(part for part in plan if part.max_rows != 0)
 
 
 def test_an_end_is_not_moved_by_a_second_action_on_a_batch(orders: Table, tunnel: Tunnel) -> None:
-    """Its batches have no fixed content: whoever reads one again reads more, or less."""
+    """The connector's batches have no fixed content: a second read returns more or fewer rows."""
     put(orders, *"abc")
     feed = TunnelFeed(tunnel)
     (part,) = feed.plan(batch := feed.latest(INITIAL_BATCH))

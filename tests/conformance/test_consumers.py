@@ -1,4 +1,4 @@
-"""Consumers: registrations, offsets that move by compare-and-set, and how far behind a consumer is."""
+"""Consumers: registrations, offsets that move by compare-and-set, and the lag."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_processes_that_share_a_consumer_never_take_the_same_row(place: Place, s
     assert shared.offsets("clicks")[0] == taken[-1][1] >= rows
 
 
-# -- how far ------------------------------------------------------------------------------------------------
+# -- lag ----------------------------------------------------------------------------------------------------
 
 
 def test_the_disposition_follows_from_the_offset(queue: Queue, reader: Consumer) -> None:
@@ -254,7 +254,7 @@ def test_the_weight_of_unread_rows_is_known_if_the_queue_has_weights(store: Stor
     for offset in range(9):
         reader.advance("q", {0: offset})
         found[offset] = reader.status("q")[0].unread_weight
-    # 20 for each row; not known before the first row is read, nor where rows are missing.
+    # 20 for each row. Unknown before the first row is read, and if rows are missing.
     assert found == {0: None, 1: None, 2: 80, 3: 60, 4: 40, 5: 20, 6: 0, 7: None, 8: None}
     queue.trim(0, 6)
     reader.advance("q", {0: 6})
@@ -282,7 +282,7 @@ def test_the_lag_is_the_age_of_the_first_existing_unread_row(store: Store, queue
     assert lag(upper - 1) < lag(0)
     assert [lag(upper), lag(upper + 5)] == [0.0, 0.0]
     queue.trim(0, upper - 1)
-    # The trimmed rows do not count: the first that is there is the last one.
+    # Trimmed rows do not count: the first existing row is the last one.
     last = queue.commit_time(0, upper - 1)
     assert last is not None
     assert lag(0) <= time.time() - last

@@ -1,4 +1,4 @@
-"""The tunnel feed over each store: what makes a batch the same batch for ever, and every change part of one batch."""
+"""The tunnel feed on each store: a batch always has the same rows, and every change is in one batch."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_second_reader_takes_over_the_tunnel_and_the_first_fails(store: Store,
     batch, _ = next_batch(first, INITIAL_BATCH)
     next_batch(TunnelFeed(store.tunnel(tunnel.id), start=LATEST), INITIAL_BATCH)
     put(orders, "b")
-    # Its commits would hide from the first what the second has read.
+    # After its commits the first reader would miss the changes that the second has read.
     with pytest.raises(TunnelTakenError, match="a tunnel for each query"):
         first.latest(batch)
 

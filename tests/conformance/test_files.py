@@ -1,4 +1,4 @@
-"""What stores with files promise: each is there as a whole or not at all, and of many who move one there, one wins."""
+"""Promises of stores with files: a file is complete or absent, and one of several concurrent moves succeeds."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_move_can_be_repeated_after_its_response_was_lost(files: Files) -> Non
     files.move("/work/.7.tmp", "/work/7")
     files.move("/work/.7.tmp", "/work/7")
     assert files.read("/work/7") == b"mine"
-    # Only to whoever did it.
+    # Only for the client that made the move.
     with pytest.raises(AlreadyExistsError):
         files.move("/work/.8.tmp", "/work/7")
     files.move("/work/.8.tmp", "/work/7", overwrite=True)
@@ -212,7 +212,7 @@ PATHS = st.sampled_from([f"/{a}" for a in "ab"] + [f"/{a}/{b}" for a in "ab" for
 
 
 class _Model(RuleBasedStateMachine):
-    """Files beside a dict: path → bytes of a file, or None for a directory."""
+    """Files compared with a dict: path → bytes of a file, or None for a directory."""
 
     place: Place
 
@@ -232,7 +232,7 @@ class _Model(RuleBasedStateMachine):
         return [] if above == "/" else [*self.parents(above), above]
 
     def expect(self, refused: bool, call: Any) -> bool:
-        """Make a call that is refused or not; tell whether it was made."""
+        """Make a call, and return whether it was accepted."""
         try:
             call()
         except (AlreadyExistsError, NotFoundError, OptionError):
@@ -265,7 +265,7 @@ class _Model(RuleBasedStateMachine):
     @rule(source=PATHS, destination=PATHS, overwrite=st.booleans())
     def move(self, source: str, destination: str, overwrite: bool) -> None:
         if source not in self.known and destination in self.known:
-            return  # It may be a repetition.
+            return  # The call may repeat an earlier one.
         above = parent_path(destination)
         refused = (
             source not in self.known
@@ -291,6 +291,6 @@ class _Model(RuleBasedStateMachine):
 
 def test_files_follow_the_model_of_a_dict(place: Place, store: Store) -> None:
     model = type("Model", (_Model,), {"place": place})
-    # Over HTTP a step takes many times as long.
+    # Over HTTP a step takes much longer.
     examples = thorough(25 if place.kind == "embedded" else 8)
     run_state_machine_as_test(model, settings=settings(max_examples=examples, stateful_step_count=20, deadline=None))

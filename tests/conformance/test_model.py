@@ -34,7 +34,7 @@ _cells = st.fixed_dictionaries(
 
 
 class TableMachine(RuleBasedStateMachine):
-    """The table must hold what the dictionary holds, and its changes must lead there."""
+    """The content of the table equals the dictionary, and its changes lead to that content."""
 
     store: Store
 

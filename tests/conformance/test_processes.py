@@ -1,4 +1,4 @@
-"""Many threads and processes at one store, some of which are killed."""
+"""Many threads and processes on one store, some of which are killed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_forked_process_can_use_its_parents_handles(store: Store, orders: Tabl
     orders.put({"id": "parent"})
     child = os.fork()
     if child == 0:
-        # Nothing of the test may run twice: whatever happens, the child ends here.
+        # The child always exits, so that no part of the test runs twice.
         try:
             orders.put({"id": "child"})
             seen = {row["id"] for row in rows_of(orders)}
@@ -106,7 +106,7 @@ def test_a_killed_writer_leaves_complete_transactions_and_a_usable_store(place: 
 
 
 def wait_for_rows(table: Table, key: str) -> None:
-    """Wait until a row is there."""
+    """Wait until a row exists."""
     deadline = time.monotonic() + workers.DEADLINE
     while table.get({"id": key}) is None:
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""Producers: sessions whose rows are taken once, however often they are pushed."""
+"""Producers: rows of a session are appended once, even if they are pushed repeatedly."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def session(producer: Producer) -> ProducerSession:
 
 
 def numbered(*numbers: Any) -> list[dict[str, Any]]:
-    """Return rows with sequence numbers that stand in their data, too."""
+    """Return rows whose data contains their sequence numbers."""
     return [{"data": str(number), "$sequence_number": number} for number in numbers]
 
 
@@ -160,7 +160,7 @@ def test_rows_pushed_before_are_skipped(queue: Queue, producer: Producer, sessio
     producer.push(session, values("0", "1", "2"), sequence_number=0, partition=0)
     assert producer.push(session, values("1", "2", "3", "4"), sequence_number=1, partition=0) == Pushed(4, 2)
     assert producer.push(session, numbered(4, 7), partition=0) == Pushed(7, 1)
-    # 5 and 6 never came: whoever is below the last number is taken for a repetition.
+    # 5 and 6 were never pushed, but every number below the last one counts as a repetition.
     assert producer.push(session, numbered(5, 6, 7, 8), partition=0) == Pushed(8, 3)
     assert data_in(queue) == ["0", "1", "2", "3", "4", "7", "8"]
 
@@ -239,7 +239,7 @@ def test_a_push_with_an_invalid_row_is_refused_as_a_whole(
     assert (edges(queue), producer.sessions()) == ([(0, 0)] * 3, [session])
 
 
-# -- where rows go ------------------------------------------------------------------------------------------
+# -- partitions ---------------------------------------------------------------------------------------------
 
 
 def test_rows_may_name_their_partition(queue: Queue, producer: Producer, session: ProducerSession) -> None:

@@ -36,7 +36,7 @@ def put(publisher: Publisher, batch: int, *rows: dict[str, Any], change: RowChan
 
 
 def replaced(store: Store) -> ChangeOp:
-    """Return what a put over a row is in a change."""
+    """Return the kind of change of a put that replaces a row."""
     return ChangeOp.REPLACE if store.capabilities.tells_rows else ChangeOp.INSERT
 
 
@@ -127,7 +127,7 @@ def test_a_batch_before_the_last_published_one_changes_nothing(orders: Table, pu
 def test_rows_of_an_old_batch_are_not_written_over_newer_ones(
     store: Store, orders: Table, publisher: Publisher
 ) -> None:
-    """A checkpoint that went back, or a task that Spark has given up, which goes on when others have published."""
+    """An older checkpoint was restored, or a task that Spark has abandoned continues after another publication."""
     assert put(publisher, 5, {"id": "a", "price": 5})
     for late in (publisher, store.publisher(publisher.job, publisher.sink)):
         for batch in (5, 4):
@@ -145,7 +145,7 @@ def test_a_batch_with_other_content_under_a_published_number_is_refused(orders: 
     assert publish(1, "b")
     assert not publish(1, "b")
     for batch, content in ((1, "other"), (0, "a"), (0, "other")):
-        # The checkpoint went back: to say "published already" would lose these rows without a word.
+        # An older checkpoint was restored: "already published" would silently lose these rows.
         with pytest.raises(PublicationError, match="checkpoint went back"):
             publish(batch, content)
     assert publish(2, "c")

@@ -1,4 +1,4 @@
-"""The names of queues, consumers and producers, and what is left when one of them is dropped."""
+"""The names of queues, consumers and producers, and the state after one of them is dropped."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_new_queue_with_the_name_of_a_dropped_one_begins_at_0(store: Store, qu
         store.drop_queue("clicks")
     store.drop_queue("clicks", missing_ok=True)
     assert (consumer.registrations(), producer.sessions()) == ([], [])
-    # The old handle is one by name.
+    # A handle finds its queue by name.
     store.create_queue("clicks", {"data": "string", "n": "long"})
     assert queue.append({"data": "c", "n": 1}) == [RowRange(0, 0, 1)]
     assert consumer.offsets("clicks") == {0: 0}

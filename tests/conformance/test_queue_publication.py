@@ -1,4 +1,4 @@
-"""Publication into queues: a batch's rows, of tables too, and the progress of consumers, all at once and once."""
+"""Publication into queues: rows of queues and tables and the advance of consumers, in one transaction and once."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_rows_staged_for_another_queue_are_refused(store: Store, queue: Queue, p
     assert edges(store.queue("twin")) == [(0, 0)]
 
 
-# -- everything at once ---------------------------------------------------------------------------------------
+# -- one transaction ------------------------------------------------------------------------------------------
 
 
 def everything(publisher: Publisher, batch: int) -> list[Write | Append]:
@@ -194,7 +194,7 @@ def everything(publisher: Publisher, batch: int) -> list[Write | Append]:
 
 
 def seen(store: Store) -> tuple[list[Any], list[Any], list[Any]]:
-    """Return what `everything` writes, as it is in the store."""
+    """Return the rows in the targets of `everything`."""
     orders = [row["id"] for row in rows_of(store.table("orders"))]
     return data_in(store.queue("out"), 1), orders, data_in(store.queue("second"))
 
@@ -237,7 +237,7 @@ def test_a_conflict_changes_nothing(store: Store, reader: Consumer, publisher: P
     assert (caught.value.consumer, caught.value.expected, caught.value.found) == ("reader", 0, 2)
     assert seen(store) == ([], [], [])
     assert (reader.offsets("in"), other.offsets("in"), publisher.published(0)) == ({0: 2}, {0: 0}, False)
-    # What was staged is still there for another attempt.
+    # The staged rows are still available for another attempt.
     assert publisher.publish(0, writes, advances=[Advance("reader", "in", {0: 4}, {0: 2})])
     assert seen(store) == (["0 a", "0 b"], ["0"], ["0 c"])
 
@@ -291,13 +291,13 @@ def test_rows_of_a_batch_are_kept_for_a_replay_until_the_next_advance(
     source.set_options(auto_trim=True)
     vital = consumer_of(store, "vital", "in", vital=True)
     publisher.publish(0, [], advances=[Advance("vital", "in", {0: 4}, {0: 0})])
-    # The query may be killed before it records the batch, or write it to another sink as well.
+    # The query can be killed before it records the batch, or write the batch to a second sink.
     store.publisher("job", "other").publish(0, [], advances=[Advance("vital", "in", {0: 4}, {0: 0})])
     source.append(values("10"))
     assert (source.trim(), edges(source)) == (0, [(0, 11)])
     publisher.publish(1, [], advances=[Advance("vital", "in", {0: 7}, {0: 4})])
     wait_until(lambda: edges(source) == [(4, 11)])
-    # A batch without rows of this partition needs none of them.
+    # A batch without rows of this partition needs no rows of it.
     publisher.publish(2, [], advances=[Advance("vital", "in", {0: 7}, {0: 7})])
     wait_until(lambda: edges(source) == [(7, 11)])
     publisher.publish(3, [], advances=[Advance("vital", "in", {0: 9}, {0: 7})])

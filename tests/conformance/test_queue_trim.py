@@ -1,4 +1,4 @@
-"""Trimming: what goes by hand and by itself, what stays, and what readers see of it."""
+"""Trimming, manual and automatic: removed rows, kept rows, and the effect on readers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.needs("queues")
 
 @pytest.fixture
 def queue(store: Store) -> Queue:
-    """A queue that trims by itself, of 5 rows in partition 0 and 7 in partition 1."""
+    """A queue with automatic trimming, and with 5 rows in partition 0 and 7 in partition 1."""
     queue = store.create_queue("q", {"data": "string", "$timestamp": "timestamp"}, partitions=2, auto_trim=True)
     append(queue, 5, 0)
     append(queue, 7, 1)
@@ -27,7 +27,7 @@ def queue(store: Store) -> Queue:
 
 
 def append(queue: Queue, count: int, partition: int) -> None:
-    """Append rows, each in a commit of its own, that say which row index they have."""
+    """Append rows that contain their row index, each in its own commit."""
     for _ in range(count):
         queue.append(values(str(queue.bounds()[partition].upper)), partition=partition)
 
@@ -36,7 +36,7 @@ def kept(queue: Queue) -> list[int]:
     return [bounds.rows for bounds in queue.bounds().values()]
 
 
-# -- by hand ------------------------------------------------------------------------------------------------
+# -- manual -------------------------------------------------------------------------------------------------
 
 
 def test_trimming_removes_rows_below_an_index_and_keeps_other_indexes(queue: Queue) -> None:
@@ -94,11 +94,11 @@ def test_a_trimmed_queue_takes_no_space(store: Store) -> None:
     assert queue.bounds() == {0: Bounds(20, 20, 0)}
 
 
-# -- by itself: the scenarios of YTsaurus' own tests ----------------------------------------------------------
+# -- automatic: the scenarios of YTsaurus' own tests ----------------------------------------------------------
 
 
 def consumers_of(store: Store) -> tuple[Consumer, Consumer, Consumer]:
-    """Make c1 and c3, which are vital, and c2, which is not."""
+    """Create c1 and c3, which are vital, and c2, which is not."""
     return (
         consumer_of(store, "c1", "q", vital=True),
         consumer_of(store, "c2", "q"),
@@ -116,7 +116,7 @@ def test_rows_are_trimmed_when_all_vital_consumers_have_read_them(store: Store, 
     # (b)
     c3.advance("q", {0: 2})
     wait_until(lambda: kept(queue) == [3, 5])
-    # (c) Now c1 is the last.
+    # (c) Now c1 is the slowest.
     c3.advance("q", {0: 4})
     wait_until(lambda: kept(queue) == [2, 5])
     # (d)

@@ -1,4 +1,4 @@
-"""Queues: where appended rows go, under which row indexes, and how they are read again."""
+"""Queues: the partitions and row indexes of appended rows, and reading."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_rows_without_a_partition_all_go_to_the_partition_with_the_fewest_rows(q
     queue.append(values("d"), partition=1)
     assert queue.append(values("e", "f")) == [RowRange(2, 0, 2)]
     assert queue.append(values("g")) == [RowRange(1, 1, 2)]
-    # Trimmed rows count: what matters is how much a partition was given.
+    # Trimmed rows count: the partition is chosen by all rows that it ever had.
     queue.trim(0, 3)
     assert all(found.partition != 0 for found in queue.append(values("h")))
 
@@ -436,7 +436,7 @@ def test_processes_append_rows_that_are_dense_and_disjoint(place: Place, queue: 
         == 3 * place.commits(queue_workers.COMMITS) * queue_workers.ROWS
     )
     assert sum(map(len, parts)) == 3 * place.commits(queue_workers.COMMITS) * queue_workers.ROWS
-    # What was appended at once lies together, in its order.
+    # The rows of one append are contiguous, in their order.
     for found in ranges:
         mine = [value.split() for value in parts[found.partition][found.first : found.next]]
         assert len({(writer, commit) for writer, commit, _ in mine}) == 1

@@ -59,7 +59,7 @@ KEYS = [(k1, k2) for k1 in VALUES["k1"] for k2 in VALUES["k2"]]
 
 
 def _some_rows() -> list[dict[str, Any]]:
-    """Return rows with every value of `VALUES` and nulls, mixed differently in each column."""
+    """Return rows with every value of `VALUES` and nulls, in a different order in each column."""
     random = np.random.default_rng(0)
     rows = []
     for k1, k2 in KEYS:
@@ -87,14 +87,14 @@ def keys_of(rows: list[Row]) -> list[tuple[Any, ...]]:
 
 
 def _order(value: Any) -> Any:
-    """Return what numbers are compared by: NaN equals NaN and is greater than everything, as in Spark."""
+    """Return the sort key of a number: NaN equals NaN and is greater than every number, as in Spark."""
     if isinstance(value, float):
         return (value != value, 0.0 if value != value else value)
     return value
 
 
 def holds(value: Any, operator: str, operand: Any) -> bool:
-    """Tell whether a condition holds: the oracle of these tests."""
+    """Return whether a condition is true. This is the oracle of these tests."""
     if operator == "is null":
         return value is None
     if operator == "is not null":

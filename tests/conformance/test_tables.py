@@ -1,4 +1,4 @@
-"""Tables: every value of every type comes back, rows stand in key order, writes are whole or not at all."""
+"""Tables: all values of all types round-trip, rows are in key order, and writes are atomic."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ NAMES = [
 
 
 def fresh(store: Store, columns: dict[str, str], key: str | tuple[str, ...]) -> Table:
-    """Make a table of a new name: what hypothesis needs, which runs a test many times on one store."""
+    """Create a table with a new name, because hypothesis runs a test many times on one store."""
     return store.create_table(f"table_{next(_numbers)}", columns, key)
 
 
 def exact(value: Any) -> Any:
-    """Return a value in a form that tells -0.0 from 0.0 and finds NaN equal to NaN."""
+    """Return a value in a form in which -0.0 differs from 0.0, and NaN equals NaN."""
     return repr(value) if isinstance(value, float) else value
 
 
@@ -416,11 +416,11 @@ def test_a_table_is_described(orders: Table, store: Store) -> None:
     orders.delete({"id": "3"})
     described = orders.describe()
     assert (described.name, described.schema) == ("orders", orders.schema)
-    # Not every store tells how many rows it has, and where it has cut them.
+    # Some stores do not know the number of rows and the bounds of partitions.
     assert described.rows in (9, None)
     assert [partition.keys for partition in described.partitions if partition.open] in ([KeyRange()], [])
     if store.capabilities.tunnels:
-        # Where no changes are kept, there is nothing to say for how long.
+        # A store without change logs has no retention.
         assert orders.set_options(retention_seconds=7200.0).retention_seconds == 7200.0
         assert store.table("orders").describe().options.retention_seconds == 7200.0
     with pytest.raises(OptionError):

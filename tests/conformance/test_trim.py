@@ -1,4 +1,4 @@
-"""Retention: what a tunnel still needs stays, what is cut all the same is named, and can be skipped."""
+"""Retention: changes that a tunnel needs are kept; removed unread changes are reported, and can be skipped."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ KEYS = [f"{number:02}" for number in range(10)]
 
 
 def put_each(table: Table, *, price: int = 0) -> None:
-    """Write `KEYS`, each in a commit of its own."""
+    """Write `KEYS`, each in its own commit."""
     for key in KEYS:
         table.put({"id": key, "price": price})
 
 
 def trim_all(table: Table, *, cut_tunnels: bool = False) -> int:
-    """Remove all changes that may be removed; return how many there were."""
+    """Remove all changes that may be removed. Return their number."""
     ends = {part.id: part.next for part in table.describe().partitions}
     return table.trim(before=ends, cut_tunnels=cut_tunnels).changes
 

@@ -1,4 +1,4 @@
-"""Clients that share a tunnel: who has which channel, where each goes on, and workers that read to the end."""
+"""Clients that share a tunnel: their channels, their saved positions, and workers that read to the end."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def in_status(leases: Iterable[Lease], status: LeaseStatus) -> set[str]:
 
 
 def closed(leases: Iterable[Lease]) -> list[Lease]:
-    """Return how a client reports that it has given back what it was asked for."""
+    """Return the leases that a client reports after it has released the requested channels."""
     return [
         Lease(lease.channel, lease.version + 1, LeaseStatus.CLOSE) if lease.status is LeaseStatus.CLOSING else lease
         for lease in leases
@@ -73,7 +73,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-# -- who has which channel ------------------------------------------------------------------------------
+# -- assignment of channels -----------------------------------------------------------------------------
 
 
 def test_one_client_gets_all_open_channels(tunnel: Tunnel) -> None:
@@ -90,7 +90,7 @@ def test_a_second_client_gets_half_of_the_channels_after_their_release(tunnel: T
     assert second.heartbeat([]) == []
     asked = first.heartbeat(leases)
     assert len(in_status(asked, LeaseStatus.OPEN)) == len(in_status(asked, LeaseStatus.CLOSING)) == 2
-    # As long as the first has not answered, nobody else has them.
+    # Until the first client has answered, no other client has them.
     assert second.heartbeat([]) == []
     kept = first.heartbeat(closed(asked))
     given = second.heartbeat([])
@@ -144,7 +144,7 @@ def test_describe_names_the_client_of_each_channel(tunnel: Tunnel) -> None:
     first, _, second, _ = shared_by_two(tunnel)
     described = [found for found in tunnel.describe().channels if found.channel.state is ChannelState.OPEN]
     assert sorted(str(found.client) for found in described) == sorted([first.id, second.id] * 2)
-    # Not every service says more than who.
+    # Some services report only the client's id.
     assert {found.lease for found in described} <= {LeaseStatus.OPEN, None}
     assert {found.client for found in tunnel.describe().channels} == {first.id, second.id, None}
 
@@ -278,7 +278,7 @@ def test_only_unprocessed_changes_are_delivered_again(tunnel: Tunnel) -> None:
 
 
 def test_a_worker_saves_its_progress_when_it_stops(place: Place, store: Store, orders: Table) -> None:
-    """However its batches lie to the pages in which the store gives changes."""
+    """With all sizes of batches in relation to the pages of the store."""
     orders.put([{"id": f"{number:03}"} for number in range(300)])
     tunnel = store.create_tunnel("orders", "pages", "BaseData", base_channels=1)
     found: list[Change] = []

@@ -1,4 +1,4 @@
-"""Tunnels: what their channels give, in which order they open, and how far they have been read."""
+"""Tunnels: the changes of their channels, the order in which channels open, and committed positions."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ def test_the_backlog_counts_rows_and_their_age(orders: Table, tunnel: Tunnel) ->
     assert tunnel.describe().backlog_rows == 0
 
 
-# -- where a reader begins ------------------------------------------------------------------------------
+# -- start positions -------------------------------------------------------------------------------------
 
 
 def test_a_new_reader_begins_at_its_start_position(store: Store, orders: Table, tunnel: Tunnel) -> None:
@@ -458,7 +458,7 @@ def test_a_dropped_tunnel_is_an_error_for_all_its_handles(store: Store, orders: 
         lambda: store.drop_tunnel("both"),
     ]
     if store.capabilities.transactions:
-        # Elsewhere batches are recorded beside the tunnel, and nothing is read for them.
+        # Other stores record batches outside of the tunnel, and do not check that it exists.
         calls.append(lambda: tunnel.save_plan(BatchPlan("batch", "before", ())))
         calls.append(lambda: tunnel.record_end("batch", channel.id, ChannelEnd(FINISHED, 0)))
     for call in calls:
