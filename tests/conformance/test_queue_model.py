@@ -294,7 +294,7 @@ class QueueMachine(RuleBasedStateMachine):
         part.lower = max(part.lower, before)
 
     @rule()
-    def trim_what_is_due(self) -> None:
+    def trim_automatically(self) -> None:
         due = self.due()
         assert self.queue.trim() == sum(new - part.lower for new, part in zip(due, self.parts, strict=True))
         for new, part in zip(due, self.parts, strict=True):

@@ -1,4 +1,4 @@
-"""The assignment of channels against a simulator: one client to a channel, none left out, shares that are even."""
+"""The assignment of channels, with simulated clients: each channel has one client, and the shares are even."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def holders(assignments: dict[str, Assignment]) -> dict[str, str | None]:
 
 
 def share(names: Iterable[str], **clients: float) -> dict[str, Assignment]:
-    """Share open channels among clients, each heard of at a time."""
+    """Assign open channels to clients, each with the time of its last heartbeat."""
     lives = {client: ClientLife(seen, TIMEOUT) for client, seen in clients.items()}
     return rebalance(dict.fromkeys(names, OPEN), {}, lives, "a", [], now=0.0)
 
 
 class Simulator(RuleBasedStateMachine):
-    """A tunnel whose channels open, split and end, and clients that come, answer late, hang, and die."""
+    """A tunnel whose channels open, split and end, and clients that connect, respond late, hang and die."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Simulator(RuleBasedStateMachine):
         return [client for client, life in self.clients.items() if not life.timed_out(self.now)]
 
     def beat(self, client: str, *, answers: bool = True, heard: bool = True) -> None:
-        """Send a heartbeat. A client that hangs answers nothing; an answer can get lost on its way."""
+        """Send a heartbeat. A client that hangs does not respond, and a response can be lost."""
         self.clients[client] = ClientLife(self.now, TIMEOUT)
         view = self.views.setdefault(client, {})
         if answers:
@@ -125,7 +125,7 @@ class Simulator(RuleBasedStateMachine):
         calm.clients, calm.overdue = dict(self.clients), set(self.overdue)
         calm.views = {client: dict(view) for client, view in self.views.items()}
         staying = calm.live()
-        # One round asks, one gives back, one is given; a client that was to get a channel may have gone meanwhile.
+        # One round requests channels, one releases them, one assigns them; the next client can have left meanwhile.
         for _ in range(6):
             for client in staying:
                 calm.beat(client)

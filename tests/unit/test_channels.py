@@ -1,4 +1,4 @@
-"""The channel rule against a simulator: nothing opens before everything that it follows is finished."""
+"""The rule that opens channels, with simulated channels: a channel opens after all its parents are finished."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.tunnels.values import ChannelState
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[dict[str, tuple[str, ...]], list[int]]:
-    """Channels made by random splits and merges, and an order in which to try to finish them."""
+    """Channels of random splits and merges, and a random order of attempts to finish them."""
     parents: dict[str, tuple[str, ...]] = {"c0": ()}
     tips = ["c0"]
     for _ in range(draw(st.integers(0, 12))):

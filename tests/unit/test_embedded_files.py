@@ -1,4 +1,4 @@
-"""How an embedded store keeps files: their bytes in parts, and nothing of what was given up."""
+"""Files of the embedded store: their parts, and the removal of abandoned uploads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def files(database: Database) -> Files:
 
 
 def counts(database: Database) -> tuple[int, int]:
-    """Return how many nodes there are besides the root, and how many parts."""
+    """Return the number of nodes without the root, and the number of parts."""
     nodes = database.query("SELECT count(*) FROM file_node WHERE id <> 1")[0][0]
     return int(nodes), int(database.query("SELECT count(*) FROM file_part")[0][0])
 

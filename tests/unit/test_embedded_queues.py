@@ -1,4 +1,4 @@
-"""How the embedded store keeps queues: what is written once, what is removed, what costs little."""
+"""Queues of the embedded store: stored rows, removed rows, and the cost of operations."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_the_error_for_trimmed_rows_names_the_first_existing_row(queue: Queue) -
         queue.read(0, 1)
 
 
-# -- bytes that are staged --------------------------------------------------------------------------------
+# -- staged bytes -----------------------------------------------------------------------------------------
 
 
 def test_publication_refers_to_staged_bytes_without_a_copy(
@@ -190,7 +190,7 @@ def test_staging_checks_each_buffered_part_once(store: Store) -> None:
     assert len(looks) < 5000
 
 
-# -- bytes that go --------------------------------------------------------------------------------------
+# -- removed bytes --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("before", "kept"), [(0, 3), (LARGE - 1, 3), (LARGE, 2), (LARGE + 5, 2), (3 * LARGE, 0)])

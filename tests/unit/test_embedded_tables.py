@@ -1,4 +1,4 @@
-"""Tables of the embedded store: what the model test does not reach."""
+"""Tables of the embedded store: cases that the model test does not cover."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def apply(database: Database, table: EmbeddedTable, change: RowChange, rows: Any
 
 
 def changes_of(database: Database, table: EmbeddedTable, first: int = 0) -> Changes:
-    """Return the log of a table's only partition."""
+    """Return the log of the only partition of a table."""
     (partition,) = table.describe().partitions
     with database.read() as connection:
         return change_log.read(connection, partition.id, first, 10_000)[0]
@@ -204,7 +204,7 @@ def test_a_scan_that_is_fully_prefetched_holds_no_transaction(database: Database
     table.put([{"id": number} for number in range(1000)])
     reader = table.scan(batch_rows=10)
     table.put({"id": 5000})
-    # Truncating the WAL needs that nobody reads from it.
+    # The WAL can be truncated only if no transaction reads from it.
     ((busy, *_),) = database.query("PRAGMA wal_checkpoint(TRUNCATE)")
     assert busy == 0
     assert reader.read_all().num_rows == 1000
@@ -239,7 +239,7 @@ def test_batches_have_at_most_the_requested_rows(table: EmbeddedTable) -> None:
 
 
 def test_pages_of_large_rows_are_short(table: EmbeddedTable) -> None:
-    # More than SQLite is allowed to concatenate for a page, behind rows that make it expect small ones.
+    # Above SQLite's limit for a page, after small rows from which the reader estimates the size.
     table.put([{"id": number} for number in range(5000)])
     large = [{"id": 5000 + number, "data": bytes([number]) * (5 << 20)} for number in range(20)]
     for row in large:

@@ -1,4 +1,4 @@
-"""Handles of an embedded store and of a workspace around a fork: they work, or say why they do not."""
+"""Handles of an embedded store and of a workspace after a fork: they work, or their error gives the reason."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.tables import reading
 from headrace.streaming_sql.workspace import Workspace
 
-# Newer Pythons warn of a fork beside threads, which is what these tests are about.
+# Newer versions of Python warn about a fork in a process with threads, which these tests need.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
@@ -46,7 +46,7 @@ def numbers(store: headrace.Store) -> list[int]:
 
 
 class Child:
-    """A forked process that runs a function; ``fork`` may be another way to fork."""
+    """A forked process that runs a function. ``fork`` can be another function that forks."""
 
     def __init__(self, work: Callable[[], object], fork: Callable[[], int] = os.fork) -> None:
         self.pid = fork()
@@ -71,7 +71,7 @@ def expect_refusal(work: Callable[[], object]) -> None:
 
 
 def elsewhere(store_path: Path, number: int) -> None:
-    """Open, write and close in a process that has inherited nothing."""
+    """Open a store, write and close it in a process that has inherited no handles."""
     program = (
         "import sys, headrace\n"
         "with headrace.open(sys.argv[1]) as store: store.table('rows').put({'id': int(sys.argv[2])})"
@@ -118,7 +118,7 @@ def test_a_fork_waits_for_the_transactions_of_other_threads(tmp_path: Path) -> N
     def write() -> None:
         with database.write() as connection:
             begun.set()
-            # Long enough for the fork to be asked for; it happens after the commit however long this takes.
+            # Long enough for the call of fork to begin. The fork itself always follows the commit.
             connection.execute(
                 "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 300000) SELECT sum(i) FROM n"
             )
@@ -185,7 +185,7 @@ def test_a_scan_continues_in_the_parent_and_fails_in_the_child(
     reader.read_next_batch()
 
     def work() -> None:
-        # Arrow makes an error of its own of what a reader raises.
+        # Arrow replaces the errors of a reader by its own.
         with pytest.raises(Exception, match="begin the scan again"):
             reader.read_all()
         put(store, 100)
@@ -196,7 +196,7 @@ def test_a_scan_continues_in_the_parent_and_fails_in_the_child(
 
 
 def c_fork() -> int:
-    """Fork as programs in C do, which do not tell Python."""
+    """Fork in C, without notifying Python."""
     return int(ctypes.PyDLL(None).fork())
 
 
@@ -250,7 +250,8 @@ def test_connections_of_ended_threads_are_closed(store: headrace.Store) -> None:
         thread = threading.Thread(target=put, args=(store, number))
         thread.start()
         thread.join()
-    # The last thread's connection is closed when another thread needs one: the database, its log and its shared memory.
+    # The last thread's connection is closed when another thread needs one. It has three descriptors: the database, its
+    # log and its shared memory.
     assert process.num_fds() <= before + 3
     assert len(numbers(store)) == 20
 
@@ -278,7 +279,7 @@ def test_a_child_that_exits_a_transaction_of_its_parent_does_not_end_it(tmp_path
 
     transaction = database.write()
     connection = transaction.__enter__()
-    # Uncommitted pages go to the shared log, where a rollback in a child would forget them.
+    # Uncommitted pages are written to the shared log, from which a rollback in a child would remove them.
     connection.pragma("cache_size", 10)
     connection.execute("CREATE TABLE large (value)")
     fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 2000) INSERT INTO large"
@@ -370,7 +371,7 @@ def test_threads_that_wait_for_two_stores_do_not_deadlock(tmp_path: Path, monkey
     child = Child(work)
 
     def refused() -> None:
-        # The system has refused one of the two threads, or 20 seconds are over.
+        # The system has refused one of the two threads, or 20 seconds have passed.
         select.select([refused_out], [], [], 20)
         os.write(release_in, b"!")
 

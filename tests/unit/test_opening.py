@@ -1,4 +1,4 @@
-"""Opening a store, and the store itself."""
+"""Opening of stores, and operations on a whole store."""
 
 from __future__ import annotations
 

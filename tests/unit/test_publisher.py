@@ -1,4 +1,4 @@
-"""Publication: a batch becomes visible at once and once, and what was staged for nothing goes."""
+"""Publication: a batch becomes visible at one moment and once, and unused staged rows are deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue feed: where batches begin and end, what limits them, and how a consumer follows."""
+"""The queue feed: bounds and limits of batches, starts, and lost rows."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ def test_a_recreated_queue_is_detected_at_any_length(rows: int) -> None:
     assert careless.latest(again) is again
 
 
-# -- all together ----------------------------------------------------------------------------------------
+# -- random runs -----------------------------------------------------------------------------------------
 
 
 @given(

@@ -1,4 +1,4 @@
-"""How a consumer follows a queue feed, and what happens when somebody else moves it."""
+"""The advance of a consumer by a queue feed, and conflicts with other readers."""
 
 from __future__ import annotations
 

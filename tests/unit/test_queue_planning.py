@@ -1,4 +1,4 @@
-"""From ranges to tasks to rows: small ranges share, fat ones are cut, and rows are what their indexes say."""
+"""Planning and reading of tasks: small ranges share a task, large ones are split, and each row has its index."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ranges = st.lists(st.integers(0, 3 * TASK_ROWS), max_size=20).map(
 
 
 def covered(tasks: list[tuple[QueueRange, ...]]) -> list[QueueRange]:
-    """Return the ranges of tasks with neighbours joined."""
+    """Return the ranges of tasks, with adjacent ranges joined."""
     joined: list[QueueRange] = []
     for part in chain.from_iterable(tasks):
         if joined and joined[-1].partition == part.partition and joined[-1].next == part.first:
@@ -125,7 +125,7 @@ def test_a_store_that_silently_skips_trimmed_rows_is_detected(queue: MemoryQueue
     assert read(queue, QueueRange("q", 1, 5, 12), fail=False) == list(range(1008, 1012))
 
 
-# -- shapes ----------------------------------------------------------------------------------------------
+# -- columns ---------------------------------------------------------------------------------------------
 
 
 PAGE = QueuePage(3, 7, pa.record_batch({"a": pa.array([1, 2]), "b": pa.array([[1], None], pa.list_(pa.int64()))}))

@@ -1,4 +1,4 @@
-"""The rules about queues that need no store: schemas, dispositions, trimming, choosing partitions, data weights."""
+"""The rules of queues that need no store: schemas, dispositions, trimming, choice of partitions, data weights."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_trimming_removes_no_row_that_a_vital_consumer_or_retention_needs(
         assert oldest is None or target <= oldest
 
 
-# -- choosing partitions --------------------------------------------------------------------------------
+# -- choice of partitions -------------------------------------------------------------------------------
 
 _key_types: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.string(), st.text(max_size=20)),
@@ -182,7 +182,7 @@ def test_a_key_column_must_exist_and_must_not_be_composite() -> None:
 
 
 def _weight(value: Any, kind: pa.DataType) -> int:
-    """Return the weight of one value, one by one."""
+    """Return the weight of one value."""
     if value is None:
         return 0
     if pa.types.is_string(kind):

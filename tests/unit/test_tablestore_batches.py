@@ -1,4 +1,4 @@
-"""The meta table of a Tablestore instance: what is recorded first stays, in a layout that the EMR connector knows."""
+"""The meta table of a Tablestore instance: the first record is kept, in the layout of the EMR connector."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_pruning_keeps_the_requested_number_of_batches(tables: MemoryTables, rec
     for _ in range(7):
         in_vain = str(uuid.uuid4())
         records.save_plan(BatchPlan(in_vain, previous, (PART,)))
-        # Two first batches are two readers.
+        # Each first batch belongs to another reader.
         previous = save(records, str(uuid.uuid4()) if previous != INITIAL_BATCH else in_vain, previous)
         batches.append(previous)
         records.prune(previous, keep)

@@ -1,4 +1,4 @@
-"""Conditions as key ranges, filters and masks of Tablestore keep all rows that satisfy them, and no other."""
+"""Key ranges, filters and masks of Tablestore select exactly the rows that satisfy the conditions."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def order(key: WireKey) -> list[tuple[int, Any]]:
 
 
 def visited(place: MatchingKeys) -> list[tuple[Any, ...]]:
-    """Return the keys of `KEYS` that reading at a place comes by, as often and in the order in which it does."""
+    """Return the keys of `KEYS` that a read of the key ranges visits, in its order, with repetitions."""
     if place.keys is not None:
         return [key for key in place.keys if key in KEYS]
     named = {key: tuple(zip(("k1", "k2"), key, strict=True)) for key in KEYS}
@@ -121,7 +121,7 @@ def test_key_ranges_cover_all_keys_that_satisfy_the_conditions_once_and_in_order
         inside = (low is None or key[: len(low)] >= low) and (high is None or key[: len(high)] < high)
         row = dict(zip(("k1", "k2"), key, strict=True))
         if inside and all(holds(row[each.column], each) for each in on_keys):
-            # A condition that never holds at all may leave out every key.
+            # If a condition is never true, all keys may be omitted.
             never = any(each.value is None and not each.operator.startswith("is") for each in conditions)
             assert never or key in found
 
@@ -150,7 +150,7 @@ def test_the_bound_after_the_longest_key_has_at_most_its_length() -> None:
 
 
 def passes(data: bytes, row: dict[str, Any]) -> bool:
-    """Tell whether a row passes a filter, in a service that compares doubles as IEEE 754 does."""
+    """Return whether a row passes a filter of a service that compares doubles by IEEE 754."""
     message = pb.Filter.FromString(data)
     if message.type == pb.FT_SINGLE_COLUMN_VALUE:
         single = pb.SingleColumnValueFilter.FromString(message.filter)

@@ -151,7 +151,7 @@ def test_a_connection_closed_by_the_service_is_not_used(double: Double) -> None:
     double.script = [answer_and_leave]
     connection = connect(double)
     for _ in range(3):
-        # A write: were it sent into the closed connection, it would fail.
+        # A write would fail on the closed connection, because it is not repeated.
         create_table(connection)
         assert double.closed.acquire(timeout=10)
     assert len({seen.client_port for seen in double.seen}) == 3
@@ -177,7 +177,7 @@ def test_a_silent_service_is_an_error_after_the_timeout(double: Double) -> None:
             list_tables(connect(double, patience))
         assert time.monotonic() - begun < 5
         assert len(double.seen) > 1
-        # What is sent, and may not be sent twice, is not waited for longer than once.
+        # A request that must not be repeated has only one timeout.
         with pytest.raises(StoreError, match="unknown whether"):
             create_table(connect(double, patience))
     finally:
@@ -200,11 +200,11 @@ def test_an_unreachable_address_is_named_in_the_error() -> None:
         endpoint = f"http://127.0.0.1:{reserved.getsockname()[1]}"
         patience = Patience(total=0.05, first_pause=0.001, longest_pause=0.01)
         with pytest.raises(StoreBusyError, match=f"no connection to {endpoint}"):
-            # Nothing was sent, so that a write is tried again too.
+            # Nothing was sent, so a write is retried, too.
             create_table(Connection(endpoint, "shop", CREDENTIALS, patience=patience))
 
 
-# -- answers that are not the service's -----------------------------------------------------------------
+# -- responses of other servers -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -216,10 +216,10 @@ def test_an_unreachable_address_is_named_in_the_error() -> None:
         ({"x_ots_contentmd5": None}, "no x-ots-contentmd5"),
     ],
 )
-def test_a_response_with_a_wrong_signature_is_refused(
+def test_a_response_without_a_valid_signature_is_refused(
     double: Double, changed: dict[str, str | None], text: str
 ) -> None:
-    # The authorization goes under its own name.
+    # The double knows this header as `Authorization`.
     given = {"Authorization" if name == "authorization" else name: value for name, value in changed.items()}
     double.script = [answers(TABLES, **given)]
     with pytest.raises(StoreError, match=text):
@@ -263,7 +263,7 @@ def test_a_redirect_is_not_followed(double: Double) -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for 127.0.0.1 that nobody but itself vouches for, with its key in the same file."""
+    """A self-signed certificate for 127.0.0.1, with its key in the same file."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("there is no openssl to make a certificate")
@@ -310,7 +310,7 @@ def test_requests_are_sent_over_tls(tls_double: Double, certificate: Path, monke
         list_tables(elsewhere)
 
 
-# -- the service's errors in our words ------------------------------------------------------------------
+# -- errors of the service as headrace's ----------------------------------------------------------------
 
 TRIMMED = "OTSTrimmedDataAccess Requested stream data is already trimmed or does not exist."
 
@@ -421,7 +421,7 @@ def test_a_connection_is_pickled_as_its_settings(double: Double) -> None:
     assert len({seen.client_port for seen in double.seen}) == 2
 
 
-# Newer Pythons warn of a fork beside threads; what a fork meets here is what Spark's workers meet.
+# Newer versions of Python warn about a fork in a process with threads. Spark's workers are forked so, too.
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_forked_process_opens_its_own_connections(double: Double) -> None:
     double.script = [answers(TABLES)]

@@ -1,4 +1,4 @@
-"""Reading from Tablestore: what is asked for, page by page, and what becomes of the answers."""
+"""Reading from Tablestore: the requests, page by page, and the results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_COST = pb.ConsumedCapacity(capacity_unit=pb.CapacityUnit(read=1))
 
 
 class Service:
-    """Answers each request by the next of some answers; the last one is given again and again."""
+    """Responds to each request with the next response of a list, and repeats the last one."""
 
     def __init__(self, *answers: Callable[[Any], Message]) -> None:
         self.asked: list[Any] = []
@@ -95,7 +95,7 @@ def test_a_value_of_another_type_is_null_and_logged_once(caplog: pytest.LogCaptu
 
 
 def points(failing: dict[str, str]) -> Callable[[Any], Message]:
-    """Answer with a row for each key but ``x``, and once with an error for each of the failing ones."""
+    """Respond with a row for each key except ``x``, and once with an error for each failing key."""
 
     def answer(request: pb.BatchGetRowRequest) -> Message:
         found = pb.BatchGetRowResponse()
@@ -125,7 +125,7 @@ def test_a_row_that_stays_busy_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
         Service(points({"a": "OTSServerBusy"})).reader(["id"], {"id": "a"}).scan(KeyRange(), 10).read_all()
 
 
-# -- ranges to share out --------------------------------------------------------------------------------
+# -- splits ---------------------------------------------------------------------------------------------
 
 
 def cut_at(*keys: str) -> Callable[[Any], Message]:

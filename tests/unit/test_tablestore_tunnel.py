@@ -1,4 +1,4 @@
-"""A tunnel of the service: positions, pages, bounds and checkpoints, whatever size of page the service gives."""
+"""A tunnel of the service: positions, pages, bounds and checkpoints, with pages of all sizes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TIMES = st.lists(st.integers(0, 3), max_size=12)
 
 
 class Orders:
-    """A table with a name and columns, and no more."""
+    """A table that has only a name and columns."""
 
     name = "orders"
     schema = SCHEMA
@@ -43,7 +43,7 @@ def orders() -> Table:
 
 
 def tunnel_of(service: MemoryTunnel, tables: MemoryTables | None = None) -> TablestoreTunnel:
-    """Return the tunnel as another process sees it."""
+    """Return a new handle, like the one of another process."""
     return TablestoreTunnel(service, MetaTable(tables or MemoryTables()), orders(), service.info)
 
 
@@ -100,7 +100,7 @@ def test_records_become_changes_with_the_written_cells(service: MemoryTunnel, tu
     assert changes.versions.to_pylist() == [1_000_001, 2_000_002, 2_000_002, 3_000_003]
     assert changes.timestamps.cast("int64").to_pylist() == changes.versions.to_pylist()
     assert changes.written is not None
-    # A value that does not fit its column is not said to be removed.
+    # A value of another type is null, but not marked as removed.
     assert {name: cells.to_pylist()[1:3] for name, cells in changes.written.items()} == {
         "price": [False, True],
         "note": [True, False],
@@ -178,7 +178,7 @@ def test_a_time_bound_includes_all_changes_up_to_it(times: list[int], bound: int
     found, _ = read_from(tunnel, channel, start_of(service, channel), until=before(bound))
     assert len(found) == behind
     assert tunnel.backlog(channel, start_of(service, channel), before(bound)).known == min(behind, page_rows)
-    # It can be read from, too, and is the same place however often it is asked for.
+    # Reading can begin at this position, and repeated calls return the same one.
     for _ in range(2):
         rest, _ = read_from(tunnel, channel, before(bound))
         assert [change.key[0] for change in rest] == [str(number) for number in range(behind, len(times))]
@@ -212,7 +212,7 @@ def test_a_position_beyond_the_end_waits_for_more_changes(service: MemoryTunnel,
 
 @pytest.mark.parametrize("stretch", [2, 30])
 def test_a_part_of_the_log_without_changes_is_skipped(stretch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the length, and though the service says nowhere that there is more behind it."""
+    """With any length, and although the service does not report that more changes follow."""
     service = MemoryTunnel(says_more=False)
     channel = service.add("s1")
     service.append(channel, put("a", 1, 1))
@@ -237,7 +237,7 @@ def test_a_part_of_the_log_without_changes_is_skipped(stretch: int, monkeypatch:
     assert keys(asked.read(channel, Position("empty0"), 9)) == ["a"]
 
 
-# -- what waits -------------------------------------------------------------------------------------------
+# -- backlog ----------------------------------------------------------------------------------------------
 
 
 def test_the_backlog_is_exact_if_it_fits_a_page(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:
@@ -281,7 +281,7 @@ def test_the_next_page_is_prefetched(service: MemoryTunnel, tunnel: TablestoreTu
         found, _ = read_from(tunnel, channel, start_of(service, channel))
         assert [change.key[0] for change in found] == [str(number) for number in range(8)]
     asked = [call[3] for call in service.calls if call[0] == "read_records"]
-    # Only the end is looked at twice.
+    # Only the page at the end is requested twice.
     assert len(set(asked)) == 4
     assert len(asked) == 5
 
@@ -366,7 +366,7 @@ def test_missing_tunnels_and_channels_are_errors(service: MemoryTunnel, tunnel: 
         tunnel.channels()
 
 
-# -- where a reader begins --------------------------------------------------------------------------------
+# -- start positions --------------------------------------------------------------------------------------
 
 
 def test_a_reader_can_begin_now_or_at_a_time_but_not_before_the_checkpoints(

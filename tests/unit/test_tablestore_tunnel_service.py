@@ -1,4 +1,4 @@
-"""The calls of the tunnel service: each goes to its path with its message. Against a double on loopback."""
+"""The requests to the tunnel service: paths and messages, with a test double on the loopback address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing to Tablestore: which rows go into which request, in which order, and what is told of those that fail."""
+"""Writing to Tablestore: the distribution of rows over requests, their order, and errors of single rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Answer = Callable[[str], tuple[str, str] | None]
 
 
 class Service:
-    """Takes BatchWriteRow requests; ``answer`` says for each key which error its row gets, or None."""
+    """Accepts BatchWriteRow requests. ``answer`` returns the error of a row by its key, or None."""
 
     def __init__(self, answer: Answer = lambda _: None) -> None:
         self.asked: list[list[tuple[int, int, Any]]] = []
@@ -65,7 +65,7 @@ def keys(asked: list[tuple[int, int, Any]]) -> list[str]:
     return [row.key[0][1] for _, _, row in asked]
 
 
-# -- which rows, in which requests ----------------------------------------------------------------------
+# -- rows of each request -------------------------------------------------------------------------------
 
 
 @given(sizes=st.lists(st.integers(0, 500), max_size=60), most_rows=st.integers(1, 20), most_bytes=st.integers(1, 2000))
@@ -94,7 +94,7 @@ def test_a_round_of_requests_has_each_key_once_and_each_keys_rows_keep_their_ord
     places = [place for turn in done for place in turn]
     for key in set(given_keys):
         wanted = [place for place, other in enumerate(given_keys) if other == key]
-        # Of puts and deletes only the last remains; updates set different cells.
+        # Only the last put or delete of a key has an effect; updates set different cells.
         assert [place for place in places if given_keys[place] == key] == (
             wanted if change is RowChange.UPDATE else wanted[-1:]
         )
@@ -265,7 +265,7 @@ def test_columns_declared_by_the_caller_follow_the_columns_of_the_service() -> N
 
 
 class _StreamOfSomeColumns:
-    """A connection to a table whose changes carry one column besides the key."""
+    """A connection to a table whose changes contain one column besides the key."""
 
     def __init__(self) -> None:
         self.updates: list[pb.UpdateTableRequest] = []

@@ -1,4 +1,4 @@
-"""Tunnels of the embedded store: every row once, through base data, splits, merges, skips and restarts."""
+"""Tunnels of the embedded store: every row is read once, over base data, splits, merges, skips and restarts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def rows(*ids: int, value: int = 0) -> list[dict[str, Any]]:
 
 
 def read_to_end(tunnel: Tunnel, channel: Channel, max_rows: int = 100) -> tuple[list[dict[str, Any]], Position]:
-    """Read what a channel has now; return its changes, and the position behind them."""
+    """Read a channel to its current end. Return its changes and the position after them."""
     position, found = channel.committed, []
     while position != FINISHED:
         page = tunnel.read(channel.id, position, max_rows)
@@ -53,7 +53,7 @@ def read_to_end(tunnel: Tunnel, channel: Channel, max_rows: int = 100) -> tuple[
 
 
 def drain(tunnel: Tunnel, state: dict[int, int], max_rows: int = 100) -> int:
-    """Read and commit all open channels, again and again, until nothing comes; apply the changes to ``state``."""
+    """Read and commit all open channels until there are no more changes. Apply the changes to ``state``."""
     count = 0
     while True:
         positions = {}

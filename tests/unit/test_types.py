@@ -1,4 +1,4 @@
-"""Types have names, names have types, and both are Spark's."""
+"""Types and their names are those of Spark, and each determines the other."""
 
 from __future__ import annotations
 

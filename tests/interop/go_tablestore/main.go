@@ -1,5 +1,5 @@
-// Uses Tablestore's official Go client against the endpoint, as it is. Each name in the arguments is a scenario; the
-// program fails with a list of what was not as it should be.
+// Uses Tablestore's official Go client, unchanged, with the endpoint. Each name in the arguments is a scenario; the
+// program fails with a list of unexpected results.
 //
 // Arguments: endpoint, instance, scenario. The access key comes from the environment. Scenario "worker" is in worker.go.
 package main

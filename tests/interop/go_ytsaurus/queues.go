@@ -67,7 +67,7 @@ func queues(ctx context.Context, yc yt.Client, home ypath.Path) {
 	equal("the next pull", consume(ctx, yc, consumer, path, 2), message{1, 2, "2"}, message{1, 3, "3"})
 	results := home.Child("results")
 	sorted(ctx, yc, results)
-	// Rows and offset in one transaction: both, or none.
+	// Rows and offset are committed in one transaction.
 	aborted, err := yc.BeginTabletTx(ctx, nil)
 	must(err)
 	must(aborted.InsertRows(ctx, results, []any{pair{"a", 2}}, nil))

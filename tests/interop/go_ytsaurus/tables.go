@@ -85,7 +85,7 @@ func staticTables(ctx context.Context, yc yt.Client, home ypath.Path) {
 	check(yterrors.ContainsResolveError(err), "a table that is not there", err)
 }
 
-// codecs writes and reads with every codec that the client has.
+// codecs writes and reads with every codec of the client.
 func codecs(ctx context.Context, yc yt.Client, home ypath.Path) {
 	for codec := yt.ClientCodecDefault; codec <= yt.ClientCodecBrotliDefault; codec++ {
 		client, err := ythttp.NewClient(&yt.Config{CompressionCodec: codec})
