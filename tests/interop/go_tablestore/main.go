@@ -55,7 +55,7 @@ func same(what string, got, wanted interface{}) {
 func refused(what string, err error, code, message string) {
 	got, ok := err.(*tablestore.OtsError)
 	if !ok {
-		failures = append(failures, fmt.Sprintf("%s: %v is no error of the service", what, err))
+		failures = append(failures, fmt.Sprintf("%s: %v is not an error of the service", what, err))
 		return
 	}
 	same(what+", code", got.Code, code)
