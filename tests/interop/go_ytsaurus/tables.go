@@ -128,7 +128,7 @@ func sortedTables(ctx context.Context, yc yt.Client, home ypath.Path) {
 		&yt.SelectRowsOptions{PlaceholderValues: map[string]any{"wanted": "b"}})), pair{"b", 2})
 	must(yc.InsertRows(ctx, path, []any{pair{"c", 3}}, &yt.InsertRowsOptions{Update: of(true)}))
 	must(yc.DeleteRows(ctx, path, []any{key{"b"}}, nil))
-	equal("the remaining rows", all[pair](yc.SelectRows(ctx, fmt.Sprintf("* from [%s]", path), nil)), pair{"a", 1}, pair{"c", 3})
+	equal("remaining rows", all[pair](yc.SelectRows(ctx, fmt.Sprintf("* from [%s]", path), nil)), pair{"a", 1}, pair{"c", 3})
 	batch := yc.NewRowBatchWriter()
 	must(batch.Write(pair{"d", 4}))
 	must(batch.Commit())

@@ -262,7 +262,7 @@ final class Rows {
         PrimaryKey other = client.updateRow(new UpdateRowRequest(update)).getRow().getPrimaryKey();
         same("the row of another number", get("numbered", other), cells("s", "updated"));
         same("numbers grow", given.compareTo(other) < 0, true);
-        same("the response has the key",
+        same("the key option of the table",
                 client.describeTable(new DescribeTableRequest("numbered")).getTableMeta().getPrimaryKeyList().get(1)
                         .getOption(), PrimaryKeyOption.AUTO_INCREMENT);
     }
