@@ -50,7 +50,7 @@ def test_a_call_that_reads_names_as_paths_is_found(text: str) -> None:
     assert calls_by_path(text)
 
 
-def test_no_other_module_calls_what_reads_names_as_paths() -> None:
+def test_no_other_module_calls_functions_that_read_names_as_paths() -> None:
     found = {}
     for path in sorted(SOURCE.rglob("*.py")):
         place = path.relative_to(SOURCE).as_posix()
@@ -85,7 +85,7 @@ def test_keys_of_several_columns_are_compared_in_their_order() -> None:
     assert by_position.sort_indices(rows, ["a", ".a"]).to_pylist() == [1, 0, 2]
 
 
-def test_no_rows_are_no_groups() -> None:
+def test_an_empty_input_has_no_groups() -> None:
     none = pa.table({".a": pa.array([], pa.int64())})
     assert by_position.sort_indices(none, [".a"]).to_pylist() == []
     assert by_position.last_rows(none, [".a"]).tolist() == []
