@@ -1,4 +1,4 @@
-"""The boundary for arguments: whatever a caller passes to a port, a store gets what the annotations say, or nothing."""
+"""Checks of arguments: a store gets only arguments of the annotated types, with any arguments of a caller."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_the_methods_of_every_store_check_their_arguments() -> None:
 
 
 class Recorder(Queue):
-    """A queue of which only a call or two is looked at."""
+    """A queue with only the methods that the tests call."""
 
     name = "recorder"
     id = schema = None  # type: ignore[assignment]
@@ -128,7 +128,7 @@ def test_a_parameter_without_a_known_check_fails_when_the_class_is_created(port:
     class Extended(port):  # type: ignore[misc]
         def method(self, value: complex | Sequence[Any]) -> None: ...
 
-    # It is no method of the port: the port says what is checked.
+    # Not a method of the port: the port determines the checks.
     assert not hasattr(Extended.method, "__wrapped__")
 
 

@@ -1,4 +1,4 @@
-"""The meta table: what is recorded of a batch first stays, and old batches go."""
+"""Records of batches: the first record of a batch is kept, and old batches are deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows come back from their packed form bit by bit, and packed values sort as values do."""
+"""Packed rows are restored bit by bit, and packed values sort like the values."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ROWS = st.lists(
 
 
 def joined(codec: RowCodec, rows: pa.RecordBatch) -> tuple[bytes, dict[str, bytes]]:
-    """Return what SQLite makes of encoded rows when it concatenates their columns."""
+    """Return the concatenated columns of encoded rows, as SQLite concatenates them."""
     encoded = codec.encode(rows)
     native = {f"k{index}": column for index, column in enumerate(encoded.keys)}
     native |= {f"v{index}": column for index, column in enumerate(encoded.values)}

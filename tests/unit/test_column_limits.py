@@ -1,4 +1,4 @@
-"""The number of columns and the nesting of their types are checked when they are declared, everywhere alike."""
+"""The number of columns and the nesting of their types are checked at their declaration, the same in all places."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TOO_MANY = rf"too many columns.*received: \d+.*at most {MAX_COLUMNS}"
 
 
 def nested(kind: str, levels: int) -> tuple[str, Any]:
-    """Return a type of so many levels, and a value of it."""
+    """Return a type with this number of levels, and a value of it."""
     name, value = "long", 1
     for _ in range(levels):
         name, value = KINDS[kind][0].format(name), KINDS[kind][1](value)

@@ -1,4 +1,4 @@
-"""Composite values come back from their packed form bit by bit, and are equal exactly if their bytes are."""
+"""Packed composite values are restored bit by bit, and have equal bytes exactly if they are equal."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_values_have_equal_bytes_exactly_if_they_are_equal(name: str, data: st.D
     cells = cells_of(pa.field("", data_type))
     left = data.draw(cells)
     right = data.draw(st.just(left) | cells)
-    # Packed apart, so that nothing depends on the other rows.
+    # Packed separately, so that no result depends on the other rows.
     packed = [pack(pa.array([value], data_type)).to_pylist()[0] for value in (left, right)]
     assert (packed[0] == packed[1]) == (left == right)
 

@@ -1,4 +1,4 @@
-"""Transactions on the database of an embedded store, where they end in an unusual way."""
+"""Transactions of an embedded store's database that end in unusual ways."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_nested_write_is_part_of_the_outer_one(database: Database) -> None:
         with pytest.raises(ArithmeticError):
             fail()
         rise(database)
-        # Nobody else sees any of it yet.
+        # No other transaction sees the writes yet.
         with ThreadPoolExecutor(1) as pool:
             assert pool.submit(version, database).result() == 0
     assert version(database) == 2

@@ -1,4 +1,4 @@
-"""What a store promises when the disk is full or power fails."""
+"""The promises of a store if the disk is full or power fails."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_on_a_full_disk_a_transaction_has_no_effect_and_a_later_one_succeeds(tmp
     table = store.create_table("orders", {"id": "long", "note": "string"}, "id")
     table.put([{"id": 0, "note": "before"}])
     rows = [{"id": n, "note": f"{n}" * 500} for n in range(1, 3000)]
-    # SQLite fails beyond this size with the error of a disk without room.
+    # SQLite fails above this size with the error of a full disk.
     with store.database.read() as connection:
         pages = connection.pragma("page_count")
         connection.pragma("max_page_count", pages + 4)

@@ -1,4 +1,4 @@
-"""Limits: every batch progresses, nobody gets more than there is, shares follow what is waiting."""
+"""Limits of a batch: it always progresses, shares follow the waiting rows, and none exceeds them."""
 
 from __future__ import annotations
 

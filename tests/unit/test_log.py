@@ -1,4 +1,4 @@
-"""The change log: what is appended comes back, in order, from any row on, whatever the sizes were."""
+"""The change log: appended changes are read in order, from any row, with chunks of all sizes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WIDER = SCHEMA.with_columns({"note": "string"})
 
 
 class Bench:
-    """One partition of one table in a fresh store, and what was appended to it."""
+    """One partition of a table in a new store, and the changes appended to it."""
 
     def __init__(self, directory: Path) -> None:
         self.database = Database(directory, create=True, synchronous="off")
@@ -34,7 +34,7 @@ class Bench:
         with self.database.write() as connection:
             connection.execute("INSERT INTO object VALUES (1, 'orders', 'table', '{}', 1)")
             connection.execute("INSERT INTO partition (id, object, parents, open) VALUES (1, 1, '[]', 1)")
-            # The neighbours of the partition must never show.
+            # Rows of neighbouring partitions must not be returned.
             for neighbour in (5, 2 << 40):
                 connection.execute(
                     "INSERT INTO chunk (id, n, level, schema, version, ts, data) VALUES (?, 1, 9, 1, 1, 1, x'00')",
@@ -202,7 +202,7 @@ def test_whole_rows_need_no_record_of_written_cells(bench: Bench) -> None:
 def test_bitmaps_are_read_bit_by_bit(rows: list[list[bool] | None], attributes: int) -> None:
     bitmaps = [None if row is None else np.packbits(np.array(row, bool), bitorder="little").tobytes() for row in rows]
     names = [f"a{n}" for n in range(attributes)]
-    # Sliced, because offsets then do not begin at 0.
+    # A slice, so that offsets do not begin at 0.
     found = change_log.decode_written(pa.array([b"\xff", *bitmaps], pa.binary())[1:], names)
     if all(row is None for row in rows):
         assert found is None

@@ -50,7 +50,7 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def ordered(value: Any) -> Any:
-    """Return a number that compares as Spark compares floats: NaN equals itself and comes last."""
+    """Return a number that compares like floats in Spark: NaN equals itself and is last."""
     if isinstance(value, float):
         return (1, 0.0) if math.isnan(value) else (0, value)
     return value
@@ -74,7 +74,7 @@ def holds(value: Any, operator: str, operand: Any) -> bool:
 
 @pytest.fixture(scope="module")
 def table() -> tuple[apsw.Connection, PhysicalTable, list[dict[str, Any]]]:
-    """A table with every sample of every column, beside nulls."""
+    """A table with every sample of every column, and with nulls."""
     connection = apsw.Connection(":memory:")
     physical = PhysicalTable(1, SCHEMA, 1)
     physical.create(connection)

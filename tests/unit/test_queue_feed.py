@@ -291,7 +291,7 @@ def test_a_recreated_queue_is_detected_at_any_length(rows: int) -> None:
     queue.append(10)
     feed = feed_of(queue)
     end = feed.latest(start := begun(feed))
-    queue.make_anew()
+    queue.recreate()
     queue.append(rows)
     with pytest.raises(DataLossError, match="created again"):
         feed.latest(end)

@@ -96,7 +96,7 @@ def test_rows_of_a_recreated_queue_do_not_count_as_read(restarted: bool) -> None
     end = feed.latest(begun(feed))
     feed.latest(end)
     assert consumer.at["q"] == {0: 10, 1: 10}
-    queue.make_anew()
+    queue.recreate()
     queue.append(3)
     consumer.at["q"] = {}
     if restarted:

@@ -106,7 +106,7 @@ def test_a_trim_between_two_pages_is_found(queue: MemoryQueue) -> None:
 
 
 def test_rows_of_an_empty_partition_that_were_planned_are_lost(queue: MemoryQueue) -> None:
-    queue.make_anew(partitions=2)
+    queue.recreate(partitions=2)
     queue.append(7, 1)
     with pytest.raises(DataLossError, match=r"rows 7 to 11 .* created again"):
         read(queue, QueueRange("q", 1, 5, 12))

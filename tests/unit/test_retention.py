@@ -1,4 +1,4 @@
-"""Retention: old changes go in whole chunks, and never what a live tunnel needs unless told to."""
+"""Retention: old changes are removed in whole chunks. Changes that a tunnel needs are removed only on request."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def put(table: Table, count: int = 1) -> None:
 
 
 def age(store: Store) -> None:
-    """Make all changes that are in the log now older than any retention."""
+    """Make all existing changes older than any retention."""
     with store._database.write() as connection:  # type: ignore[attr-defined]
         connection.execute("UPDATE chunk SET ts = ts - 100 * 86400 * 1000000 WHERE ts > ?", (OLD,))
 

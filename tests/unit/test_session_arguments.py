@@ -1,4 +1,4 @@
-"""Arguments of sessions, scripts and workspaces that no caller can have meant: they raise headrace's errors."""
+"""Invalid arguments of sessions, scripts and workspaces raise headrace's errors."""
 
 from __future__ import annotations
 
