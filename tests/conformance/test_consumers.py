@@ -170,7 +170,7 @@ def test_an_advance_without_an_expected_offset_is_not_checked(reader: Consumer) 
     assert reader.offsets("clicks") == {0: 1, 1: 4, 2: 0}
 
 
-def test_an_advance_to_the_current_offset_can_conflict_too(reader: Consumer) -> None:
+def test_an_advance_to_the_current_offset_can_conflict(reader: Consumer) -> None:
     reader.advance("clicks", {0: 2}, {0: 0})
     with pytest.raises(OffsetConflictError):
         reader.advance("clicks", {0: 2}, {0: 0})

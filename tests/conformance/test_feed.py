@@ -37,7 +37,7 @@ def put(table: Table, *keys: str, price: int = 0) -> None:
 # -- 1. a replay is the same batch ----------------------------------------------------------------------
 
 
-def test_a_batch_gives_the_same_rows_every_time(place: Place, orders: Table, tunnel: Tunnel) -> None:
+def test_a_batch_returns_the_same_rows_every_time(place: Place, orders: Table, tunnel: Tunnel) -> None:
     put(orders, *"abc")
     feed = TunnelFeed(tunnel)
     batch, first = next_batch(feed, INITIAL_BATCH)

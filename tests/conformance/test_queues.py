@@ -262,7 +262,7 @@ def test_a_row_index_always_returns_the_same_row(place: Place, queue: Queue) -> 
 
 
 @pytest.mark.needs("partition_sizes")
-def test_bounds_give_the_number_of_rows(store: Store, queue: Queue) -> None:
+def test_bounds_contain_the_number_of_rows(store: Store, queue: Queue) -> None:
     assert queue.bounds() == {number: Bounds(0, 0, 0) for number in range(3)}
     queue.append(values("x" * 1000), partition=0)
     queue.append(values("x" * 100_000), partition=1)

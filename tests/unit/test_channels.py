@@ -48,7 +48,7 @@ def test_channels_open_only_after_their_parents_and_all_channels_open_eventually
     assert set(finished) == set(parents)
 
 
-def test_a_forgotten_parent_counts_as_finished() -> None:
+def test_a_deleted_parent_counts_as_finished() -> None:
     assert channel_states({"child": ("gone",)}, set()) == {"child": ChannelState.OPEN}
 
 

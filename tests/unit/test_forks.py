@@ -79,7 +79,9 @@ def elsewhere(store_path: Path, number: int) -> None:
     subprocess.run([sys.executable, "-c", program, store_path, str(number)], check=True)
 
 
-def test_rows_of_a_child_are_kept_when_everyone_else_closes_the_store(store: headrace.Store, tmp_path: Path) -> None:
+def test_rows_of_a_child_are_kept_when_all_other_processes_close_the_store(
+    store: headrace.Store, tmp_path: Path
+) -> None:
     put(store, 1)
     closed, is_closed = os.pipe()
 

@@ -87,7 +87,7 @@ def test_each_promise_names_tests_and_a_quick_one_among_them(promise: Promise) -
     assert faults(promise) == []
 
 
-def test_the_page_says_what_is_promised_at_each_failpoint() -> None:
+def test_the_page_names_each_failpoint() -> None:
     page = PAGE.read_text()
     assert [point for point in POINTS if f"`{point}`" not in page] == []
 

@@ -72,7 +72,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Iterator[ExitStack]:
         (leave_socket, r"listening sockets: \('127\.0\.0\.1'"),
     ],
 )
-def test_what_a_test_leaves_behind_is_named(later: ExitStack, leave: Leave, found: str) -> None:
+def test_the_leftovers_of_a_test_are_named(later: ExitStack, leave: Leave, found: str) -> None:
     if leave in (leave_process, leave_socket) and not Path("/proc/self/fd").exists():
         return
     before = (Path.cwd(), sys.modules["headrace.errors"])
