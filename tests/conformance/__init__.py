@@ -1,1 +1,1 @@
-"""What every store promises: written against `headrace.ports` only, and run over every store in `stores.STORES`."""
+"""Tests of the promises of every store. They use only `headrace.ports`, and run on every store in `stores.STORES`."""

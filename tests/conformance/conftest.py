@@ -13,13 +13,13 @@ from tests.conformance.stores import STORES, Place, fits
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep each test for the stores that have what it needs."""
+    """Keep the parameters whose store has the capabilities that the test needs."""
     items[:] = [item for item in items if fits(item)]
 
 
 @pytest.fixture(params=sorted(STORES))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Where the test's store is."""
+    """The location of the test's store."""
     return Place(request.param, tmp_path)
 
 

@@ -1,8 +1,8 @@
 """Streaming queries without Spark: a writer, a feed, its tasks, a publisher, and a checkpoint like Spark's.
 
-A pipeline writes rows in several rounds and follows them to its sink. It can be killed at any step (see
-`headrace.failpoints`) and run again: it goes on from its checkpoint, as Spark does. Everything here can be pickled by
-name, so that a pipeline can run in a process of its own.
+A pipeline writes rows in several rounds and copies them to its sink. It can be killed at any step (see
+`headrace.failpoints`) and run again: it continues from its checkpoint, as Spark does. All classes can be pickled by
+name, so that a pipeline can run in its own process.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Checkpoint:
 
 
 class Pipeline(ABC):
-    """A query that copies what it reads. ``sink`` names what it writes into."""
+    """A query that copies its input. ``sink`` is the name of its target."""
 
     sink = "sink"
 
@@ -72,11 +72,11 @@ class Pipeline(ABC):
 
     @abstractmethod
     def write(self, number: int) -> None:
-        """Write the rows of a round, unless they are there."""
+        """Write the rows of a round, unless they exist."""
 
     @abstractmethod
     def write_more(self) -> None:
-        """Write rows while the query is down: none of them is in the batch that was begun."""
+        """Write rows while the query is down. The unfinished batch contains none of them."""
 
     @abstractmethod
     def latest(self, previous: Any) -> Any:
@@ -91,13 +91,13 @@ class Pipeline(ABC):
         """Check that the sink has all rows, each once."""
 
     def run(self) -> None:
-        """Write all rounds and follow them to their end."""
+        """Write all rounds and copy them to the sink."""
         for number in range(ROUNDS):
             self.write(number)
             self.follow()
 
     def follow(self) -> None:
-        """Run the batch that was begun, if there is one, then all that follow."""
+        """Run the unfinished batch, if there is one, then all following batches."""
         offsets = self.checkpoint.offsets()
         if len(offsets) > self.checkpoint.commits():
             self._run_batch(offsets)
@@ -158,12 +158,12 @@ class TablePipeline(Pipeline):
 
 
 class ReplacingTablePipeline(TablePipeline):
-    """Into a table that holds exactly the rows of the last batch, as in complete mode."""
+    """From a tunnel into a table that holds exactly the rows of the last batch, as in complete mode."""
 
     change = RowChange.REPLACE_ALL
 
     def write_more(self) -> None:
-        """Write nothing: which batch is the last would depend on the point."""
+        """Write nothing: otherwise the last batch would depend on the failpoint."""
 
     def check(self) -> None:
         rows = self.store.table(self.sink).scan().read_all().to_pylist()
@@ -232,23 +232,23 @@ class QueuePipeline(Pipeline):
         assert self.store.consumer("reader").offsets("source") == ends
 
     def expected(self, written: list[str]) -> list[str]:
-        """Return what a partition of the sink has when all of its source was copied."""
+        """Return the expected rows of a partition of the sink."""
         return written
 
 
 class FollowedQueuePipeline(QueuePipeline):
-    """The same where source and sink are different stores: the consumer follows when the next batch is asked for."""
+    """The same with source and sink in different stores: the consumer advances when the next batch is requested."""
 
     advances = False
 
 
 class ReplacingQueuePipeline(QueuePipeline):
-    """Into a queue that holds the rows of the last batch; a cluster of YTsaurus publishes such batches in parts."""
+    """Into a queue that holds the rows of the last batch. A YTsaurus cluster publishes such batches in parts."""
 
     replace = True
 
     def write_more(self) -> None:
-        """Write nothing: which batch is the last would depend on the point."""
+        """Write nothing: otherwise the last batch would depend on the failpoint."""
 
     def expected(self, written: list[str]) -> list[str]:
         return written[-ROWS:]
@@ -260,9 +260,9 @@ def _addressed(rows: pa.RecordBatch, partition: int) -> pa.RecordBatch:
 
 
 def run(kind: type[Pipeline], place: Place, checkpoint: Path, point: str | None = None) -> None:
-    """Run a pipeline to its end, or to its death at a point."""
+    """Run a pipeline to its end, or until a failpoint kills it."""
     failpoints.arm(point)
     with place.open() as store:
         kind(store, Checkpoint(checkpoint)).run()
-    # Nothing that the process still has to do may hide that it was not killed.
+    # Exit at once: an exit handler must not hide that the process was not killed.
     os._exit(0)

@@ -1,4 +1,4 @@
-"""What the tests of queues share: making rows and reading them back."""
+"""Helpers for tests of queues: they make rows and read them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def values(*found: Any) -> list[Row]:
 
 
 def rows_in(queue: Queue, partition: int = 0, page_rows: int = 1000) -> list[Row]:
-    """Return the rows that a partition has, read page by page."""
+    """Return the rows of a partition, read page by page."""
     rows: list[Row] = []
     next_row = queue.bounds()[partition].lower
     while True:
@@ -32,7 +32,7 @@ def rows_in(queue: Queue, partition: int = 0, page_rows: int = 1000) -> list[Row
 
 
 def data_in(queue: Queue, partition: int = 0, page_rows: int = 1000) -> list[Any]:
-    """Return column ``data`` of a partition."""
+    """Return the column ``data`` of a partition."""
     return [row["data"] for row in rows_in(queue, partition, page_rows)]
 
 
@@ -44,14 +44,14 @@ def edges(queue: Queue) -> list[tuple[int, int]]:
 
 
 def consumer_of(store: Store, name: str, queue: str, *, vital: bool = False) -> Consumer:
-    """Make a consumer and register it for a queue."""
+    """Create a consumer and register it for a queue."""
     consumer = store.create_consumer(name)
     store.register_consumer(queue, name, vital=vital)
     return consumer
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition is true."""
     deadline = time.monotonic() + _PATIENCE
     while not condition():
         assert time.monotonic() < deadline, "waited too long"

@@ -1,4 +1,4 @@
-"""What the other processes of the tests of queues do. Everything here can be pickled by name."""
+"""Functions that tests of queues run in other processes. All of them can be pickled by name."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _barrier: list[Barrier] = []
 
 
 def get_ready(barrier: Barrier) -> None:
-    """Prepare a worker process: all of them begin at the same moment."""
+    """Prepare a worker process. All workers begin at the same moment."""
     _barrier.append(barrier)
 
 
 def append_rows(place: Place, writer: int) -> list[RowRange]:
-    """Append rows to all partitions in turn, and to two at once; return where they went."""
+    """Append rows to each partition in turn, and to two at once. Return their ranges."""
     _barrier[0].wait(DEADLINE)
     with place.open() as store:
         queue = store.queue("clicks")
@@ -43,7 +43,7 @@ def append_rows(place: Place, writer: int) -> list[RowRange]:
 
 
 def append_indexes(place: Place) -> int:
-    """Append rows that say their own row index, trim what lies behind, and end with `LAST`; return how many."""
+    """Append rows that contain their row index, trim older rows, and end with `LAST`. Return the number of rows."""
     _barrier[0].wait(DEADLINE)
     with place.open() as store:
         queue = store.queue("busy")
@@ -59,7 +59,7 @@ def append_indexes(place: Place) -> int:
 
 
 def read_indexes(place: Place) -> tuple[int, int]:
-    """Read to `LAST`, checking each row against its index; return how many rows were seen, and how many lost."""
+    """Read to `LAST` and compare each row with its index. Return the numbers of rows read and lost."""
     _barrier[0].wait(DEADLINE)
     deadline = time.monotonic() + DEADLINE
     next_row = seen = lost = 0
@@ -88,7 +88,7 @@ def read_indexes(place: Place) -> tuple[int, int]:
 
 
 def push_rows(place: Place, session: str) -> int:
-    """Push numbered rows, each batch twice, the second time as after a lost answer; return how many were skipped."""
+    """Push each batch of numbered rows twice, as after a lost response. Return the number of skipped rows."""
     _barrier[0].wait(DEADLINE)
     skipped = 0
     with place.open() as store:
@@ -104,7 +104,7 @@ def push_rows(place: Place, session: str) -> int:
 
 
 def move_on(place: Place, reader: int, rows: int) -> list[tuple[int, int]]:
-    """Take rows of partition 0 for oneself by compare-and-set until ``rows`` are taken; return the ranges."""
+    """Claim rows of partition 0 by compare-and-set until ``rows`` are claimed. Return the claimed ranges."""
     _barrier[0].wait(DEADLINE)
     taken = []
     with place.open() as store:
@@ -119,7 +119,7 @@ def move_on(place: Place, reader: int, rows: int) -> list[tuple[int, int]]:
 
 
 def publish_until_killed(place: Place, life: int) -> None:
-    """Publish batches without an end: rows of queue ``in`` to two queues and a table, with the consumer's advance."""
+    """Publish batches until killed: rows of queue ``in`` to two queues and a table, and the consumer's advance."""
     with place.open() as store:
         publisher, consumer, source = store.publisher("job"), store.consumer("reader"), store.queue("in")
         batch = 0

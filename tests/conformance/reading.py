@@ -1,4 +1,4 @@
-"""Reading tables and tunnels in tests, as Python values."""
+"""Helpers that read tables and tunnels as Python values."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from headrace.tunnels.values import FINISHED, ChannelState, Position
 
 Row = dict[str, Any]
 State = dict[tuple[Any, ...], Row]
-"""What a table holds: key → whole row."""
+"""The content of a table: key → whole row."""
 
 SETS_CELLS = (ChangeOp.UPDATE, ChangeOp.UPSERT)
 TELLS_ROWS = True
-"""Whether changes of the store under test tell if their row was there; see `headrace.ports.Capabilities`."""
+"""Whether changes of the tested store distinguish inserts from replacements; see `headrace.ports.Capabilities`."""
 
 
 class Change(NamedTuple):
-    """One change. ``written`` names the attributes that an update set, and is empty for other changes."""
+    """One change. ``written`` contains the attributes that an update set; it is empty for other changes."""
 
     op: ChangeOp
     key: tuple[Any, ...]
@@ -35,19 +35,19 @@ class Change(NamedTuple):
 
 
 def rows_of(table: Table, columns: Sequence[str] | None = None, where: Where | None = None) -> list[Row]:
-    """Return rows of a table in its own order."""
+    """Return the rows of a table in the order of the table."""
     rows: list[Row] = table.scan(columns, where).read_all().to_pylist()
     return rows
 
 
 def state_of(table: Table) -> State:
-    """Return what a table holds."""
+    """Return the content of a table."""
     key = table.schema.primary_key
     return {tuple(row[name] for name in key): row for row in rows_of(table)}
 
 
 def unpack(changes: Changes, key: Sequence[str]) -> list[Change]:
-    """Return changes one by one."""
+    """Return a list with each change."""
     attributes = [name for name in changes.rows.schema.names if name not in key]
     cells = {name: column.to_pylist() for name, column in (changes.written or {}).items()}
     found = []
@@ -71,7 +71,7 @@ def unpack(changes: Changes, key: Sequence[str]) -> list[Change]:
 def read_from(
     tunnel: Tunnel, channel: str, position: Position, *, until: Position | None = None, page_rows: int = 1000
 ) -> tuple[list[Change], Position]:
-    """Read a channel to the end of what is there; return the changes and the position behind them."""
+    """Read a channel to its current end. Return the changes and the position after them."""
     found: list[Change] = []
     key = tunnel.table.schema.primary_key
     while position != FINISHED:
@@ -84,7 +84,7 @@ def read_from(
 
 
 def drain(tunnel: Tunnel, *, page_rows: int = 1000) -> list[Change]:
-    """Read every channel from its checkpoint to the end of what is there, parents first, and commit."""
+    """Read each channel from its committed position to its current end, parents first, and commit."""
     found: list[Change] = []
     progressed = True
     while progressed:
@@ -99,23 +99,23 @@ def drain(tunnel: Tunnel, *, page_rows: int = 1000) -> list[Change]:
 
 
 def only_channel(tunnel: Tunnel) -> str:
-    """Return the id of the tunnel's one channel that is open."""
+    """Return the id of the tunnel's only open channel."""
     (channel,) = [each.id for each in tunnel.channels() if each.state is ChannelState.OPEN]
     return channel
 
 
 def filled(state: Mapping[tuple[Any, ...], Row]) -> State:
-    """Return rows without their nulls: a row from before a column compares equal to the same row from after it."""
+    """Return rows without nulls, so that a row is equal to itself after a column was added."""
     return {key: {name: value for name, value in row.items() if value is not None} for key, row in state.items()}
 
 
 def replay(
     changes: Iterable[Change], state: Mapping[tuple[Any, ...], Row] | None = None, *, whole_rows: bool = False
 ) -> State:
-    """Return what a table holds after some changes; checks that each of them fits what was there.
+    """Return the content of a table after some changes. Assert that each change fits the content before it.
 
     Args:
-        whole_rows: check also that updates hold the whole row as it became.
+        whole_rows: assert also that updates hold the whole new row.
     """
     rows: State = dict(state or {})
     for change in changes:
@@ -153,7 +153,7 @@ def read_batch(tunnel: Tunnel, plan: BatchPlan, *, fail_on_data_loss: bool = Tru
 def run_to_the_end(
     feed: TunnelFeed, previous: str = INITIAL_BATCH, *, most: int = 1000
 ) -> list[tuple[str, list[Change]]]:
-    """Run batches until there is nothing more to read; return their ids and changes."""
+    """Run batches until all rows are read. Return their ids and changes."""
     batches: list[tuple[str, list[Change]]] = []
     for _ in range(most):
         batch = feed.latest(previous)
@@ -169,7 +169,7 @@ def keys_of(changes: list[Change]) -> list[str]:
 
 
 def next_batch(feed: TunnelFeed, previous: str) -> tuple[str, list[Change]]:
-    """Plan and read the batch behind another one, which must have something to give."""
+    """Plan and read the batch after another one. It must have rows."""
     batch = feed.latest(previous)
     assert batch != previous
     return batch, read_batch(feed.tunnel, feed.plan(batch))

@@ -1,4 +1,4 @@
-"""The servers behind the stores that need one: processes that the tests of one process share, on free ports."""
+"""Servers for the stores that need one: processes on free ports, shared by the tests of one process."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pathlib import Path
 
 KEY_ID, KEY_SECRET = "LTAItest", "hush-hush"
 TOKEN = "token-of-the-tests"
-# Not HEADRACE_: those variables are carried into Spark's processes, and other ones need other processes.
+# Not HEADRACE_: headrace copies those variables into Spark's processes, and different values need other processes.
 _PREFIX = "TEST_SERVER_"
 _SECRETS = {"HEADRACE_ACCESS_KEY_ID": KEY_ID, "HEADRACE_ACCESS_KEY_SECRET": KEY_SECRET, "HEADRACE_YT_TOKEN": TOKEN}
 
 
 @dataclass
 class _Server:
-    """A server of one kind. Processes that a test starts find that of their parent in the environment."""
+    """A server of one kind. Child processes find their parent's server through the environment."""
 
     kind: str
     running: tuple[subprocess.Popen[str], Path] | None = None
@@ -73,22 +73,22 @@ _tablestore, _ytsaurus = _Server("tablestore"), _Server("ytsaurus")
 
 
 def tablestore_endpoint() -> str:
-    """Return the address of a Tablestore endpoint, started when it is first asked for."""
+    """Return the address of a Tablestore endpoint, started on the first call."""
     return _tablestore.endpoint()
 
 
 def tablestore_root() -> Path:
-    """Return the directory that the endpoint serves: its sub-directories are embedded stores."""
+    """Return the directory of the endpoint. Its sub-directories are embedded stores."""
     return _tablestore.root()
 
 
 def ytsaurus_endpoint() -> str:
-    """Return the address of a YTsaurus endpoint, started when it is first asked for."""
+    """Return the address of a YTsaurus endpoint, started on the first call."""
     return _ytsaurus.endpoint()
 
 
 def ytsaurus_root() -> Path:
-    """Return the directory that the endpoint serves: an embedded store."""
+    """Return the directory of the endpoint, which is an embedded store."""
     return _ytsaurus.root()
 
 
@@ -98,10 +98,10 @@ def variables() -> dict[str, str]:
 
 
 def stop() -> None:
-    """Stop the servers that this process has started.
+    """Stop the servers that this process started.
 
-    The servers of checkpoints stop first: Spark deletes old files of a checkpoint in a thread of its own, and the
-    files may be in one of these servers.
+    Checkpoint servers stop first: a thread of Spark deletes old files of a checkpoint, and the files may be in one
+    of these servers.
     """
     if (checkpoints := sys.modules.get("headrace.checkpoints.server")) is not None:
         checkpoints.stop_all()

@@ -1,4 +1,4 @@
-"""The stores that the conformance suite runs against. A new store is one entry in `STORES`."""
+"""The stores of the conformance suite. A new store is one entry in `STORES`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _ytsaurus(directory: Path) -> Store:
     url = f"yt+{serving.ytsaurus_endpoint()}//tests/{_instance(directory)}"
     store = headrace.open(url, token=serving.TOKEN, retry_seconds=20)
     assert isinstance(store, YtStore)
-    # Files are those of the whole cluster, and tests share one.
+    # All tests share one cluster with one tree of files.
     store.files = lambda: YtFiles(store._connection, store._names, f"{store._names.directory}/files")  # type: ignore[method-assign]
     return store
 
@@ -49,10 +49,9 @@ class Kind:
     """A kind of store.
 
     Attributes:
-        open: opens a store, making it where it is not there. The argument is a directory of the test's own. Calls with
-            the same one, in this process or another, open the same store; another one gives a store with nothing of
-            this one in it.
-        capabilities: what stores of this kind can do; tests that need more do not run against them.
+        open: opens a store, and creates it if it does not exist. The argument is a directory of the test. Calls with
+            the same directory, in any process, open the same store; stores of different directories share nothing.
+        capabilities: the capabilities of these stores. Tests that need others do not run on them.
     """
 
     open: Callable[[Path], Store]
@@ -68,7 +67,7 @@ STORES = {
 
 @dataclass(frozen=True)
 class Place:
-    """Where a test's store is. It can be pickled, so that another process can open the store too."""
+    """The location of a test's store. It can be pickled, so that another process can open the store."""
 
     kind: str
     directory: Path
@@ -81,30 +80,30 @@ class Place:
         return STORES[self.kind].open(self.directory)
 
     def commits(self, count: int) -> int:
-        """Return how many commits a test of many processes makes: fewer where each takes several requests."""
+        """Return the number of commits of a test with many processes: fewer if a commit takes several requests."""
         return thorough(count // 8 if self.kind == "ytsaurus" else count)
 
     def split(self, table: str) -> None:
-        """Split the largest partition of a table, as services do by themselves when they see fit."""
+        """Split the largest partition of a table, as services do automatically."""
         with _embedded_behind(self) as store:
             store.table(table).split()
 
 
 def _unpickled(kind: str, directory: Path, servers: dict[str, str]) -> Place:
-    """Return a place in another process, which may have started before the servers of this one."""
+    """Return a place in another process, which may have started before this process's servers."""
     os.environ.update(servers)
     return Place(kind, directory)
 
 
 def _embedded_behind(place: Place) -> Store:
-    """Return the embedded store that has the rows of a test's store: itself, or what the endpoint serves."""
+    """Return the embedded store with the rows of a test's store: the store itself, or the store of its endpoint."""
     if place.kind == "embedded":
         return place.open()
     return headrace.open(serving.tablestore_root() / _instance(place.directory))
 
 
 def has_type(store: Store, kind: str) -> bool:
-    """Tell whether columns of the store can have a type."""
+    """Return whether columns of the store can have a type."""
     return _has_type(store.capabilities, kind)
 
 
@@ -113,18 +112,19 @@ def _has_type(capabilities: Capabilities, kind: str) -> bool:
 
 
 def types(kinds: Iterable[str]) -> list[ParameterSet]:
-    """Return the parameters of a test that runs with each of some types of columns; see `fits`."""
+    """Return parameters of a test for each of some column types; see `fits`."""
     return [pytest.param(kind, marks=pytest.mark.needs_type(kind)) for kind in kinds]
 
 
 def fits(item: pytest.Item) -> bool:
-    """Tell whether the store that a test is to run against has what the test needs.
+    """Return whether the store of a test's parameters has the capabilities that the test needs.
 
-    Tests say so with the marks ``needs``, names of `headrace.ports.Capabilities`, and ``needs_type``, types of columns.
+    A test declares them by the marks ``needs``, with names of `headrace.ports.Capabilities`, and ``needs_type``, with
+    types of columns.
     """
     callspec = getattr(item, "callspec", None)
     place = None if callspec is None else callspec.params.get("place")
-    # Tests of other folders have parameters of this name, too.
+    # Tests in other folders also have parameters of this name.
     if not isinstance(place, str) or place not in STORES:
         return True
     capabilities = STORES[place].capabilities

@@ -1,4 +1,4 @@
-"""Trigger.AvailableNow over each store: everything that was there when it began, and then an end."""
+"""Trigger.AvailableNow on each store: it reads all data from before its start, and then ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def available_now(tunnel: Tunnel, *, rows: int | None = None) -> TunnelFeed:
 
 
 @pytest.mark.parametrize("rows", [None, 1, 3])
-def test_available_now_stops_at_what_was_there(orders: Table, tunnel: Tunnel, rows: int | None) -> None:
+def test_available_now_ignores_data_written_after_its_start(orders: Table, tunnel: Tunnel, rows: int | None) -> None:
     put(orders, *"abcd")
     feed = available_now(tunnel, rows=rows)
     put(orders, *"ef")
@@ -50,7 +50,7 @@ def test_available_now_stops_at_what_was_there(orders: Table, tunnel: Tunnel, ro
 
 
 @pytest.mark.parametrize("rows", [None, 1, 4])
-def test_available_now_reads_base_data_and_the_stream_behind_it(store: Store, orders: Table, rows: int | None) -> None:
+def test_available_now_reads_base_data_and_then_the_stream(store: Store, orders: Table, rows: int | None) -> None:
     put(orders, *"abcdef")
     tunnel = store.create_tunnel("orders", "both", base_channels=2)
     put(orders, "a", "g", price=1)
@@ -65,9 +65,7 @@ def test_available_now_reads_base_data_and_the_stream_behind_it(store: Store, or
 
 @pytest.mark.needs("split_partitions")
 @pytest.mark.parametrize("rows", [None, 1, 5])
-def test_available_now_follows_splits_from_before_it_and_none_from_after(
-    store: Store, orders: Table, rows: int | None
-) -> None:
+def test_available_now_follows_only_splits_made_before_its_start(store: Store, orders: Table, rows: int | None) -> None:
     put(orders, *"abcdef")
     tunnel = store.create_tunnel("orders", "both")
     put(orders, *"abcdef", price=1)
@@ -91,7 +89,7 @@ def test_available_now_follows_splits_from_before_it_and_none_from_after(
 
 
 class _SlowToOpen:
-    """A tunnel that opens its change logs only when it was looked at some times after the base data's end."""
+    """A tunnel that opens its change logs some requests after the end of the base data."""
 
     def __init__(self, tunnel: Tunnel, looks: int) -> None:
         self._tunnel = tunnel
@@ -130,7 +128,7 @@ def test_available_now_waits_for_a_store_that_opens_channels_late(
         never.latest(batches[-1][0])
 
 
-def test_available_now_ends_when_all_that_was_there_has_been_read(orders: Table, tunnel: Tunnel) -> None:
+def test_available_now_ends_when_all_data_from_before_its_start_is_read(orders: Table, tunnel: Tunnel) -> None:
     assert run_to_the_end(available_now(tunnel)) == []
     feed = available_now(tunnel)
     put(orders, "a")

@@ -1,4 +1,4 @@
-"""Base data and its hand-over to the stream: exact, whatever writers do before, between and after the pages."""
+"""Base data, and the transition to the stream: exact with writers before, between and after the pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _numbers = itertools.count()
 
 
 def base_channels(tunnel: Tunnel) -> dict[str, Position]:
-    """Return the base channels and where they begin."""
+    """Return the base channels and their start positions."""
     return {each.id: each.committed for each in tunnel.channels() if each.kind is ChannelKind.BASE_DATA}
 
 
@@ -36,7 +36,7 @@ def test_base_channels_cover_the_table_once(store: Store, orders: Table, count: 
     orders.put(rows)
     tunnel = store.create_tunnel("orders", "both", base_channels=count)
     channels = base_channels(tunnel)
-    # A service that splits tables by itself cuts its base data by itself, too.
+    # A service that splits tables automatically also divides base data automatically.
     assert len(channels) == count or not store.capabilities.split_partitions
     assert [change.row for change in read_base(tunnel, channels)] == rows
     assert {channel.state for channel in tunnel.channels() if channel.id in channels} == {ChannelState.OPEN}
@@ -59,7 +59,7 @@ def test_base_data_carries_the_version_before_the_first_change(store: Store, ord
     assert {change.time for change in base} <= {stream[0].time}
 
 
-def test_base_data_that_was_read_and_committed_is_gone(store: Store, orders: Table) -> None:
+def test_committed_base_data_cannot_be_read_again(store: Store, orders: Table) -> None:
     orders.put({"id": "a"})
     tunnel = store.create_tunnel("orders", "both")
     channels = base_channels(tunnel)
@@ -71,7 +71,7 @@ def test_base_data_that_was_read_and_committed_is_gone(store: Store, orders: Tab
 
 
 @pytest.mark.needs("split_partitions", "add_columns")
-def test_base_data_outlives_splits_merges_and_new_columns(store: Store, orders: Table) -> None:
+def test_base_data_is_unchanged_by_splits_merges_and_new_columns(store: Store, orders: Table) -> None:
     orders.put([{"id": f"{number:03}", "price": number} for number in range(60)])
     left, right = orders.split()
     before = state_of(orders)
@@ -88,7 +88,7 @@ def test_base_data_outlives_splits_merges_and_new_columns(store: Store, orders: 
     assert filled(replay(drain(tunnel))) == filled(state_of(orders))
 
 
-def test_tunnels_made_one_after_another_each_see_their_own_beginning(store: Store, orders: Table) -> None:
+def test_each_tunnel_begins_with_the_table_at_its_creation(store: Store, orders: Table) -> None:
     beginnings: list[tuple[Tunnel, State]] = []
     for number in range(4):
         orders.put([{"id": f"{number}{key}", "price": number} for key in "abc"])
@@ -126,7 +126,9 @@ def _write(table: Table, writes: list[tuple[str, list[str], int]]) -> None:
     between=st.lists(st.tuples(_writes, st.integers(0, 2), st.integers(1, 6)), max_size=12),
     pieces=st.integers(1, 3),
 )
-def test_the_hand_over_is_exact_with_writers_running(store: Store, before: Any, between: Any, pieces: int) -> None:
+def test_base_data_and_stream_are_complete_while_writers_run(
+    store: Store, before: Any, between: Any, pieces: int
+) -> None:
     name = f"table_{next(_numbers)}"
     table = store.create_table(name, {"id": "string", "price": "long", "note": "string"}, "id")
     table.put([{"id": key, "price": 100, "note": key} for key in _KEYS[::2]])

@@ -1,4 +1,4 @@
-"""The change log as a Stream tunnel gives it: every change once, in commit order, as what it was."""
+"""The change log, read through a Stream tunnel: every change once, in commit order, with its kind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ops(changes: list[Change]) -> list[tuple[ChangeOp, str]]:
 
 
 @pytest.mark.needs("tunnels", "tells_rows")
-def test_each_write_is_logged_as_what_it_did(store: Store, orders: Table, tunnel: Tunnel) -> None:
+def test_each_write_logs_its_kind_of_change(store: Store, orders: Table, tunnel: Tunnel) -> None:
     orders.put({"id": "a", "price": 1})
     orders.put({"id": "a", "price": 2})
     orders.update({"id": "a", "price": 3})
@@ -46,7 +46,7 @@ def test_each_write_is_logged_as_what_it_did(store: Store, orders: Table, tunnel
 
 
 @pytest.mark.needs("tunnels")
-def test_puts_and_set_cells_are_told_apart(orders: Table, tunnel: Tunnel) -> None:
+def test_changes_distinguish_puts_from_updates(orders: Table, tunnel: Tunnel) -> None:
     orders.put({"id": "a", "price": 1})
     orders.update({"id": "b", "price": 4})
     orders.put({"id": "a", "price": 2})
@@ -58,7 +58,7 @@ def test_puts_and_set_cells_are_told_apart(orders: Table, tunnel: Tunnel) -> Non
 
 
 @pytest.mark.needs("tunnels")
-def test_deleting_what_is_not_there_is_no_change(orders: Table, tunnel: Tunnel) -> None:
+def test_deleting_a_missing_row_is_no_change(orders: Table, tunnel: Tunnel) -> None:
     orders.put([{"id": "a"}, {"id": "b"}])
     orders.delete([{"id": "nobody"}])
     orders.delete([{"id": "a"}, {"id": "nobody"}, {"id": "a"}])
@@ -113,7 +113,7 @@ def test_versions_rise_over_all_tables_of_a_store(store: Store) -> None:
 
 
 @pytest.mark.needs("tunnels", "transactions")
-def test_changes_of_one_key_in_one_call_stand_in_their_order(store: Store, orders: Table, tunnel: Tunnel) -> None:
+def test_changes_of_one_key_in_one_call_keep_their_order(store: Store, orders: Table, tunnel: Tunnel) -> None:
     orders.put([{"id": "b", "price": 0}])
     orders.put([{"id": key, "price": number} for number in range(3) for key in ("b", "a")])
     orders.update(
@@ -143,7 +143,7 @@ def test_changes_of_one_key_in_one_call_stand_in_their_order(store: Store, order
 
 
 @pytest.mark.needs("tunnels")
-def test_updates_say_which_cells_were_set(orders: Table, tunnel: Tunnel) -> None:
+def test_updates_name_the_cells_that_they_set(orders: Table, tunnel: Tunnel) -> None:
     orders.put({"id": "a", "price": 1, "note": "x"})
     orders.update({"id": "a", "price": None})
     orders.update({"id": "a", "note": "y", "price": None}, keep_nulls=False)
@@ -155,7 +155,7 @@ def test_updates_say_which_cells_were_set(orders: Table, tunnel: Tunnel) -> None
 
 
 @pytest.mark.needs("tunnels", "whole_rows")
-def test_updates_hold_the_whole_row_as_it_became(store: Store, orders: Table, tunnel: Tunnel) -> None:
+def test_updates_hold_the_whole_new_row(store: Store, orders: Table, tunnel: Tunnel) -> None:
     orders.put({"id": "a", "price": 1, "note": "x"})
     orders.update({"id": "a", "price": 2})
     orders.update({"id": "a", "note": None})
@@ -168,14 +168,14 @@ def test_updates_hold_the_whole_row_as_it_became(store: Store, orders: Table, tu
 
 
 @pytest.mark.needs("tunnels")
-def test_a_delete_has_its_key_and_no_more(orders: Table, tunnel: Tunnel) -> None:
+def test_a_delete_holds_only_its_key(orders: Table, tunnel: Tunnel) -> None:
     orders.put({"id": "a", "price": 1, "note": "x"})
     orders.delete({"id": "a"})
     assert drain(tunnel)[1].row == {"id": "a", "price": None, "note": None}
 
 
 @pytest.mark.needs("tunnels", "pre_images")
-def test_preimages_stand_right_before_what_they_precede(store: Store, with_preimages: Table) -> None:
+def test_a_preimage_comes_right_before_its_change(store: Store, with_preimages: Table) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     with_preimages.put([{"id": "a", "price": 1}, {"id": "b", "price": 1}])
     with_preimages.put([{"id": "a", "price": 2}, {"id": "c", "price": 2}])
@@ -214,7 +214,7 @@ def test_preimages_can_be_switched_on_and_off(store: Store, orders: Table, tunne
 
 
 @pytest.mark.needs("tunnels", "add_columns")
-def test_a_log_goes_on_over_new_columns(store: Store, orders: Table, tunnel: Tunnel) -> None:
+def test_a_log_continues_after_columns_are_added(store: Store, orders: Table, tunnel: Tunnel) -> None:
     orders.put({"id": "a", "price": 1})
     orders.update({"id": "a", "price": 2})
     orders.add_columns({"colour": "string", "size": "double"})
@@ -229,7 +229,7 @@ def test_a_log_goes_on_over_new_columns(store: Store, orders: Table, tunnel: Tun
 
 
 @pytest.mark.needs("tunnels")
-def test_many_small_commits_read_the_same_from_every_place(store: Store, orders: Table, tunnel: Tunnel) -> None:
+def test_many_small_commits_read_the_same_from_every_position(store: Store, orders: Table, tunnel: Tunnel) -> None:
     versions = [orders.put({"id": f"{number % 50:02}", "price": number}) for number in range(300)]
     channel = only_channel(tunnel)
     start = tunnel.channels()[0].committed

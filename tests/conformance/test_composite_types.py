@@ -1,4 +1,4 @@
-"""Composite columns and NOT NULL in tables: every way of writing and reading keeps them as they are."""
+"""Composite columns and NOT NULL in tables: values are unchanged by every way of writing and reading."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def numbered(*values: dict[str, Any]) -> list[dict[str, Any]]:
 ROWS = numbered(FULL, EMPTY, NULLS, FULL)
 
 
-def test_rows_come_back_as_they_were(things: Table) -> None:
+def test_rows_round_trip(things: Table) -> None:
     things.put(ROWS)
     assert rows_of(things) == ROWS
     assert things.scan().schema == things.schema.arrow
@@ -93,7 +93,7 @@ def test_changes_carry_rows_before_and_after(things: Table, tunnel: Tunnel) -> N
     assert things.get({"id": 9}) == {"id": 9} | NULLS | {"tags": []}
 
 
-def test_several_updates_of_a_row_in_one_call_add_up(things: Table) -> None:
+def test_several_updates_of_a_row_in_one_call_are_combined(things: Table) -> None:
     things.update(
         pa.Table.from_pylist(
             [{"id": 1, "tags": ["a"], "place": None}, {"id": 1, "tags": None, "place": FULL["place"]}],
@@ -105,7 +105,7 @@ def test_several_updates_of_a_row_in_one_call_add_up(things: Table) -> None:
 
 
 @pytest.mark.needs("tunnels")
-def test_base_data_is_as_it_was_at_the_start(store: Store, things: Table) -> None:
+def test_base_data_is_the_table_at_the_tunnels_creation(store: Store, things: Table) -> None:
     things.put(ROWS)
     tunnel = store.create_tunnel("things", "both")
     things.put({"id": 0} | NULLS)
@@ -116,7 +116,7 @@ def test_base_data_is_as_it_was_at_the_start(store: Store, things: Table) -> Non
 
 
 @pytest.mark.needs("tunnels", "add_columns")
-def test_columns_added_later_are_null_in_rows_from_before(store: Store, things: Table, tunnel: Tunnel) -> None:
+def test_columns_added_later_are_null_in_older_rows(store: Store, things: Table, tunnel: Tunnel) -> None:
     things.put(ROWS[:1])
     things.add_columns({"more": "map<string,struct<a:int>>", "text": "string"})
     more = [("k", {"a": 1})]
@@ -127,7 +127,7 @@ def test_columns_added_later_are_null_in_rows_from_before(store: Store, things: 
 
 
 @pytest.mark.needs("tunnels")
-def test_replacing_all_rows_changes_only_what_differs(store: Store, things: Table, tunnel: Tunnel) -> None:
+def test_replacing_all_rows_changes_only_different_rows(store: Store, things: Table, tunnel: Tunnel) -> None:
     things.put(ROWS[:3])
     publisher: Publisher = store.publisher("job")
     changed = {"id": 1} | EMPTY | {"counts": [("x", 1)]}
@@ -140,7 +140,7 @@ def test_replacing_all_rows_changes_only_what_differs(store: Store, things: Tabl
     ]
 
 
-def test_a_composite_column_is_asked_only_whether_it_is_null(things: Table) -> None:
+def test_conditions_on_composite_columns_test_only_for_null(things: Table) -> None:
     things.put(ROWS)
     assert [row["id"] for row in rows_of(things, ["id"], {"deep": None})] == [1, 2]
     assert [row["id"] for row in rows_of(things, ["id"], [Predicate("place", "is not null")])] == [0, 1, 3]
@@ -156,7 +156,7 @@ def test_times_and_intervals_are_compared(things: Table) -> None:
 
 
 @pytest.mark.parametrize("key", ["array<string>", "struct<a:int>", "map<string,string>", "interval day to second"])
-def test_a_composite_column_is_no_key(store: Store, key: str) -> None:
+def test_a_composite_column_cannot_be_a_key(store: Store, key: str) -> None:
     with pytest.raises(SchemaError, match="a key cannot have"):
         store.create_table("keyed", {"id": key}, "id")
 
@@ -182,7 +182,7 @@ def refused(table: Table, error: str, write: Any) -> None:
     assert state_of(table) == before
 
 
-def test_a_column_that_is_not_null_says_so(strict: Table) -> None:
+def test_the_schema_shows_columns_that_are_not_null(strict: Table) -> None:
     assert [field.nullable for field in strict.schema.arrow] == [False, False, False, True]
     assert [column.nullable for column in strict.describe().schema.columns] == [False, False, False, True]
     strict.put(WHOLE)
@@ -190,20 +190,20 @@ def test_a_column_that_is_not_null_says_so(strict: Table) -> None:
     assert rows_of(strict) == [WHOLE]
 
 
-def test_puts_without_it_are_refused(strict: Table) -> None:
+def test_puts_without_a_required_column_are_refused(strict: Table) -> None:
     strict.put(WHOLE)
     refused(strict, "'n' is NOT NULL .* row 1", lambda: strict.put([WHOLE | {"id": 2}, WHOLE | {"id": 3, "n": None}]))
     refused(strict, "'tags' is NOT NULL .* row 0", lambda: strict.put({"id": 2, "n": 1}))
 
 
-def test_updates_to_null_are_refused(strict: Table) -> None:
+def test_updates_of_a_required_column_to_null_are_refused(strict: Table) -> None:
     strict.put(WHOLE)
     refused(strict, "'n' is NOT NULL .* row 1", lambda: strict.update([{"id": 5, "n": 1}, {"id": 1, "n": None}]))
     strict.update({"id": 1, "n": None, "tags": ["b"]}, keep_nulls=False)
     assert rows_of(strict) == [WHOLE | {"tags": ["b"]}]
 
 
-def test_updates_that_make_a_row_without_it_are_refused(strict: Table) -> None:
+def test_updates_that_insert_a_row_without_a_required_column_are_refused(strict: Table) -> None:
     strict.put(WHOLE)
     refused(
         strict,
@@ -215,7 +215,7 @@ def test_updates_that_make_a_row_without_it_are_refused(strict: Table) -> None:
 
 
 @pytest.mark.needs("tunnels")
-def test_deletes_still_travel(store: Store, strict: Table) -> None:
+def test_deletes_are_logged_for_tables_with_required_columns(store: Store, strict: Table) -> None:
     strict.put([WHOLE, WHOLE | {"id": 2}])
     tunnel = store.create_tunnel("strict", "both")
     strict.delete([{"id": 1}])
@@ -228,7 +228,7 @@ def test_a_column_cannot_be_added_as_not_null(store: Store, strict: Table) -> No
     refused(strict, "NOT NULL", lambda: strict.add_columns({"more": "array<int> not null"}))
 
 
-def test_published_rows_are_held_to_it_too(store: Store, strict: Table) -> None:
+def test_published_rows_need_their_required_columns(store: Store, strict: Table) -> None:
     publisher: Publisher = store.publisher("job")
     rows = pa.table({"id": [1], "n": pa.array([5], pa.int32())})
     staged = tuple(publisher.stage(0, rows.to_batches()))

@@ -1,6 +1,6 @@
-"""What goes wrong in the vendor's own connector for Spark, and must not here: its defects a to k, one test for each.
+"""One test for each of the defects a to k of the vendor's connector for Spark, which headrace does not have.
 
-Those that only its meta table and its columns have (g, i, j) are in `tests/unit/test_tablestore_batches.py` and
+The tests of defects in its meta table and its columns (g, i, j) are in `tests/unit/test_tablestore_batches.py` and
 `tests/unit/test_tablestore_tunnel.py`.
 """
 
@@ -36,16 +36,14 @@ def keys_of(changes: list[Change]) -> list[str]:
     return sorted(change.key[0] for change in changes)
 
 
-def test_defect_a_a_page_that_is_larger_than_the_limit_is_cut_and_not_thrown_away(
-    orders: Table, tunnel: Tunnel
-) -> None:
+def test_defect_a_a_page_larger_than_the_limit_is_split_and_not_discarded(orders: Table, tunnel: Tunnel) -> None:
     put(orders, *"abcdefg")
     batches = run_to_the_end(TunnelFeed(tunnel, limits=Limits(rows_per_channel=2)), most=5)
     assert [len(changes) for _, changes in batches] == [2, 2, 2, 1]
     assert keys_of([change for _, changes in batches for change in changes]) == [*"abcdefg"]
 
 
-def test_defect_b_a_channel_that_is_finished_already_is_read_without_an_error(tunnel: Tunnel) -> None:
+def test_defect_b_a_finished_channel_is_read_without_an_error(tunnel: Tunnel) -> None:
     (channel,) = tunnel.channels()
     part = ChannelPlan(channel.id, FINISHED)
     tunnel.save_plan(BatchPlan("batch", INITIAL_BATCH, (part,)))
@@ -54,9 +52,7 @@ def test_defect_b_a_channel_that_is_finished_already_is_read_without_an_error(tu
         assert tunnel.ends("batch") == {channel.id: ChannelEnd(FINISHED, 0)}
 
 
-def test_defect_c_a_channel_that_was_finished_a_moment_ago_does_not_come_again(
-    place: Place, orders: Table, tunnel: Tunnel
-) -> None:
+def test_defect_c_a_channel_that_just_finished_is_not_read_again(place: Place, orders: Table, tunnel: Tunnel) -> None:
     put(orders, *"abcd")
     feed = TunnelFeed(tunnel)
     batch = feed.latest(INITIAL_BATCH)
@@ -72,12 +68,10 @@ def test_defect_c_a_channel_that_was_finished_a_moment_ago_does_not_come_again(
     assert states in ([ChannelState.FINISHED, *[ChannelState.OPEN] * 2], [ChannelState.OPEN] * 2)
 
 
-def test_defect_d_a_batch_that_is_not_read_to_its_end_does_not_throw_the_next_back(
-    orders: Table, tunnel: Tunnel
-) -> None:
+def test_defect_d_a_partly_read_batch_does_not_reset_the_next_batch(orders: Table, tunnel: Tunnel) -> None:
     feed = TunnelFeed(tunnel)
     put(orders, *"abc")
-    # Not committed to the tunnel: its checkpoint is still before a.
+    # Nothing is committed to the tunnel: its position is still before a.
     first = feed.latest(INITIAL_BATCH)
     assert keys_of(read_batch(tunnel, feed.plan(first))) == [*"abc"]
     put(orders, *"de")
@@ -108,14 +102,14 @@ def test_defect_e_two_stores_in_one_process_do_not_share_a_client(
     assert store.tunnel("changes").id == tunnel.id != others.id
 
 
-def test_defect_f_many_rows_at_once_are_all_given(orders: Table, tunnel: Tunnel) -> None:
+def test_defect_f_all_of_many_rows_are_returned(orders: Table, tunnel: Tunnel) -> None:
     keys = [f"{number:05}" for number in range(11_000)]
     put(orders, *keys)
     (batch,) = run_to_the_end(TunnelFeed(tunnel))
     assert keys_of(batch[1]) == keys
 
 
-def test_defect_h_what_fails_before_the_first_row_fails_the_task_and_records_nothing(
+def test_defect_h_an_error_before_the_first_row_fails_the_task_and_records_nothing(
     store: Store, orders: Table, tunnel: Tunnel
 ) -> None:
     put(orders, "a")
@@ -150,12 +144,12 @@ def test_defect_k_channels_without_rows_make_no_batches_and_no_tasks(
 
 
 def _tasks(plan: BatchPlan) -> tuple[ChannelPlan, ...]:
-    """Return the parts of a plan that Spark makes tasks of."""
+    """Return the parts of a plan that become tasks of Spark."""
     return tuple(part for part in plan if part.max_rows != 0)
 
 
 def test_an_end_is_not_moved_by_a_second_action_on_a_batch(orders: Table, tunnel: Tunnel) -> None:
-    """Its batches have no fixed content: whoever reads one again reads more, or less."""
+    """The connector's batches have no fixed content: a second read returns more or fewer rows."""
     put(orders, *"abc")
     feed = TunnelFeed(tunnel)
     (part,) = feed.plan(batch := feed.latest(INITIAL_BATCH))

@@ -1,4 +1,4 @@
-"""Consumers: registrations, offsets that move by compare-and-set, and how far behind a consumer is."""
+"""Consumers: registrations, offsets that move by compare-and-set, and the lag."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_registering_again_changes_whether_a_consumer_is_vital(store: Store, que
     assert reader.registrations() == [Registration("clicks", reader.name, False)]
 
 
-def test_only_what_is_there_can_be_registered(store: Store, queue: Queue, reader: Consumer) -> None:
+def test_queue_and_consumer_must_exist_before_registration(store: Store, queue: Queue, reader: Consumer) -> None:
     for names in (("nothing", reader.name), ("clicks", "nobody"), (reader.name, "clicks")):
         with pytest.raises(NotFoundError):
             store.register_consumer(*names)
@@ -106,7 +106,7 @@ def test_a_consumer_that_is_not_registered_cannot_advance(store: Store, queue: Q
     assert stranger.offsets("clicks") == {0: 0, 1: 0, 2: 0}
 
 
-def test_a_dropped_consumer_leaves_nothing(store: Store, queue: Queue, reader: Consumer) -> None:
+def test_a_dropped_consumer_leaves_no_offsets_or_registrations(store: Store, queue: Queue, reader: Consumer) -> None:
     reader.advance("clicks", {0: 2})
     store.drop_consumer(reader.name)
     assert store.registrations() == []
@@ -132,20 +132,20 @@ def test_an_offset_is_the_first_unread_row_and_0_at_the_beginning(place: Place, 
         reader.offsets("nothing")
 
 
-def test_offsets_may_lie_anywhere(reader: Consumer) -> None:
+def test_an_offset_can_be_before_or_after_the_existing_rows(reader: Consumer) -> None:
     for offset in (2, 1000, 0, (1 << 63) - 1):
         reader.advance("clicks", {0: offset})
         assert reader.offsets("clicks")[0] == offset
 
 
 @pytest.mark.parametrize("offsets", [{0: 1, 3: 1}, {0: 1, -1: 1}, {0: 1, 1: -1}, {0: 1, 1: 1 << 63}])
-def test_offsets_that_cannot_be_are_refused_and_none_is_set(reader: Consumer, offsets: dict[int, int]) -> None:
+def test_invalid_offsets_are_refused_and_none_is_set(reader: Consumer, offsets: dict[int, int]) -> None:
     with pytest.raises(OptionError, match=r"partition|offsets is out of range"):
         reader.advance("clicks", offsets)
     assert reader.offsets("clicks") == {0: 0, 1: 0, 2: 0}
 
 
-def test_an_expected_offset_of_a_partition_that_is_not_there_is_refused(reader: Consumer) -> None:
+def test_an_expected_offset_of_an_unknown_partition_is_refused(reader: Consumer) -> None:
     with pytest.raises(OptionError, match="partition"):
         reader.advance("clicks", {0: 1}, {3: 0})
     assert reader.offsets("clicks")[0] == 0
@@ -164,19 +164,19 @@ def test_an_advance_is_compare_and_set_over_all_partitions_or_nothing(reader: Co
     assert reader.offsets("clicks") == {0: 2, 1: 6, 2: 0}
 
 
-def test_what_is_not_expected_is_not_checked(reader: Consumer) -> None:
+def test_an_advance_without_an_expected_offset_is_not_checked(reader: Consumer) -> None:
     reader.advance("clicks", {0: 3, 1: 3})
     reader.advance("clicks", {0: 1, 1: 4}, {1: 3})
     assert reader.offsets("clicks") == {0: 1, 1: 4, 2: 0}
 
 
-def test_an_offset_that_is_there_already_is_a_conflict_too(reader: Consumer) -> None:
+def test_an_advance_to_the_current_offset_can_conflict(reader: Consumer) -> None:
     reader.advance("clicks", {0: 2}, {0: 0})
     with pytest.raises(OffsetConflictError):
         reader.advance("clicks", {0: 2}, {0: 0})
 
 
-def test_queues_and_consumers_are_counted_apart(store: Store, queue: Queue, reader: Consumer) -> None:
+def test_each_consumer_has_its_own_offsets_in_each_queue(store: Store, queue: Queue, reader: Consumer) -> None:
     store.create_queue("other", {"data": "string"})
     store.register_consumer("other", reader.name)
     twin = consumer_of(store, "twin", "clicks")
@@ -202,10 +202,10 @@ def test_processes_that_share_a_consumer_never_take_the_same_row(place: Place, s
     assert shared.offsets("clicks")[0] == taken[-1][1] >= rows
 
 
-# -- how far ------------------------------------------------------------------------------------------------
+# -- lag ----------------------------------------------------------------------------------------------------
 
 
-def test_the_disposition_tells_where_a_consumer_stands(queue: Queue, reader: Consumer) -> None:
+def test_the_disposition_follows_from_the_offset(queue: Queue, reader: Consumer) -> None:
     queue.trim(0, 1)
     found = []
     for offset in range(5):
@@ -244,7 +244,7 @@ def test_the_time_of_the_last_advance_is_kept(reader: Consumer) -> None:
     assert before - 1 <= consumed[1] <= time.time() + 1
 
 
-def test_the_weight_of_unread_rows_is_known_where_the_queue_has_weights(store: Store) -> None:
+def test_the_weight_of_unread_rows_is_known_if_the_queue_has_weights(store: Store) -> None:
     queue = store.create_queue("q", {"data": "string", "$timestamp": "long", "$cumulative_data_weight": "long"})
     for _ in range(6):
         queue.append(values("foo"))
@@ -254,20 +254,20 @@ def test_the_weight_of_unread_rows_is_known_where_the_queue_has_weights(store: S
     for offset in range(9):
         reader.advance("q", {0: offset})
         found[offset] = reader.status("q")[0].unread_weight
-    # 20 for each row; not known before the first row is read, nor where rows are missing.
+    # 20 for each row. Unknown before the first row is read, and if rows are missing.
     assert found == {0: None, 1: None, 2: 80, 3: 60, 4: 40, 5: 20, 6: 0, 7: None, 8: None}
     queue.trim(0, 6)
     reader.advance("q", {0: 6})
     assert reader.status("q")[0].unread_weight == 0
 
 
-def test_a_queue_without_weights_has_none(reader: Consumer) -> None:
+def test_the_weight_of_unread_rows_is_none_without_weights(reader: Consumer) -> None:
     reader.advance("clicks", {0: 1})
     assert reader.status("clicks")[0].unread_weight is None
 
 
 @pytest.mark.needs("row_times")
-def test_the_lag_is_the_age_of_the_first_unread_row_that_is_there(store: Store, queue: Queue, reader: Consumer) -> None:
+def test_the_lag_is_the_age_of_the_first_existing_unread_row(store: Store, queue: Queue, reader: Consumer) -> None:
     committed = queue.commit_time(0, 0)
     assert committed is not None
     while time.time() - committed < 0.2:
@@ -282,7 +282,7 @@ def test_the_lag_is_the_age_of_the_first_unread_row_that_is_there(store: Store, 
     assert lag(upper - 1) < lag(0)
     assert [lag(upper), lag(upper + 5)] == [0.0, 0.0]
     queue.trim(0, upper - 1)
-    # The trimmed rows do not count: the first that is there is the last one.
+    # Trimmed rows do not count: the first existing row is the last one.
     last = queue.commit_time(0, upper - 1)
     assert last is not None
     assert lag(0) <= time.time() - last

@@ -1,6 +1,7 @@
-"""A pipeline that is killed at any one step of a batch goes on, and its sink has every row once.
+"""A pipeline that is killed at any step of a batch continues, and its sink has every row once.
 
-The steps are the named points of `headrace.failpoints`; docs/guarantees.md, "Each failure", says what each promises.
+The steps are the named points of `headrace.failpoints`; docs/guarantees.md, "Each failure", describes the
+outcomes.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from tests.processes import CONTEXT
 DEADLINE = 120.0
 PUBLICATION = ("rows-staged", "rows-written", "marker-written", "published")
 PROGRESS = ("progress-unsaved", "progress-saved")
-# Of a store's own transactions and requests there are several in each batch: these of them are tried.
+# A batch has several transactions and requests of the store; the test kills at these of them.
 WRITES = tuple(
     f"{point}:{times}" for point in ("uncommitted", "committed") for times in (range(1, 7) if THOROUGH else (1, 4))
 )
-# The second time: a batch has gone before that one, and another one follows.
+# The second time, so that one batch comes before and another one after.
 CASES: list[tuple[type[Pipeline], tuple[str, ...], tuple[str, ...]]] = [
     (
         TablePipeline,
@@ -49,7 +50,7 @@ CASES: list[tuple[type[Pipeline], tuple[str, ...], tuple[str, ...]]] = [
     (QueuePipeline, ("rows-read", *PUBLICATION, *WRITES), ("queues", "transactions")),
     (FollowedQueuePipeline, PROGRESS, ("queues", "transactions")),
     (ReplacingQueuePipeline, ("published",), ("queues", "transactions")),
-    # A store with a bound on what it publishes at once replaces a queue in parts.
+    # A store with a limit of rows in a publication replaces a queue in parts.
     (ReplacingQueuePipeline, ("intent-written", "parts-written"), ("queues", "transactions", "rows_at_once")),
 ]
 PARAMETERS = [
@@ -60,7 +61,7 @@ PARAMETERS = [
 
 
 @pytest.mark.parametrize(("kind", "point"), PARAMETERS)
-def test_a_kill_at_any_step_loses_no_row_and_doubles_none(
+def test_a_kill_at_any_step_neither_loses_nor_duplicates_rows(
     place: Place, store: Store, tmp_path: Path, kind: type[Pipeline], point: str
 ) -> None:
     kind.create(store)
@@ -81,13 +82,13 @@ def test_a_kill_at_any_step_loses_no_row_and_doubles_none(
 
 
 def assert_no_row_was_written_twice(store: Store) -> None:
-    """Check the log of the sink: a row that was published twice would be there as a replacement."""
+    """Check the log of the sink. It would show a row that was published twice as a replacement."""
     log = store.create_tunnel(TablePipeline.sink, "log", "Stream", start="earliest")
     changes = [change for _, batch in run_to_the_end(TunnelFeed(log)) for change in batch]
     assert [change.op for change in changes] == [ChangeOp.INSERT] * ((pipelines.ROUNDS + 1) * pipelines.ROWS)
 
 
-def test_points_are_those_that_the_code_reaches() -> None:
+def test_the_listed_failpoints_are_those_in_the_code() -> None:
     found = set()
     for path in Path(headrace.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -98,6 +99,6 @@ def test_points_are_those_that_the_code_reaches() -> None:
     assert tried == set(POINTS)
 
 
-def test_a_point_that_there_is_not_is_refused() -> None:
+def test_an_unknown_failpoint_is_refused() -> None:
     with pytest.raises(ValueError, match=rf"{VARIABLE} is 'plan-lost'; valid: uncommitted, committed"):
         arm("plan-lost")

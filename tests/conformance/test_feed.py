@@ -1,4 +1,4 @@
-"""The tunnel feed over each store: what makes a batch the same batch for ever, and every change part of one batch."""
+"""The tunnel feed on each store: a batch always has the same rows, and every change is in one batch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def put(table: Table, *keys: str, price: int = 0) -> None:
 # -- 1. a replay is the same batch ----------------------------------------------------------------------
 
 
-def test_a_batch_gives_the_same_rows_every_time(place: Place, orders: Table, tunnel: Tunnel) -> None:
+def test_a_batch_returns_the_same_rows_every_time(place: Place, orders: Table, tunnel: Tunnel) -> None:
     put(orders, *"abc")
     feed = TunnelFeed(tunnel)
     batch, first = next_batch(feed, INITIAL_BATCH)
@@ -54,7 +54,7 @@ def test_a_batch_gives_the_same_rows_every_time(place: Place, orders: Table, tun
     assert read_batch(tunnel, feed.plan(following)) == second
 
 
-def test_a_batch_ends_where_it_was_planned_to_though_it_is_read_later(orders: Table, tunnel: Tunnel) -> None:
+def test_a_batch_read_late_ends_at_its_planned_position(orders: Table, tunnel: Tunnel) -> None:
     put(orders, *"abc")
     feed = TunnelFeed(tunnel)
     batch = feed.latest(INITIAL_BATCH)
@@ -63,7 +63,7 @@ def test_a_batch_ends_where_it_was_planned_to_though_it_is_read_later(orders: Ta
     assert keys_of(next_batch(feed, batch)[1]) == [*"de"]
 
 
-def test_of_two_readers_with_different_ends_one_fails_and_reads_the_recorded_rows_then(
+def test_the_second_of_two_readers_with_different_ends_fails_and_then_reads_the_recorded_rows(
     orders: Table, tunnel: Tunnel
 ) -> None:
     batch, (channel,) = str(uuid.uuid4()), tunnel.channels()
@@ -80,7 +80,7 @@ def test_of_two_readers_with_different_ends_one_fails_and_reads_the_recorded_row
     assert retried == fast == [[*"abc"]]
 
 
-def test_twins_that_read_the_same_rows_both_succeed(orders: Table, tunnel: Tunnel) -> None:
+def test_speculative_tasks_that_read_the_same_rows_both_succeed(orders: Table, tunnel: Tunnel) -> None:
     put(orders, *"abc")
     feed = TunnelFeed(tunnel)
     (part,) = feed.plan(batch := feed.latest(INITIAL_BATCH))
@@ -105,15 +105,13 @@ def test_without_new_data_there_is_no_new_batch(orders: Table, tunnel: Tunnel) -
     assert feed.latest(batch) == batch
 
 
-def test_a_second_reader_takes_the_tunnel_over_and_the_first_is_told(
-    store: Store, orders: Table, tunnel: Tunnel
-) -> None:
+def test_a_second_reader_takes_over_the_tunnel_and_the_first_fails(store: Store, orders: Table, tunnel: Tunnel) -> None:
     put(orders, "a")
     first = TunnelFeed(tunnel)
     batch, _ = next_batch(first, INITIAL_BATCH)
     next_batch(TunnelFeed(store.tunnel(tunnel.id), start=LATEST), INITIAL_BATCH)
     put(orders, "b")
-    # Its commits would hide from the first what the second has read.
+    # After its commits the first reader would miss the changes that the second has read.
     with pytest.raises(TunnelTakenError, match="a tunnel for each query"):
         first.latest(batch)
 
@@ -140,7 +138,7 @@ def test_a_split_without_rows_is_no_batch(store: Store, orders: Table, tunnel: T
 # -- 3. limits always progress --------------------------------------------------------------------------
 
 
-def test_a_channel_gives_at_most_its_limit_and_everything_in_the_end(store: Store, orders: Table) -> None:
+def test_a_batch_respects_the_limit_of_a_channel_and_all_rows_arrive(store: Store, orders: Table) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     put(orders, *(f"{number:03}" for number in range(20)))
     batches = run_to_the_end(TunnelFeed(tunnel, limits=Limits(rows_per_channel=3)))
@@ -148,7 +146,7 @@ def test_a_channel_gives_at_most_its_limit_and_everything_in_the_end(store: Stor
     assert [key for _, changes in batches for key in keys_of(changes)] == [f"{number:03}" for number in range(20)]
 
 
-def test_base_data_obeys_the_limits_too(store: Store, orders: Table) -> None:
+def test_limits_apply_to_base_data(store: Store, orders: Table) -> None:
     put(orders, *(f"{number:03}" for number in range(20)))
     tunnel = store.create_tunnel("orders", "both", base_channels=2)
     put(orders, "b")
@@ -175,7 +173,7 @@ def test_a_batch_holds_at_most_its_limit_over_all_channels(store: Store, orders:
 
 
 @pytest.mark.needs("pre_images")
-def test_a_preimage_stays_with_its_change_whatever_the_limit(store: Store) -> None:
+def test_a_preimage_stays_with_its_change_under_any_limit(store: Store) -> None:
     table = store.create_table("t", {"id": "string", "price": "long"}, "id", pre_images=True)
     put(table, *"abc")
     tunnel = store.create_tunnel("t", "changes", "Stream")
@@ -262,7 +260,7 @@ def test_children_are_read_only_when_their_parent_is_finished_and_committed(stor
 
 
 @pytest.mark.needs("split_partitions")
-def test_splits_of_splits_without_rows_hold_nothing_up(store: Store, orders: Table) -> None:
+def test_splits_of_empty_splits_delay_no_rows(store: Store, orders: Table) -> None:
     put(orders, *"abcdefgh")
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     feed = TunnelFeed(tunnel)
@@ -278,7 +276,7 @@ def test_splits_of_splits_without_rows_hold_nothing_up(store: Store, orders: Tab
 # -- 5. rows that were not read to the end --------------------------------------------------------------
 
 
-def test_rows_not_read_to_the_end_leave_no_end_and_come_again(orders: Table, tunnel: Tunnel) -> None:
+def test_a_partly_read_batch_records_no_end_and_is_read_again(orders: Table, tunnel: Tunnel) -> None:
     put(orders, *"abc")
     feed = TunnelFeed(tunnel)
     batch = feed.latest(INITIAL_BATCH)
@@ -294,7 +292,7 @@ def test_rows_not_read_to_the_end_leave_no_end_and_come_again(orders: Table, tun
 # -- 6. old records -------------------------------------------------------------------------------------
 
 
-def test_as_many_batches_as_are_retained_stay_readable(orders: Table, tunnel: Tunnel) -> None:
+def test_retained_batches_stay_readable(orders: Table, tunnel: Tunnel) -> None:
     feed, previous, batches = TunnelFeed(tunnel, retain_batches=3), INITIAL_BATCH, []
     for key in "abcdefgh":
         put(orders, key)
@@ -317,7 +315,7 @@ def test_a_batch_that_was_never_recorded_is_data_loss(tunnel: Tunnel) -> None:
 # -- 7. the true latest position --------------------------------------------------------------------------
 
 
-def test_a_feed_tells_what_waits_behind_a_planned_batch(orders: Table, tunnel: Tunnel) -> None:
+def test_a_feed_reports_the_lag_after_a_planned_batch(orders: Table, tunnel: Tunnel) -> None:
     put(orders, *"abcde")
     feed = TunnelFeed(tunnel, limits=Limits(rows_per_batch=2))
     feed.latest(INITIAL_BATCH)
@@ -348,7 +346,7 @@ def test_lost_rows_fail_the_batch_or_are_counted_and_skipped(
 
 
 @pytest.mark.needs("trims")
-def test_a_batch_that_was_read_and_then_cut_is_data_loss(store: Store, orders: Table, tunnel: Tunnel) -> None:
+def test_a_batch_trimmed_after_it_was_read_is_data_loss(store: Store, orders: Table, tunnel: Tunnel) -> None:
     put(orders, "a", "b")
     feed = TunnelFeed(tunnel)
     batch, _ = next_batch(feed, INITIAL_BATCH)
@@ -365,7 +363,7 @@ def test_a_batch_that_was_read_and_then_cut_is_data_loss(store: Store, orders: T
     ("start", "expected"),
     [(Start(), ["b"]), pytest.param(EARLIEST, ["a", "b"], marks=pytest.mark.needs("rewinds")), (LATEST, [])],
 )
-def test_a_feed_begins_where_it_is_told_and_goes_on_from_its_last_batch(
+def test_a_feed_begins_at_its_start_position_and_continues_after_its_last_batch(
     store: Store, orders: Table, tunnel: Tunnel, start: Start, expected: list[str]
 ) -> None:
     put(orders, "a")
@@ -387,7 +385,7 @@ def test_the_latest_start_is_fixed_by_the_first_batch(orders: Table, tunnel: Tun
     assert keys_of(next_batch(TunnelFeed(tunnel, start=LATEST), batch)[1]) == ["b"]
 
 
-def test_a_committed_batch_shows_as_progress_of_the_tunnel(orders: Table, tunnel: Tunnel) -> None:
+def test_a_committed_batch_moves_the_tunnels_committed_positions(orders: Table, tunnel: Tunnel) -> None:
     put(orders, *"abc")
     feed = TunnelFeed(tunnel, limits=Limits(rows_per_batch=2))
     batch, _ = next_batch(feed, INITIAL_BATCH)
@@ -399,7 +397,7 @@ def test_a_committed_batch_shows_as_progress_of_the_tunnel(orders: Table, tunnel
     assert keys_of(next_batch(feed, batch)[1]) == ["c"]
 
 
-def test_feeds_of_several_tunnels_do_not_disturb_each_other(store: Store, orders: Table) -> None:
+def test_feeds_of_several_tunnels_are_independent(store: Store, orders: Table) -> None:
     put(orders, *"ab")
     feeds = {
         "one": TunnelFeed(store.create_tunnel("orders", "one", base_channels=2), limits=Limits(rows_per_batch=1)),

@@ -1,4 +1,4 @@
-"""What stores with files promise: each is there as a whole or not at all, and of many who move one there, one wins."""
+"""Promises of stores with files: a file is complete or absent, and one of several concurrent moves succeeds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def names(files: Files, path: str) -> list[str]:
     return [status.name for status in files.list(path)]
 
 
-def test_a_file_is_there_from_its_commit_on(files: Files) -> None:
+def test_a_file_exists_after_its_commit(files: Files) -> None:
     with files.create("/work/a/b") as upload:
         upload.write(b"one, ")
         upload.write(b"two")
@@ -46,7 +46,7 @@ def test_a_file_is_there_from_its_commit_on(files: Files) -> None:
     assert names(files, "/work") == ["a"]
 
 
-def test_an_upload_that_is_given_up_leaves_nothing(files: Files) -> None:
+def test_an_aborted_upload_leaves_no_file(files: Files) -> None:
     def fail() -> None:
         with files.create("/work/a") as upload:
             upload.write(b"x" * (6 << 20))
@@ -69,12 +69,12 @@ def test_any_range_of_a_large_file_can_be_read(files: Files) -> None:
         files.open_read("/work/large", len(content) + 1)
 
 
-def test_an_empty_file_is_a_file(files: Files) -> None:
+def test_a_file_can_be_empty(files: Files) -> None:
     files.write("/work/empty", b"")
     assert files.read("/work/empty") == b""
 
 
-def test_a_path_is_taken_once_unless_it_is_to_be_replaced(files: Files) -> None:
+def test_an_existing_file_is_replaced_only_on_request(files: Files) -> None:
     files.write("/work/a", b"old")
     late = files.create("/work/b")
     with pytest.raises(AlreadyExistsError):
@@ -90,7 +90,7 @@ def test_a_path_is_taken_once_unless_it_is_to_be_replaced(files: Files) -> None:
         files.write("/work", b"", overwrite=True)
 
 
-def test_a_file_is_nobodys_directory(files: Files) -> None:
+def test_a_file_cannot_have_children(files: Files) -> None:
     files.write("/work/a", b"")
     with pytest.raises(OptionError):
         files.make_directory("/work/a/b")
@@ -98,7 +98,7 @@ def test_a_file_is_nobodys_directory(files: Files) -> None:
         files.write("/work/a/b", b"")
 
 
-def test_directories_are_removed_with_what_they_hold_if_that_is_said(files: Files) -> None:
+def test_directories_are_removed_with_their_content_only_on_request(files: Files) -> None:
     files.write("/work/a/b/c", b"c")
     with pytest.raises(OptionError, match="not empty"):
         files.remove("/work/a")
@@ -109,7 +109,7 @@ def test_directories_are_removed_with_what_they_hold_if_that_is_said(files: File
     assert files.remove("/work/d")
 
 
-def test_a_move_refuses_what_is_there_and_replaces_it_if_that_is_said(files: Files) -> None:
+def test_a_move_replaces_an_existing_file_only_on_request(files: Files) -> None:
     files.write("/work/a", b"a")
     files.write("/work/b", b"b")
     with pytest.raises(AlreadyExistsError):
@@ -124,13 +124,13 @@ def test_a_move_refuses_what_is_there_and_replaces_it_if_that_is_said(files: Fil
         files.move("/work/b", "/work/nowhere/b")
 
 
-def test_a_move_whose_answer_was_lost_can_be_asked_for_again(files: Files) -> None:
+def test_a_move_can_be_repeated_after_its_response_was_lost(files: Files) -> None:
     files.write("/work/.7.tmp", b"mine")
     files.write("/work/.8.tmp", b"theirs")
     files.move("/work/.7.tmp", "/work/7")
     files.move("/work/.7.tmp", "/work/7")
     assert files.read("/work/7") == b"mine"
-    # Only to whoever did it.
+    # Only for the client that made the move.
     with pytest.raises(AlreadyExistsError):
         files.move("/work/.8.tmp", "/work/7")
     files.move("/work/.8.tmp", "/work/7", overwrite=True)
@@ -140,7 +140,7 @@ def test_a_move_whose_answer_was_lost_can_be_asked_for_again(files: Files) -> No
     assert files.read("/work/7") == b"theirs"
 
 
-def test_a_directory_moves_with_what_it_holds(files: Files) -> None:
+def test_a_directory_moves_with_its_content(files: Files) -> None:
     files.write("/work/a/b/c", b"c")
     files.move("/work/a", "/work/d")
     assert files.read("/work/d/b/c") == b"c"
@@ -150,7 +150,7 @@ def test_a_directory_moves_with_what_it_holds(files: Files) -> None:
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_nothing_moves_to_its_own_path_and_no_root_moves(files: Files, overwrite: bool) -> None:
+def test_a_move_to_its_own_path_or_of_the_root_is_refused(files: Files, overwrite: bool) -> None:
     files.write("/work/a/b", b"b")
     for source, destination in [("/work/a/b", "//work/a/b/"), ("/work/a", "/work/a"), ("/", "/work/d"), ("/work", "/")]:
         with pytest.raises(OptionError, match="moved"):
@@ -158,7 +158,7 @@ def test_nothing_moves_to_its_own_path_and_no_root_moves(files: Files, overwrite
     assert files.read("/work/a/b") == b"b"
 
 
-def test_of_many_who_move_to_one_place_one_wins(place: Place, store: Store) -> None:
+def test_one_of_many_concurrent_moves_to_a_path_succeeds(place: Place, store: Store) -> None:
 
     def contend(writer: int) -> list[int]:
         files, won = place.open().files(), []
@@ -179,7 +179,7 @@ def test_of_many_who_move_to_one_place_one_wins(place: Place, store: Store) -> N
     assert len(files.list("/race")) == 20
 
 
-def test_what_is_replaced_again_and_again_is_never_absent(place: Place, store: Store) -> None:
+def test_a_file_exists_at_every_moment_while_it_is_replaced(place: Place, store: Store) -> None:
     store.files().write("/work/state", b"0" * 1000)
 
     def replace(_: int) -> None:
@@ -195,7 +195,7 @@ def test_what_is_replaced_again_and_again_is_never_absent(place: Place, store: S
     assert all(content is not None and len(set(content)) == 1 and len(content) == 1000 for content in seen)
 
 
-def test_texts_that_are_no_paths_are_refused(files: Files) -> None:
+def test_invalid_paths_are_refused(files: Files) -> None:
     for path in ("work", "", "/work/../other", "/work/./a", "/wo\0rk"):
         with pytest.raises(OptionError):
             files.status(path)
@@ -212,7 +212,7 @@ PATHS = st.sampled_from([f"/{a}" for a in "ab"] + [f"/{a}/{b}" for a in "ab" for
 
 
 class _Model(RuleBasedStateMachine):
-    """Files beside a dict: path → bytes of a file, or None for a directory."""
+    """Files compared with a dict: path → bytes of a file, or None for a directory."""
 
     place: Place
 
@@ -232,7 +232,7 @@ class _Model(RuleBasedStateMachine):
         return [] if above == "/" else [*self.parents(above), above]
 
     def expect(self, refused: bool, call: Any) -> bool:
-        """Make a call that is refused or not; tell whether it was made."""
+        """Make a call, and return whether it was accepted."""
         try:
             call()
         except (AlreadyExistsError, NotFoundError, OptionError):
@@ -265,7 +265,7 @@ class _Model(RuleBasedStateMachine):
     @rule(source=PATHS, destination=PATHS, overwrite=st.booleans())
     def move(self, source: str, destination: str, overwrite: bool) -> None:
         if source not in self.known and destination in self.known:
-            return  # It may be a repetition.
+            return  # The call may repeat an earlier one.
         above = parent_path(destination)
         refused = (
             source not in self.known
@@ -289,8 +289,8 @@ class _Model(RuleBasedStateMachine):
         assert found == self.known
 
 
-def test_files_do_what_a_dict_does(place: Place, store: Store) -> None:
+def test_files_follow_the_model_of_a_dict(place: Place, store: Store) -> None:
     model = type("Model", (_Model,), {"place": place})
-    # Over HTTP a step takes many times as long.
+    # Over HTTP a step takes much longer.
     examples = thorough(25 if place.kind == "embedded" else 8)
     run_state_machine_as_test(model, settings=settings(max_examples=examples, stateful_step_count=20, deadline=None))

@@ -1,4 +1,4 @@
-"""Columns whose names look like paths, patterns or code: a store has them as they are, or refuses them at creation."""
+"""Columns whose names look like paths, patterns or code: a store keeps them unchanged, or refuses them at creation."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ NAMES = [".v", ".a.b", "a.b", "../x", "a[0]", "[0]", ".", "`v`", "a\0b"]
 
 
 def with_decoys(name: str) -> list[str]:
-    """Return names of columns that a path of this name would mean, if it were one."""
+    """Return the names of columns that the name would select as a path."""
     return [decoy for decoy in ("v", "a", "b", "x") if decoy != name]
 
 
 def table_of(store: Store, name: str) -> Table | None:
-    """Make a table with a key column of this name, decoys, and an attribute named likewise; None if it is refused."""
+    """Create a table with this key column, decoys and an attribute of a similar name. Return None if it is refused."""
     columns = {name: "string", **dict.fromkeys(with_decoys(name), "long"), f"{name}.n": "long"}
     try:
         return store.create_table("t", columns, name)
@@ -30,7 +30,7 @@ def table_of(store: Store, name: str) -> Table | None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_key_column_of_any_name_is_refused_at_creation_or_works(store: Store, name: str) -> None:
+def test_a_key_column_with_any_name_works_or_is_refused_at_creation(store: Store, name: str) -> None:
     table, other = table_of(store, name), f"{name}.n"
     if table is None:
         return
@@ -66,7 +66,7 @@ def test_publications_replace_tables_whose_key_has_any_name(store: Store, name: 
 
 @pytest.mark.needs("queues")
 @pytest.mark.parametrize("name", NAMES[:5])
-def test_a_queue_with_columns_of_any_name_is_refused_at_creation_or_works(store: Store, name: str) -> None:
+def test_a_queue_with_any_column_names_works_or_is_refused_at_creation(store: Store, name: str) -> None:
     try:
         queue: Queue = store.create_queue(
             "q", {name: "string", **dict.fromkeys(with_decoys(name), "long")}, partitions=2

@@ -34,7 +34,7 @@ _cells = st.fixed_dictionaries(
 
 
 class TableMachine(RuleBasedStateMachine):
-    """The table must hold what the dictionary holds, and its changes must lead there."""
+    """The content of the table equals the dictionary, and its changes lead to that content."""
 
     store: Store
 
@@ -138,7 +138,7 @@ class TableMachine(RuleBasedStateMachine):
         assert self.table.trim(before=ends).cut_from == ()
 
     @invariant()
-    def the_table_holds_what_the_dictionary_holds(self) -> None:
+    def the_table_equals_the_dictionary(self) -> None:
         if not hasattr(self, "table"):
             return
         assert filled(state_of(self.table)) == filled(self.model)

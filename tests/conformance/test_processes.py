@@ -1,4 +1,4 @@
-"""Many threads and processes at one store, some of which are killed."""
+"""Many threads and processes on one store, some of which are killed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.processes import CONTEXT
 pytestmark = pytest.mark.needs("tunnels")
 
 
-def test_threads_share_one_handle(store: Store, orders: Table) -> None:
+def test_threads_can_share_a_handle(store: Store, orders: Table) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
 
     def put_rows(writer: int) -> list[int]:
@@ -34,12 +34,12 @@ def test_threads_share_one_handle(store: Store, orders: Table) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_process_goes_on_with_its_parents_handles(store: Store, orders: Table) -> None:
+def test_a_forked_process_can_use_its_parents_handles(store: Store, orders: Table) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     orders.put({"id": "parent"})
     child = os.fork()
     if child == 0:
-        # Nothing of the test may run twice: whatever happens, the child ends here.
+        # The child always exits, so that no part of the test runs twice.
         try:
             orders.put({"id": "child"})
             seen = {row["id"] for row in rows_of(orders)}
@@ -79,7 +79,7 @@ def test_processes_write_read_and_publish_at_once(place: Place, store: Store, or
 
 
 @pytest.mark.needs("transactions")
-def test_a_killed_writer_leaves_whole_transactions_and_a_store_that_works(place: Place, store: Store) -> None:
+def test_a_killed_writer_leaves_complete_transactions_and_a_usable_store(place: Place, store: Store) -> None:
     columns = {"id": "string", "price": "long", "note": "string"}
     tables = {name: store.create_table(name, columns, "id") for name in ("orders", "left", "right")}
     tunnels = {name: store.create_tunnel(name, "changes", "Stream") for name in tables}
@@ -106,7 +106,7 @@ def test_a_killed_writer_leaves_whole_transactions_and_a_store_that_works(place:
 
 
 def wait_for_rows(table: Table, key: str) -> None:
-    """Wait until a row is there."""
+    """Wait until a row exists."""
     deadline = time.monotonic() + workers.DEADLINE
     while table.get({"id": key}) is None:
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""Producers: sessions whose rows are taken once, however often they are pushed."""
+"""Producers: rows of a session are appended once, even if they are pushed repeatedly."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def session(producer: Producer) -> ProducerSession:
 
 
 def numbered(*numbers: Any) -> list[dict[str, Any]]:
-    """Return rows with sequence numbers that stand in their data, too."""
+    """Return rows whose data contains their sequence numbers."""
     return [{"data": str(number), "$sequence_number": number} for number in numbers]
 
 
@@ -64,7 +64,7 @@ def test_producers_have_names(place: Place, store: Store) -> None:
     assert store.producers() == ["home/a"]
 
 
-def test_a_new_session_has_epoch_0_and_an_old_one_its_next(place: Place, producer: Producer) -> None:
+def test_opening_a_session_starts_at_epoch_0_and_then_increases_the_epoch(place: Place, producer: Producer) -> None:
     first = producer.open_session("clicks", "s", user_meta={"file": "a"})
     assert first == ProducerSession("writer", "clicks", "s", 0, -1, {"file": "a"})
     producer.push(first, values("a", "b"), sequence_number=4)
@@ -79,7 +79,7 @@ def test_a_new_session_has_epoch_0_and_an_old_one_its_next(place: Place, produce
     ]
 
 
-def test_meta_that_is_no_json_is_refused(producer: Producer, session: ProducerSession, queue: Queue) -> None:
+def test_meta_must_be_json(producer: Producer, session: ProducerSession, queue: Queue) -> None:
     for meta in (object(), {1, 2}, float("nan")):
         with pytest.raises(OptionError, match="user_meta"):
             producer.open_session("clicks", "s", user_meta=meta)
@@ -89,14 +89,14 @@ def test_meta_that_is_no_json_is_refused(producer: Producer, session: ProducerSe
     assert edges(queue) == [(0, 0)] * 3
 
 
-def test_a_push_may_change_what_is_kept_with_the_session(producer: Producer, session: ProducerSession) -> None:
+def test_a_push_can_change_the_meta_of_its_session(producer: Producer, session: ProducerSession) -> None:
     producer.push(session, values("a"), sequence_number=0, user_meta={"line": 1})
     assert producer.sessions()[0].user_meta == {"line": 1}
     producer.push(session, values("b"), sequence_number=1)
     assert producer.sessions()[0].user_meta == {"line": 1}
 
 
-def test_a_session_can_be_forgotten(queue: Queue, producer: Producer, session: ProducerSession) -> None:
+def test_a_session_can_be_removed(queue: Queue, producer: Producer, session: ProducerSession) -> None:
     producer.push(session, values("a"), sequence_number=7, partition=0)
     producer.remove_session("clicks", "s")
     producer.remove_session("clicks", "s")
@@ -143,7 +143,7 @@ def test_only_the_newest_epoch_can_push(queue: Queue, producer: Producer, epoch:
 # -- sequence numbers ---------------------------------------------------------------------------------------
 
 
-def test_rows_are_numbered_on_from_the_first(queue: Queue, producer: Producer, session: ProducerSession) -> None:
+def test_rows_are_numbered_from_the_given_number(queue: Queue, producer: Producer, session: ProducerSession) -> None:
     assert producer.push(session, values("a", "b"), sequence_number=0, partition=0) == Pushed(1, 0)
     assert producer.push(session, values("c"), sequence_number=2, partition=0) == Pushed(2, 0)
     assert data_in(queue) == ["a", "b", "c"]
@@ -156,18 +156,16 @@ def test_rows_may_carry_their_numbers(queue: Queue, producer: Producer, session:
     assert data_in(queue) == ["3", "5", "10"]
 
 
-def test_rows_that_were_taken_before_are_skipped(queue: Queue, producer: Producer, session: ProducerSession) -> None:
+def test_rows_pushed_before_are_skipped(queue: Queue, producer: Producer, session: ProducerSession) -> None:
     producer.push(session, values("0", "1", "2"), sequence_number=0, partition=0)
     assert producer.push(session, values("1", "2", "3", "4"), sequence_number=1, partition=0) == Pushed(4, 2)
     assert producer.push(session, numbered(4, 7), partition=0) == Pushed(7, 1)
-    # 5 and 6 never came: whoever is below the last number is taken for a repetition.
+    # 5 and 6 were never pushed, but every number below the last one counts as a repetition.
     assert producer.push(session, numbered(5, 6, 7, 8), partition=0) == Pushed(8, 3)
     assert data_in(queue) == ["0", "1", "2", "3", "4", "7", "8"]
 
 
-def test_a_push_that_is_entirely_old_changes_nothing(
-    queue: Queue, producer: Producer, session: ProducerSession
-) -> None:
+def test_a_push_of_only_old_rows_changes_nothing(queue: Queue, producer: Producer, session: ProducerSession) -> None:
     producer.push(session, values("a", "b", "c"), sequence_number=10, partition=0)
     for first, rows in ((10, ["a", "b", "c"]), (3, ["x"]), (0, ["x", "y"])):
         assert producer.push(session, values(*rows), sequence_number=first, partition=0) == Pushed(12, len(rows))
@@ -175,7 +173,7 @@ def test_a_push_that_is_entirely_old_changes_nothing(
     assert data_in(queue) == ["a", "b", "c"]
 
 
-def test_a_push_of_no_rows_tells_the_last_number(producer: Producer, session: ProducerSession) -> None:
+def test_a_push_without_rows_returns_the_last_number(producer: Producer, session: ProducerSession) -> None:
     assert producer.push(session, []) == Pushed(-1, 0)
     producer.push(session, values("a"), sequence_number=5)
     assert producer.push(session, [], sequence_number=6) == Pushed(5, 0)
@@ -208,7 +206,7 @@ def test_a_push_of_no_rows_tells_the_last_number(producer: Producer, session: Pr
         "some and first",
     ],
 )
-def test_rows_that_are_not_numbered_as_they_must_be_are_refused(
+def test_invalid_sequence_numbers_are_refused(
     queue: Queue, producer: Producer, session: ProducerSession, rows: list[dict[str, Any]], first: int | None
 ) -> None:
     with pytest.raises(SequenceNumberError):
@@ -225,21 +223,23 @@ def test_numbers_are_whole_numbers_of_64_bits(
     assert edges(queue) == [(0, 0)] * 3
 
 
-def test_the_last_number_of_all_can_be_used(queue: Queue, producer: Producer, session: ProducerSession) -> None:
+def test_the_largest_number_can_be_used(queue: Queue, producer: Producer, session: ProducerSession) -> None:
     last = (1 << 63) - 1
     assert producer.push(session, values("a"), sequence_number=last) == Pushed(last, 0)
     assert producer.push(session, values("a"), sequence_number=last) == Pushed(last, 1)
     assert sum(upper for _, upper in edges(queue)) == 1
 
 
-def test_rows_that_do_not_fit_are_refused_whole(queue: Queue, producer: Producer, session: ProducerSession) -> None:
+def test_a_push_with_an_invalid_row_is_refused_as_a_whole(
+    queue: Queue, producer: Producer, session: ProducerSession
+) -> None:
     for rows in ([{"data": "a"}, {"data": 1}], [{"data": "a", "colour": "red"}]):
         with pytest.raises(SchemaError):
             producer.push(session, rows, sequence_number=0)
     assert (edges(queue), producer.sessions()) == ([(0, 0)] * 3, [session])
 
 
-# -- where rows go ------------------------------------------------------------------------------------------
+# -- partitions ---------------------------------------------------------------------------------------------
 
 
 def test_rows_may_name_their_partition(queue: Queue, producer: Producer, session: ProducerSession) -> None:
@@ -249,7 +249,7 @@ def test_rows_may_name_their_partition(queue: Queue, producer: Producer, session
     assert [data_in(queue, number) for number in range(3)] == [["1", "4"], ["3"], ["0", "2", "5"]]
 
 
-def test_partitions_are_chosen_as_in_an_append(queue: Queue, producer: Producer, session: ProducerSession) -> None:
+def test_a_push_chooses_partitions_like_an_append(queue: Queue, producer: Producer, session: ProducerSession) -> None:
     queue.append(values(*"abcdefgh"), key="data")
     by_key = [data_in(queue, number) for number in range(3)]
     producer.push(session, values(*"abcdefgh"), sequence_number=0, key="data")
@@ -263,7 +263,7 @@ def test_partitions_are_chosen_as_in_an_append(queue: Queue, producer: Producer,
 # -- many at once -------------------------------------------------------------------------------------------
 
 
-def test_sessions_do_not_disturb_each_other(queue: Queue, producer: Producer, session: ProducerSession) -> None:
+def test_sessions_are_independent(queue: Queue, producer: Producer, session: ProducerSession) -> None:
     other = producer.open_session("clicks", "other")
     for number in range(4):
         for opened in (session, other):
@@ -273,7 +273,7 @@ def test_sessions_do_not_disturb_each_other(queue: Queue, producer: Producer, se
     assert data_in(queue) == [f"{name} {number}" for number in range(4) for name in ("s", "other")]
 
 
-def test_processes_push_every_row_once(place: Place, queue: Queue, producer: Producer) -> None:
+def test_concurrent_processes_push_every_row_once(place: Place, queue: Queue, producer: Producer) -> None:
     barrier = CONTEXT.Barrier(2)
     with ProcessPoolExecutor(2, CONTEXT, queue_workers.get_ready, (barrier,)) as pool:
         skipped = [pool.submit(queue_workers.push_rows, place, session) for session in ("s0", "s1")]

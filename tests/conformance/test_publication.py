@@ -36,7 +36,7 @@ def put(publisher: Publisher, batch: int, *rows: dict[str, Any], change: RowChan
 
 
 def replaced(store: Store) -> ChangeOp:
-    """Return what a put over a row is in a change."""
+    """Return the kind of change of a put that replaces a row."""
     return ChangeOp.REPLACE if store.capabilities.tells_rows else ChangeOp.INSERT
 
 
@@ -110,13 +110,13 @@ def test_a_batch_is_published_once(store: Store, orders: Table, publisher: Publi
     assert len(drain(tunnel)) == 2
 
 
-def test_the_same_receipts_again_are_no_error_after_their_publication(orders: Table, publisher: Publisher) -> None:
+def test_publishing_the_same_receipts_again_is_no_error(orders: Table, publisher: Publisher) -> None:
     write = Write("orders", RowChange.PUT, stage(publisher, 0, {"id": "a"}))
     assert publisher.publish(0, [write])
     assert not publisher.publish(0, [write])
 
 
-def test_a_batch_behind_the_last_published_one_changes_nothing(orders: Table, publisher: Publisher) -> None:
+def test_a_batch_before_the_last_published_one_changes_nothing(orders: Table, publisher: Publisher) -> None:
     assert put(publisher, 5, {"id": "a"})
     assert publisher.published(4)
     assert not put(publisher, 4, {"id": "b"})
@@ -127,7 +127,7 @@ def test_a_batch_behind_the_last_published_one_changes_nothing(orders: Table, pu
 def test_rows_of_an_old_batch_are_not_written_over_newer_ones(
     store: Store, orders: Table, publisher: Publisher
 ) -> None:
-    """A checkpoint that went back, or a task that Spark has given up, which goes on when others have published."""
+    """An older checkpoint was restored, or a task that Spark has abandoned continues after another publication."""
     assert put(publisher, 5, {"id": "a", "price": 5})
     for late in (publisher, store.publisher(publisher.job, publisher.sink)):
         for batch in (5, 4):
@@ -145,13 +145,13 @@ def test_a_batch_with_other_content_under_a_published_number_is_refused(orders: 
     assert publish(1, "b")
     assert not publish(1, "b")
     for batch, content in ((1, "other"), (0, "a"), (0, "other")):
-        # The checkpoint went back: to say "published already" would lose these rows without a word.
+        # An older checkpoint was restored: "already published" would silently lose these rows.
         with pytest.raises(PublicationError, match="checkpoint went back"):
             publish(batch, content)
     assert publish(2, "c")
 
 
-def test_what_a_crashed_attempt_staged_never_shows(place: Place, store: Store, orders: Table) -> None:
+def test_rows_staged_by_a_crashed_attempt_are_never_published(place: Place, store: Store, orders: Table) -> None:
     crashed = stage(store.publisher("job"), 1, {"id": "crashed"})
     with place.open() as other:
         publisher = other.publisher("job")
@@ -165,7 +165,7 @@ def test_what_a_crashed_attempt_staged_never_shows(place: Place, store: Store, o
     assert [row["id"] for row in rows_of(orders)] == ["a", "b"]
 
 
-def test_what_was_discarded_cannot_be_published(orders: Table, publisher: Publisher) -> None:
+def test_discarded_receipts_cannot_be_published(orders: Table, publisher: Publisher) -> None:
     first, second = stage(publisher, 0, {"id": "a"}), stage(publisher, 0, {"id": "b"})
     publisher.discard(0, first)
     with pytest.raises(PublicationError):
@@ -178,7 +178,7 @@ def test_what_was_discarded_cannot_be_published(orders: Table, publisher: Publis
     assert [row["id"] for row in rows_of(orders)] == ["b"]
 
 
-def test_rows_staged_for_another_batch_sink_or_job_are_not_taken(store: Store, orders: Table) -> None:
+def test_rows_staged_for_another_batch_sink_or_job_are_refused(store: Store, orders: Table) -> None:
     publisher = store.publisher("job", "sink")
     staged = {
         "batch": stage(publisher, 7, {"id": "a"}),
@@ -191,7 +191,7 @@ def test_rows_staged_for_another_batch_sink_or_job_are_not_taken(store: Store, o
     assert rows_of(orders) == []
 
 
-def test_jobs_and_sinks_are_counted_apart(store: Store, orders: Table) -> None:
+def test_each_job_and_sink_has_its_own_marker(store: Store, orders: Table) -> None:
     publishers = [store.publisher(job, sink) for job in ("one", "two") for sink in ("", "left", "right")]
     for number, publisher in enumerate(publishers):
         assert not publisher.published(0)
@@ -201,7 +201,7 @@ def test_jobs_and_sinks_are_counted_apart(store: Store, orders: Table) -> None:
 
 
 @pytest.mark.needs("tunnels")
-def test_an_empty_batch_is_published_too(store: Store, orders: Table, publisher: Publisher) -> None:
+def test_an_empty_batch_is_published(store: Store, orders: Table, publisher: Publisher) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     assert publisher.stage(0, []) == []
     assert publisher.publish(0, [Write("orders", RowChange.PUT, tuple(publisher.stage(0, [batch_of()])))])
@@ -246,7 +246,7 @@ def test_rows_are_put_updated_and_deleted(store: Store, orders: Table, publisher
     ]
 
 
-def test_rows_need_not_have_all_columns(orders: Table, publisher: Publisher) -> None:
+def test_staged_rows_can_lack_columns(orders: Table, publisher: Publisher) -> None:
     orders.put([{"id": "a", "price": 1, "note": "x"}, {"id": "b", "price": 1, "note": "x"}])
     some = pa.RecordBatch.from_pylist([{"price": 2, "id": "a"}])
     publisher.publish(0, [Write("orders", RowChange.UPDATE, tuple(publisher.stage(0, [some])))])
@@ -278,7 +278,7 @@ def test_replace_all_makes_the_table_hold_exactly_the_rows(orders: Table, publis
 
 
 @pytest.mark.needs("tunnels")
-def test_replace_all_leaves_nothing_of_columns_that_the_rows_have_not(store: Store, publisher: Publisher) -> None:
+def test_replace_all_sets_missing_columns_to_null(store: Store, publisher: Publisher) -> None:
     table = store.create_table("wide", {"id": "string", "price": "long", "note": "string"}, "id")
     table.put([{"id": "a", "price": 1, "note": "x"}, {"id": "b", "price": 2, "note": "x"}, {"id": "c", "price": 3}])
     rows = pa.RecordBatch.from_pylist([{"id": "a", "price": 1}, {"id": "b", "price": 9}, {"id": "c", "price": 3}])
@@ -294,7 +294,7 @@ def test_replace_all_leaves_nothing_of_columns_that_the_rows_have_not(store: Sto
 
 
 @pytest.mark.parametrize("change", [RowChange.PUT, RowChange.UPDATE, RowChange.DELETE])
-def test_rows_may_be_staged_for_their_table(store: Store, orders: Table, change: RowChange) -> None:
+def test_rows_can_be_staged_for_one_table(store: Store, orders: Table, change: RowChange) -> None:
     orders.put({"id": "b", "note": "x"})
     rows = [batch_of({"id": "a", "price": 1}), batch_of({"id": "b", "price": 2})]
     if change is RowChange.DELETE:
@@ -333,7 +333,7 @@ def test_replace_all_logs_real_differences_only(store: Store, orders: Table, pub
 
 
 @pytest.mark.needs("tunnels")
-def test_replace_all_sees_a_change_of_any_value(store: Store, publisher: Publisher) -> None:
+def test_replace_all_detects_a_change_of_any_value(store: Store, publisher: Publisher) -> None:
     table = store.create_table("orders", {"id": "string", "real": "double", "flag": "boolean"}, "id")
     rows: list[dict[str, Any]] = [
         {"id": "a", "real": float("nan"), "flag": True},
@@ -349,7 +349,7 @@ def test_replace_all_sees_a_change_of_any_value(store: Store, publisher: Publish
     assert table.get({"id": "c"}) == {"id": "c", "real": None, "flag": None}
 
 
-def test_a_large_batch_is_published_whole(orders: Table, publisher: Publisher) -> None:
+def test_a_large_batch_is_published_as_a_whole(orders: Table, publisher: Publisher) -> None:
     count = 120_000
     rows = pa.table({"id": [f"{number:06}" for number in range(count)], "price": range(count)})
     staged = tuple(publisher.stage(0, rows.to_batches(max_chunksize=10_000)))

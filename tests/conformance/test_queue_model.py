@@ -1,4 +1,4 @@
-"""A queue, its consumers and a producer against lists and dictionaries, through everything that can be done to them."""
+"""A queue, its consumers and a producer, compared with lists and dictionaries through all operations."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ _COLUMNS = {"data": "string", "$cumulative_data_weight": "long"}
 
 @dataclass
 class Part:
-    """A partition as it should be: all values it ever had, and the index of the first that is kept."""
+    """The expected partition: all values that it ever had, and the index of the first kept one."""
 
     data: list[str] = field(default_factory=list)
     lower: int = 0
 
     def weight(self, rows: int) -> int:
-        """Return the cumulative weight of so many rows: each is a text and one number."""
+        """Return the cumulative weight of a number of rows, each with a text and one number."""
         return sum(1 + len(value) + 8 for value in self.data[:rows])
 
 
 @dataclass
 class Reader:
-    """A consumer as it should be.
+    """The expected consumer.
 
-    ``vital`` is None while it is not registered, ``kept`` is what it still may read, ``published`` are the partitions
-    where a publication moved it last.
+    ``vital`` is None while it is not registered. ``kept`` are the offsets up to which rows are kept for it.
+    ``published`` are the partitions whose last advance was a publication.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Reader:
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """Whatever is done, the queue must hold what the lists hold, and everybody must stand where the model says."""
+    """After every operation the queue equals the lists, and all offsets equal the model."""
 
     store: Store
 
@@ -138,7 +138,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue.append(self.named(numbers, self.new_values(len(numbers))))
 
     def named(self, numbers: list[int], new: list[str]) -> list[dict[str, Any]]:
-        """Return rows that name their partitions, and put them into the model."""
+        """Return rows that name their partitions, and add them to the model."""
         for number, value in zip(numbers, new, strict=True):
             self.parts[self.number(number)].data.append(value)
         return [
@@ -168,7 +168,7 @@ class QueueMachine(RuleBasedStateMachine):
         session=_sessions, partition=_partitions, steps=st.lists(st.integers(1, 3), max_size=5), back=st.integers(0, 4)
     )
     def push(self, session: str, partition: int, steps: list[int], back: int) -> None:
-        """Push rows whose numbers may gape, and reach back behind the last one that was taken."""
+        """Push rows whose numbers can have gaps and can begin before the last accepted number."""
         held = self.sessions.get(session)
         if held is None:
             return
@@ -294,14 +294,14 @@ class QueueMachine(RuleBasedStateMachine):
         part.lower = max(part.lower, before)
 
     @rule()
-    def trim_what_is_due(self) -> None:
+    def trim_automatically(self) -> None:
         due = self.due()
         assert self.queue.trim() == sum(new - part.lower for new, part in zip(due, self.parts, strict=True))
         for new, part in zip(due, self.parts, strict=True):
             part.lower = new
 
     def due(self) -> list[int]:
-        """Return up to where each partition may be trimmed by itself."""
+        """Return the index up to which each partition may be trimmed automatically."""
         vital = [reader for reader in self.readers if reader.vital]
         if not vital:
             return [part.lower for part in self.parts]
@@ -324,14 +324,14 @@ class QueueMachine(RuleBasedStateMachine):
         self.producer = self.store.producer(self.producer.name)
         self.publisher = self.store.publisher(self.name)
 
-    # -- what must be so --------------------------------------------------------------------------------------
+    # -- invariants -------------------------------------------------------------------------------------------
 
     @invariant()
-    def everything_stands_where_the_model_says(self) -> None:
+    def queue_and_offsets_equal_the_model(self) -> None:
         if not hasattr(self, "queue"):
             return
         if self.auto_trim:
-            # When a store trims by itself is its own business: at the latest now.
+            # A store chooses the moment of automatic trimming; after this call it is done.
             self.queue.trim()
             for new, part in zip(self.due(), self.parts, strict=True):
                 part.lower = new

@@ -1,4 +1,4 @@
-"""The names of queues, consumers and producers, and what is left when one of them is dropped."""
+"""The names of queues, consumers and producers, and the state after one of them is dropped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_queue_is_found_by_its_name(place: Place, store: Store, queue: Queue) 
         store.queue("nothing")
 
 
-def test_a_queue_that_is_there_is_taken_as_it_is_on_request(store: Store, queue: Queue) -> None:
+def test_an_existing_queue_is_returned_on_request(store: Store, queue: Queue) -> None:
     queue.append(values("a"), partition=0)
     with pytest.raises(AlreadyExistsError):
         store.create_queue("clicks", {"data": "string"})
@@ -66,7 +66,7 @@ def test_all_kinds_of_objects_share_one_namespace(store: Store, queue: Queue, or
 
 
 @pytest.mark.parametrize("name", ["", "\ud800"])
-def test_names_are_text_that_is_not_empty(store: Store, name: str) -> None:
+def test_a_name_is_a_non_empty_text(store: Store, name: str) -> None:
     for create in (store.create_consumer, store.create_producer):
         with pytest.raises(OptionError, match="name"):
             create(name)
@@ -83,13 +83,13 @@ def test_names_are_text_that_is_not_empty(store: Store, name: str) -> None:
         {"data": "string", "$timestamp": "int"},
     ],
 )
-def test_columns_that_a_queue_cannot_have_are_refused(store: Store, columns: dict[str, str]) -> None:
+def test_invalid_columns_of_a_queue_are_refused(store: Store, columns: dict[str, str]) -> None:
     with pytest.raises(SchemaError):
         store.create_queue("q", columns)
     assert store.queues() == []
 
 
-def test_a_dropped_queue_is_gone_and_a_new_one_of_its_name_begins_at_0(store: Store, queue: Queue) -> None:
+def test_a_new_queue_with_the_name_of_a_dropped_one_begins_at_0(store: Store, queue: Queue) -> None:
     consumer = consumer_of(store, "reader", "clicks")
     producer = store.create_producer("writer")
     producer.open_session("clicks", "s")
@@ -104,20 +104,20 @@ def test_a_dropped_queue_is_gone_and_a_new_one_of_its_name_begins_at_0(store: St
         store.drop_queue("clicks")
     store.drop_queue("clicks", missing_ok=True)
     assert (consumer.registrations(), producer.sessions()) == ([], [])
-    # The old handle is one by name.
+    # A handle finds its queue by name.
     store.create_queue("clicks", {"data": "string", "n": "long"})
     assert queue.append({"data": "c", "n": 1}) == [RowRange(0, 0, 1)]
     assert consumer.offsets("clicks") == {0: 0}
     assert rows_in(queue) == [{"data": "c", "n": 1}]
 
 
-def test_a_store_is_told_from_others_by_its_id(place: Place, store: Store) -> None:
+def test_each_store_has_its_own_id(place: Place, store: Store) -> None:
     with place.open() as again, Place(place.kind, place.directory / "other").open() as other:
         assert again.id == store.id
         assert other.id != store.id
 
 
-def test_a_queue_made_anew_has_another_id(place: Place, store: Store, queue: Queue) -> None:
+def test_a_recreated_queue_has_another_id(place: Place, store: Store, queue: Queue) -> None:
     before = queue.id
     with place.open() as other:
         assert other.queue("clicks").id == before

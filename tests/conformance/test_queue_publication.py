@@ -1,4 +1,4 @@
-"""Publication into queues: a batch's rows, of tables too, and the progress of consumers, all at once and once."""
+"""Publication into queues: rows of queues and tables and the advance of consumers, in one transaction and once."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_rows_name_their_partition_or_follow_their_key(queue: Queue, publisher: 
     assert [data_in(queue, 0)[1:], data_in(queue, 1)[2:]] == [found * 2 for found in by_key]
 
 
-def test_system_columns_are_those_of_the_publication(store: Store, publisher: Publisher) -> None:
+def test_system_columns_are_set_by_the_publication(store: Store, publisher: Publisher) -> None:
     queue = store.create_queue("full", {"data": "string", "$timestamp": "timestamp", "$cumulative_data_weight": "long"})
     staged = tuple(publisher.stage_append(0, "full", [batch_of(values("foo", "foobar"))]))
     queue.append(values("foo"))
@@ -98,7 +98,7 @@ def test_system_columns_are_those_of_the_publication(store: Store, publisher: Pu
     assert times[1].timestamp() == pytest.approx(queue.commit_time(0, 1), abs=1e-6)
 
 
-def test_a_large_batch_is_published_whole(store: Store, publisher: Publisher) -> None:
+def test_a_large_batch_is_published_as_a_whole(store: Store, publisher: Publisher) -> None:
     queue = store.create_queue("n", {"n": "long"})
     count = 300_000
     rows = pa.table({"n": range(count)})
@@ -113,7 +113,7 @@ def test_a_large_batch_is_published_whole(store: Store, publisher: Publisher) ->
     assert pa.Table.from_batches(found).column("n").to_pylist() == list(range(count))
 
 
-def test_replace_trims_what_was_there_and_goes_on_counting(queue: Queue, publisher: Publisher) -> None:
+def test_replace_trims_the_old_rows_and_continues_their_indexes(queue: Queue, publisher: Publisher) -> None:
     queue.append(values("a", "b"), partition=0)
     queue.append(values("c"), partition=1)
     publisher.publish(0, [Append("out", stage(publisher, 0, "d"), replace=True)])
@@ -123,7 +123,7 @@ def test_replace_trims_what_was_there_and_goes_on_counting(queue: Queue, publish
     assert edges(queue) == [(3, 3), (1, 1)]
 
 
-def test_an_empty_batch_is_published_too(queue: Queue, publisher: Publisher) -> None:
+def test_an_empty_batch_is_published(queue: Queue, publisher: Publisher) -> None:
     assert publisher.stage_append(0, "out", []) == []
     assert publisher.stage_append(0, "out", [pa.RecordBatch.from_pydict({"data": pa.array([], pa.string())})]) == []
     assert publisher.publish(0, [Append("out", ())])
@@ -131,7 +131,7 @@ def test_an_empty_batch_is_published_too(queue: Queue, publisher: Publisher) -> 
     assert edges(queue) == [(0, 0), (0, 0)]
 
 
-def test_rows_that_do_not_fit_are_refused(queue: Queue, publisher: Publisher) -> None:
+def test_invalid_rows_are_refused(queue: Queue, publisher: Publisher) -> None:
     for row in ({"colour": "red"}, {"data": 5}):
         with pytest.raises(SchemaError):
             publisher.publish(0, [Append("out", tuple(publisher.stage_append(0, "out", [batch_of([row])])))])
@@ -151,7 +151,7 @@ def test_a_failing_input_stages_nothing(queue: Queue, publisher: Publisher) -> N
     assert data_in(queue) == ["b"]
 
 
-def test_what_was_discarded_cannot_be_published(queue: Queue, publisher: Publisher) -> None:
+def test_discarded_receipts_cannot_be_published(queue: Queue, publisher: Publisher) -> None:
     first, second = stage(publisher, 0, "a"), stage(publisher, 0, "b")
     publisher.discard(0, first)
     with pytest.raises(PublicationError):
@@ -161,7 +161,7 @@ def test_what_was_discarded_cannot_be_published(queue: Queue, publisher: Publish
     assert data_in(queue) == ["b"]
 
 
-def test_rows_staged_for_another_batch_sink_or_job_are_not_taken(store: Store, queue: Queue) -> None:
+def test_rows_staged_for_another_batch_sink_or_job_are_refused(store: Store, queue: Queue) -> None:
     publisher = store.publisher("job", "sink")
     for receipts in (
         stage(publisher, 7, "a"),
@@ -173,14 +173,14 @@ def test_rows_staged_for_another_batch_sink_or_job_are_not_taken(store: Store, q
     assert edges(queue) == [(0, 0), (0, 0)]
 
 
-def test_rows_staged_for_another_queue_are_not_taken(store: Store, queue: Queue, publisher: Publisher) -> None:
+def test_rows_staged_for_another_queue_are_refused(store: Store, queue: Queue, publisher: Publisher) -> None:
     store.create_queue("twin", {"data": "string"})
     with pytest.raises(PublicationError):
         publisher.publish(0, [Append("twin", stage(publisher, 0, "a"))])
     assert edges(store.queue("twin")) == [(0, 0)]
 
 
-# -- everything at once ---------------------------------------------------------------------------------------
+# -- one transaction ------------------------------------------------------------------------------------------
 
 
 def everything(publisher: Publisher, batch: int) -> list[Write | Append]:
@@ -194,7 +194,7 @@ def everything(publisher: Publisher, batch: int) -> list[Write | Append]:
 
 
 def seen(store: Store) -> tuple[list[Any], list[Any], list[Any]]:
-    """Return what `everything` writes, as it is in the store."""
+    """Return the rows in the targets of `everything`."""
     orders = [row["id"] for row in rows_of(store.table("orders"))]
     return data_in(store.queue("out"), 1), orders, data_in(store.queue("second"))
 
@@ -216,9 +216,7 @@ def test_queues_tables_and_advances_change_together(store: Store, reader: Consum
 
 
 @pytest.mark.usefixtures("orders", "queue", "second")
-def test_a_batch_that_is_published_already_changes_nothing(
-    store: Store, reader: Consumer, publisher: Publisher
-) -> None:
+def test_a_published_batch_changes_nothing_when_repeated(store: Store, reader: Consumer, publisher: Publisher) -> None:
     advance = Advance("reader", "in", {0: 4}, {0: 0})
     assert publisher.publish(0, everything(publisher, 0), advances=[advance])
     reader.advance("in", {0: 1})
@@ -239,7 +237,7 @@ def test_a_conflict_changes_nothing(store: Store, reader: Consumer, publisher: P
     assert (caught.value.consumer, caught.value.expected, caught.value.found) == ("reader", 0, 2)
     assert seen(store) == ([], [], [])
     assert (reader.offsets("in"), other.offsets("in"), publisher.published(0)) == ({0: 2}, {0: 0}, False)
-    # What was staged is still there for another attempt.
+    # The staged rows are still available for another attempt.
     assert publisher.publish(0, writes, advances=[Advance("reader", "in", {0: 4}, {0: 2})])
     assert seen(store) == (["0 a", "0 b"], ["0"], ["0 c"])
 
@@ -253,7 +251,7 @@ def test_a_batch_that_cannot_be_written_advances_nothing(store: Store, reader: C
     assert (seen(store), reader.offsets("in")) == (([], [], []), {0: 0})
 
 
-def test_an_offset_that_the_job_has_brought_to_its_target_is_no_conflict(store: Store, reader: Consumer) -> None:
+def test_an_offset_that_the_same_job_advanced_is_no_conflict(store: Store, reader: Consumer) -> None:
     advance = Advance("reader", "in", {0: 4}, {0: 0})
     for sink in ("one", "two"):
         assert store.publisher("job", sink).publish(0, [], advances=[advance])
@@ -262,7 +260,7 @@ def test_an_offset_that_the_job_has_brought_to_its_target_is_no_conflict(store: 
 
 
 @pytest.mark.parametrize("by", ["another job", "hand"])
-def test_an_offset_that_somebody_else_brought_to_its_target_is_a_conflict(
+def test_an_offset_that_another_reader_advanced_is_a_conflict(
     store: Store, reader: Consumer, publisher: Publisher, by: str
 ) -> None:
     advance = Advance("reader", "in", {0: 4}, {0: 0})
@@ -287,19 +285,19 @@ def test_a_consumer_that_is_not_registered_is_not_advanced(
     assert reader.offsets("in") == {0: 0}
 
 
-def test_rows_of_a_batch_stay_for_its_replay_until_the_next_advance(
+def test_rows_of_a_batch_are_kept_for_a_replay_until_the_next_advance(
     store: Store, source: Queue, publisher: Publisher
 ) -> None:
     source.set_options(auto_trim=True)
     vital = consumer_of(store, "vital", "in", vital=True)
     publisher.publish(0, [], advances=[Advance("vital", "in", {0: 4}, {0: 0})])
-    # The query may be killed before it records the batch, or write it to another sink as well.
+    # The query can be killed before it records the batch, or write the batch to a second sink.
     store.publisher("job", "other").publish(0, [], advances=[Advance("vital", "in", {0: 4}, {0: 0})])
     source.append(values("10"))
     assert (source.trim(), edges(source)) == (0, [(0, 11)])
     publisher.publish(1, [], advances=[Advance("vital", "in", {0: 7}, {0: 4})])
     wait_until(lambda: edges(source) == [(4, 11)])
-    # A batch without rows of this partition needs none of them.
+    # A batch without rows of this partition needs no rows of it.
     publisher.publish(2, [], advances=[Advance("vital", "in", {0: 7}, {0: 7})])
     wait_until(lambda: edges(source) == [(7, 11)])
     publisher.publish(3, [], advances=[Advance("vital", "in", {0: 9}, {0: 7})])
@@ -308,7 +306,7 @@ def test_rows_of_a_batch_stay_for_its_replay_until_the_next_advance(
 
 
 @pytest.mark.usefixtures("orders", "queue", "second")
-def test_what_was_staged_before_a_crash_never_shows(place: Place, store: Store, publisher: Publisher) -> None:
+def test_rows_staged_before_a_crash_are_never_published(place: Place, store: Store, publisher: Publisher) -> None:
     everything(publisher, 0)
     with place.open() as other:
         again = other.publisher("job")
@@ -318,7 +316,7 @@ def test_what_was_staged_before_a_crash_never_shows(place: Place, store: Store, 
     assert seen(store) == (["0 a", "0 b"], ["0"], ["0 c"])
 
 
-def test_a_killed_publisher_leaves_whole_batches_and_nothing_else(place: Place, store: Store) -> None:
+def test_a_killed_publisher_leaves_only_complete_batches(place: Place, store: Store) -> None:
     queues = [store.create_queue(name, {"data": "string"}) for name in ("in", "left", "right")]
     table = store.create_table("table", {"id": "string", "life": "long"}, "id")
     consumer = consumer_of(store, "reader", "in")

@@ -1,4 +1,4 @@
-"""Trimming: what goes by hand and by itself, what stays, and what readers see of it."""
+"""Trimming, manual and automatic: removed rows, kept rows, and the effect on readers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.needs("queues")
 
 @pytest.fixture
 def queue(store: Store) -> Queue:
-    """A queue that trims by itself, of 5 rows in partition 0 and 7 in partition 1."""
+    """A queue with automatic trimming, and with 5 rows in partition 0 and 7 in partition 1."""
     queue = store.create_queue("q", {"data": "string", "$timestamp": "timestamp"}, partitions=2, auto_trim=True)
     append(queue, 5, 0)
     append(queue, 7, 1)
@@ -27,7 +27,7 @@ def queue(store: Store) -> Queue:
 
 
 def append(queue: Queue, count: int, partition: int) -> None:
-    """Append rows, each in a commit of its own, that say which row index they have."""
+    """Append rows that contain their row index, each in its own commit."""
     for _ in range(count):
         queue.append(values(str(queue.bounds()[partition].upper)), partition=partition)
 
@@ -36,10 +36,10 @@ def kept(queue: Queue) -> list[int]:
     return [bounds.rows for bounds in queue.bounds().values()]
 
 
-# -- by hand ------------------------------------------------------------------------------------------------
+# -- manual -------------------------------------------------------------------------------------------------
 
 
-def test_rows_below_a_row_index_go_and_the_others_keep_theirs(queue: Queue) -> None:
+def test_trimming_removes_rows_below_an_index_and_keeps_other_indexes(queue: Queue) -> None:
     assert queue.trim(0, 3) == 3
     assert edges(queue) == [(3, 5), (0, 7)]
     assert data_in(queue) == ["3", "4"]
@@ -55,7 +55,7 @@ def test_trimming_never_brings_rows_back(queue: Queue) -> None:
     assert edges(queue)[0] == (3, 5)
 
 
-def test_trimming_behind_the_end_is_refused(queue: Queue) -> None:
+def test_trimming_beyond_the_end_is_refused(queue: Queue) -> None:
     with pytest.raises(OptionError):
         queue.trim(0, 6)
     with pytest.raises(OptionError):
@@ -66,7 +66,7 @@ def test_trimming_behind_the_end_is_refused(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("first_row", [0, 2])
-def test_reading_a_trimmed_row_is_an_error_that_tells_what_is_lost(queue: Queue, first_row: int) -> None:
+def test_reading_a_trimmed_row_is_an_error_that_names_the_lost_rows(queue: Queue, first_row: int) -> None:
     queue.trim(0, 3)
     with pytest.raises(DataLossError, match=rf"'q'.*partition 0.*{first_row}"):
         queue.read(0, first_row)
@@ -86,7 +86,7 @@ def test_rows_in_the_middle_of_a_large_append_can_be_trimmed(store: Store) -> No
     assert queue.bounds()[0].rows == 10_000 - 4321
 
 
-def test_a_trimmed_queue_takes_no_room(store: Store) -> None:
+def test_a_trimmed_queue_takes_no_space(store: Store) -> None:
     queue = store.create_queue("room", {"data": "string"})
     for number in range(20):
         queue.append(values("x" * 50_000))
@@ -94,11 +94,11 @@ def test_a_trimmed_queue_takes_no_room(store: Store) -> None:
     assert queue.bounds() == {0: Bounds(20, 20, 0)}
 
 
-# -- by itself: the scenarios of YTsaurus' own tests ----------------------------------------------------------
+# -- automatic: the scenarios of YTsaurus' own tests ----------------------------------------------------------
 
 
 def consumers_of(store: Store) -> tuple[Consumer, Consumer, Consumer]:
-    """Make c1 and c3, which are vital, and c2, which is not."""
+    """Create c1 and c3, which are vital, and c2, which is not."""
     return (
         consumer_of(store, "c1", "q", vital=True),
         consumer_of(store, "c2", "q"),
@@ -106,7 +106,7 @@ def consumers_of(store: Store) -> tuple[Consumer, Consumer, Consumer]:
     )
 
 
-def test_rows_go_when_the_last_vital_consumer_has_read_them(store: Store, queue: Queue) -> None:
+def test_rows_are_trimmed_when_all_vital_consumers_have_read_them(store: Store, queue: Queue) -> None:
     c1, c2, c3 = consumers_of(store)
     # (a) c3 has read nothing of partition 0; c2 does not count.
     c1.advance("q", {0: 3, 1: 3})
@@ -116,7 +116,7 @@ def test_rows_go_when_the_last_vital_consumer_has_read_them(store: Store, queue:
     # (b)
     c3.advance("q", {0: 2})
     wait_until(lambda: kept(queue) == [3, 5])
-    # (c) Now c1 is the last.
+    # (c) Now c1 is the slowest.
     c3.advance("q", {0: 4})
     wait_until(lambda: kept(queue) == [2, 5])
     # (d)
@@ -126,14 +126,14 @@ def test_rows_go_when_the_last_vital_consumer_has_read_them(store: Store, queue:
     assert [data_in(queue, number) for number in range(2)] == [["3", "4"], ["6"]]
 
 
-def test_nothing_goes_without_a_vital_consumer(store: Store, queue: Queue) -> None:
+def test_a_queue_without_a_vital_consumer_is_not_trimmed(store: Store, queue: Queue) -> None:
     reader = consumer_of(store, "reader", "q")
     reader.advance("q", {0: 5, 1: 7})
     assert queue.trim() == 0
     assert kept(queue) == [5, 7]
 
 
-def test_a_consumer_counts_while_it_is_registered_as_vital(store: Store, queue: Queue) -> None:
+def test_only_vital_registrations_delay_trimming(store: Store, queue: Queue) -> None:
     c1, _, _ = consumers_of(store)
     c1.advance("q", {0: 4})
     assert queue.trim() == 0
@@ -148,7 +148,7 @@ def test_a_consumer_counts_while_it_is_registered_as_vital(store: Store, queue: 
     assert kept(queue) == [0, 7]
 
 
-def test_nothing_goes_by_itself_where_that_is_off(store: Store, queue: Queue) -> None:
+def test_without_auto_trim_nothing_is_trimmed(store: Store, queue: Queue) -> None:
     queue.set_options(auto_trim=False)
     reader = consumer_of(store, "reader", "q", vital=True)
     reader.advance("q", {0: 3})
@@ -158,13 +158,13 @@ def test_nothing_goes_by_itself_where_that_is_off(store: Store, queue: Queue) ->
     assert kept(queue) == [3, 7]
 
 
-def test_a_consumer_that_is_ahead_removes_no_more_than_there_is(store: Store, queue: Queue) -> None:
+def test_an_offset_beyond_the_end_trims_all_existing_rows(store: Store, queue: Queue) -> None:
     consumer_of(store, "reader", "q", vital=True).advance("q", {0: 1000})
     wait_until(lambda: kept(queue) == [0, 7])
     assert edges(queue)[0] == (5, 5)
 
 
-def test_an_offset_set_back_brings_nothing_back(store: Store, queue: Queue) -> None:
+def test_moving_an_offset_back_restores_no_trimmed_rows(store: Store, queue: Queue) -> None:
     reader = consumer_of(store, "reader", "q", vital=True)
     reader.advance("q", {0: 4})
     wait_until(lambda: kept(queue)[0] == 1)
@@ -173,7 +173,7 @@ def test_an_offset_set_back_brings_nothing_back(store: Store, queue: Queue) -> N
     assert edges(queue)[0] == (4, 5)
 
 
-def test_so_many_rows_are_retained(store: Store, queue: Queue) -> None:
+def test_retained_rows_are_not_trimmed(store: Store, queue: Queue) -> None:
     queue.set_options(retained_rows=3)
     reader = consumer_of(store, "c1", "q", vital=True)
     reader.advance("q", {0: 3})
@@ -189,7 +189,7 @@ def test_so_many_rows_are_retained(store: Store, queue: Queue) -> None:
     assert edges(queue)[1] == (6, 7)
 
 
-def test_young_rows_are_retained(store: Store, queue: Queue) -> None:
+def test_rows_younger_than_retained_seconds_are_not_trimmed(store: Store, queue: Queue) -> None:
     queue.set_options(retained_seconds=5 * 3600.0)
     reader = consumer_of(store, "c1", "q", vital=True)
     reader.advance("q", {0: 5, 1: 7})

@@ -1,4 +1,4 @@
-"""Queues: where appended rows go, under which row indexes, and how they are read again."""
+"""Queues: the partitions and row indexes of appended rows, and reading."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FULL = {"data": "string", "$timestamp": "timestamp", "$cumulative_data_weight": 
 # -- appending --------------------------------------------------------------------------------------------
 
 
-def test_row_indexes_are_given_from_0_in_each_partition(queue: Queue) -> None:
+def test_row_indexes_begin_at_0_in_each_partition(queue: Queue) -> None:
     assert queue.append(values("a", "b"), partition=0) == [RowRange(0, 0, 2)]
     assert queue.append(values("c"), partition=2) == [RowRange(2, 0, 1)]
     assert queue.append(values("d"), partition=0) == [RowRange(0, 2, 3)]
@@ -49,7 +49,7 @@ def test_row_indexes_are_given_from_0_in_each_partition(queue: Queue) -> None:
     ],
     ids=["dict", "dicts", "table", "batch", "pandas"],
 )
-def test_rows_are_taken_in_every_form(store: Store, rows: Any) -> None:
+def test_rows_are_accepted_in_every_form(store: Store, rows: Any) -> None:
     queue = store.create_queue("q", {"n": "long", "data": "string"})
     assert queue.append(rows) == [RowRange(0, 0, 1)]
     page = queue.read(0, 0)
@@ -57,7 +57,7 @@ def test_rows_are_taken_in_every_form(store: Store, rows: Any) -> None:
     assert page.rows.to_pylist() == [{"n": 1, "data": "a"}]
 
 
-def test_columns_left_out_become_null(store: Store) -> None:
+def test_missing_columns_become_null(store: Store) -> None:
     queue = store.create_queue("q", {"n": "long", "data": "string"})
     queue.append([{"n": 1}, {"data": "a"}])
     queue.append(pa.table({"n": [2]}))
@@ -78,7 +78,7 @@ def test_columns_left_out_become_null(store: Store) -> None:
     ],
     ids=["unknown", "wrong type", "too large", "null", "left out", "timestamp", "weight", "row index"],
 )
-def test_rows_that_do_not_fit_are_refused_and_nothing_is_written(store: Store, row: dict[str, Any]) -> None:
+def test_invalid_rows_are_refused_and_nothing_is_written(store: Store, row: dict[str, Any]) -> None:
     queue = store.create_queue("q", {"id": "long not null", **FULL})
     with pytest.raises(SchemaError):
         queue.append([{"id": 0}, row])
@@ -86,14 +86,14 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_is_written(store: Store, r
     assert queue.append({"id": 1}) == [RowRange(0, 0, 1)]
 
 
-def test_no_rows_are_no_commit(queue: Queue) -> None:
+def test_writing_no_rows_makes_no_commit(queue: Queue) -> None:
     assert queue.append([]) == []
     assert queue.append(pa.table({"data": pa.array([], pa.string())}), partition=1) == []
     assert edges(queue) == [(0, 0)] * 3
 
 
 @pytest.mark.parametrize("partition", [-1, 3])
-def test_a_partition_that_is_not_there_is_refused(queue: Queue, partition: int) -> None:
+def test_an_unknown_partition_is_refused(queue: Queue, partition: int) -> None:
     with pytest.raises(OptionError, match="partition"):
         queue.append(values("a"), partition=partition)
     with pytest.raises(OptionError):
@@ -105,7 +105,7 @@ def test_a_partition_that_is_not_there_is_refused(queue: Queue, partition: int) 
     assert edges(queue) == [(0, 0)] * 3
 
 
-def test_a_partition_and_a_key_are_too_much(queue: Queue) -> None:
+def test_a_partition_and_a_key_together_are_refused(queue: Queue) -> None:
     with pytest.raises(OptionError):
         queue.append(values("a"), partition=0, key="data")
 
@@ -142,7 +142,7 @@ def test_an_unknown_key_column_is_refused(queue: Queue) -> None:
     assert edges(queue) == [(0, 0)] * 3
 
 
-def test_rows_may_name_their_partition_themselves(queue: Queue) -> None:
+def test_rows_may_name_their_partition(queue: Queue) -> None:
     rows = [{"data": str(number), "$tablet_index": [2, 0, 2, 0, 0][number]} for number in range(5)]
     assert queue.append(rows) == [RowRange(0, 0, 3), RowRange(2, 0, 2)]
     queue.append(pa.table({"$tablet_index": [1], "data": ["5"]}))
@@ -157,17 +157,17 @@ def test_rows_that_name_no_partition_are_balanced(queue: Queue) -> None:
     assert [data_in(queue, number) for number in range(3)] == [["a", "b"], ["c", "d"], ["e", "f"]]
 
 
-def test_rows_without_a_partition_go_together_to_the_one_that_has_had_the_fewest(queue: Queue) -> None:
+def test_rows_without_a_partition_all_go_to_the_partition_with_the_fewest_rows(queue: Queue) -> None:
     queue.append(values("a", "b", "c"), partition=0)
     queue.append(values("d"), partition=1)
     assert queue.append(values("e", "f")) == [RowRange(2, 0, 2)]
     assert queue.append(values("g")) == [RowRange(1, 1, 2)]
-    # Trimmed rows count: what matters is how much a partition was given.
+    # Trimmed rows count: the partition is chosen by all rows that it ever had.
     queue.trim(0, 3)
     assert all(found.partition != 0 for found in queue.append(values("h")))
 
 
-def test_a_large_append_is_read_again_whole(store: Store) -> None:
+def test_a_large_append_is_read_completely(store: Store) -> None:
     queue = store.create_queue("q", {"n": "long", "data": "string"}, partitions=2)
     count = 200_000
     rows = pa.table({"n": np.arange(count), "data": pa.array(np.arange(count)).cast(pa.string())})
@@ -181,7 +181,7 @@ def test_a_large_append_is_read_again_whole(store: Store) -> None:
     assert queue.read(1, 199_999).rows.to_pylist() == [{"n": 199_999, "data": "199999"}]
 
 
-def test_many_small_appends_are_read_again_in_order(place: Place, queue: Queue) -> None:
+def test_many_small_appends_are_read_in_order(place: Place, queue: Queue) -> None:
     count = place.commits(320)
     for number in range(count):
         queue.append(values(f"{number} a", f"{number} b"), partition=number % 2)
@@ -192,7 +192,7 @@ def test_many_small_appends_are_read_again_in_order(place: Place, queue: Queue) 
     assert queue.read(0, middle, 1).rows.to_pylist() == [{"data": expected[middle]}]
 
 
-def test_every_type_comes_back_as_it_went(store: Store) -> None:
+def test_every_type_round_trips(store: Store) -> None:
     schema = pa.schema(
         {
             "flag": pa.bool_(),
@@ -228,7 +228,7 @@ def test_every_type_comes_back_as_it_went(store: Store) -> None:
 # -- reading ----------------------------------------------------------------------------------------------
 
 
-def test_a_page_is_never_longer_than_asked_and_empty_only_at_the_end(queue: Queue) -> None:
+def test_a_page_has_at_most_the_requested_rows_and_is_empty_only_at_the_end(queue: Queue) -> None:
     for number in range(10):
         queue.append(values(*(f"{number}{part}" for part in "abc")), partition=0)
     for max_rows in (1, 2, 4, 30):
@@ -242,7 +242,7 @@ def test_a_page_is_never_longer_than_asked_and_empty_only_at_the_end(queue: Queu
         assert (page.first, page.rows.num_rows, page.rows.schema) == (first, 0, queue.schema.arrow)
 
 
-def test_no_row_from_the_given_end_on_is_read(queue: Queue) -> None:
+def test_reading_stops_before_the_given_end(queue: Queue) -> None:
     queue.append(values(*"abcdef"), partition=0)
     assert queue.read(0, 1, until=4).rows.column("data").to_pylist() == list("bcd")
     assert queue.read(0, 4, until=4).rows.num_rows == 0
@@ -250,7 +250,7 @@ def test_no_row_from_the_given_end_on_is_read(queue: Queue) -> None:
     assert queue.read(0, 4, until=100).rows.num_rows == 2
 
 
-def test_a_row_index_gives_the_same_row_for_ever(place: Place, queue: Queue) -> None:
+def test_a_row_index_always_returns_the_same_row(place: Place, queue: Queue) -> None:
     queue.append(values("a", "b"), partition=1)
     before = queue.read(1, 1, 1)
     for number in range(200):
@@ -262,7 +262,7 @@ def test_a_row_index_gives_the_same_row_for_ever(place: Place, queue: Queue) -> 
 
 
 @pytest.mark.needs("partition_sizes")
-def test_bounds_tell_the_size(store: Store, queue: Queue) -> None:
+def test_bounds_contain_the_number_of_rows(store: Store, queue: Queue) -> None:
     assert queue.bounds() == {number: Bounds(0, 0, 0) for number in range(3)}
     queue.append(values("x" * 1000), partition=0)
     queue.append(values("x" * 100_000), partition=1)
@@ -275,7 +275,7 @@ def test_bounds_tell_the_size(store: Store, queue: Queue) -> None:
 
 
 @pytest.mark.needs("row_times")
-def test_a_time_leads_to_the_first_row_committed_then(store: Store, queue: Queue) -> None:
+def test_a_time_finds_the_first_row_committed_at_or_after_it(store: Store, queue: Queue) -> None:
     began = time.time()
     for number in range(5):
         queue.append(values(f"{number}a", f"{number}b"), partition=0)
@@ -290,7 +290,7 @@ def test_a_time_leads_to_the_first_row_committed_then(store: Store, queue: Queue
 
 
 @pytest.mark.needs("row_times")
-def test_a_time_before_the_rows_that_are_kept_leads_to_the_first_of_them(store: Store, queue: Queue) -> None:
+def test_a_time_before_the_existing_rows_finds_the_first_of_them(store: Store, queue: Queue) -> None:
     for number in range(5):
         queue.append(values(str(number)), partition=0)
     first = queue.commit_time(0, 0)
@@ -301,7 +301,7 @@ def test_a_time_before_the_rows_that_are_kept_leads_to_the_first_of_them(store: 
     assert queue.commit_time(0, 3) is not None
 
 
-def test_rows_that_are_not_there_have_no_commit_time(queue: Queue) -> None:
+def test_missing_rows_have_no_commit_time(queue: Queue) -> None:
     queue.append(values("a"), partition=0)
     assert [queue.commit_time(0, 1), queue.commit_time(0, 100), queue.commit_time(1, 0)] == [None] * 3
 
@@ -330,7 +330,7 @@ def test_the_cumulative_weight_grows_by_the_weight_of_each_row(store: Store) -> 
     assert queue.describe().partitions[0].weight == 80
 
 
-def test_the_weight_counts_the_columns_that_are_stored(store: Store) -> None:
+def test_the_weight_counts_the_stored_columns(store: Store) -> None:
     queue = store.create_queue(
         "q", {"data": "string", "flag": "boolean", "n": "int", "$cumulative_data_weight": "long"}
     )
@@ -339,7 +339,7 @@ def test_the_weight_counts_the_columns_that_are_stored(store: Store) -> None:
     assert [row["$cumulative_data_weight"] for row in rows_in(queue)] == [1 + 3 + 1 + 8 + 8, 21 + 9]
 
 
-def test_each_partition_has_its_own_weight_which_trimming_leaves_alone(store: Store) -> None:
+def test_each_partition_has_its_own_weight_and_trimming_does_not_change_it(store: Store) -> None:
     queue = store.create_queue("q", FULL, partitions=2)
     queue.append(values("foo", "foo"), partition=0)
     queue.append(values("foobar"), partition=1)
@@ -369,7 +369,7 @@ def test_adding_no_partition_is_refused(store: Store, queue: Queue, count: int) 
     assert store.queues() == ["clicks"]
 
 
-def test_options_are_kept_and_changed_one_by_one(place: Place, store: Store) -> None:
+def test_options_are_stored_and_changed_individually(place: Place, store: Store) -> None:
     queue = store.create_queue("q", {"data": "string"}, auto_trim=True, retained_rows=5)
     assert queue.set_options(retained_seconds=60.0) == QueueOptions(True, 5, 60.0)
     assert queue.set_options(retained_rows=None) == QueueOptions(True, None, 60.0)
@@ -381,7 +381,7 @@ def test_options_are_kept_and_changed_one_by_one(place: Place, store: Store) -> 
     "option",
     [{"colour": "red"}, {"auto_trim": 1}, {"retained_rows": -1}, {"retained_rows": "5"}, {"retained_seconds": -1}],
 )
-def test_options_that_are_wrong_are_refused(store: Store, queue: Queue, option: dict[str, Any]) -> None:
+def test_invalid_options_are_refused(store: Store, queue: Queue, option: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match=next(iter(option))):
         queue.set_options(**option)
     with pytest.raises(OptionError):
@@ -390,7 +390,7 @@ def test_options_that_are_wrong_are_refused(store: Store, queue: Queue, option: 
     assert store.queues() == ["clicks"]
 
 
-def test_a_description_tells_how_the_queue_stands(store: Store, queue: Queue) -> None:
+def test_describe_returns_partitions_options_and_columns_of_a_queue(store: Store, queue: Queue) -> None:
     queue.append(values("a", "b"), partition=1)
     queue.trim(1, 1)
     consumer_of(store, "reader", "clicks", vital=True)
@@ -436,7 +436,7 @@ def test_processes_append_rows_that_are_dense_and_disjoint(place: Place, queue: 
         == 3 * place.commits(queue_workers.COMMITS) * queue_workers.ROWS
     )
     assert sum(map(len, parts)) == 3 * place.commits(queue_workers.COMMITS) * queue_workers.ROWS
-    # What was appended at once lies together, in its order.
+    # The rows of one append are contiguous, in their order.
     for found in ranges:
         mine = [value.split() for value in parts[found.partition][found.first : found.next]]
         assert len({(writer, commit) for writer, commit, _ in mine}) == 1

@@ -1,7 +1,7 @@
-"""Batches of a tunnel feed under everything that can happen to a streaming query: each stays what it was first read as.
+"""Batches of a tunnel feed under all events of a streaming query: a batch always has the rows of its first read.
 
 The machine plays Spark. Its offset log is a list of batches, of which only the last may be unfinished; tasks read one
-channel each and crash, are retried, run twice at once or are run again later; the driver restarts, forgets batches that
+channel each and crash, are retried, run twice at once or are run again later; the driver restarts, loses batches that
 it has planned, commits late, again or never.
 """
 
@@ -45,9 +45,9 @@ RETAIN = 3
 
 
 class History(NamedTuple):
-    """One thing that happened to a key; versions tell apart what else looks the same.
+    """One change of a key, identified by its version.
 
-    Where a write does not return the version of its changes, the price does, which each put has for itself.
+    If a write does not return the version of its changes, the price identifies it: it is unique for each put.
     """
 
     op: ChangeOp
@@ -93,7 +93,7 @@ class FeedMachine(RuleBasedStateMachine):
     def put(self, keys: list[str]) -> None:
         capabilities = self.store.capabilities
         if not capabilities.transactions:
-            # Of several puts of a key in one call the last is made.
+            # Of several puts of a key in one call the last one takes effect.
             keys = list(dict.fromkeys(keys))
         there = set(state_of(self.table))
         prices = [next(_numbers) for _ in keys]
@@ -229,7 +229,7 @@ class FeedMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.log)
     @rule(back=st.integers(0, RETAIN))
     def run_an_old_batch_again(self, back: int) -> None:
-        """All but base data, which is gone once a batch behind it has been planned, can be read again."""
+        """All batches can be read again, except base data after the next batch is planned."""
         if back >= len(self.log) or (self.unfinished and back == 0):
             return
         plan = self.log[-1 - back]
@@ -240,7 +240,7 @@ class FeedMachine(RuleBasedStateMachine):
                     plan.batch, part, self.unpacked(list(channel_reading.read_channel(self.tunnel, plan.batch, part)))
                 )
 
-    # -- in the end ---------------------------------------------------------------------------------
+    # -- invariants ---------------------------------------------------------------------------------
 
     def teardown(self) -> None:
         if not hasattr(self, "feed"):
@@ -261,7 +261,7 @@ class FeedMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("page_rows", [2, 65536])
-def test_a_batch_stays_what_it_was_whatever_happens(
+def test_a_repeated_batch_has_the_same_rows_after_any_events(
     place: Place, store: Store, page_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel_reading, "PAGE_ROWS", page_rows)
@@ -277,7 +277,7 @@ def test_a_batch_stays_what_it_was_whatever_happens(
 
 
 @pytest.mark.needs("trims")
-def test_of_twins_that_read_as_many_but_other_rows_one_fails(store: Store, orders: Table) -> None:
+def test_of_two_readers_with_equally_many_but_different_rows_one_fails(store: Store, orders: Table) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     for key in "abcdef":
         orders.put([{"id": key, "price": 0}])

@@ -59,7 +59,7 @@ KEYS = [(k1, k2) for k1 in VALUES["k1"] for k2 in VALUES["k2"]]
 
 
 def _some_rows() -> list[dict[str, Any]]:
-    """Return rows with every value of `VALUES` and nulls, mixed differently in each column."""
+    """Return rows with every value of `VALUES` and nulls, in a different order in each column."""
     random = np.random.default_rng(0)
     rows = []
     for k1, k2 in KEYS:
@@ -87,14 +87,14 @@ def keys_of(rows: list[Row]) -> list[tuple[Any, ...]]:
 
 
 def _order(value: Any) -> Any:
-    """Return what numbers are compared by: NaN equals NaN and is greater than everything, as in Spark."""
+    """Return the sort key of a number: NaN equals NaN and is greater than every number, as in Spark."""
     if isinstance(value, float):
         return (value != value, 0.0 if value != value else value)
     return value
 
 
 def holds(value: Any, operator: str, operand: Any) -> bool:
-    """Tell whether a condition holds: the oracle of these tests."""
+    """Return whether a condition is true. This is the oracle of these tests."""
     if operator == "is null":
         return value is None
     if operator == "is not null":
@@ -133,7 +133,7 @@ def conditions(draw: st.DrawFn, columns: Sequence[str] = tuple(COLUMNS)) -> Pred
 
 @settings(max_examples=thorough(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_conditions_select_what_a_loop_over_the_rows_selects(mixed: Table, data: st.DataObject) -> None:
+def test_conditions_select_the_same_rows_as_a_loop(mixed: Table, data: st.DataObject) -> None:
     wanted = data.draw(st.lists(conditions(mixed.schema.names), min_size=1, max_size=3))
     expected = [
         (row["k1"], row["k2"]) for row in ROWS if all(holds(row[p.column], p.operator, p.value) for p in wanted)
@@ -167,12 +167,12 @@ def test_conditions_as_a_mapping_mean_equality_any_of_and_null(mixed: Table) -> 
     assert count({}) == len(ROWS)
 
 
-def test_nothing_compares_with_null(mixed: Table) -> None:
+def test_comparisons_with_null_select_no_rows(mixed: Table) -> None:
     for operator in ("=", "!=", "<", ">=", "starts with"):
         assert rows_of(mixed, ["k1"], [("text", operator, None)]) == []
 
 
-def test_conditions_that_cannot_be_are_refused(mixed: Table) -> None:
+def test_invalid_conditions_are_refused(mixed: Table) -> None:
     for where, error in [
         ([("nothing", "=", 1)], SchemaError),
         ([("whole", "=", "text")], SchemaError),
@@ -187,7 +187,7 @@ def test_conditions_that_cannot_be_are_refused(mixed: Table) -> None:
 # -- projection -----------------------------------------------------------------------------------------
 
 
-def test_columns_come_in_the_order_asked_for(mixed: Table) -> None:
+def test_columns_have_the_requested_order(mixed: Table) -> None:
     reader = mixed.scan(["whole", "k2", "text"], {"k1": "a"})
     assert reader.schema.names == ["whole", "k2", "text"]
     expected = [{name: row[name] for name in ("whole", "k2", "text")} for row in ROWS if row["k1"] == "a"]
@@ -196,13 +196,13 @@ def test_columns_come_in_the_order_asked_for(mixed: Table) -> None:
         mixed.scan(["nothing"])
 
 
-def test_no_columns_give_row_counts(mixed: Table) -> None:
+def test_a_scan_without_columns_returns_row_counts(mixed: Table) -> None:
     found = mixed.scan([]).read_all()
     assert (found.num_columns, found.num_rows) == (0, len(ROWS))
     assert mixed.scan([], keys=KeyRange(("a",), ("b",))).read_all().num_rows == 3 * len(VALUES["k2"])
 
 
-def test_an_empty_table_gives_its_columns(store: Store) -> None:
+def test_a_scan_of_an_empty_table_returns_its_columns(store: Store) -> None:
     columns = {name: kind for name, kind in COLUMNS.items() if has_type(store, kind)}
     table = store.create_table("t", columns, ("k1", "k2"))
     assert table.scan().read_all() == table.schema.arrow.empty_table()
@@ -210,7 +210,7 @@ def test_an_empty_table_gives_its_columns(store: Store) -> None:
 
 
 @pytest.mark.parametrize("batch_rows", [1, 7, 1000])
-def test_batches_hold_at_most_as_many_rows_as_asked_for(mixed: Table, batch_rows: int) -> None:
+def test_batches_have_at_most_the_requested_rows(mixed: Table, batch_rows: int) -> None:
     batches = list(mixed.scan(batch_rows=batch_rows))
     assert max(batch.num_rows for batch in batches) <= batch_rows
     assert keys_of(pa.Table.from_batches(batches).to_pylist()) == KEYS
@@ -228,7 +228,7 @@ def within(key: tuple[Any, ...], keys: KeyRange) -> bool:
 
 @settings(max_examples=thorough(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(low=_bounds, high=_bounds, data=st.data(), batch_rows=st.sampled_from([3, 65536]))
-def test_a_key_range_begins_with_its_low_bound_and_ends_before_its_high_bound(
+def test_a_key_range_includes_its_low_bound_and_excludes_its_high_bound(
     mixed: Table, low: Any, high: Any, data: st.DataObject, batch_rows: int
 ) -> None:
     wanted = data.draw(st.lists(conditions(mixed.schema.names), max_size=1))
@@ -243,7 +243,7 @@ def test_a_key_range_begins_with_its_low_bound_and_ends_before_its_high_bound(
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 500])
-def test_splits_cover_the_table_without_overlap(mixed: Table, count: int) -> None:
+def test_key_ranges_cover_the_table_without_overlap(mixed: Table, count: int) -> None:
     ranges = mixed.splits(count)
     assert 1 <= len(ranges) <= count
     assert [key for keys in ranges for key in keys_of(mixed.scan(keys=keys).read_all().to_pylist())] == KEYS
@@ -252,7 +252,7 @@ def test_splits_cover_the_table_without_overlap(mixed: Table, count: int) -> Non
 
 
 @pytest.mark.needs("split_partitions")
-def test_splits_cover_an_empty_and_a_split_table(store: Store, orders: Table) -> None:
+def test_key_ranges_cover_an_empty_and_a_split_table(store: Store, orders: Table) -> None:
     assert sum(orders.scan([], keys=keys).read_all().num_rows for keys in orders.splits(4)) == 0
     orders.put([{"id": f"{index:03}"} for index in range(100)])
     orders.split(at={"id": "050"})
@@ -286,7 +286,7 @@ def test_a_scan_sees_one_state_while_writers_commit(
 
 
 @pytest.mark.needs("split_partitions", "add_columns")
-def test_a_scan_goes_on_when_its_table_changes_shape(store: Store, orders: Table) -> None:
+def test_a_scan_continues_while_partitions_and_columns_change(store: Store, orders: Table) -> None:
     orders.put([{"id": f"{index:03}", "price": index, "note": None} for index in range(300)])
     reader = orders.scan(batch_rows=50)
     first = reader.read_next_batch()
@@ -298,7 +298,7 @@ def test_a_scan_goes_on_when_its_table_changes_shape(store: Store, orders: Table
     assert [row["price"] for row in first.to_pylist() + rest.to_pylist()] == list(range(300))
 
 
-def test_scans_that_are_left_unfinished_disturb_nobody(orders: Table) -> None:
+def test_unfinished_scans_do_not_affect_writers(orders: Table) -> None:
     orders.put([{"id": f"{index:03}"} for index in range(300)])
     readers = [orders.scan(batch_rows=10) for _ in range(5)]
     for reader in readers[1:]:

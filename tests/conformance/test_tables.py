@@ -1,4 +1,4 @@
-"""Tables: every value of every type comes back, rows stand in key order, writes are whole or not at all."""
+"""Tables: all values of all types round-trip, rows are in key order, and writes are atomic."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ NAMES = [
 
 
 def fresh(store: Store, columns: dict[str, str], key: str | tuple[str, ...]) -> Table:
-    """Make a table of a new name: what hypothesis needs, which runs a test many times on one store."""
+    """Create a table with a new name, because hypothesis runs a test many times on one store."""
     return store.create_table(f"table_{next(_numbers)}", columns, key)
 
 
 def exact(value: Any) -> Any:
-    """Return a value in a form that tells -0.0 from 0.0 and finds NaN equal to NaN."""
+    """Return a value in a form in which -0.0 differs from 0.0, and NaN equals NaN."""
     return repr(value) if isinstance(value, float) else value
 
 
@@ -96,7 +96,7 @@ def exact(value: Any) -> Any:
 
 @pytest.mark.parametrize("kind", types(EDGES))
 @pytest.mark.parametrize("write", ["put", "update"])
-def test_every_value_of_a_type_comes_back_as_it_was(store: Store, kind: str, write: str) -> None:
+def test_every_value_of_a_type_round_trips(store: Store, kind: str, write: str) -> None:
     values = [*EDGES[kind], None]
     table = store.create_table("t", {"id": "long", "value": kind}, "id")
     getattr(table, write)([{"id": index, "value": value} for index, value in enumerate(values)])
@@ -109,7 +109,7 @@ def test_every_value_of_a_type_comes_back_as_it_was(store: Store, kind: str, wri
     assert table.scan().schema == table.schema.arrow
 
 
-def test_a_row_of_all_types_and_one_of_nulls_come_back(store: Store) -> None:
+def test_a_row_of_all_types_and_a_row_of_nulls_round_trip(store: Store) -> None:
     edges = {kind: values for kind, values in EDGES.items() if has_type(store, kind)}
     table = store.create_table("t", {"id": "long", **{kind: kind for kind in edges}}, "id")
     full = {"id": 1, **{kind: values[0] for kind, values in edges.items()}}
@@ -119,7 +119,7 @@ def test_a_row_of_all_types_and_one_of_nulls_come_back(store: Store) -> None:
 
 
 @pytest.mark.parametrize("kinds", KEYS, ids="-".join)
-def test_rows_stand_in_key_order_and_are_found_by_key(store: Store, kinds: tuple[str, ...]) -> None:
+def test_rows_are_in_key_order_and_are_found_by_key(store: Store, kinds: tuple[str, ...]) -> None:
     names = [f"key_{index}" for index in range(len(kinds))]
     table = store.create_table("t", {"value": "long", **dict(zip(names, kinds, strict=True))}, names)
     values = [KEY_VALUES[kind] if len(kinds) < 3 else KEY_VALUES[kind][::3] for kind in kinds]
@@ -144,7 +144,7 @@ def test_text_keys_are_ordered_by_their_utf8_bytes(store: Store, keys: list[str]
 
 @pytest.mark.needs("any_names")
 @pytest.mark.parametrize("name", NAMES)
-def test_tables_and_columns_may_have_any_name(store: Store, name: str) -> None:
+def test_tables_and_columns_can_have_any_name(store: Store, name: str) -> None:
     table = store.create_table(name, {name: "string", f"{name}!": "long"}, name)
     table.put({name: "x", f"{name}!": 1})
     table.update({name: "x", f"{name}!": 2})
@@ -156,7 +156,7 @@ def test_tables_and_columns_may_have_any_name(store: Store, name: str) -> None:
 
 
 @pytest.mark.needs("any_names")
-def test_all_odd_names_live_side_by_side(store: Store) -> None:
+def test_tables_and_columns_with_unusual_names_coexist(store: Store) -> None:
     columns = {"id": "long", **dict.fromkeys(NAMES, "string")}
     for name in NAMES:
         store.create_table(name, columns, "id").put({"id": 1, name: name})
@@ -181,7 +181,7 @@ _FORMS: dict[str, Callable[[], Rows]] = {
 
 
 @pytest.mark.parametrize("form", _FORMS)
-def test_rows_are_taken_in_every_form(orders: Table, form: str) -> None:
+def test_rows_are_accepted_in_every_form(orders: Table, form: str) -> None:
     orders.put(_FORMS[form]())
     assert rows_of(orders) == _ROWS
     orders.delete(_FORMS[form]())
@@ -196,19 +196,19 @@ def test_one_dict_is_one_row(orders: Table) -> None:
     assert rows_of(orders) == [{"id": "a", "price": 1, "note": "x"}]
 
 
-def test_put_replaces_the_row_and_nulls_what_is_left_out(orders: Table) -> None:
+def test_put_replaces_the_row_and_sets_missing_columns_to_null(orders: Table) -> None:
     orders.put({"id": "a", "price": 1, "note": "x"})
     orders.put({"id": "a", "price": 2})
     assert orders.get({"id": "a"}) == {"id": "a", "price": 2, "note": None}
 
 
-def test_update_sets_the_given_cells_only_and_inserts_what_is_not_there(orders: Table) -> None:
+def test_update_sets_only_the_given_cells_and_inserts_missing_rows(orders: Table) -> None:
     orders.put({"id": "a", "price": 1, "note": "x"})
     orders.update([{"id": "a", "price": 2}, {"id": "b", "price": 3}])
     assert rows_of(orders) == [{"id": "a", "price": 2, "note": "x"}, {"id": "b", "price": 3, "note": None}]
 
 
-def test_update_takes_a_null_as_a_value_unless_told_otherwise(orders: Table) -> None:
+def test_update_sets_nulls_unless_keep_nulls_is_false(orders: Table) -> None:
     orders.put({"id": "a", "price": 1, "note": "x"})
     orders.update({"id": "a", "price": None, "note": "y"}, keep_nulls=False)
     assert orders.get({"id": "a"}) == {"id": "a", "price": 1, "note": "y"}
@@ -221,13 +221,13 @@ def test_update_needs_a_column_to_set(orders: Table) -> None:
         orders.update({"id": "a"})
 
 
-def test_delete_looks_at_the_key_only_and_leaves_others(orders: Table) -> None:
+def test_delete_uses_only_the_key_and_keeps_other_rows(orders: Table) -> None:
     orders.put([{"id": "a"}, {"id": "b"}])
     orders.delete([{"id": "a", "price": 77}, {"id": "nobody"}])
     assert rows_of(orders, ["id"]) == [{"id": "b"}]
 
 
-def test_of_one_key_twice_in_a_call_the_last_row_counts(orders: Table) -> None:
+def test_the_last_row_of_a_key_in_a_call_counts(orders: Table) -> None:
     orders.put([{"id": "a", "price": 1}, {"id": "b"}, {"id": "a", "price": 2}])
     assert orders.get({"id": "a"}, ["price"]) == {"price": 2}
     cells = pa.table({"id": ["a", "a", "a"], "price": [None, 4, None], "note": ["x", None, None]})
@@ -247,7 +247,7 @@ def test_commit_versions_rise(orders: Table) -> None:
     assert versions == sorted(set(versions))
 
 
-def test_no_rows_are_written_without_complaint(orders: Table) -> None:
+def test_writing_no_rows_is_accepted(orders: Table) -> None:
     orders.put({"id": "a"})
     empty = orders.schema.arrow.empty_table()
     nothing: list[Rows] = [[], empty, empty.to_pandas()]
@@ -299,7 +299,7 @@ def test_a_value_that_does_not_fit_is_named_and_nothing_is_written(store: Store,
     ],
     ids=["unknown column", "no key", "null key", "column twice", "not Unicode", "no rows at all"],
 )
-def test_rows_that_do_not_fit_the_table_are_refused(orders: Table, rows: Any, named: str) -> None:
+def test_invalid_rows_are_refused(orders: Table, rows: Any, named: str) -> None:
     with pytest.raises(SchemaError, match=named):
         orders.put(rows)
     assert rows_of(orders) == []
@@ -314,13 +314,13 @@ def test_updates_of_different_columns_in_one_call_are_refused(orders: Table) -> 
 # -- getting --------------------------------------------------------------------------------------------
 
 
-def test_get_gives_the_columns_asked_for_or_none(orders: Table) -> None:
+def test_get_returns_the_requested_columns_or_none(orders: Table) -> None:
     orders.put({"id": "a", "price": 1, "note": "x"})
     assert orders.get({"id": "a"}, ["note", "id"]) == {"note": "x", "id": "a"}
     assert orders.get({"id": "b"}) is None
 
 
-def test_get_needs_the_whole_key_and_nothing_else(store: Store) -> None:
+def test_get_accepts_only_the_whole_key(store: Store) -> None:
     table = fresh(store, {"a": "string", "b": "long", "c": "long"}, ("a", "b"))
     table.put({"a": "x", "b": 1})
     for key in ({"a": "x"}, {"a": "x", "b": 1, "c": 2}, {"a": "x", "b": "1"}, {"a": "x", "b": None}):
@@ -354,7 +354,7 @@ def test_added_columns_are_null_in_old_rows_and_seen_by_other_handles(
 
 
 @pytest.mark.needs("add_columns")
-def test_a_column_that_is_there_is_not_added_and_keys_cannot_be(orders: Table, store: Store) -> None:
+def test_existing_columns_and_key_columns_cannot_be_added(orders: Table, store: Store) -> None:
     with pytest.raises(SchemaError):
         orders.add_columns({"fresh": "long", "price": "long"})
     with pytest.raises(SchemaError):
@@ -388,13 +388,13 @@ def test_a_table_is_created_once(store: Store) -> None:
         ({"": "string"}, ("",)),
     ],
 )
-def test_a_table_that_cannot_be_is_refused(store: Store, columns: dict[str, str], key: tuple[str, ...]) -> None:
+def test_an_invalid_table_is_refused(store: Store, columns: dict[str, str], key: tuple[str, ...]) -> None:
     with pytest.raises(SchemaError):
         store.create_table("t", columns, key)
     assert store.tables() == []
 
 
-def test_a_dropped_table_is_gone_and_its_name_is_free(store: Store) -> None:
+def test_the_name_of_a_dropped_table_can_be_reused(store: Store) -> None:
     old = store.create_table("t", {"id": "string", "n": "long"}, "id")
     old.put({"id": "a", "n": 1})
     store.drop_table("t")
@@ -416,11 +416,11 @@ def test_a_table_is_described(orders: Table, store: Store) -> None:
     orders.delete({"id": "3"})
     described = orders.describe()
     assert (described.name, described.schema) == ("orders", orders.schema)
-    # Not every store tells how many rows it has, and where it has cut them.
+    # Some stores do not know the number of rows and the bounds of partitions.
     assert described.rows in (9, None)
     assert [partition.keys for partition in described.partitions if partition.open] in ([KeyRange()], [])
     if store.capabilities.tunnels:
-        # Where no changes are kept, there is nothing to say for how long.
+        # A store without change logs has no retention.
         assert orders.set_options(retention_seconds=7200.0).retention_seconds == 7200.0
         assert store.table("orders").describe().options.retention_seconds == 7200.0
     with pytest.raises(OptionError):
@@ -436,7 +436,7 @@ def test_a_closed_store_can_be_used_again(store: Store, orders: Table) -> None:
 
 
 @pytest.mark.needs("tells_changes")
-def test_a_commit_of_another_handle_wakes_who_waits(place: Place, store: Store, orders: Table) -> None:
+def test_a_commit_through_another_handle_ends_a_wait(place: Place, store: Store, orders: Table) -> None:
     while store.wait_for_change(0):
         pass
     with place.open() as other:

@@ -1,4 +1,4 @@
-"""Retention: what a tunnel still needs stays, what is cut all the same is named, and can be skipped."""
+"""Retention: changes that a tunnel needs are kept; removed unread changes are reported, and can be skipped."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ KEYS = [f"{number:02}" for number in range(10)]
 
 
 def put_each(table: Table, *, price: int = 0) -> None:
-    """Write `KEYS`, each in a commit of its own."""
+    """Write `KEYS`, each in its own commit."""
     for key in KEYS:
         table.put({"id": key, "price": price})
 
 
 def trim_all(table: Table, *, cut_tunnels: bool = False) -> int:
-    """Remove all changes that may be removed; return how many there were."""
+    """Remove all changes that may be removed. Return their number."""
     ends = {part.id: part.next for part in table.describe().partitions}
     return table.trim(before=ends, cut_tunnels=cut_tunnels).changes
 
@@ -31,7 +31,7 @@ def kept(table: Table) -> int:
     return sum(part.next - part.first for part in table.describe().partitions)
 
 
-def test_changes_that_nobody_needs_are_removed(orders: Table) -> None:
+def test_changes_that_no_tunnel_needs_are_removed(orders: Table) -> None:
     put_each(orders)
     assert orders.trim().changes == 0
     report = orders.trim(before={part.id: part.next for part in orders.describe().partitions})
@@ -41,7 +41,7 @@ def test_changes_that_nobody_needs_are_removed(orders: Table) -> None:
     assert len(state_of(orders)) == 10
 
 
-def test_changes_below_a_row_are_removed_and_none_behind_it(store: Store, orders: Table) -> None:
+def test_only_changes_below_the_given_row_are_removed(store: Store, orders: Table) -> None:
     put_each(orders)
     (partition,) = orders.describe().partitions
     removed = orders.trim(before={partition.id: 4}).changes
@@ -51,7 +51,7 @@ def test_changes_below_a_row_are_removed_and_none_behind_it(store: Store, orders
     assert [change.key[0] for change in rest] == KEYS[removed:]
 
 
-def test_unread_changes_of_a_tunnel_stay(store: Store, orders: Table) -> None:
+def test_unread_changes_of_a_tunnel_are_kept(store: Store, orders: Table) -> None:
     tunnel = store.create_tunnel("orders", "slow", "Stream")
     done = store.create_tunnel("orders", "done", "Stream")
     put_each(orders)
@@ -62,7 +62,7 @@ def test_unread_changes_of_a_tunnel_stay(store: Store, orders: Table) -> None:
     assert trim_all(orders) == 10
 
 
-def test_base_data_that_is_not_read_holds_the_stream_behind_it(store: Store, orders: Table) -> None:
+def test_unread_base_data_keeps_the_changes_after_it(store: Store, orders: Table) -> None:
     put_each(orders)
     tunnel = store.create_tunnel("orders", "both")
     put_each(orders, price=1)
@@ -70,7 +70,7 @@ def test_base_data_that_is_not_read_holds_the_stream_behind_it(store: Store, ord
     assert replay(drain(tunnel)) == state_of(orders)
 
 
-def test_a_dropped_tunnel_holds_nothing(store: Store, orders: Table) -> None:
+def test_a_dropped_tunnel_keeps_no_changes(store: Store, orders: Table) -> None:
     store.create_tunnel("orders", "slow", "Stream")
     put_each(orders)
     assert trim_all(orders) == 0
@@ -78,7 +78,7 @@ def test_a_dropped_tunnel_holds_nothing(store: Store, orders: Table) -> None:
     assert trim_all(orders) == 10
 
 
-def test_changes_are_cut_from_a_tunnel_only_with_permission_and_then_it_is_told(store: Store, orders: Table) -> None:
+def test_unread_changes_are_removed_only_on_request_and_the_tunnel_is_reported(store: Store, orders: Table) -> None:
     tunnel = store.create_tunnel("orders", "slow", "Stream")
     channel, start = only_channel(tunnel), tunnel.channels()[0].committed
     put_each(orders)
@@ -93,7 +93,7 @@ def test_changes_are_cut_from_a_tunnel_only_with_permission_and_then_it_is_told(
     assert tunnel.skip_lost(channel, found) == (found, 0)
 
 
-def test_lost_rows_are_counted_from_the_middle_of_a_log(store: Store, orders: Table) -> None:
+def test_lost_rows_are_counted_from_a_position_inside_the_log(store: Store, orders: Table) -> None:
     tunnel = store.create_tunnel("orders", "slow", "Stream")
     channel, start = only_channel(tunnel), tunnel.channels()[0].committed
     put_each(orders)
@@ -102,7 +102,7 @@ def test_lost_rows_are_counted_from_the_middle_of_a_log(store: Store, orders: Ta
     assert tunnel.skip_lost(channel, position)[1] == 3
 
 
-def test_a_table_may_let_retention_ignore_its_tunnels(store: Store, orders: Table) -> None:
+def test_retention_can_ignore_tunnels(store: Store, orders: Table) -> None:
     store.create_tunnel("orders", "slow", "Stream")
     put_each(orders)
     orders.set_options(retention_seconds=0.0)
@@ -114,7 +114,7 @@ def test_a_table_may_let_retention_ignore_its_tunnels(store: Store, orders: Tabl
     assert kept(orders) == 0
 
 
-def test_changes_older_than_the_retention_go(orders: Table) -> None:
+def test_changes_older_than_the_retention_are_removed(orders: Table) -> None:
     put_each(orders)
     orders.set_options(retention_seconds=3600.0)
     assert orders.trim().changes == 0
@@ -140,7 +140,7 @@ def test_a_log_without_limits_is_kept(store: Store) -> None:
     assert kept(table) == len(put)
 
 
-def test_a_start_before_what_is_left_is_data_loss(store: Store, orders: Table) -> None:
+def test_a_start_before_the_first_kept_change_is_data_loss(store: Store, orders: Table) -> None:
     tunnel = store.create_tunnel("orders", "all", "Stream")
     put_each(orders)
     first = drain(tunnel)[0].time
@@ -154,7 +154,7 @@ def test_a_start_before_what_is_left_is_data_loss(store: Store, orders: Table) -
 
 
 @pytest.mark.needs("split_partitions")
-def test_logs_of_split_partitions_go_once_they_are_read(store: Store, orders: Table) -> None:
+def test_logs_of_split_partitions_are_removed_after_they_are_read(store: Store, orders: Table) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     put_each(orders)
     for _ in range(3):
@@ -171,7 +171,7 @@ def test_logs_of_split_partitions_go_once_they_are_read(store: Store, orders: Ta
     assert all(channel.committed == FINISHED for channel in tunnel.channels()[:-4])
 
 
-def test_writing_goes_on_with_a_cut_log(store: Store, orders: Table) -> None:
+def test_writing_continues_after_a_trim(store: Store, orders: Table) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     for price in range(20):
         put_each(orders, price=price)

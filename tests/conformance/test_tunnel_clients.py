@@ -1,4 +1,4 @@
-"""Clients that share a tunnel: who has which channel, where each goes on, and workers that read to the end."""
+"""Clients that share a tunnel: their channels, their saved positions, and workers that read to the end."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def in_status(leases: Iterable[Lease], status: LeaseStatus) -> set[str]:
 
 
 def closed(leases: Iterable[Lease]) -> list[Lease]:
-    """Return how a client reports that it has given back what it was asked for."""
+    """Return the leases that a client reports after it has released the requested channels."""
     return [
         Lease(lease.channel, lease.version + 1, LeaseStatus.CLOSE) if lease.status is LeaseStatus.CLOSING else lease
         for lease in leases
@@ -73,10 +73,10 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-# -- who has which channel ------------------------------------------------------------------------------
+# -- assignment of channels -----------------------------------------------------------------------------
 
 
-def test_one_client_gets_all_channels_that_are_open(tunnel: Tunnel) -> None:
+def test_one_client_gets_all_open_channels(tunnel: Tunnel) -> None:
     client = tunnel.connect()
     leases = client.heartbeat([])
     assert in_status(leases, LeaseStatus.OPEN) == {channel.id for channel in open_channels(tunnel)}
@@ -84,13 +84,13 @@ def test_one_client_gets_all_channels_that_are_open(tunnel: Tunnel) -> None:
     assert client.heartbeat(leases) == leases
 
 
-def test_a_second_client_gets_half_of_them_when_they_were_given_back(tunnel: Tunnel) -> None:
+def test_a_second_client_gets_half_of_the_channels_after_their_release(tunnel: Tunnel) -> None:
     first, second = tunnel.connect(), tunnel.connect()
     leases = first.heartbeat([])
     assert second.heartbeat([]) == []
     asked = first.heartbeat(leases)
     assert len(in_status(asked, LeaseStatus.OPEN)) == len(in_status(asked, LeaseStatus.CLOSING)) == 2
-    # As long as the first has not answered, nobody else has them.
+    # Until the first client has answered, no other client has them.
     assert second.heartbeat([]) == []
     kept = first.heartbeat(closed(asked))
     given = second.heartbeat([])
@@ -98,7 +98,7 @@ def test_a_second_client_gets_half_of_them_when_they_were_given_back(tunnel: Tun
     assert in_status(given, LeaseStatus.OPEN) == in_status(asked, LeaseStatus.CLOSING)
 
 
-def test_a_client_without_a_heartbeat_takes_no_share(tunnel: Tunnel) -> None:
+def test_a_client_without_a_heartbeat_gets_no_channels(tunnel: Tunnel) -> None:
     client = tunnel.connect()
     tunnel.connect()
     assert len(client.heartbeat([])) == 4
@@ -118,7 +118,7 @@ def test_the_channels_of_a_client_that_closes_go_to_the_others(tunnel: Tunnel) -
         tunnel.client(first.id).heartbeat(ours)
 
 
-def test_a_client_that_is_silent_for_its_timeout_loses_everything(tunnel: Tunnel) -> None:
+def test_a_client_without_heartbeats_for_its_timeout_loses_its_channels(tunnel: Tunnel) -> None:
     silent, other = tunnel.connect(timeout=1.0), tunnel.connect()
     lost = silent.heartbeat([])
     assert len(lost) == 4
@@ -129,7 +129,7 @@ def test_a_client_that_is_silent_for_its_timeout_loses_everything(tunnel: Tunnel
         silent.save(lost[0].channel, FINISHED, 1)
 
 
-def test_a_client_is_found_by_its_id_from_anywhere(place: Place, tunnel: Tunnel) -> None:
+def test_a_client_is_found_by_its_id_through_any_handle(place: Place, tunnel: Tunnel) -> None:
     client = tunnel.connect(timeout=100.0)
     leases = client.heartbeat([])
     with place.open() as elsewhere:
@@ -140,11 +140,11 @@ def test_a_client_is_found_by_its_id_from_anywhere(place: Place, tunnel: Tunnel)
         tunnel.client("nobody").heartbeat([])
 
 
-def test_describe_tells_who_has_a_channel(tunnel: Tunnel) -> None:
+def test_describe_names_the_client_of_each_channel(tunnel: Tunnel) -> None:
     first, _, second, _ = shared_by_two(tunnel)
     described = [found for found in tunnel.describe().channels if found.channel.state is ChannelState.OPEN]
     assert sorted(str(found.client) for found in described) == sorted([first.id, second.id] * 2)
-    # Not every service says more than who.
+    # Some services report only the client's id.
     assert {found.lease for found in described} <= {LeaseStatus.OPEN, None}
     assert {found.client for found in tunnel.describe().channels} == {first.id, second.id, None}
 
@@ -152,7 +152,7 @@ def test_describe_tells_who_has_a_channel(tunnel: Tunnel) -> None:
 # -- progress -------------------------------------------------------------------------------------------
 
 
-def test_what_one_client_saves_another_goes_on_from(tunnel: Tunnel) -> None:
+def test_a_client_continues_at_the_position_that_another_saved(tunnel: Tunnel) -> None:
     first, ours, second, _ = shared_by_two(tunnel)
     channel = ours[0].channel
     saved = first.saved(channel)
@@ -166,7 +166,7 @@ def test_what_one_client_saves_another_goes_on_from(tunnel: Tunnel) -> None:
     assert unpack(tunnel.read(channel, again.position, 3).changes, key) == first_rows[page.changes.num_rows :][:3]
 
 
-def test_saves_are_numbered_and_a_number_that_does_not_rise_is_refused(tunnel: Tunnel) -> None:
+def test_a_save_needs_an_increasing_number(tunnel: Tunnel) -> None:
     client = tunnel.connect()
     channel = client.heartbeat([])[0].channel
     start = client.saved(channel)
@@ -177,7 +177,7 @@ def test_saves_are_numbered_and_a_number_that_does_not_rise_is_refused(tunnel: T
     assert client.saved(channel) == Saved(start.position, start.sequence + 1)
 
 
-def test_saving_the_end_lets_the_children_open(tunnel: Tunnel, orders: Table) -> None:
+def test_saving_the_end_of_a_channel_opens_its_children(tunnel: Tunnel, orders: Table) -> None:
     put(orders, "later")
     client = tunnel.connect()
     leases = client.heartbeat([])
@@ -204,7 +204,7 @@ def test_a_commit_needs_no_number_and_a_save_does_not_undo_it(tunnel: Tunnel) ->
     assert client.saved(channel).position == committed.position
 
 
-def test_clients_of_a_dropped_tunnel_are_told(store: Store, tunnel: Tunnel) -> None:
+def test_clients_of_a_dropped_tunnel_get_an_error(store: Store, tunnel: Tunnel) -> None:
     client = tunnel.connect()
     channel = client.heartbeat([])[0].channel
     store.drop_tunnel(tunnel.id)
@@ -217,7 +217,7 @@ def test_clients_of_a_dropped_tunnel_are_told(store: Store, tunnel: Tunnel) -> N
     client.close()
 
 
-def test_a_query_and_clients_on_one_tunnel_lose_nothing_between_them(tunnel: Tunnel, orders: Table) -> None:
+def test_a_query_and_clients_on_one_tunnel_lose_no_changes(tunnel: Tunnel, orders: Table) -> None:
     query = TunnelFeed(tunnel, limits=Limits(rows_per_channel=3))
     batch = query.latest(INITIAL_BATCH)
     found = read_batch(tunnel, query.plan(batch))
@@ -261,7 +261,7 @@ def test_rows_of_a_batch_have_the_change_columns_of_the_format(tunnel: Tunnel) -
     assert set(rows.column("_change_type").to_pylist()) == {"insert"}
 
 
-def test_what_was_not_processed_comes_again_and_nothing_when_all_was(tunnel: Tunnel) -> None:
+def test_only_unprocessed_changes_are_delivered_again(tunnel: Tunnel) -> None:
     with tunnel.consume(batch_rows=3) as batches:
         processed = [next(batches), next(batches), next(batches)]
         in_hand = processed.pop()
@@ -277,8 +277,8 @@ def test_what_was_not_processed_comes_again_and_nothing_when_all_was(tunnel: Tun
     assert changes_of(tunnel, tunnel.consume(idle="stop")) == []
 
 
-def test_a_worker_that_stops_has_saved_all_that_it_processed(place: Place, store: Store, orders: Table) -> None:
-    """However its batches lie to the pages in which the store gives changes."""
+def test_a_worker_saves_its_progress_when_it_stops(place: Place, store: Store, orders: Table) -> None:
+    """With all sizes of batches in relation to the pages of the store."""
     orders.put([{"id": f"{number:03}"} for number in range(300)])
     tunnel = store.create_tunnel("orders", "pages", "BaseData", base_channels=1)
     found: list[Change] = []
@@ -291,7 +291,7 @@ def test_a_worker_that_stops_has_saved_all_that_it_processed(place: Place, store
     assert [change.key for change in found] == [(f"{number:03}",) for number in range(300)]
 
 
-def test_workers_share_the_channels_and_miss_nothing_while_the_table_splits(
+def test_workers_share_the_channels_and_miss_no_change_while_the_table_splits(
     place: Place, orders: Table, tunnel: Tunnel
 ) -> None:
     handed: list[Change] = []
@@ -325,7 +325,7 @@ def test_workers_share_the_channels_and_miss_nothing_while_the_table_splits(
     assert all(list(dict.fromkeys(prices)) == list(range(6)) for prices in in_order.values())
 
 
-def test_a_worker_takes_over_where_another_stopped(place: Place, store: Store, orders: Table) -> None:
+def test_a_worker_continues_at_the_position_of_another(place: Place, store: Store, orders: Table) -> None:
     tunnel = store.create_tunnel("orders", "stream", "Stream")
     put(orders, "a", "b", "c", "d")
     place.split("orders")

@@ -1,4 +1,4 @@
-"""Tunnels: what their channels give, in which order they open, and how far they have been read."""
+"""Tunnels: the changes of their channels, the order in which channels open, and committed positions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def finish_all(tunnel: Tunnel) -> None:
 # -- kinds ----------------------------------------------------------------------------------------------
 
 
-def test_each_kind_gives_what_it_is_for(store: Store, orders: Table) -> None:
+def test_each_kind_of_tunnel_returns_its_changes(store: Store, orders: Table) -> None:
     put(orders, "a", "b")
     tunnels = {kind: store.create_tunnel("orders", kind.value, kind) for kind in TunnelKind}
     put(orders, "c")
@@ -90,7 +90,7 @@ def test_tunnels_of_a_table_are_independent(store: Store, orders: Table) -> None
 # -- reading --------------------------------------------------------------------------------------------
 
 
-def test_one_position_gives_the_same_rows_whenever_it_is_read(orders: Table, tunnel: Tunnel) -> None:
+def test_a_position_always_returns_the_same_rows(orders: Table, tunnel: Tunnel) -> None:
     channel, start = only_channel(tunnel), tunnel.channels()[0].committed
     for number in range(40):
         put(orders, f"{number:02}", f"{number:02}x")
@@ -104,7 +104,7 @@ def test_one_position_gives_the_same_rows_whenever_it_is_read(orders: Table, tun
     assert read_from(tunnel, channel, start)[0][:80] == whole
 
 
-def test_a_position_in_base_data_gives_the_same_rows_whenever_it_is_read(store: Store, orders: Table) -> None:
+def test_a_position_in_base_data_always_returns_the_same_rows(store: Store, orders: Table) -> None:
     keys = [f"{number:02}" for number in range(40)]
     put(orders, *keys)
     base = store.create_tunnel("orders", "base", "BaseData", base_channels=1)
@@ -132,7 +132,7 @@ def test_reading_ends_at_until(orders: Table, tunnel: Tunnel) -> None:
     assert tunnel.backlog(channel, until, until).rows == 0
 
 
-def test_a_page_is_empty_only_when_there_is_nothing(orders: Table, tunnel: Tunnel) -> None:
+def test_a_page_is_empty_only_at_the_end(orders: Table, tunnel: Tunnel) -> None:
     channel, position = only_channel(tunnel), tunnel.channels()[0].committed
     assert tunnel.read(channel, position, 10).changes.num_rows == 0
     put(orders, "a")
@@ -142,7 +142,7 @@ def test_a_page_is_empty_only_when_there_is_nothing(orders: Table, tunnel: Tunne
     assert tunnel.read(channel, page.next, 1).changes.num_rows == 0
 
 
-def test_a_channel_that_is_not_there_is_named(tunnel: Tunnel) -> None:
+def test_an_unknown_channel_is_an_error_that_names_it(tunnel: Tunnel) -> None:
     position = tunnel.channels()[0].committed
     with pytest.raises(NotFoundError, match="nobody"):
         tunnel.read("nobody", position, 1)
@@ -194,7 +194,7 @@ def test_a_channel_of_merged_partitions_waits_for_both(store: Store, split_table
 
 
 @pytest.mark.needs("split_partitions")
-def test_the_order_of_a_key_is_kept_over_many_splits_and_merges(store: Store, split_table: Table) -> None:
+def test_the_changes_of_a_key_keep_their_order_over_splits_and_merges(store: Store, split_table: Table) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     for number in range(12):
         put(split_table, *"abcdefgh", price=number)
@@ -212,7 +212,7 @@ def test_the_order_of_a_key_is_kept_over_many_splits_and_merges(store: Store, sp
 
 
 @pytest.mark.needs("split_partitions")
-def test_an_unread_split_shows_as_an_end_without_rows(store: Store, split_table: Table) -> None:
+def test_a_split_without_unread_changes_is_an_end_without_rows(store: Store, split_table: Table) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     channel = tunnel.channels()[0]
     assert not tunnel.backlog(channel.id, channel.committed).ends
@@ -248,7 +248,7 @@ def test_rows_of_a_table_go_to_the_partition_of_their_key(store: Store, split_ta
 
 
 @pytest.mark.needs("split_partitions")
-def test_partitions_that_cannot_be_split_or_merged_are_refused(store: Store, split_table: Table) -> None:
+def test_invalid_splits_and_merges_are_refused(store: Store, split_table: Table) -> None:
     (only,) = split_table.describe().partitions
     left, right = split_table.split(at={"id": "d"})
     middle, last = split_table.split(right, at={"id": "f"})
@@ -282,14 +282,14 @@ def test_commit_is_seen_by_other_handles_and_never_moves_back(place: Place, orde
     assert drain(tunnel) == []
 
 
-def test_a_commit_inside_a_page_counts(orders: Table, tunnel: Tunnel) -> None:
+def test_a_position_inside_a_page_can_be_committed(orders: Table, tunnel: Tunnel) -> None:
     channel, start = only_channel(tunnel), tunnel.channels()[0].committed
     put(orders, *"abcd")
     tunnel.commit({channel: Position(start.token, start.skip + 2)})
     assert [change.key[0] for change in drain(tunnel)] == ["c", "d"]
 
 
-def test_latest_positions_have_nothing_behind_them(store: Store, orders: Table) -> None:
+def test_no_changes_follow_the_latest_positions(store: Store, orders: Table) -> None:
     put(orders, *"abcdef")
     tunnel = store.create_tunnel("orders", "both", base_channels=2)
     put(orders, "g")
@@ -323,10 +323,10 @@ def test_the_backlog_counts_rows_and_their_age(orders: Table, tunnel: Tunnel) ->
     assert tunnel.describe().backlog_rows == 0
 
 
-# -- where a reader begins ------------------------------------------------------------------------------
+# -- start positions -------------------------------------------------------------------------------------
 
 
-def test_a_new_reader_begins_where_it_asks_to(store: Store, orders: Table, tunnel: Tunnel) -> None:
+def test_a_new_reader_begins_at_its_start_position(store: Store, orders: Table, tunnel: Tunnel) -> None:
     for key in "abcd":
         put(orders, key)
     channel = only_channel(tunnel)
@@ -355,7 +355,7 @@ def test_a_new_reader_begins_where_it_asks_to(store: Store, orders: Table, tunne
 
 
 @pytest.mark.needs("rewinds")
-def test_base_data_is_passed_over_by_all_starts_but_the_earliest(store: Store, orders: Table) -> None:
+def test_only_the_earliest_start_includes_base_data(store: Store, orders: Table) -> None:
     put(orders, "a")
     tunnel = store.create_tunnel("orders", "both")
     put(orders, "b")
@@ -391,7 +391,7 @@ def test_the_past_of_a_split_table_can_be_read_in_order(store: Store, split_tabl
     assert replay(drain(tunnel, page_rows=2)) == state_of(split_table)
 
 
-def test_a_start_that_cannot_be_is_refused(store: Store, orders: Table) -> None:
+def test_an_invalid_start_is_refused(store: Store, orders: Table) -> None:
     for kind, start in (("Stream", "committed"), ("Stream", "yesterday"), ("BaseAndStream", "earliest")):
         with pytest.raises(OptionError):
             store.create_tunnel("orders", "t", kind, start=start)
@@ -441,7 +441,7 @@ def test_a_tunnel_is_described(store: Store, orders: Table) -> None:
     assert tuple(each.channel for each in described.channels) == tuple(tunnel.channels())
 
 
-def test_a_dropped_tunnel_is_gone_for_all_its_handles(store: Store, orders: Table) -> None:
+def test_a_dropped_tunnel_is_an_error_for_all_its_handles(store: Store, orders: Table) -> None:
     put(orders, "a")
     tunnel = store.create_tunnel("orders", "both")
     channel = tunnel.channels()[0]
@@ -458,7 +458,7 @@ def test_a_dropped_tunnel_is_gone_for_all_its_handles(store: Store, orders: Tabl
         lambda: store.drop_tunnel("both"),
     ]
     if store.capabilities.transactions:
-        # Elsewhere batches are recorded beside the tunnel, and nothing is read for them.
+        # Other stores record batches outside of the tunnel, and do not check that it exists.
         calls.append(lambda: tunnel.save_plan(BatchPlan("batch", "before", ())))
         calls.append(lambda: tunnel.record_end("batch", channel.id, ChannelEnd(FINISHED, 0)))
     for call in calls:
@@ -468,7 +468,7 @@ def test_a_dropped_tunnel_is_gone_for_all_its_handles(store: Store, orders: Tabl
     assert [change.key for change in drain(store.create_tunnel("orders", "both"))] == [("a",)]
 
 
-def test_a_dropped_table_takes_its_tunnels_along(store: Store, orders: Table) -> None:
+def test_dropping_a_table_drops_its_tunnels(store: Store, orders: Table) -> None:
     tunnel = store.create_tunnel("orders", "both")
     store.drop_table("orders")
     assert store.tunnels() == []
@@ -479,7 +479,7 @@ def test_a_dropped_table_takes_its_tunnels_along(store: Store, orders: Table) ->
 # -- the meta table -------------------------------------------------------------------------------------
 
 
-def test_a_plan_is_kept_as_it_was_first_saved(place: Place, tunnel: Tunnel) -> None:
+def test_the_first_saved_plan_is_kept(place: Place, tunnel: Tunnel) -> None:
     part = ChannelPlan("one", Position("token", 3), max_rows=7, until=Position("end"))
     plan = BatchPlan("batch", INITIAL_BATCH, (part, ChannelPlan("two", FINISHED)), ("gone",))
     tunnel.save_plan(plan)
@@ -489,7 +489,7 @@ def test_a_plan_is_kept_as_it_was_first_saved(place: Place, tunnel: Tunnel) -> N
     assert tunnel.load_plan("other") is None
 
 
-def test_the_first_recorded_end_counts(place: Place, tunnel: Tunnel) -> None:
+def test_the_first_recorded_end_is_kept(place: Place, tunnel: Tunnel) -> None:
     first, second = ChannelEnd(Position("token", 3), 5), ChannelEnd(FINISHED, 9)
     assert tunnel.record_end("batch", "one", first) == first
     with place.open() as other:

@@ -1,4 +1,4 @@
-"""What the other processes of `test_processes` do. Everything here can be pickled by name."""
+"""Functions that `test_processes` runs in other processes. All of them can be pickled by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _barrier: list[Barrier] = []
 
 
 def get_ready(barrier: Barrier) -> None:
-    """Prepare a worker process: all of them begin at the same moment."""
+    """Prepare a worker process. All workers begin at the same moment."""
     _barrier.append(barrier)
 
 
@@ -32,7 +32,7 @@ def begin() -> None:
 
 
 def put_rows(place: Place, writer: int) -> list[int]:
-    """Put rows under keys of one's own; return the commit versions."""
+    """Put rows with keys of this process. Return the commit versions."""
     begin()
     with place.open() as store:
         table = store.table("orders")
@@ -43,7 +43,7 @@ def put_rows(place: Place, writer: int) -> list[int]:
 
 
 def change_rows(place: Place, writer: int) -> list[int]:
-    """Update and delete rows that others update and delete as well; return the commit versions."""
+    """Update and delete rows that other processes also update and delete. Return the commit versions."""
     begin()
     versions = []
     with place.open() as store:
@@ -57,7 +57,7 @@ def change_rows(place: Place, writer: int) -> list[int]:
 
 
 def publish_batches(place: Place) -> list[int]:
-    """Stage and publish the batches of a job; return those that this process was the one to publish."""
+    """Stage and publish the batches of a job. Return the batches that this process published."""
     begin()
     with place.open() as store:
         publisher = store.publisher("job")
@@ -71,7 +71,7 @@ def _rows_of_batch(place: Place, batch: int) -> Write:
 
 
 def follow(place: Place) -> list[Change]:
-    """Read tunnel ``changes`` until the last key of all comes."""
+    """Read tunnel ``changes`` up to the last key."""
     begin()
     deadline = time.monotonic() + DEADLINE
     found: list[Change] = []
@@ -87,7 +87,7 @@ def follow(place: Place) -> list[Change]:
 
 
 def write_until_killed(place: Place, life: int) -> None:
-    """Write transactions without an end: puts of some rows, and publications into two tables."""
+    """Write transactions until killed: puts of some rows, and publications into two tables."""
     with place.open() as store:
         table, publisher = store.table("orders"), store.publisher(f"job {life}")
         number = 0

@@ -1,4 +1,4 @@
-"""A real endpoint in a process of its own, for official clients."""
+"""Endpoints in separate processes, for official clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.interop.ytsaurus_tables import AT_ONCE
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where the endpoint listens, and where its instances are."""
+    """The address of the endpoint, and the directory of its instances."""
 
     url: str
     root: Path
@@ -30,7 +30,7 @@ class Endpoint:
 
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    """`headrace serve` on a free port; it must end by itself when it is asked to."""
+    """`headrace serve` on a free port. It must stop after SIGTERM."""
     root = tmp_path_factory.mktemp("instances")
     command = [sys.executable, "-m", "headrace.cli.main", "serve", "--tablestore", "0", "--root", str(root), "--json"]
     log = root / "log"
@@ -60,13 +60,13 @@ def yt_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[YtServer]:
 
 @pytest.fixture(scope="module")
 def client(yt_server: YtServer) -> YtClient:
-    """YTsaurus' client, which tells of conflicts at once."""
+    """YTsaurus' client without retries, so that conflicts raise errors immediately."""
     return yt_server.client(**AT_ONCE)
 
 
 @pytest.fixture
 def home(client: YtClient) -> Iterator[str]:
-    """A directory of the test's own."""
+    """A new directory for the test."""
     path = f"//tmp/{uuid.uuid4().hex}"
     client.create("map_node", path)
     yield path

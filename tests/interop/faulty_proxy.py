@@ -1,4 +1,4 @@
-"""An HTTP proxy that goes wrong on purpose, between YTsaurus' client and the endpoint."""
+"""An HTTP proxy with simulated faults, between YTsaurus' client and the endpoint."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 
 FORWARD, LOSE_ANSWER, LOSE_REQUEST, CUT_ANSWER = "forward", "lose answer", "lose request", "cut answer"
 Fault = Callable[[str], "str | tuple[int, dict[str, Any]]"]
-"""Says what becomes of a command: one of the words, or a status and an error to answer instead."""
+"""Decides about a command: one of the words, or a status and an error as the response."""
 
 
 @dataclass
 class FaultyProxy:
-    """A proxy; `fault` decides about each command, `commands` are those that came, `hosts` are for heavy requests."""
+    """A proxy. `fault` decides about each command, `commands` are the received ones, `hosts` are for heavy requests."""
 
     upstream: str
     fault: Fault = lambda command: FORWARD
@@ -28,7 +28,7 @@ class FaultyProxy:
     hosts: list[str] = field(default_factory=list)
 
     def times(self, command: str, what: str | tuple[int, dict[str, Any]], count: int = 1) -> None:
-        """Let something become of the next ``count`` calls of a command."""
+        """Apply a fault to the next ``count`` calls of a command."""
         left = [count]
 
         def fault(given: str) -> str | tuple[int, dict[str, Any]]:
@@ -41,13 +41,13 @@ class FaultyProxy:
 
 
 def error(code: int, message: str, **attributes: Any) -> tuple[int, dict[str, Any]]:
-    """Return an answer with one of YTsaurus' errors."""
+    """Return a response with an error of YTsaurus."""
     return 400, {"code": code, "message": message, "attributes": attributes, "inner_errors": []}
 
 
 @contextmanager
 def faulty_proxy(upstream: str) -> Iterator[FaultyProxy]:
-    """Run a proxy before an endpoint."""
+    """Run a proxy in front of an endpoint."""
     proxy = FaultyProxy(upstream)
 
     class Handler(_Handler):
@@ -68,11 +68,11 @@ def faulty_proxy(upstream: str) -> Iterator[FaultyProxy]:
 class _Handler(BaseHTTPRequestHandler):
     faulty: FaultyProxy
     protocol_version = "HTTP/1.1"
-    # Heads and bodies are written one after the other: a body would wait until the head is acknowledged.
+    # Headers and body are written separately: without this, the body would wait for the headers' acknowledgement.
     disable_nagle_algorithm = True
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def _handle(self) -> None:
         body = self._body()

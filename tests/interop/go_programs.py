@@ -1,4 +1,4 @@
-"""Programs in Go over official clients, as test suites build them."""
+"""Go programs with official clients, built by the tests."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 
 def built(source: Path, target: Path) -> Path:
-    """Build a program and return its path; skip the test where Go or the modules of the program are not there.
+    """Build a program and return its path. Skip the test if Go or the modules of the program are missing.
 
-    Tests do not download: ``go mod download`` in the directory of the program does, once.
+    Tests download nothing; run ``go mod download`` in the directory of the program.
     """
     if shutil.which("go") is None:
         pytest.skip("Go is not installed")

@@ -1,4 +1,4 @@
-"""Programs in other languages over official clients: how they are built, and processes that print lines of JSON."""
+"""Programs in other languages with official clients: their build, and processes that print lines of JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 ACCESS_KEY_ID = "LTAIinterop"
 ACCESS_KEY_SECRET = "only for tests"
 HERE = Path(__file__).parent
-# What the tools say where there is no network, or no registry that they may use.
+# Messages of the tools without a network or a permitted registry.
 _OFFLINE = re.compile(
     r"dial tcp|no such host|i/o timeout|proxyconnect|disabled by GOPROXY"
     r"|Could not transfer artifact|Unknown host|Connection (refused|timed out)|offline mode",
@@ -31,7 +31,7 @@ def environment() -> dict[str, str]:
 
 
 def built_with_go(name: str, directory: Path) -> list[str]:
-    """Build a Go program of this directory, and return its command. Go keeps what it has downloaded and compiled."""
+    """Build a Go program of this directory, and return its command. Go caches downloads and results."""
     if shutil.which("go") is None:
         pytest.skip("Go is not installed")
     program = directory / "program"
@@ -40,7 +40,7 @@ def built_with_go(name: str, directory: Path) -> list[str]:
 
 
 def built_with_maven(name: str, main: str, directory: Path) -> list[str]:
-    """Build a Java program of this directory, and return its command. Maven keeps what it has downloaded."""
+    """Build a Java program of this directory, and return its command. Maven caches downloads."""
     if shutil.which("mvn") is None or shutil.which("java") is None:
         pytest.skip("Maven is not installed")
     source = directory / name
@@ -65,17 +65,17 @@ class LineProcess:
         directory.mkdir()
         self._output = directory / "output"
         with self._output.open("w") as output:
-            # Clients write their logs where they run.
+            # Clients write their logs into the working directory.
             self.process = subprocess.Popen(
                 command, cwd=directory, env=environment(), stdout=output, stderr=subprocess.STDOUT
             )
 
     def text(self) -> str:
-        """Return all that was printed."""
+        """Return the whole output."""
         return self._output.read_text()
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return all whole lines."""
+        """Return all complete lines."""
         return [json.loads(line) for line in self.text().splitlines(keepends=True) if line.endswith("\n")]
 
     @contextmanager

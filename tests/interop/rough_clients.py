@@ -164,9 +164,9 @@ def packed(
     """Return a signed request as bytes.
 
     Args:
-        headers: put over those that were signed; None leaves one out.
-        length: said to be the body's, whatever it has.
-        chunks: send the body in chunks of so many bytes, without a length.
+        headers: replace signed headers; None omits one.
+        length: the declared length of the body, which can be wrong.
+        chunks: send the body in chunks of this number of bytes, without a length.
     """
     body = request if isinstance(request, bytes) else request.SerializeToString()
     return head(path, body, instance, credentials, headers or {}, length, chunks, signing) + (
@@ -233,7 +233,7 @@ def get_request(table: str, key: str) -> pb.GetRowRequest:
 
 
 def read_answer(connection: socket.socket) -> Answer:
-    """Read one whole response; raise AssertionError if the connection ends before."""
+    """Read one complete response. Raise AssertionError if the connection ends before."""
     data = b""
     while b"\r\n\r\n" not in data:
         data += _received(connection)

@@ -286,7 +286,7 @@ def test_columns_are_checked_before_the_stream_starts(
         (
             rows.withColumn("$timestamp", F.current_timestamp()),
             None,
-            r"the store fills column.*df\.drop\('\$timestamp'\)",
+            r"the store fills.*df\.drop\('\$timestamp'\)",
         ),
         (rows.withColumn("$row_index", F.lit(0)), None, "the store fills column"),
         (rows.withColumn("other", F.lit(0)), None, "'other'"),

@@ -16,7 +16,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def store(tmp_path: Path) -> str:
-    """The address of a store that is not there yet."""
+    """The address of a store that does not exist yet."""
     return str(tmp_path / "shop")
 
 

@@ -1,4 +1,4 @@
-"""Values that no caller should pass and some will: half surrogate pairs, huge numbers, NUL, other types, long texts."""
+"""Invalid values that callers may pass: half surrogate pairs, huge numbers, NUL, other types, long texts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Unprintable:
 
 
 def token(content: bytes) -> Position:
-    """Return a position as the embedded store writes them, with any content."""
+    """Return a position in the form of the embedded store, with any content."""
     return Position(base64.b64encode(content).decode())
 
 

@@ -1,4 +1,4 @@
-"""Queues and consumers in memory, as far as a feed looks at them; they count what they are asked."""
+"""Queues and consumers in memory, with the methods that a feed calls. They count the calls."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class MemoryQueue:
         self.lower += [0] * count
         self.upper += [0] * count
 
-    def make_anew(self, partitions: int = 1) -> None:
+    def recreate(self, partitions: int = 1) -> None:
         self.id = f"{self.name} {int(self.id.split()[-1]) + 1}"
         self.lower, self.upper = [0] * partitions, [0] * partitions
 
@@ -82,7 +82,7 @@ class MemoryConsumer:
         return {number: self.at[queue].get(number, 0) for number in range(len(self.queues[queue].upper))}
 
     def publish(self, queue: str, offsets: Mapping[int, int]) -> None:
-        """Advance as a publication does."""
+        """Advance like a publication."""
         self.at[queue].update(offsets)
         self.published[queue] = dict(offsets)
 
@@ -117,7 +117,7 @@ class MemoryConsumer:
 
 
 def a_store(name: str = "here") -> Store:
-    """Return something with the id of a store."""
+    """Return an object with the id of a store."""
     return cast(Store, SimpleNamespace(id=name))
 
 

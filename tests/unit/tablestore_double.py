@@ -1,7 +1,7 @@
-"""A double of Tablestore's service for tests of the client's side: an HTTP server on loopback that follows a script.
+"""A test double of Tablestore's service for the client's tests: an HTTP server on loopback that follows a script.
 
-It knows nothing of tables. A step of the script is a function of the exchange; when the script is over, the last step
-is done again.
+It has no tables. A step of the script is a function of the exchange. After the end of the script, the last step is
+repeated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CREDENTIALS = Credentials("LTAItest", "hush")
 
 @dataclass(frozen=True)
 class Exchange:
-    """A request as it came, and the way to answer it."""
+    """A request, and its response."""
 
     path: str
     headers: dict[str, str]
@@ -34,7 +34,7 @@ class Exchange:
     handler: BaseHTTPRequestHandler = field(repr=False)
 
     def answer(self, status: int, body: bytes, **changed: str | None) -> None:
-        """Send a signed answer. ``changed`` replaces or removes headers, after the signature was made."""
+        """Send a signed response. ``changed`` replaces or removes headers after the signature is computed."""
         now = datetime.datetime.now(datetime.UTC)
         headers = {
             signatures.CONTENT_MD5: signatures.content_md5(body),
@@ -54,7 +54,7 @@ class Exchange:
         self.handler.wfile.write(body)
 
     def hang_up(self) -> None:
-        """Close the connection without an answer, or behind the one that was sent, which did not announce it."""
+        """Close the connection without a response, or after a response that did not announce it."""
         self.handler.close_connection = True
 
 
@@ -62,22 +62,22 @@ Step = Callable[[Exchange], Any]
 
 
 def answers(message: Message, **changed: str | None) -> Step:
-    """A step that answers with a message."""
+    """A step that responds with a message."""
     return lambda exchange: exchange.answer(200, message.SerializeToString(), **changed)
 
 
 def refuses(code: str, message: str = "for a reason") -> Step:
-    """A step that answers with an error of the service."""
+    """A step that responds with an error of the service."""
     return lambda exchange: exchange.answer(errors.STATUS[code], errors.body(code, message))
 
 
 def hangs_up(exchange: Exchange) -> None:
-    """A step that closes the connection without an answer."""
+    """A step that closes the connection without a response."""
     exchange.hang_up()
 
 
 class Double:
-    """The server: ``endpoint`` is where it is, ``seen`` what it was asked."""
+    """The server. ``endpoint`` is its address, ``seen`` are its requests."""
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.script: list[Step] = []
@@ -105,7 +105,7 @@ class Double:
 
         class Server(ThreadingHTTPServer):
             daemon_threads = True
-            # Connections that clients keep open are no reason to wait.
+            # Do not wait for connections that clients keep open.
             block_on_close = False
 
             def shutdown_request(self, request: Any) -> None:
@@ -113,7 +113,7 @@ class Double:
                 double.closed.release()
 
             def handle_error(self, *_: Any) -> None:
-                """A client that went away is part of the tests."""
+                """Ignore errors of clients that have disconnected, which tests cause on purpose."""
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self.endpoint = f"http{'s' if context else ''}://127.0.0.1:{self._server.server_port}"

@@ -19,10 +19,10 @@ from headrace.wire.tablestore.tokens import FINISHED_TOKEN, BaseToken, StreamTok
 
 
 class MemoryTables(Connection):
-    """The operations that the meta table needs, over dictionaries; ``calls`` names what was asked.
+    """The operations that the meta table needs, over dictionaries. ``calls`` are the names of the called operations.
 
     Args:
-        page_rows: most rows that one GetRange answers.
+        page_rows: maximum number of rows in a response of GetRange.
     """
 
     def __init__(self, *, page_rows: int = 3) -> None:
@@ -114,8 +114,8 @@ class MemoryTunnel(TunnelService):
     """The calls of one tunnel over lists of changes.
 
     Args:
-        page_rows: most records in a page.
-        says_more: whether pages say that there are more behind them.
+        page_rows: maximum number of records in a page.
+        says_more: whether pages report that more records follow.
     """
 
     id = "tunnel-1"
@@ -147,7 +147,7 @@ class MemoryTunnel(TunnelService):
         return encode_token(StreamToken(f"{channel}:{row}"))
 
     def counted(self, call: str) -> int:
-        """Return how often a call was made."""
+        """Return the number of calls of an operation."""
         return sum(made[0] == call for made in self.calls)
 
     @property

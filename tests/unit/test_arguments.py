@@ -1,4 +1,4 @@
-"""The boundary for arguments: whatever a caller passes to a port, a store gets what the annotations say, or nothing."""
+"""Checks of arguments: a store gets only arguments of the annotated types, with any arguments of a caller."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ VALID |= {f"{name} | None": _or_none(valid) for name, valid in VALID.items()}
 
 
 @pytest.mark.parametrize(("port", "name"), METHODS, ids=lambda part: getattr(part, "__name__", part))
-def test_every_argument_of_a_port_is_what_its_annotation_says_or_refused(port: type[Port], name: str) -> None:
+def test_every_argument_of_a_port_has_its_annotated_type_or_is_refused(port: type[Port], name: str) -> None:
     checks = checks_of(port, name)
     parameters = list(inspect.signature(vars(port)[name]).parameters.values())[1:]
     assert list(checks) == [parameter.name for parameter in parameters]
@@ -91,7 +91,7 @@ def test_the_methods_of_every_store_check_their_arguments() -> None:
 
 
 class Recorder(Queue):
-    """A queue of which only a call or two is looked at."""
+    """A queue with only the methods that the tests call."""
 
     name = "recorder"
     id = schema = None  # type: ignore[assignment]
@@ -115,7 +115,7 @@ def test_arguments_are_checked_by_position_and_by_name() -> None:
         recorder.set_options(retained_rows=2**70)
 
 
-def test_a_call_of_another_shape_is_a_type_error_as_everywhere_in_python() -> None:
+def test_a_call_that_does_not_match_the_signature_is_a_type_error() -> None:
     recorder = cast(Any, Recorder)()
     for args, kwargs in (((1,), {}), ((1, 2, 3, 4), {}), ((1, 2), {"rows": 3})):
         with pytest.raises(TypeError) as raised:
@@ -124,15 +124,15 @@ def test_a_call_of_another_shape_is_a_type_error_as_everywhere_in_python() -> No
 
 
 @pytest.mark.parametrize("port", [Store, Table, Files])
-def test_a_parameter_that_no_check_is_known_for_fails_when_the_class_is_made(port: type[Any]) -> None:
+def test_a_parameter_without_a_known_check_fails_when_the_class_is_created(port: type[Any]) -> None:
     class Extended(port):  # type: ignore[misc]
         def method(self, value: complex | Sequence[Any]) -> None: ...
 
-    # It is no method of the port: the port says what is checked.
+    # Not a method of the port: the port determines the checks.
     assert not hasattr(Extended.method, "__wrapped__")
 
 
-def test_messages_can_be_printed_whatever_they_show() -> None:
+def test_messages_can_be_printed_with_any_values() -> None:
     error = OptionError("a \ud800 name", received=Unprintable(), valid=["\udcff", 10**5_000], remedy="b \ud800")
     assert str(error).encode()
     assert error.received == "not printable (Unprintable)"

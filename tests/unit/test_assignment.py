@@ -1,4 +1,4 @@
-"""The assignment of channels against a simulator: one client to a channel, none left out, shares that are even."""
+"""The assignment of channels, with simulated clients: each channel has one client, and the shares are even."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def holders(assignments: dict[str, Assignment]) -> dict[str, str | None]:
 
 
 def share(names: Iterable[str], **clients: float) -> dict[str, Assignment]:
-    """Share open channels among clients, each heard of at a time."""
+    """Assign open channels to clients, each with the time of its last heartbeat."""
     lives = {client: ClientLife(seen, TIMEOUT) for client, seen in clients.items()}
     return rebalance(dict.fromkeys(names, OPEN), {}, lives, "a", [], now=0.0)
 
 
 class Simulator(RuleBasedStateMachine):
-    """A tunnel whose channels open, split and end, and clients that come, answer late, hang, and die."""
+    """A tunnel whose channels open, split and end, and clients that connect, respond late, hang and die."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Simulator(RuleBasedStateMachine):
         return [client for client, life in self.clients.items() if not life.timed_out(self.now)]
 
     def beat(self, client: str, *, answers: bool = True, heard: bool = True) -> None:
-        """Send a heartbeat. A client that hangs answers nothing; an answer can get lost on its way."""
+        """Send a heartbeat. A client that hangs does not respond, and a response can be lost."""
         self.clients[client] = ClientLife(self.now, TIMEOUT)
         view = self.views.setdefault(client, {})
         if answers:
@@ -125,7 +125,7 @@ class Simulator(RuleBasedStateMachine):
         calm.clients, calm.overdue = dict(self.clients), set(self.overdue)
         calm.views = {client: dict(view) for client, view in self.views.items()}
         staying = calm.live()
-        # One round asks, one gives back, one is given; a client that was to get a channel may have gone meanwhile.
+        # One round requests channels, one releases them, one assigns them; the next client can have left meanwhile.
         for _ in range(6):
             for client in staying:
                 calm.beat(client)
@@ -148,14 +148,14 @@ class Simulator(RuleBasedStateMachine):
 TestSimulator = Simulator.TestCase
 
 
-def test_one_client_gets_everything_that_is_open() -> None:
+def test_one_client_gets_all_open_channels() -> None:
     channels = {"base": FINISHED, "now": OPEN, "later": WAITING}
     after = rebalance(channels, {}, {"a": ClientLife(0.0, TIMEOUT)}, "a", [], now=0.0)
     assert holders(after) == {"base": None, "now": "a", "later": None}
     assert leases_of(after, "a") == [Lease("now", 1, LeaseStatus.OPEN)]
 
 
-def test_a_second_client_gets_half_once_the_first_has_given_it_back() -> None:
+def test_a_second_client_gets_half_of_the_channels_after_their_release() -> None:
     clients = {"a": ClientLife(0.0, TIMEOUT), "b": ClientLife(0.0, TIMEOUT)}
     channels = dict.fromkeys("wxyz", OPEN)
     asked = rebalance(channels, share("wxyz", a=0.0), clients, "b", [], now=1.0)
@@ -166,7 +166,7 @@ def test_a_second_client_gets_half_once_the_first_has_given_it_back() -> None:
     assert holders(given) == {"w": "a", "x": "a", "y": "b", "z": "a"}
 
 
-def test_the_channels_of_a_client_that_is_gone_go_to_the_others() -> None:
+def test_the_channels_of_a_lost_client_go_to_the_others() -> None:
     clients = {"a": ClientLife(0.0, TIMEOUT), "b": ClientLife(0.0, TIMEOUT)}
     both = share("wxyz", a=0.0, b=0.0)
     assert sorted(filter(None, holders(both).values())) == ["a", "a", "b", "b"]
@@ -176,7 +176,7 @@ def test_the_channels_of_a_client_that_is_gone_go_to_the_others() -> None:
     assert set(holders(after).values()) == {"b"}
 
 
-def test_a_client_that_never_gives_a_channel_back_loses_it_after_its_timeout() -> None:
+def test_a_client_that_does_not_release_a_channel_loses_it_after_its_timeout() -> None:
     channels = dict.fromkeys("xy", OPEN)
     assignments = rebalance(
         channels, share("xy", a=0.0), {"a": ClientLife(0, 10), "b": ClientLife(0, 10)}, "b", [], 0.0
@@ -188,7 +188,7 @@ def test_a_client_that_never_gives_a_channel_back_loses_it_after_its_timeout() -
     assert leases_of(assignments, "a") == [Lease("x", 1, LeaseStatus.OPEN)]
 
 
-def test_an_end_that_was_not_saved_is_no_end() -> None:
+def test_a_channel_is_not_finished_before_its_end_is_saved() -> None:
     clients = {"a": ClientLife(0.0, TIMEOUT)}
     report = [Lease("x", 2, LeaseStatus.TERMINATED)]
     after = rebalance({"x": OPEN}, share("x", a=0.0), clients, "a", report, now=0.0)
@@ -202,14 +202,14 @@ def test_reports_of_old_or_impossible_versions_change_nothing(version: int) -> N
     assert rebalance({"x": OPEN}, before, clients, "a", [Lease("x", version, LeaseStatus.CLOSE)], 0.0) == before
 
 
-def test_a_client_cannot_give_away_what_another_has() -> None:
+def test_a_client_cannot_release_the_channel_of_another() -> None:
     before = share("x", a=0.0)
     clients = {"a": ClientLife(0.0, TIMEOUT), "b": ClientLife(0.0, TIMEOUT)}
     report = [Lease("x", 9, LeaseStatus.CLOSE), Lease("unknown", 1, LeaseStatus.OPEN)]
     assert rebalance({"x": OPEN}, before, clients, "b", report, 0.0) == before
 
 
-def test_a_suspended_channel_is_asked_back_and_given_to_nobody() -> None:
+def test_a_suspended_channel_is_released_and_not_assigned() -> None:
     channels, clients = dict.fromkeys("xy", OPEN), {"a": ClientLife(0.0, TIMEOUT)}
     asked = rebalance(channels, share("xy", a=0.0), clients, "a", [], 0.0, suspended={"x"})
     assert asked["x"] == Assignment(LeaseStatus.CLOSING, 2, "a", 0.0)

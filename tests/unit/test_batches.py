@@ -1,4 +1,4 @@
-"""The meta table: what is recorded of a batch first stays, and old batches go."""
+"""Records of batches: the first record of a batch is kept, and old batches are deleted."""
 
 from __future__ import annotations
 
@@ -62,21 +62,21 @@ def kept(records: BatchRecords, *batches: str) -> list[str]:
 
 
 @given(plans)
-def test_a_plan_survives_json(plan: BatchPlan) -> None:
+def test_a_plan_round_trips_through_json(plan: BatchPlan) -> None:
     assert plan_from_json(plan_to_json(plan)) == plan
 
 
 @given(st.builds(ChannelEnd, positions, st.integers(0)))
-def test_an_end_survives_json(end: ChannelEnd) -> None:
+def test_an_end_round_trips_through_json(end: ChannelEnd) -> None:
     assert end_from_json(end_to_json(end)) == end
 
 
-def test_another_form_of_the_record_is_refused() -> None:
+def test_a_record_of_another_format_is_refused() -> None:
     with pytest.raises(StoreDamagedError, match="format 2"):
         plan_from_json('{"v":2}')
 
 
-def test_the_first_plan_of_a_batch_stays(records: BatchRecords) -> None:
+def test_the_first_plan_of_a_batch_is_kept(records: BatchRecords) -> None:
     first = BatchPlan("a", INITIAL_BATCH, (ChannelPlan("c", Position("x")),))
     records.save_plan(first)
     records.save_plan(BatchPlan("a", INITIAL_BATCH, ()))
@@ -84,7 +84,7 @@ def test_the_first_plan_of_a_batch_stays(records: BatchRecords) -> None:
     assert records.load_plan("b") is None
 
 
-def test_of_many_ends_recorded_at_once_one_stays_and_everybody_gets_it(records: BatchRecords) -> None:
+def test_one_of_several_concurrent_ends_is_kept_and_all_readers_get_it(records: BatchRecords) -> None:
     barrier = threading.Barrier(8)
     got: list[ChannelEnd] = []
 
@@ -101,7 +101,7 @@ def test_of_many_ends_recorded_at_once_one_stays_and_everybody_gets_it(records: 
     assert set(got) == {records.ends("a")["c"]}
 
 
-def test_pruning_keeps_as_many_batches_as_asked(database: Database, records: BatchRecords) -> None:
+def test_pruning_keeps_the_requested_number_of_batches(database: Database, records: BatchRecords) -> None:
     previous = INITIAL_BATCH
     for batch in "abcdef":
         save(records, batch, previous)
@@ -118,7 +118,7 @@ def test_pruning_removes_plans_that_lost_their_place(database: Database, records
     assert kept(records, "a", "unused", "b") == ["a", "b"]
 
 
-def test_pruning_leaves_other_queries_and_tunnels_alone(database: Database, records: BatchRecords) -> None:
+def test_pruning_does_not_affect_other_queries_and_tunnels(database: Database, records: BatchRecords) -> None:
     other_tunnel = BatchRecords(database, "u")
     for root in "ax":
         save(records, root, INITIAL_BATCH)
@@ -130,7 +130,7 @@ def test_pruning_leaves_other_queries_and_tunnels_alone(database: Database, reco
     assert kept(other_tunnel, "a") == ["a"]
 
 
-def test_a_batch_behind_an_unknown_one_begins_a_chain(database: Database, records: BatchRecords) -> None:
+def test_a_batch_after_an_unknown_one_begins_a_chain(database: Database, records: BatchRecords) -> None:
     save(records, "a", INITIAL_BATCH)
     save(records, "b", "gone")
     save(records, "c", "b")

@@ -1,4 +1,4 @@
-"""Columns may have any name: Arrow's calls that take a name for a path get columns by position, and only there."""
+"""Columns can have any name: one module passes columns by position to Arrow's functions that read names as paths."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PATH_CALLS = {
     *("sort_indices", "sort_by", "group_by", "select_k_unstable", "top_k_unstable", "bottom_k_unstable", "rank"),
     *("struct_field", "rank_quantile", "rank_normal", "pivot_wider", "join_asof", "nested_field"),
 }
-"""Names of Arrow's calls whose arguments are names that begin a path with a dot."""
+"""Names of Arrow's functions that read an argument with a leading dot as a path."""
 
 
 def calls_by_path(text: str) -> list[str]:
-    """Return Arrow's calls in a source text that would read the name of a column as a path."""
+    """Return the calls in a source text that would read the name of a column as a path."""
     found = []
     for node in ast.walk(ast.parse(text)):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
@@ -50,7 +50,7 @@ def test_a_call_that_reads_names_as_paths_is_found(text: str) -> None:
     assert calls_by_path(text)
 
 
-def test_no_other_module_calls_what_reads_names_as_paths() -> None:
+def test_no_other_module_calls_functions_that_read_names_as_paths() -> None:
     found = {}
     for path in sorted(SOURCE.rglob("*.py")):
         place = path.relative_to(SOURCE).as_posix()
@@ -62,7 +62,7 @@ def test_no_other_module_calls_what_reads_names_as_paths() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_are_sorted_grouped_and_compared_by_columns_of_any_name(name: str) -> None:
-    # Beside the column is the one that a path would mean.
+    # The table also has the column that the path would select.
     decoys = sorted({"v", "b", "a", "x"} - {name})
     rows = pa.table([[2, 1, 2, 3], *[[0, 0, 0, 0] for _ in decoys]], names=[name, *decoys])
     for given in (rows, rows.to_batches()[0]):
@@ -85,7 +85,7 @@ def test_keys_of_several_columns_are_compared_in_their_order() -> None:
     assert by_position.sort_indices(rows, ["a", ".a"]).to_pylist() == [1, 0, 2]
 
 
-def test_no_rows_are_no_groups() -> None:
+def test_an_empty_input_has_no_groups() -> None:
     none = pa.table({".a": pa.array([], pa.int64())})
     assert by_position.sort_indices(none, [".a"]).to_pylist() == []
     assert by_position.last_rows(none, [".a"]).tolist() == []

@@ -100,7 +100,7 @@ def test_tablestore_rows_follow_the_connectors_rules() -> None:
     assert (rows[6]["name"], rows[6]["price"], rows[6]["__ots_column_type_name"]) == (None, None, None)
 
 
-def test_a_catalog_type_that_does_not_fit_gives_null_but_still_says_put() -> None:
+def test_a_value_of_another_type_than_in_the_catalog_is_null_with_column_type_put() -> None:
     catalog = parse_catalog(
         '{"columns": {"id": {"type": "byte"}, "name": {"type": "double"}, "other": {"type": "int"}}}'
     )

@@ -1,4 +1,4 @@
-"""The channel rule against a simulator: nothing opens before everything that it follows is finished."""
+"""The rule that opens channels, with simulated channels: a channel opens after all its parents are finished."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.tunnels.values import ChannelState
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[dict[str, tuple[str, ...]], list[int]]:
-    """Channels made by random splits and merges, and an order in which to try to finish them."""
+    """Channels of random splits and merges, and a random order of attempts to finish them."""
     parents: dict[str, tuple[str, ...]] = {"c0": ()}
     tips = ["c0"]
     for _ in range(draw(st.integers(0, 12))):
@@ -25,7 +25,7 @@ def histories(draw: st.DrawFn) -> tuple[dict[str, tuple[str, ...]], list[int]]:
 
 
 @given(histories())
-def test_channels_open_only_behind_finished_parents_and_all_of_them_open_in_the_end(
+def test_channels_open_only_after_their_parents_and_all_channels_open_eventually(
     history: tuple[dict[str, tuple[str, ...]], list[int]],
 ) -> None:
     parents, choices = history
@@ -48,7 +48,7 @@ def test_channels_open_only_behind_finished_parents_and_all_of_them_open_in_the_
     assert set(finished) == set(parents)
 
 
-def test_a_forgotten_parent_counts_as_finished() -> None:
+def test_a_deleted_parent_counts_as_finished() -> None:
     assert channel_states({"child": ("gone",)}, set()) == {"child": ChannelState.OPEN}
 
 

@@ -1,4 +1,4 @@
-"""Rows come back from their packed form bit by bit, and packed values sort as values do."""
+"""Packed rows are restored bit by bit, and packed values sort like the values."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ROWS = st.lists(
 
 
 def joined(codec: RowCodec, rows: pa.RecordBatch) -> tuple[bytes, dict[str, bytes]]:
-    """Return what SQLite makes of encoded rows when it concatenates their columns."""
+    """Return the concatenated columns of encoded rows, as SQLite concatenates them."""
     encoded = codec.encode(rows)
     native = {f"k{index}": column for index, column in enumerate(encoded.keys)}
     native |= {f"v{index}": column for index, column in enumerate(encoded.values)}
@@ -71,7 +71,7 @@ def round_trip(schema: TableSchema, rows: pa.RecordBatch, columns: list[str] | N
 
 @settings(deadline=None)
 @given(ROWS)
-def test_rows_come_back_as_they_were(rows: list[dict[str, Any]]) -> None:
+def test_rows_round_trip(rows: list[dict[str, Any]]) -> None:
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA.arrow)
     decoded = round_trip(SCHEMA, batch)
     decoded.validate(full=True)
@@ -81,7 +81,7 @@ def test_rows_come_back_as_they_were(rows: list[dict[str, Any]]) -> None:
 
 @settings(deadline=None)
 @given(ROWS, st.lists(st.sampled_from(SCHEMA.names), min_size=1, unique=True))
-def test_any_columns_come_back_in_the_order_asked_for(rows: list[dict[str, Any]], columns: list[str]) -> None:
+def test_any_columns_are_read_in_the_requested_order(rows: list[dict[str, Any]], columns: list[str]) -> None:
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA.arrow)
     decoded = round_trip(SCHEMA, batch, columns)
     assert decoded.equals(batch.select(columns))
@@ -89,7 +89,7 @@ def test_any_columns_come_back_in_the_order_asked_for(rows: list[dict[str, Any]]
 
 @settings(deadline=None)
 @given(ROWS, st.integers(0, 5), st.integers(0, 5))
-def test_slices_of_batches_are_encoded_as_what_they_show(rows: list[dict[str, Any]], start: int, length: int) -> None:
+def test_only_the_rows_of_a_slice_are_encoded(rows: list[dict[str, Any]], start: int, length: int) -> None:
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA.arrow).slice(start, length)
     assert round_trip(SCHEMA, batch).equals(batch)
 
@@ -109,7 +109,7 @@ def test_floats_keep_every_bit(kind: str, code: str) -> None:
 @pytest.mark.parametrize("kind", [kind for kind in VALUES if kind not in ("string", "binary")])
 @settings(deadline=None)
 @given(data=st.data())
-def test_packed_values_sort_as_values_do(kind: str, data: st.DataObject) -> None:
+def test_packed_values_sort_like_the_values(kind: str, data: st.DataObject) -> None:
     left, right = data.draw(VALUES[kind]), data.draw(VALUES[kind])
     packed = ordered_bytes(pa.array([left, right], SCHEMA.column(kind).type))
     if left < right:
@@ -118,7 +118,7 @@ def test_packed_values_sort_as_values_do(kind: str, data: st.DataObject) -> None
         assert packed[0].tobytes() == packed[1].tobytes()
 
 
-def test_rows_from_before_a_column_read_as_null_there() -> None:
+def test_rows_before_a_new_column_have_null_in_it() -> None:
     before = TableSchema.of({"id": "long", "name": "string"}, "id")
     after = before.with_columns({"price": "decimal(10,2)", "note": "string"})
     old = pa.RecordBatch.from_pylist([{"id": 1, "name": "x"}, {"id": 2, "name": None}], schema=before.arrow)

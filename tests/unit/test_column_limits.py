@@ -1,4 +1,4 @@
-"""The number of columns and the nesting of their types are checked when they are declared, everywhere alike."""
+"""The number of columns and the nesting of their types are checked at their declaration, the same in all places."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TOO_MANY = rf"too many columns.*received: \d+.*at most {MAX_COLUMNS}"
 
 
 def nested(kind: str, levels: int) -> tuple[str, Any]:
-    """Return a type of so many levels, and a value of it."""
+    """Return a type with this number of levels, and a value of it."""
     name, value = "long", 1
     for _ in range(levels):
         name, value = KINDS[kind][0].format(name), KINDS[kind][1](value)
@@ -151,7 +151,7 @@ def test_a_foreign_ytsaurus_table_of_deeper_types_cannot_be_read() -> None:
 
 
 @pytest.mark.parametrize(("kind", "levels"), [("array", 64), ("map", 40), ("map", 70)])
-def test_what_an_earlier_version_created_too_deep_can_be_dropped(shop: EmbeddedStore, kind: str, levels: int) -> None:
+def test_too_deep_tables_of_an_earlier_version_can_be_dropped(shop: EmbeddedStore, kind: str, levels: int) -> None:
     shop.create_table("t", {"id": "long", "x": "array<long>"}, "id")
     shop.create_queue("q", {"x": "array<long>"})
     shop.create_tunnel("t", "changes")
@@ -182,7 +182,7 @@ def test_what_an_earlier_version_created_too_deep_can_be_dropped(shop: EmbeddedS
 # -- number of columns ------------------------------------------------------------------------------------
 
 
-def test_a_table_and_a_queue_of_the_most_columns_work(shop: EmbeddedStore) -> None:
+def test_a_table_and_a_queue_can_have_the_maximum_of_columns(shop: EmbeddedStore) -> None:
     columns = wide(MAX_COLUMNS)
     row: dict[str, Any] = dict.fromkeys(columns, "x") | {"id": 1}
     table = shop.create_table("t", columns, "id", pre_images=True)
@@ -199,7 +199,7 @@ def test_a_table_and_a_queue_of_the_most_columns_work(shop: EmbeddedStore) -> No
     assert queue.read(0, 0).rows.to_pylist() == [row]
 
 
-def test_rows_of_the_most_columns_that_are_too_large_for_one_page_are_read(shop: EmbeddedStore) -> None:
+def test_rows_with_the_maximum_of_columns_that_exceed_a_page_are_read(shop: EmbeddedStore) -> None:
     table = shop.create_table("t", wide(MAX_COLUMNS), "id")
     table.put([{"id": number, "c1": "x" * (33 << 20), "c2": "y"} for number in range(2)])
     assert [page.num_rows for page in table.scan()] == [1, 1]

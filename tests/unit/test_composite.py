@@ -1,4 +1,4 @@
-"""Composite values come back from their packed form bit by bit, and are equal exactly if their bytes are."""
+"""Packed composite values are restored bit by bit, and have equal bytes exactly if they are equal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def round_trip(array: pa.Array) -> pa.Array:
 
 @settings(deadline=None)
 @given(columns())
-def test_values_come_back_as_they_were(array: pa.Array) -> None:
+def test_composite_values_round_trip(array: pa.Array) -> None:
     found = round_trip(array)
     found.validate(full=True)
     assert found.type.equals(array.type, check_metadata=True)
@@ -36,7 +36,7 @@ def test_values_come_back_as_they_were(array: pa.Array) -> None:
 
 @settings(deadline=None)
 @given(columns(), st.integers(0, 5), st.integers(0, 5))
-def test_slices_are_packed_as_what_they_show(array: pa.Array, start: int, length: int) -> None:
+def test_only_the_rows_of_a_slice_are_packed(array: pa.Array, start: int, length: int) -> None:
     part = array.slice(start, length)
     packed = pack(array).slice(start, length)
     assert pack(part).equals(packed)
@@ -45,17 +45,17 @@ def test_slices_are_packed_as_what_they_show(array: pa.Array, start: int, length
 
 @settings(deadline=None)
 @given(COMPOSITE_NAMES, st.data())
-def test_equal_values_and_only_they_have_equal_bytes(name: str, data: st.DataObject) -> None:
+def test_values_have_equal_bytes_exactly_if_they_are_equal(name: str, data: st.DataObject) -> None:
     data_type = parse_type(name)
     cells = cells_of(pa.field("", data_type))
     left = data.draw(cells)
     right = data.draw(st.just(left) | cells)
-    # Packed apart, so that nothing depends on the other rows.
+    # Packed separately, so that no result depends on the other rows.
     packed = [pack(pa.array([value], data_type)).to_pylist()[0] for value in (left, right)]
     assert (packed[0] == packed[1]) == (left == right)
 
 
-def test_what_lies_behind_a_null_is_not_packed() -> None:
+def test_bytes_under_a_null_are_not_packed() -> None:
     null_with_data = pa.Array.from_buffers(
         pa.float64(), 2, [pa.py_buffer(b"\x01"), pa.py_buffer(np.array([1.0, 42.0]))]
     )

@@ -1,4 +1,4 @@
-"""Transactions on the database of an embedded store, where they end in an unusual way."""
+"""Transactions of an embedded store's database that end in unusual ways."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def database(tmp_path: Path) -> Database:
     return Database(tmp_path / "store", create=True, synchronous="off")
 
 
-def test_a_read_that_outlives_its_connection_ends_quietly(database: Database) -> None:
+def test_a_read_that_outlives_its_connection_ends_without_an_error(database: Database) -> None:
     with database.read():
         database.close()
     assert database.store_id()
 
 
-def test_an_error_is_not_hidden_where_the_connection_is_closed(database: Database) -> None:
+def test_an_error_is_not_hidden_when_the_connection_closes(database: Database) -> None:
     def fail() -> None:
         with database.write():
             database.close()
@@ -42,7 +42,7 @@ def rise(database: Database) -> None:
         connection.execute("UPDATE clock SET version = version + 1")
 
 
-def test_a_write_inside_a_write_is_a_part_of_it(database: Database) -> None:
+def test_a_nested_write_is_part_of_the_outer_one(database: Database) -> None:
     def fail() -> None:
         with database.write():
             rise(database)
@@ -53,13 +53,13 @@ def test_a_write_inside_a_write_is_a_part_of_it(database: Database) -> None:
         with pytest.raises(ArithmeticError):
             fail()
         rise(database)
-        # Nobody else sees any of it yet.
+        # No other transaction sees the writes yet.
         with ThreadPoolExecutor(1) as pool:
             assert pool.submit(version, database).result() == 0
     assert version(database) == 2
 
 
-def test_what_an_outer_write_undoes_is_undone_inside(database: Database) -> None:
+def test_a_rolled_back_outer_write_rolls_back_nested_writes(database: Database) -> None:
     def fail() -> None:
         with database.write():
             rise(database)

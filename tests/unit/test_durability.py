@@ -1,4 +1,4 @@
-"""What a store promises when the disk is full or power fails."""
+"""The promises of a store if the disk is full or power fails."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SYNCHRONOUS = {"full": 2, "normal": 1, "off": 0}
 
 
 @pytest.mark.parametrize("mode", _SYNCHRONOUS)
-def test_the_database_forces_commits_to_disk_as_its_mode_says(tmp_path: Path, mode: str) -> None:
+def test_the_database_forces_commits_to_disk_according_to_its_mode(tmp_path: Path, mode: str) -> None:
     database = Database(tmp_path / "store", create=True, synchronous=mode)
     with database.write() as connection:
         assert connection.pragma("synchronous") == _SYNCHRONOUS[mode]
@@ -30,13 +30,13 @@ def test_a_store_forces_commits_to_disk_by_default(tmp_path: Path) -> None:
         assert connection.pragma("synchronous") == _SYNCHRONOUS["full"]
 
 
-def test_on_a_full_disk_the_transaction_is_not_there_and_the_next_one_with_room_is(tmp_path: Path) -> None:
+def test_on_a_full_disk_a_transaction_has_no_effect_and_a_later_one_succeeds(tmp_path: Path) -> None:
     store = headrace.open(tmp_path / "store", create=True, synchronous="off")
     assert isinstance(store, EmbeddedStore)
     table = store.create_table("orders", {"id": "long", "note": "string"}, "id")
     table.put([{"id": 0, "note": "before"}])
     rows = [{"id": n, "note": f"{n}" * 500} for n in range(1, 3000)]
-    # SQLite fails beyond this size with the error of a disk without room.
+    # SQLite fails above this size with the error of a full disk.
     with store.database.read() as connection:
         pages = connection.pragma("page_count")
         connection.pragma("max_page_count", pages + 4)

@@ -1,4 +1,4 @@
-"""How an embedded store keeps files: their bytes in parts, and nothing of what was given up."""
+"""Files of the embedded store: their parts, and the removal of abandoned uploads."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def files(database: Database) -> Files:
 
 
 def counts(database: Database) -> tuple[int, int]:
-    """Return how many nodes there are besides the root, and how many parts."""
+    """Return the number of nodes without the root, and the number of parts."""
     nodes = database.query("SELECT count(*) FROM file_node WHERE id <> 1")[0][0]
     return int(nodes), int(database.query("SELECT count(*) FROM file_part")[0][0])
 
 
-def test_what_is_replaced_or_removed_leaves_no_bytes(database: Database, files: Files) -> None:
+def test_replaced_and_removed_files_leave_no_bytes(database: Database, files: Files) -> None:
     files.write("/a", b"x" * (3 << 20))
     files.write("/a", b"y", overwrite=True)
     files.write("/b", b"z" * (2 << 20))
@@ -40,7 +40,7 @@ def test_what_is_replaced_or_removed_leaves_no_bytes(database: Database, files: 
     assert counts(database) == (1, 1)
 
 
-def test_an_upload_of_a_process_that_died_is_removed_in_time(
+def test_an_abandoned_upload_is_removed_after_its_timeout(
     database: Database, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     abandoned = files.create("/state/1.zip")
@@ -56,7 +56,7 @@ def test_an_upload_of_a_process_that_died_is_removed_in_time(
     assert files.status("/state/1.zip") is None
 
 
-def test_a_large_file_that_is_replaced_under_its_reader_is_not_mixed_with_the_new_one(files: Files) -> None:
+def test_a_reader_of_a_replaced_file_does_not_mix_old_and_new_bytes(files: Files) -> None:
     files.write("/a", b"old" * (1 << 20))
     content = files.open_read("/a")
     assert next(content.parts).startswith(b"old")
@@ -65,7 +65,7 @@ def test_a_large_file_that_is_replaced_under_its_reader_is_not_mixed_with_the_ne
         list(content.parts)
 
 
-def test_a_store_says_that_it_has_files(tmp_path: Path) -> None:
+def test_the_embedded_store_has_the_capability_files(tmp_path: Path) -> None:
     with headrace.open(tmp_path / "store", create=True) as store:
         assert store.capabilities.files
         store.files().write("/a", b"a")

@@ -1,4 +1,4 @@
-"""How the embedded store keeps queues: what is written once, what is removed, what costs little."""
+"""Queues of the embedded store: stored rows, removed rows, and the cost of operations."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def add_reader(store: Store, offset: int, *, partition: int = 0) -> None:
 
 
 @pytest.mark.parametrize("count", [0, -1, True, 10**9, stored_queues.MOST_PARTITIONS + 1])
-def test_a_queue_of_too_few_or_too_many_partitions_is_refused_before_it_takes_memory(store: Store, count: int) -> None:
+def test_an_invalid_number_of_partitions_is_refused_before_memory_is_allocated(store: Store, count: int) -> None:
     with pytest.raises(OptionError, match=r"1 to 65536|an integer"):
         store.create_queue("q", {"n": "long"}, partitions=count)
     assert store.queues() == []
 
 
-def test_the_partitions_of_a_queue_are_limited_all_together(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_of_partitions_includes_added_partitions(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_queues, "MOST_PARTITIONS", 4)
     with pytest.raises(OptionError, match=r"received: 3 beside 2; valid: 1 to 2"):
         queue.add_partitions(3)
@@ -87,17 +87,17 @@ def test_the_partitions_of_a_queue_are_limited_all_together(queue: Queue, monkey
         queue.add_partitions(1)
 
 
-def test_who_reads_trimmed_rows_is_told_where_rows_begin(queue: Queue) -> None:
+def test_the_error_for_trimmed_rows_names_the_first_existing_row(queue: Queue) -> None:
     queue.append(rows_of(10), partition=0)
     queue.trim(0, before=4)
     with pytest.raises(DataLossError, match=r"rows 1 to 3 \(3 rows\); read from row 4$"):
         queue.read(0, 1)
 
 
-# -- bytes that are staged --------------------------------------------------------------------------------
+# -- staged bytes -----------------------------------------------------------------------------------------
 
 
-def test_staged_bytes_are_pointed_to_when_they_are_published(
+def test_publication_refers_to_staged_bytes_without_a_copy(
     queue: Queue, database: Database, publisher: Publisher
 ) -> None:
     staged = publisher.stage_append(0, "clicks", [rows_of(LARGE)])
@@ -120,7 +120,7 @@ def test_small_staged_parts_are_merged_like_small_appends(
     assert numbers_in(queue) == list(range(640))
 
 
-def test_cumulative_weights_of_staged_rows_are_those_of_the_publication(store: Store, publisher: Publisher) -> None:
+def test_cumulative_weights_of_staged_rows_are_set_by_the_publication(store: Store, publisher: Publisher) -> None:
     queue = store.create_queue("weighed", {"data": "string", "$cumulative_data_weight": "long"})
     staged = publisher.stage_append(0, "weighed", [pa.RecordBatch.from_pydict({"data": ["foo"] * LARGE})])
     queue.append({"data": "foobar"})
@@ -139,7 +139,7 @@ def test_cumulative_weights_of_staged_rows_are_those_of_the_publication(store: S
         lambda store, staged: store.publisher("job").publish(3, []),
     ],
 )
-def test_what_is_staged_for_nothing_goes_with_its_bytes(
+def test_staged_rows_are_deleted_with_their_bytes(
     store: Store, queue: Queue, database: Database, remove: Callable[[Store, Any], Any]
 ) -> None:
     staged = store.publisher("job").stage_append(0, "clicks", [rows_of(LARGE), rows_of(10)])
@@ -148,7 +148,7 @@ def test_what_is_staged_for_nothing_goes_with_its_bytes(
     assert (count(database, "blob"), count(database, "stage")) == (0, 0)
 
 
-def test_abandoned_staged_rows_are_swept_with_their_bytes(store: Store, queue: Queue, database: Database) -> None:
+def test_abandoned_staged_rows_are_deleted_with_their_bytes(store: Store, queue: Queue, database: Database) -> None:
     store.publisher("lost").stage_append(0, "clicks", [rows_of(LARGE)])
     with database.write() as connection:
         connection.execute("UPDATE stage SET created = created - 100000")
@@ -156,7 +156,7 @@ def test_abandoned_staged_rows_are_swept_with_their_bytes(store: Store, queue: Q
     assert (count(database, "blob"), count(database, "stage")) == (0, 0)
 
 
-def test_a_failed_publication_keeps_what_was_staged(store: Store, queue: Queue, publisher: Publisher) -> None:
+def test_a_failed_publication_keeps_the_staged_rows(store: Store, queue: Queue, publisher: Publisher) -> None:
     staged = tuple(publisher.stage_append(0, "clicks", [rows_of(LARGE)]))
     with pytest.raises(headrace.errors.NotFoundError):
         publisher.publish(0, [Append("clicks", staged), Append("elsewhere", ())])
@@ -177,7 +177,7 @@ def test_rows_for_many_partitions_are_staged_in_bounded_memory(
     assert all(numbers == sorted(numbers) for numbers in found)
 
 
-def test_staging_looks_at_each_part_once_however_many_wait(store: Store) -> None:
+def test_staging_checks_each_buffered_part_once(store: Store) -> None:
     looks: list[int] = []
 
     class Counting(bytes):
@@ -190,7 +190,7 @@ def test_staging_looks_at_each_part_once_however_many_wait(store: Store) -> None
     assert len(looks) < 5000
 
 
-# -- bytes that go --------------------------------------------------------------------------------------
+# -- removed bytes --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("before", "kept"), [(0, 3), (LARGE - 1, 3), (LARGE, 2), (LARGE + 5, 2), (3 * LARGE, 0)])
@@ -207,7 +207,9 @@ def test_trimming_removes_whole_chunks_with_their_bytes(
     assert queue.bounds()[0].bytes == pytest.approx(whole * (3 * LARGE - before) / (3 * LARGE), rel=0.01)
 
 
-def test_a_dropped_queue_leaves_nothing(store: Store, queue: Queue, database: Database, publisher: Publisher) -> None:
+def test_a_dropped_queue_leaves_no_rows_in_the_database(
+    store: Store, queue: Queue, database: Database, publisher: Publisher
+) -> None:
     publisher.publish(0, [Append("clicks", tuple(publisher.stage_append(0, "clicks", [rows_of(LARGE)])))])
     queue.append(rows_of(10))
     add_reader(store, 1)
@@ -245,7 +247,9 @@ def test_an_append_trims_at_most_256_chunks(store: Store, queue: Queue, database
 # -- chunks ---------------------------------------------------------------------------------------------
 
 
-def test_many_small_appends_become_few_chunks_and_keep_their_times(queue: Queue, database: Database) -> None:
+def test_many_small_appends_are_merged_into_few_chunks_with_their_commit_times(
+    queue: Queue, database: Database
+) -> None:
     for number in range(64 * 3 + 1):
         queue.append(rows_of(2, number * 2), partition=0)
     assert count(database, "chunk") == 3 + 1
@@ -255,7 +259,7 @@ def test_many_small_appends_become_few_chunks_and_keep_their_times(queue: Queue,
     assert [queue.row_at(0, time) for time in times] == list(range(0, 300, 2))  # type: ignore[arg-type]
 
 
-def test_wide_rows_are_cut_into_chunks_that_sqlite_can_hold(
+def test_wide_rows_are_split_into_chunks_below_the_limit_of_sqlite(
     queue: Queue, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chunks, "MAX_CHUNK_BYTES", 10_000)
@@ -266,7 +270,7 @@ def test_wide_rows_are_cut_into_chunks_that_sqlite_can_hold(
     assert numbers_in(queue) == list(range(105))
 
 
-def test_a_row_that_sqlite_cannot_hold_is_refused(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_above_the_limit_of_sqlite_is_refused(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "_MAX_ROW_BYTES", 1000)
     with pytest.raises(SchemaError, match="too large"):
         queue.append({"n": 1, "user": "u" * 2000})
@@ -284,7 +288,7 @@ def test_a_page_is_found_by_its_index(queue: Queue, database: Database) -> None:
 # -- between preparing and committing -------------------------------------------------------------------
 
 
-def test_rows_prepared_before_partitions_were_added_follow_the_new_number(queue: Queue, database: Database) -> None:
+def test_rows_prepared_before_partitions_are_added_use_the_new_number(queue: Queue, database: Database) -> None:
     prepared = queue.prepare(rows_of(1000), key="n")  # type: ignore[attr-defined]
     queue.add_partitions(3)
     with database.write() as connection:
@@ -292,7 +296,7 @@ def test_rows_prepared_before_partitions_were_added_follow_the_new_number(queue:
     assert [each.partition for each in ranges] == [0, 1, 2, 3, 4]
 
 
-def test_rows_prepared_for_a_queue_that_was_made_anew_must_fit_the_new_one(store: Store, queue: Queue) -> None:
+def test_rows_prepared_for_a_recreated_queue_must_fit_its_new_columns(store: Store, queue: Queue) -> None:
     prepared = queue.prepare({"n": 1, "user": "u"})  # type: ignore[attr-defined]
     store.drop_queue("clicks")
     store.create_queue("clicks", {"n": "long"})
@@ -301,7 +305,7 @@ def test_rows_prepared_for_a_queue_that_was_made_anew_must_fit_the_new_one(store
     assert queue.bounds()[0].rows == 0
 
 
-def test_an_append_of_a_caller_counts_in_its_transaction(queue: Queue, database: Database) -> None:
+def test_an_append_joins_the_transaction_of_its_caller(queue: Queue, database: Database) -> None:
     with database.write() as connection:
         version, ts = stamp(connection)
         first = stored_queues.append(connection, "clicks", rows_of(2), version, ts, partition=1)

@@ -1,4 +1,4 @@
-"""Tables of the embedded store: what the model test does not reach."""
+"""Tables of the embedded store: cases that the model test does not cover."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def apply(database: Database, table: EmbeddedTable, change: RowChange, rows: Any
 
 
 def changes_of(database: Database, table: EmbeddedTable, first: int = 0) -> Changes:
-    """Return the log of a table's only partition."""
+    """Return the log of the only partition of a table."""
     (partition,) = table.describe().partitions
     with database.read() as connection:
         return change_log.read(connection, partition.id, first, 10_000)[0]
@@ -65,7 +65,7 @@ def ids(table: EmbeddedTable, **arguments: Any) -> list[int]:
 # -- writes ---------------------------------------------------------------------------------------------------
 
 
-def test_no_rows_are_no_commit(database: Database, table: EmbeddedTable) -> None:
+def test_writing_no_rows_makes_no_commit(database: Database, table: EmbeddedTable) -> None:
     version = table.put({"id": 1})
     assert table.put([]) == version
     assert table.delete([]) == version
@@ -82,7 +82,7 @@ def test_each_write_of_a_key_in_one_call_is_a_change(database: Database) -> None
     assert len(set(changes.versions.to_pylist())) == 1
 
 
-def test_an_update_tells_which_cells_were_written(database: Database, table: EmbeddedTable) -> None:
+def test_an_update_logs_which_cells_it_set(database: Database, table: EmbeddedTable) -> None:
     table.put({"id": 1, "name": "a", "price": 1.0})
     table.update([{"id": 1, "price": 2.0, "data": None}, {"id": 2, "price": None, "data": b"x"}])
     apply(database, table, RowChange.UPDATE, [{"id": 1, "price": None, "data": b"y"}])
@@ -97,12 +97,12 @@ def test_an_update_tells_which_cells_were_written(database: Database, table: Emb
     assert changes.rows.to_pylist()[2] == {"id": 1, "name": "a", "price": 2.0, "data": b"y"}
 
 
-def test_an_update_of_nothing_is_an_error(table: EmbeddedTable) -> None:
+def test_an_update_without_columns_to_set_is_an_error(table: EmbeddedTable) -> None:
     with pytest.raises(SchemaError, match="besides the key"):
         table.update({"id": 1})
 
 
-def test_replacing_everything_logs_only_what_differs(database: Database, table: EmbeddedTable) -> None:
+def test_replacing_all_rows_logs_only_the_differences(database: Database, table: EmbeddedTable) -> None:
     rows = [{"id": number, "name": f"n{number}", "price": float("nan")} for number in range(5)]
     table.put(rows)
     apply(database, table, RowChange.REPLACE_ALL, [*rows[1:4], {"id": 9}, {"id": 3, "name": "x"}])
@@ -118,7 +118,7 @@ def test_replacing_everything_logs_only_what_differs(database: Database, table: 
     assert ids(table) == []
 
 
-def test_replacing_everything_goes_page_by_page(
+def test_replacing_all_rows_reads_the_old_rows_page_by_page(
     database: Database, table: EmbeddedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = list(range(0, 300, 2)), list(range(0, 400, 3))
@@ -164,7 +164,7 @@ def test_columns_added_between_preparing_and_applying_are_null(database: Databas
     assert table.get({"id": 1}, ["name", "extra"]) == {"name": "a", "extra": None}
 
 
-def test_a_table_made_anew_under_its_old_name_is_noticed(database: Database, table: EmbeddedTable) -> None:
+def test_a_handle_of_a_recreated_table_uses_the_new_columns(database: Database, table: EmbeddedTable) -> None:
     table.put({"id": 1})
     with database.write() as connection:
         stored_tables.drop(connection, table._load(connection).table.object_id)
@@ -182,14 +182,14 @@ def test_a_table_made_anew_under_its_old_name_is_noticed(database: Database, tab
 
 
 @pytest.mark.parametrize("name", ["a b", "//tmp/t", "q\"'; DROP TABLE t1", "sélect", "\U0001d11e", "k0"])
-def test_names_of_columns_are_any_text(database: Database, name: str) -> None:
+def test_column_names_can_be_any_text(database: Database, name: str) -> None:
     table = create(database, {name: "string", f"{name}x": "string"}, name)
     table.put({name: "k", f"{name}x": "v"})
     assert table.scan(where={f"{name}x": "v"}).read_all().to_pylist() == [{name: "k", f"{name}x": "v"}]
     assert table.get({name: "k"}) == {name: "k", f"{name}x": "v"}
 
 
-def test_a_scan_sees_one_state_however_long_it_is_read(table: EmbeddedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_scan_sees_one_state(table: EmbeddedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "READ_AHEAD_BYTES", 1)
     table.put([{"id": number, "name": "before"} for number in range(100)])
     reader = table.scan(["id", "name"], batch_rows=10)
@@ -200,11 +200,11 @@ def test_a_scan_sees_one_state_however_long_it_is_read(table: EmbeddedTable, mon
     assert rows == [{"id": number, "name": "before"} for number in range(100)]
 
 
-def test_a_scan_that_was_read_ahead_holds_no_transaction(database: Database, table: EmbeddedTable) -> None:
+def test_a_scan_that_is_fully_prefetched_holds_no_transaction(database: Database, table: EmbeddedTable) -> None:
     table.put([{"id": number} for number in range(1000)])
     reader = table.scan(batch_rows=10)
     table.put({"id": 5000})
-    # Truncating the WAL needs that nobody reads from it.
+    # The WAL can be truncated only if no transaction reads from it.
     ((busy, *_),) = database.query("PRAGMA wal_checkpoint(TRUNCATE)")
     assert busy == 0
     assert reader.read_all().num_rows == 1000
@@ -224,22 +224,22 @@ def test_dropping_a_long_scan_ends_its_transaction(
     assert busy == 0
 
 
-def test_no_columns_give_row_counts(table: EmbeddedTable) -> None:
+def test_a_scan_without_columns_returns_row_counts(table: EmbeddedTable) -> None:
     table.put([{"id": number, "price": number / 2} for number in range(25)])
     batches = list(table.scan([], where=[("price", ">=", 1.0)], batch_rows=10))
     assert [batch.num_rows for batch in batches] == [10, 10, 3]
     assert batches[0].num_columns == 0
 
 
-def test_batches_are_not_longer_than_asked_for(table: EmbeddedTable) -> None:
+def test_batches_have_at_most_the_requested_rows(table: EmbeddedTable) -> None:
     table.put([{"id": number} for number in range(10_000)])
     assert max(batch.num_rows for batch in table.scan(batch_rows=5000)) <= 5000
     with pytest.raises(OptionError):
         table.scan(batch_rows=0)
 
 
-def test_large_rows_come_in_short_pages(table: EmbeddedTable) -> None:
-    # More than SQLite is allowed to concatenate for a page, behind rows that make it expect small ones.
+def test_pages_of_large_rows_are_short(table: EmbeddedTable) -> None:
+    # Above SQLite's limit for a page, after small rows from which the reader estimates the size.
     table.put([{"id": number} for number in range(5000)])
     large = [{"id": 5000 + number, "data": bytes([number]) * (5 << 20)} for number in range(20)]
     for row in large:
@@ -318,7 +318,7 @@ def test_base_data_is_the_table_at_its_snapshot_while_writers_run(database: Data
         assert found == rows
 
 
-def test_releasing_a_range_forgets_its_undo_rows(database: Database, table: EmbeddedTable) -> None:
+def test_releasing_a_range_deletes_its_undo_rows(database: Database, table: EmbeddedTable) -> None:
     table.put([{"id": number} for number in range(10)])
     snapshot = take_snapshot(database, table)
     table.delete([{"id": number} for number in range(10)])
@@ -372,7 +372,7 @@ def test_a_merge_undoes_a_split(table: EmbeddedTable) -> None:
     assert (last.id, last.keys, last.parents, last.rows) == (merged, KeyRange(), (left, right), 10)
 
 
-def test_splits_and_merges_that_make_no_sense_are_errors(database: Database) -> None:
+def test_invalid_splits_and_merges_are_errors(database: Database) -> None:
     table = create(database, {"a": "string", "b": "long"}, ["a", "b"])
     (first,) = table.describe().partitions
     with pytest.raises(OptionError, match="fewer than two rows"):
@@ -395,7 +395,7 @@ def test_splits_and_merges_that_make_no_sense_are_errors(database: Database) -> 
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 8])
-def test_splits_are_of_about_equal_size(table: EmbeddedTable, count: int) -> None:
+def test_key_ranges_have_about_equal_size(table: EmbeddedTable, count: int) -> None:
     table.put([{"id": number} for number in range(1000)])
     table.split(at={"id": 100})
     table.split(at={"id": 800})
@@ -435,7 +435,7 @@ def test_options_are_checked_and_seen_by_other_handles(database: Database, table
             table_options(TableOptions(), **wrong)
 
 
-def test_a_retention_of_more_years_than_there_were_keeps_everything(table: EmbeddedTable) -> None:
+def test_a_retention_longer_than_the_time_since_1970_keeps_everything(table: EmbeddedTable) -> None:
     table.set_options(retention_seconds=1e18)
     table.put({"id": 1})
     assert table.trim().changes == 0

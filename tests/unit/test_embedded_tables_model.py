@@ -1,4 +1,4 @@
-"""A table behaves like a dict of rows, and its change log replays to the same rows, whatever is done to it."""
+"""After any operations a table equals a dict of rows, and its change log leads to the same rows."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class TableModel(RuleBasedStateMachine):
     def add_columns(self) -> None:
         for name, kind in (("late", "int"), ("later", "string")):
             if name not in self.attributes:
-                # By another handle: this one has to notice.
+                # Through another handle: the first handle must use the new columns.
                 EmbeddedTable(self.database, "t").add_columns({name: kind})
                 self.attributes.append(name)
                 for row in self.model.values():

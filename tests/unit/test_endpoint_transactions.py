@@ -47,7 +47,7 @@ def test_a_decision_sees_the_rows_in_the_order_of_the_keys(table: EmbeddedTable)
     assert outside.version == found.version - 1
 
 
-def test_all_that_is_decided_has_one_version_and_is_made_in_order(table: EmbeddedTable) -> None:
+def test_all_decided_changes_have_one_version_and_keep_their_order(table: EmbeddedTable) -> None:
     versions: list[int] = []
 
     def decide(found: FoundRows) -> list[DecidedChange]:

@@ -1,4 +1,4 @@
-"""Handles of an embedded store and of a workspace around a fork: they work, or say why they do not."""
+"""Handles of an embedded store and of a workspace after a fork: they work, or their error gives the reason."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.tables import reading
 from headrace.streaming_sql.workspace import Workspace
 
-# Newer Pythons warn of a fork beside threads, which is what these tests are about.
+# Newer versions of Python warn about a fork in a process with threads, which these tests need.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
@@ -46,7 +46,7 @@ def numbers(store: headrace.Store) -> list[int]:
 
 
 class Child:
-    """A forked process that runs a function; ``fork`` may be another way to fork."""
+    """A forked process that runs a function. ``fork`` can be another function that forks."""
 
     def __init__(self, work: Callable[[], object], fork: Callable[[], int] = os.fork) -> None:
         self.pid = fork()
@@ -71,7 +71,7 @@ def expect_refusal(work: Callable[[], object]) -> None:
 
 
 def elsewhere(store_path: Path, number: int) -> None:
-    """Open, write and close in a process that has inherited nothing."""
+    """Open a store, write and close it in a process that has inherited no handles."""
     program = (
         "import sys, headrace\n"
         "with headrace.open(sys.argv[1]) as store: store.table('rows').put({'id': int(sys.argv[2])})"
@@ -79,7 +79,9 @@ def elsewhere(store_path: Path, number: int) -> None:
     subprocess.run([sys.executable, "-c", program, store_path, str(number)], check=True)
 
 
-def test_rows_of_a_child_are_kept_when_everyone_else_closes_the_store(store: headrace.Store, tmp_path: Path) -> None:
+def test_rows_of_a_child_are_kept_when_all_other_processes_close_the_store(
+    store: headrace.Store, tmp_path: Path
+) -> None:
     put(store, 1)
     closed, is_closed = os.pipe()
 
@@ -98,7 +100,7 @@ def test_rows_of_a_child_are_kept_when_everyone_else_closes_the_store(store: hea
     assert numbers(store) == [1, 2, 3, 4, *range(10, 15)]
 
 
-def test_a_child_opens_a_store_that_its_parent_has_open(store: headrace.Store, tmp_path: Path) -> None:
+def test_a_child_can_open_a_store_that_its_parent_has_open(store: headrace.Store, tmp_path: Path) -> None:
     put(store, 1)
 
     def work() -> None:
@@ -118,7 +120,7 @@ def test_a_fork_waits_for_the_transactions_of_other_threads(tmp_path: Path) -> N
     def write() -> None:
         with database.write() as connection:
             begun.set()
-            # Long enough for the fork to be asked for; it happens after the commit however long this takes.
+            # Long enough for the call of fork to begin. The fork itself always follows the commit.
             connection.execute(
                 "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 300000) SELECT sum(i) FROM n"
             )
@@ -141,7 +143,7 @@ def test_a_fork_waits_for_the_transactions_of_other_threads(tmp_path: Path) -> N
     assert database.query("SELECT version FROM clock") == [(2,)]
 
 
-def test_a_fork_in_the_middle_of_a_transaction_gives_a_child_that_may_not_use_stores(tmp_path: Path) -> None:
+def test_a_child_forked_inside_a_transaction_cannot_use_stores(tmp_path: Path) -> None:
     database = Database(tmp_path / "store", create=True, synchronous="off")
 
     def work() -> None:
@@ -155,7 +157,7 @@ def test_a_fork_in_the_middle_of_a_transaction_gives_a_child_that_may_not_use_st
     assert database.query("SELECT version FROM clock") == [(7,)]
 
 
-def test_a_fork_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_waits_for_a_limited_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forks, "PATIENCE_SECONDS", 0.1)
     database = Database(tmp_path / "store", create=True, synchronous="off")
     begun, forked = threading.Event(), threading.Event()
@@ -176,7 +178,7 @@ def test_a_fork_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.Monke
     assert database.query("SELECT version FROM clock") == [(7,)]
 
 
-def test_a_scan_goes_on_in_the_parent_and_not_in_the_child(
+def test_a_scan_continues_in_the_parent_and_fails_in_the_child(
     store: headrace.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "READ_AHEAD_BYTES", 1)
@@ -185,7 +187,7 @@ def test_a_scan_goes_on_in_the_parent_and_not_in_the_child(
     reader.read_next_batch()
 
     def work() -> None:
-        # Arrow makes an error of its own of what a reader raises.
+        # Arrow replaces the errors of a reader by its own.
         with pytest.raises(Exception, match="begin the scan again"):
             reader.read_all()
         put(store, 100)
@@ -196,11 +198,11 @@ def test_a_scan_goes_on_in_the_parent_and_not_in_the_child(
 
 
 def c_fork() -> int:
-    """Fork as programs in C do, which do not tell Python."""
+    """Fork in C, without notifying Python."""
     return int(ctypes.PyDLL(None).fork())
 
 
-def test_a_fork_that_python_does_not_know_of_is_noticed(store: headrace.Store, tmp_path: Path) -> None:
+def test_a_fork_by_c_code_is_detected(store: headrace.Store, tmp_path: Path) -> None:
     assert Child(lambda: expect_refusal(lambda: put(store, 1)), c_fork).ended_well()
     program = (
         "import ctypes, os, sys, headrace\n"
@@ -214,7 +216,7 @@ def test_a_fork_that_python_does_not_know_of_is_noticed(store: headrace.Store, t
     assert numbers(store) == [2]
 
 
-def test_a_workspace_is_used_on_both_sides_of_a_fork(tmp_path: Path) -> None:
+def test_parent_and_child_of_a_fork_can_use_a_workspace(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     owner = workspace.owner()
 
@@ -233,7 +235,7 @@ def test_a_workspace_is_used_on_both_sides_of_a_fork(tmp_path: Path) -> None:
     assert workspace.query("SELECT count(*) FROM owner") == [(2,)]
 
 
-def test_stores_that_were_closed_leave_no_descriptors(tmp_path: Path) -> None:
+def test_closed_stores_leave_no_descriptors(tmp_path: Path) -> None:
     process = psutil.Process()
     before = process.num_fds()
     for number in range(20):
@@ -242,7 +244,7 @@ def test_stores_that_were_closed_leave_no_descriptors(tmp_path: Path) -> None:
     assert process.num_fds() <= before
 
 
-def test_connections_of_threads_that_ended_are_closed(store: headrace.Store) -> None:
+def test_connections_of_ended_threads_are_closed(store: headrace.Store) -> None:
     process = psutil.Process()
     put(store, 0)
     before = process.num_fds()
@@ -250,12 +252,13 @@ def test_connections_of_threads_that_ended_are_closed(store: headrace.Store) -> 
         thread = threading.Thread(target=put, args=(store, number))
         thread.start()
         thread.join()
-    # The last thread's connection is closed when another thread needs one: the database, its log and its shared memory.
+    # The last thread's connection is closed when another thread needs one. It has three descriptors: the database, its
+    # log and its shared memory.
     assert process.num_fds() <= before + 3
     assert len(numbers(store)) == 20
 
 
-def test_a_store_made_anew_at_the_same_path_has_a_lock_of_its_own(tmp_path: Path) -> None:
+def test_a_store_recreated_at_the_same_path_has_its_own_lock(tmp_path: Path) -> None:
     for _ in range(2):
         database = Database(tmp_path / "store", create=True)
         with database.write():
@@ -264,7 +267,7 @@ def test_a_store_made_anew_at_the_same_path_has_a_lock_of_its_own(tmp_path: Path
         shutil.rmtree(tmp_path / "store")
 
 
-def test_a_child_that_leaves_a_transaction_of_its_parent_does_not_end_it(tmp_path: Path) -> None:
+def test_a_child_that_exits_a_transaction_of_its_parent_does_not_end_it(tmp_path: Path) -> None:
     database = Database(tmp_path / "store", create=True, synchronous="off")
 
     def leave_it() -> None:
@@ -278,7 +281,7 @@ def test_a_child_that_leaves_a_transaction_of_its_parent_does_not_end_it(tmp_pat
 
     transaction = database.write()
     connection = transaction.__enter__()
-    # Uncommitted pages go to the shared log, where a rollback in a child would forget them.
+    # Uncommitted pages are written to the shared log, from which a rollback in a child would remove them.
     connection.pragma("cache_size", 10)
     connection.execute("CREATE TABLE large (value)")
     fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 2000) INSERT INTO large"
@@ -291,7 +294,7 @@ def test_a_child_that_leaves_a_transaction_of_its_parent_does_not_end_it(tmp_pat
     assert database.query("PRAGMA integrity_check") == [("ok",)]
 
 
-def test_a_handle_that_is_collected_while_the_process_forks_is_closed(store: headrace.Store, tmp_path: Path) -> None:
+def test_a_handle_collected_during_a_fork_is_closed(store: headrace.Store, tmp_path: Path) -> None:
     cycle: list[object] = [headrace.open(tmp_path / "store")]
     cycle.append(cycle)
     forks.no_fork.before_fork()
@@ -304,7 +307,7 @@ def test_a_handle_that_is_collected_while_the_process_forks_is_closed(store: hea
     assert numbers(store) == [1]
 
 
-def test_a_signal_handler_forks_while_a_fork_of_its_thread_waits(store: headrace.Store) -> None:
+def test_a_signal_handler_can_fork_while_its_thread_waits_in_a_fork(store: headrace.Store) -> None:
     forks.no_fork.before_fork()
     try:
         assert Child(lambda: put(store, 1)).ended_well()
@@ -314,7 +317,9 @@ def test_a_signal_handler_forks_while_a_fork_of_its_thread_waits(store: headrace
     assert numbers(store) == [1, 2]
 
 
-def test_a_child_that_c_code_forked_among_writers_does_not_wait_for_them(store: headrace.Store, tmp_path: Path) -> None:
+def test_a_child_forked_by_c_code_does_not_wait_for_writers_of_its_parent(
+    store: headrace.Store, tmp_path: Path
+) -> None:
     lock = writer_lock.writer_lock(Path(os.path.realpath(tmp_path)) / "store" / "writer.lock")
     begun, done = threading.Event(), threading.Event()
 
@@ -334,7 +339,7 @@ def test_a_child_that_c_code_forked_among_writers_does_not_wait_for_them(store: 
         thread.join()
 
 
-def test_threads_that_wait_at_two_stores_are_no_deadlock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_that_wait_for_two_stores_do_not_deadlock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused_out, refused_in = os.pipe()
     release_out, release_in = os.pipe()
     pause = time.sleep
@@ -368,7 +373,7 @@ def test_threads_that_wait_at_two_stores_are_no_deadlock(tmp_path: Path, monkeyp
     child = Child(work)
 
     def refused() -> None:
-        # The system has refused one of the two threads, or 20 seconds are over.
+        # The system has refused one of the two threads, or 20 seconds have passed.
         select.select([refused_out], [], [], 20)
         os.write(release_in, b"!")
 

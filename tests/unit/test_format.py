@@ -49,7 +49,7 @@ def test_a_store_of_an_older_format_is_upgraded_when_it_is_opened(older: Path) -
     assert database.Database(older).query(channel) == [("stream-1", "b", 0, "WAIT", 0, None)]
 
 
-def test_many_that_open_an_older_store_at_once_upgrade_it_once(older: Path) -> None:
+def test_concurrent_openings_upgrade_an_older_store_once(older: Path) -> None:
     with ThreadPoolExecutor(8) as threads:
         stores = list(threads.map(lambda _: headrace.open(older, synchronous="off"), range(8)))
     assert len({store.id for store in stores}) == 1

@@ -1,4 +1,4 @@
-"""Every promise of docs/guarantees.md names tests that are there, and one at least that `make test` runs."""
+"""Every promise of docs/guarantees.md names existing tests, and at least one of them is run by `make test`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.failpoints import POINTS
 
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "guarantees.md"
-# Marks of tests that `make test` leaves out.
+# Marks of tests that `make test` omits.
 SLOW = ("storm", "soak")
 # The test that kills a pipeline at each failpoint.
 KILLS = "conformance/test_failpoints.py"
@@ -66,7 +66,7 @@ def functions_of(file: str) -> dict[str, bool]:
 
 
 def faults(promise: Promise) -> list[str]:
-    """Return what is wrong with the tests that a promise names."""
+    """Return the errors in the tests that a promise names."""
     if not promise.tests:
         return ["names no test"]
     found, quick = [], False
@@ -79,7 +79,7 @@ def faults(promise: Promise) -> list[str]:
         else:
             # A file counts as a whole: a storm is not quick because the file also tests its oracle.
             quick = quick or (functions_of(file)[function] if function else all(functions_of(file).values()))
-    return found if found or quick else ["names only tests that `make test` leaves out"]
+    return found if found or quick else ["names only tests that `make test` omits"]
 
 
 @pytest.mark.parametrize("promise", promises(PAGE.read_text()), ids=lambda promise: promise.text[:60])
@@ -87,7 +87,7 @@ def test_each_promise_names_tests_and_a_quick_one_among_them(promise: Promise) -
     assert faults(promise) == []
 
 
-def test_the_page_says_what_is_promised_at_each_failpoint() -> None:
+def test_the_page_names_each_failpoint() -> None:
     page = PAGE.read_text()
     assert [point for point in POINTS if f"`{point}`" not in page] == []
 
@@ -98,8 +98,8 @@ def test_the_page_says_what_is_promised_at_each_failpoint() -> None:
         ("none", "names no test"),
         ("`unit/test_nowhere.py`", "there is no file unit/test_nowhere.py"),
         ("`unit/test_guarantees.py::test_nothing`", "there is no test unit/test_guarantees.py::test_nothing"),
-        ("`chaos/test_queue_kills.py`", "names only tests that `make test` leaves out"),
-        ("`chaos/test_soak.py`", "names only tests that `make test` leaves out"),
+        ("`chaos/test_queue_kills.py`", "names only tests that `make test` omits"),
+        ("`chaos/test_soak.py`", "names only tests that `make test` omits"),
     ],
 )
 def test_a_promise_without_a_quick_test_is_found(cell: str, fault: str) -> None:

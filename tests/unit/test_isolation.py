@@ -1,4 +1,4 @@
-"""The check of other tests finds each kind of thing that a test can leave behind."""
+"""The check after each test finds every kind of leftover."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def leave_process(later: ExitStack) -> None:
     command = [sys.executable, "-c", "print(flush=True); input()"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     later.callback(process.communicate, b"\n")
-    # The system has no command line of a process that begins.
+    # A starting process has no command line yet.
     assert process.stdout is not None
     process.stdout.readline()
 
@@ -55,7 +55,7 @@ def leave_socket(later: ExitStack) -> None:
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> Iterator[ExitStack]:
-    """What ends the things that a test leaves, after the check has found them at once."""
+    """Ends the leftovers of a test, after the check has found them."""
     monkeypatch.setattr(isolation, "_PATIENCE", 0.0)
     with ExitStack() as stack:
         yield stack
@@ -72,13 +72,13 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Iterator[ExitStack]:
         (leave_socket, r"listening sockets: \('127\.0\.0\.1'"),
     ],
 )
-def test_what_a_test_leaves_behind_is_named(later: ExitStack, leave: Leave, found: str) -> None:
+def test_the_leftovers_of_a_test_are_named(later: ExitStack, leave: Leave, found: str) -> None:
     if leave in (leave_process, leave_socket) and not Path("/proc/self/fd").exists():
         return
     before = (Path.cwd(), sys.modules["headrace.errors"])
     with pytest.raises(AssertionError, match=found), process_as_found():
         leave(later)
-    # Other tests do not notice it.
+    # It does not affect other tests.
     assert (Path.cwd(), sys.modules["headrace.errors"]) == before
     assert "LEFT_BEHIND" not in os.environ
     assert headrace.errors is before[1]

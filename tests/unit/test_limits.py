@@ -1,4 +1,4 @@
-"""Limits: every batch progresses, nobody gets more than there is, shares follow what is waiting."""
+"""Limits of a batch: it always progresses, shares follow the waiting rows, and none exceeds them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_byte_limit_counts_rows_of_the_average_size() -> None:
     assert row_budget(waiting, Limits(bytes_per_batch=400)) == 20
 
 
-def test_the_oldest_rows_come_first_where_there_is_less_than_a_row_for_each() -> None:
+def test_the_oldest_rows_are_first_if_the_limit_is_below_the_number_of_channels() -> None:
     waiting = {name: Backlog(rows=10, seconds=age) for name, age in (("a", 1.0), ("b", 9.0), ("c", 5.0))}
     assert share_rows(waiting, Limits(rows_per_batch=2)) == {"a": 0, "b": 1, "c": 1}
 
@@ -51,7 +51,7 @@ def test_a_channel_of_unknown_size_counts_as_one_that_fills_the_batch() -> None:
     assert shares == {"a": 1, "b": 99}
 
 
-def test_a_single_channel_of_unknown_size_keeps_to_both_limits() -> None:
+def test_a_single_channel_of_unknown_size_respects_both_limits() -> None:
     waiting = {"a": Backlog(rows=None), "b": Backlog(rows=0)}
     assert share_rows(waiting, Limits(rows_per_batch=100, rows_per_channel=10_000)) == {"a": 100, "b": 0}
     assert share_rows(waiting, Limits(rows_per_batch=10_000, rows_per_channel=100)) == {"a": 100, "b": 0}

@@ -1,4 +1,4 @@
-"""The change log: what is appended comes back, in order, from any row on, whatever the sizes were."""
+"""The change log: appended changes are read in order, from any row, with chunks of all sizes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WIDER = SCHEMA.with_columns({"note": "string"})
 
 
 class Bench:
-    """One partition of one table in a fresh store, and what was appended to it."""
+    """One partition of a table in a new store, and the changes appended to it."""
 
     def __init__(self, directory: Path) -> None:
         self.database = Database(directory, create=True, synchronous="off")
@@ -34,7 +34,7 @@ class Bench:
         with self.database.write() as connection:
             connection.execute("INSERT INTO object VALUES (1, 'orders', 'table', '{}', 1)")
             connection.execute("INSERT INTO partition (id, object, parents, open) VALUES (1, 1, '[]', 1)")
-            # The neighbours of the partition must never show.
+            # Rows of neighbouring partitions must not be returned.
             for neighbour in (5, 2 << 40):
                 connection.execute(
                     "INSERT INTO chunk (id, n, level, schema, version, ts, data) VALUES (?, 1, 9, 1, 1, 1, x'00')",
@@ -104,7 +104,7 @@ sizes = st.lists(st.one_of(st.integers(1, 3), st.sampled_from([100, 5000])), min
 
 @settings(max_examples=thorough(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sizes=sizes, data=st.data())
-def test_every_change_comes_back_once_in_order_from_any_row(
+def test_every_change_is_read_once_in_order_from_any_row(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], data: st.DataObject
 ) -> None:
     bench = Bench(tmp_path_factory.mktemp("log"))
@@ -152,7 +152,7 @@ def test_a_merged_chunk_that_is_large_enough_is_not_merged_again(bench: Bench) -
     assert [n for _, n, _ in bench.chunks()] == [200 * 64] * 3
 
 
-def test_a_large_append_is_cut_into_chunks_of_65536_rows(bench: Bench) -> None:
+def test_a_large_append_is_split_into_chunks_of_65536_rows(bench: Bench) -> None:
     bench.append(150_000)
     assert [n for _, n, _ in bench.chunks()] == [65536, 65536, 150_000 - 2 * 65536]
     assert [row["id"] for row in bench.read_all(65_000, 1000)] == list(range(65_000, 150_000))
@@ -167,7 +167,7 @@ def test_a_page_is_not_limited_by_rows_inside_a_chunk_but_ends_before_until(benc
     assert bench.read(20, 6000, until=20)[1] == 20
 
 
-def test_changes_from_before_a_new_column_have_null_there(bench: Bench) -> None:
+def test_changes_before_a_new_column_have_null_in_it(bench: Bench) -> None:
     for _ in range(70):
         bench.append(1)
     bench.define(2, WIDER)
@@ -190,7 +190,7 @@ def test_written_cells_are_known_by_attribute(bench: Bench) -> None:
     }
 
 
-def test_whole_rows_need_no_account_of_written_cells(bench: Bench) -> None:
+def test_whole_rows_need_no_record_of_written_cells(bench: Bench) -> None:
     bench.append(3)
     assert bench.read()[0].written is None
 
@@ -202,7 +202,7 @@ def test_whole_rows_need_no_account_of_written_cells(bench: Bench) -> None:
 def test_bitmaps_are_read_bit_by_bit(rows: list[list[bool] | None], attributes: int) -> None:
     bitmaps = [None if row is None else np.packbits(np.array(row, bool), bitorder="little").tobytes() for row in rows]
     names = [f"a{n}" for n in range(attributes)]
-    # Sliced, because offsets then do not begin at 0.
+    # A slice, so that offsets do not begin at 0.
     found = change_log.decode_written(pa.array([b"\xff", *bitmaps], pa.binary())[1:], names)
     if all(row is None for row in rows):
         assert found is None
@@ -213,13 +213,13 @@ def test_bitmaps_are_read_bit_by_bit(rows: list[list[bool] | None], attributes: 
         assert found[name].to_pylist() == expected
 
 
-def test_an_empty_log_gives_an_empty_page_with_the_columns(bench: Bench) -> None:
+def test_an_empty_log_returns_an_empty_page_with_the_columns(bench: Bench) -> None:
     changes, behind = bench.read()
     assert (changes.num_rows, behind) == (0, 0)
     assert changes.rows.schema == SCHEMA.arrow
 
 
-def test_reading_removed_changes_says_what_is_lost(bench: Bench) -> None:
+def test_reading_removed_changes_is_an_error_that_names_the_loss(bench: Bench) -> None:
     bench.append(10)
     with bench.database.write() as connection:
         connection.execute("UPDATE partition SET first = 10")

@@ -1,4 +1,4 @@
-"""Opening a store, and the store itself."""
+"""Opening of stores, and operations on a whole store."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_path_and_its_url_are_one_store(tmp_path: Path) -> None:
         assert headrace.open(address).tables() == ["orders"]
 
 
-def test_a_store_is_made_only_when_asked_for(tmp_path: Path) -> None:
+def test_a_store_is_created_only_on_request(tmp_path: Path) -> None:
     for directory in (tmp_path / "nothing", tmp_path):
         with pytest.raises(NotFoundError, match="create=True"):
             headrace.open(directory)
@@ -48,7 +48,7 @@ def test_a_store_is_made_only_when_asked_for(tmp_path: Path) -> None:
     assert headrace.open(tmp_path, create=True).tables() == []
 
 
-def test_a_store_that_is_only_begun_is_no_store_yet(tmp_path: Path) -> None:
+def test_an_incomplete_store_is_not_opened(tmp_path: Path) -> None:
     (tmp_path / "db").touch()
     with pytest.raises(NotFoundError, match="create=True"):
         headrace.open(tmp_path)
@@ -56,14 +56,14 @@ def test_a_store_that_is_only_begun_is_no_store_yet(tmp_path: Path) -> None:
     assert headrace.open(tmp_path).tables() == []
 
 
-def test_stores_of_later_versions_are_named_as_such_without_their_secrets() -> None:
+def test_an_unsupported_kind_of_store_gets_an_error_without_secrets() -> None:
     with pytest.raises(UnsupportedError, match=r"does not have this kind.*file://") as caught:
         headrace.open("postgresql://user:pa@ss/word@host/db?password=secret")
     assert not any(part in str(caught.value) for part in ("user", "pa@ss", "ss/word", "secret"))
 
 
 @pytest.mark.parametrize("rest", ["user:pa@ss/word@host/db", "host/db?password=secret", "host", "host/a/b", "[bad/db"])
-def test_an_address_of_an_instance_that_is_none_is_refused_without_its_secrets(rest: str) -> None:
+def test_an_invalid_address_of_an_instance_is_refused_without_its_secrets(rest: str) -> None:
     with pytest.raises(OptionError, match=r"tablestore\+https://host/instance") as caught:
         headrace.open(f"tablestore+https://{rest}", access_key_id="a", access_key_secret="b")
     assert not any(part in str(caught.value) for part in ("pa@ss", "ss/word", "secret="))
@@ -110,7 +110,7 @@ def test_a_wrong_address_or_option_names_the_valid_ones(address: str, options: d
     assert "password" not in str(caught.value)
 
 
-def test_only_kinds_of_stores_that_there_are_are_named_as_valid() -> None:
+def test_errors_name_only_existing_kinds_of_stores_as_valid() -> None:
     with pytest.raises(
         OptionError, match=r"received: redis://….*valid: .*tablestore\+https://.*option store"
     ) as caught:
@@ -119,7 +119,7 @@ def test_only_kinds_of_stores_that_there_are_are_named_as_valid() -> None:
 
 
 @pytest.mark.parametrize("address", [None, 7, b"store", ["store"], float("nan")])
-def test_an_address_that_is_no_text_or_path_is_refused(address: Any) -> None:
+def test_an_address_must_be_a_text_or_a_path(address: Any) -> None:
     with pytest.raises(OptionError, match="text or a path"):
         headrace.open(address)
 
@@ -146,7 +146,7 @@ def test_an_address_that_is_no_text_or_path_is_refused(address: Any) -> None:
         ("\ud800", "lone surrogate"),
     ],
 )
-def test_an_address_that_users_would_think_of_is_refused_with_the_right_form(
+def test_a_plausible_wrong_address_gets_an_error_with_the_right_form(
     address: Any, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -156,13 +156,13 @@ def test_an_address_that_users_would_think_of_is_refused_with_the_right_form(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_home_directory_can_be_written_as_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     for address in ("~/shop", Path("~/shop"), "file:~/shop"):
         assert headrace.open(address, create=True).url == (tmp_path / "shop").as_uri()
 
 
-def test_a_path_that_the_file_system_does_not_take_is_an_error_of_the_store(tmp_path: Path) -> None:
+def test_a_path_that_the_file_system_refuses_is_a_store_error(tmp_path: Path) -> None:
     for name in ("a" * 5000, "a/" * 3000):
         with pytest.raises(StoreError, match="File name too long"):
             headrace.open(tmp_path / name, create=True)
@@ -184,7 +184,7 @@ def test_a_number_of_seconds_for_retries_is_in_range(value: Any) -> None:
         ("tablestore+http://h/i", "access_key", "access_key_id"),
     ],
 )
-def test_an_unknown_option_of_a_store_is_refused_with_the_nearest(url: str, option: str, near: str) -> None:
+def test_an_unknown_option_of_a_store_is_refused_with_the_nearest_valid_one(url: str, option: str, near: str) -> None:
     given: dict[str, Any] = {option: "x"}
     with pytest.raises(OptionError, match=rf"did you mean {near}\?") as caught:
         headrace.open(url, **given)
@@ -212,13 +212,13 @@ def test_tables_are_created_listed_and_dropped(store: Store) -> None:
 @pytest.mark.parametrize(
     ("name", "options"), [("", {}), ("\ud800", {}), ("t", {"retention": 5}), ("t", {"retention_seconds": "long"})]
 )
-def test_a_table_with_a_wrong_name_or_option_is_not_made(store: Store, name: str, options: dict[str, Any]) -> None:
+def test_a_table_with_an_invalid_name_or_option_is_refused(store: Store, name: str, options: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         store.create_table(name, COLUMNS, "id", **options)
     assert store.tables() == []
 
 
-def test_a_table_made_anew_has_nothing_of_the_old_one(store: Store) -> None:
+def test_a_recreated_table_has_nothing_of_the_old_one(store: Store) -> None:
     old = store.create_table("orders", COLUMNS, "id")
     old.put([{"id": 1, "value": 1.0}])
     store.drop_table("orders")
@@ -228,7 +228,7 @@ def test_a_table_made_anew_has_nothing_of_the_old_one(store: Store) -> None:
     assert new.describe().rows == 1
 
 
-def test_waiting_ends_when_somebody_else_commits(store: Store) -> None:
+def test_a_wait_ends_when_another_handle_commits(store: Store) -> None:
     table = store.create_table("orders", COLUMNS, "id")
     store.wait_for_change(0)
     assert not store.wait_for_change(0)

@@ -27,7 +27,7 @@ def test_rows_of_the_official_sdks_are_decoded(row: Row, data: bytes) -> None:
     assert decode_row(data) == row
 
 
-def test_rows_are_consecutive_behind_one_header() -> None:
+def test_rows_follow_one_header() -> None:
     every = [row for row, _ in SAMPLES.values()]
     data = encode_rows(every)
     assert data == b"u\0\0\0" + b"".join(data[4:] for _, data in SAMPLES.values())

@@ -50,7 +50,7 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def ordered(value: Any) -> Any:
-    """Return a number that compares as Spark compares floats: NaN equals itself and comes last."""
+    """Return a number that compares like floats in Spark: NaN equals itself and is last."""
     if isinstance(value, float):
         return (1, 0.0) if math.isnan(value) else (0, value)
     return value
@@ -74,7 +74,7 @@ def holds(value: Any, operator: str, operand: Any) -> bool:
 
 @pytest.fixture(scope="module")
 def table() -> tuple[apsw.Connection, PhysicalTable, list[dict[str, Any]]]:
-    """A table with every sample of every column, beside nulls."""
+    """A table with every sample of every column, and with nulls."""
     connection = apsw.Connection(":memory:")
     physical = PhysicalTable(1, SCHEMA, 1)
     physical.create(connection)
@@ -88,7 +88,7 @@ def table() -> tuple[apsw.Connection, PhysicalTable, list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
-def test_every_operator_selects_what_it_says(
+def test_every_operator_selects_the_matching_rows(
     kind: str, table: tuple[apsw.Connection, PhysicalTable, list[dict[str, Any]]]
 ) -> None:
     connection, physical, rows = table
@@ -144,7 +144,7 @@ def test_values_that_a_column_cannot_hold_are_an_error(column: str, operator: st
     ("column", "operator", "value"),
     [("long", "starts with", 1), ("string", "in", "abc"), ("long", "in", 5), ("long", "in", range(10_001))],
 )
-def test_operators_that_do_not_go_with_their_operand_are_an_error(column: str, operator: str, value: Any) -> None:
+def test_operators_with_a_wrong_operand_are_an_error(column: str, operator: str, value: Any) -> None:
     with pytest.raises(OptionError):
         predicate_sql(RowCodec(SCHEMA), Predicate(column, operator, value))
 
@@ -180,7 +180,7 @@ def keyed() -> tuple[apsw.Connection, PhysicalTable, list[tuple[Any, ...]]]:
 
 @given(low=BOUNDS, high=BOUNDS, conditions=st.lists(CONDITIONS, max_size=4), after=st.none() | KEYS)
 @example(low=("a",), high=("a",), conditions=[], after=None)
-def test_key_ranges_and_conditions_select_the_same_keys_as_tuples_do(
+def test_key_ranges_and_conditions_compare_keys_like_tuples(
     low: Any,
     high: Any,
     conditions: list[Predicate],
@@ -200,7 +200,7 @@ def test_key_ranges_and_conditions_select_the_same_keys_as_tuples_do(
     assert list(zip(*page.to_pydict().values(), strict=True)) == expected
 
 
-def test_a_page_goes_straight_to_its_first_key() -> None:
+def test_a_page_seeks_its_first_key_directly() -> None:
     conditions = [Predicate("a", "=", "a"), Predicate("b", ">=", 0), Predicate("x", ">", 5)]
     low, high, remaining = bounds(RowCodec(KEY_SCHEMA), KeyRange(), conditions)
     assert low is not None
@@ -212,7 +212,7 @@ def test_a_page_goes_straight_to_its_first_key() -> None:
 
 
 @pytest.mark.parametrize("key", [("a", 1, b"", 2), (None,), (1,), ("a", "b")])
-def test_keys_of_another_shape_are_an_error(key: tuple[Any, ...]) -> None:
+def test_invalid_keys_are_an_error(key: tuple[Any, ...]) -> None:
     with pytest.raises(SchemaError):
         typed_key(KEY_SCHEMA, key)
 

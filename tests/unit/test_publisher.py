@@ -1,4 +1,4 @@
-"""Publication: a batch becomes visible at once and once, and what was staged for nothing goes."""
+"""Publication: a batch becomes visible at one moment and once, and unused staged rows are deleted."""
 
 from __future__ import annotations
 
@@ -91,7 +91,9 @@ def test_all_writes_of_a_batch_are_one_commit(store: Store, table: Table, publis
     assert (set(content(table)), set(content(other))) == ({0, 1}, {2})
 
 
-def test_missing_rows_stop_the_publication_and_change_nothing(store: Store, table: Table, publisher: Publisher) -> None:
+def test_a_publication_of_missing_staged_rows_fails_and_changes_nothing(
+    store: Store, table: Table, publisher: Publisher
+) -> None:
     (receipt,) = publisher.stage(0, [batch_of(1)])
     (wrong_batch,) = publisher.stage(1, [batch_of(2)])
     (wrong_job,) = store.publisher("other").stage(0, [batch_of(3)])
@@ -122,7 +124,7 @@ def test_the_last_batch_keeps_no_marker(store: Store, table: Table, publisher: P
     assert (content(table), publisher.published(0), staged_rows(store)) == ({1: 0}, False, 0)
 
 
-def test_failed_attempts_are_swept_with_their_batch(store: Store, table: Table, publisher: Publisher) -> None:
+def test_rows_of_failed_attempts_are_deleted_with_their_batch(store: Store, table: Table, publisher: Publisher) -> None:
     publisher.stage(0, [batch_of(1)])
     publisher.stage(1, [batch_of(2)])
     publisher.stage(2, [batch_of(3)])
@@ -131,7 +133,9 @@ def test_failed_attempts_are_swept_with_their_batch(store: Store, table: Table, 
     assert staged_rows(store) == 1
 
 
-def test_what_nobody_published_for_a_day_is_swept(store: Store, table: Table, publisher: Publisher) -> None:
+def test_staged_rows_are_deleted_after_a_day_without_publication(
+    store: Store, table: Table, publisher: Publisher
+) -> None:
     store.publisher("gone").stage(0, [batch_of(1)])
     put(publisher, 0, batch_of(1))
     assert staged_rows(store) == 1
@@ -141,7 +145,7 @@ def test_what_nobody_published_for_a_day_is_swept(store: Store, table: Table, pu
     assert staged_rows(store) == 0
 
 
-def test_discarding_takes_some_or_everything_of_a_batch(store: Store, table: Table, publisher: Publisher) -> None:
+def test_a_batch_can_be_discarded_in_part_or_completely(store: Store, table: Table, publisher: Publisher) -> None:
     first = publisher.stage(0, [batch_of(1)])
     publisher.stage(0, [batch_of(2)])
     publisher.stage(1, [batch_of(3)])
@@ -152,7 +156,7 @@ def test_discarding_takes_some_or_everything_of_a_batch(store: Store, table: Tab
 
 
 @pytest.mark.parametrize("flush_bytes", [1, 1 << 30])
-def test_nothing_is_staged_when_the_input_fails(
+def test_a_failing_input_stages_nothing(
     store: Store, table: Table, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, flush_bytes: int
 ) -> None:
     monkeypatch.setattr(staging, "STAGE_BYTES", 1)
@@ -187,7 +191,7 @@ def _stage_and_publish_until_killed(path: str, ready: Any) -> None:
         put(publisher, batch, batch_of(*range(50), value=batch))
 
 
-def test_a_killed_publisher_leaves_whole_batches(store: Store, table: Table, tmp_path: Path) -> None:
+def test_a_killed_publisher_leaves_complete_batches(store: Store, table: Table, tmp_path: Path) -> None:
     ready = CONTEXT.Event()
     process = CONTEXT.Process(target=_stage_and_publish_until_killed, args=(str(tmp_path / "store"), ready))
     process.start()

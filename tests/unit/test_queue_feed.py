@@ -1,4 +1,4 @@
-"""The queue feed: where batches begin and end, what limits them, and how a consumer follows."""
+"""The queue feed: bounds and limits of batches, starts, and lost rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EARLIEST, LATEST = Start(StartKind.EARLIEST), Start(StartKind.LATEST)
 # -- offsets ---------------------------------------------------------------------------------------------
 
 
-def test_an_offset_is_the_same_after_a_trip_through_json() -> None:
+def test_an_offset_round_trips_through_json() -> None:
     offset = QueueOffset("id", "//c", {"//tmp/q": {0: 5, 10: 3}, "r": {}})
     assert offset.to_json() == {"store": "id", "consumer": "//c", "queues": {"//tmp/q": {"0": 5, "10": 3}, "r": {}}}
     assert QueueOffset.of_json(offset.to_json()) == offset
@@ -77,7 +77,7 @@ def test_a_new_query_begins_at_its_starting_position(text: str, expected: dict[i
     assert rows(begun(feed_of(queue, start=parse_position(text)))) == expected
 
 
-def test_committed_is_where_the_consumer_stands_and_the_earliest_row_where_it_never_was() -> None:
+def test_committed_is_the_consumers_offset_or_the_earliest_row() -> None:
     queue = MemoryQueue("q", 3)
     for partition in range(3):
         queue.append(10, partition)
@@ -99,14 +99,14 @@ def test_committed_is_where_the_consumer_stands_and_the_earliest_row_where_it_ne
         ("somewhere", "unknown start position"),
     ],
 )
-def test_a_start_that_cannot_be_is_refused(text: str, problem: str) -> None:
+def test_an_invalid_start_is_refused(text: str, problem: str) -> None:
     queue = MemoryQueue("q")
     queue.append(10)
     with pytest.raises(OptionError, match=problem):
         begun(feed_of(queue, start=parse_position(text)))
 
 
-def test_row_indexes_without_a_queue_are_refused_where_there_are_several() -> None:
+def test_row_indexes_without_a_queue_are_refused_for_several_queues() -> None:
     with pytest.raises(OptionError, match="need the names of the queues"):
         feed_of(MemoryQueue("q"), MemoryQueue("r"), start=parse_position('{"0": 1}'))
 
@@ -114,7 +114,7 @@ def test_row_indexes_without_a_queue_are_refused_where_there_are_several() -> No
 # -- batches ---------------------------------------------------------------------------------------------
 
 
-def test_without_new_rows_there_is_no_batch() -> None:
+def test_there_is_no_batch_without_new_rows() -> None:
     queue = MemoryQueue("q")
     feed = feed_of(queue)
     start = begun(feed)
@@ -125,7 +125,7 @@ def test_without_new_rows_there_is_no_batch() -> None:
     assert feed.latest(end) is end
 
 
-def test_a_batch_is_the_same_whenever_it_is_read() -> None:
+def test_a_batch_always_has_the_same_rows() -> None:
     queue = MemoryQueue("q", 2)
     queue.append(5, 0)
     feed = feed_of(queue)
@@ -137,7 +137,7 @@ def test_a_batch_is_the_same_whenever_it_is_read() -> None:
     assert values(fresh, queue, start, end) == [0, 1, 2, 3, 4]
 
 
-def test_one_batch_with_everything_says_itself_where_it_starts() -> None:
+def test_a_batch_of_trigger_once_includes_its_start() -> None:
     queue = MemoryQueue("q")
     queue.append(5)
     queue.trim(0, 2)
@@ -147,7 +147,7 @@ def test_one_batch_with_everything_says_itself_where_it_starts() -> None:
     assert values(feed_of(queue), queue, feed.initial(), QueueOffset.of_json(end.to_json())) == [2, 3, 4]
 
 
-def test_partitions_that_are_added_are_read_from_their_first_row() -> None:
+def test_added_partitions_are_read_from_their_first_row() -> None:
     queue = MemoryQueue("q")
     queue.append(2)
     feed = feed_of(queue, start=LATEST)
@@ -159,7 +159,7 @@ def test_partitions_that_are_added_are_read_from_their_first_row() -> None:
     assert values(feed, queue, start, end) == [1000, 1001]
 
 
-def test_a_queue_that_is_added_begins_at_the_start_position() -> None:
+def test_an_added_queue_begins_at_the_start_position() -> None:
     first, second = MemoryQueue("q"), MemoryQueue("r")
     second.append(5)
     start = begun(feed_of(first))
@@ -169,7 +169,7 @@ def test_a_queue_that_is_added_begins_at_the_start_position() -> None:
     assert feed.ranges(start, fixed) == []
 
 
-def test_a_queue_that_is_left_out_is_an_error() -> None:
+def test_a_queue_missing_from_the_source_is_an_error() -> None:
     first, second = MemoryQueue("q"), MemoryQueue("r")
     start = begun(feed_of(first, second))
     with pytest.raises(OptionError, match="does not read"):
@@ -184,7 +184,7 @@ def test_queues_of_one_stream_have_equal_columns() -> None:
 # -- limits ----------------------------------------------------------------------------------------------
 
 
-def test_limits_are_shared_over_the_partitions_of_all_queues() -> None:
+def test_limits_are_divided_among_the_partitions_of_all_queues() -> None:
     first, second = MemoryQueue("q", 2), MemoryQueue("r")
     first.append(300, 0)
     first.append(100, 1)
@@ -198,7 +198,7 @@ def test_limits_are_shared_over_the_partitions_of_all_queues() -> None:
     assert feed.rows_behind() == {"q[0]": 300 - taken["q", 0], "q[1]": 100 - taken["q", 1], "r[0]": 600 - taken["r", 0]}
 
 
-def test_a_byte_limit_is_met_and_always_allows_a_row() -> None:
+def test_a_byte_limit_is_respected_and_allows_at_least_one_row() -> None:
     queue = MemoryQueue("q")
     queue.append(100)
     feed = feed_of(queue, limits=Limits(bytes_per_batch=75))
@@ -207,7 +207,7 @@ def test_a_byte_limit_is_met_and_always_allows_a_row() -> None:
     assert rows(feed.latest(begun(feed))) == {0: 1}
 
 
-def test_partitions_that_get_no_row_wait_until_they_have_the_oldest() -> None:
+def test_partitions_beyond_a_small_limit_are_read_in_turn() -> None:
     queue = MemoryQueue("q", 4)
     for partition in range(4):
         queue.append(1000, partition)
@@ -218,7 +218,7 @@ def test_partitions_that_get_no_row_wait_until_they_have_the_oldest() -> None:
     assert rows(offset) == dict.fromkeys(range(4), 10)
 
 
-def test_a_minimum_of_rows_is_waited_for_and_the_oldest_row_only_so_long() -> None:
+def test_a_batch_waits_for_the_minimum_of_rows_up_to_the_maximum_delay() -> None:
     queue = MemoryQueue("q")
     now = datetime.datetime.now(datetime.UTC).timestamp()
     queue.append(int(now) - 100)
@@ -233,7 +233,7 @@ def test_a_minimum_of_rows_is_waited_for_and_the_oldest_row_only_so_long() -> No
     assert impatient.latest(start) != start
 
 
-def test_a_look_asks_each_queue_once_and_for_no_ages() -> None:
+def test_planning_asks_each_queue_once_and_for_no_ages() -> None:
     queue = MemoryQueue("q", 64)
     for partition in range(64):
         queue.append(100, partition)
@@ -244,7 +244,7 @@ def test_a_look_asks_each_queue_once_and_for_no_ages() -> None:
     assert queue.asked == {"bounds": 1}
 
 
-def test_available_now_stops_at_what_was_there() -> None:
+def test_available_now_ignores_data_written_after_its_start() -> None:
     queue = MemoryQueue("q")
     queue.append(5)
     feed = feed_of(queue, limits=Limits(rows_per_batch=3, min_rows=1000))
@@ -263,7 +263,7 @@ def test_available_now_stops_at_what_was_there() -> None:
 # -- loss ------------------------------------------------------------------------------------------------
 
 
-def test_rows_that_were_trimmed_unread_fail_the_query() -> None:
+def test_rows_trimmed_unread_fail_the_query() -> None:
     queue = MemoryQueue("q")
     queue.append(10)
     feed = feed_of(queue)
@@ -286,12 +286,12 @@ def test_with_accepted_loss_trimmed_rows_are_skipped_by_index_and_named(caplog: 
 
 
 @pytest.mark.parametrize("rows", [0, 3, 30])
-def test_a_queue_that_was_made_anew_is_found_out_however_long_it_is(rows: int) -> None:
+def test_a_recreated_queue_is_detected_at_any_length(rows: int) -> None:
     queue = MemoryQueue("q")
     queue.append(10)
     feed = feed_of(queue)
     end = feed.latest(start := begun(feed))
-    queue.make_anew()
+    queue.recreate()
     queue.append(rows)
     with pytest.raises(DataLossError, match="created again"):
         feed.latest(end)
@@ -304,7 +304,7 @@ def test_a_queue_that_was_made_anew_is_found_out_however_long_it_is(rows: int) -
     assert careless.latest(again) is again
 
 
-# -- all together ----------------------------------------------------------------------------------------
+# -- random runs -----------------------------------------------------------------------------------------
 
 
 @given(
@@ -320,7 +320,7 @@ def test_a_queue_that_was_made_anew_is_found_out_however_long_it_is(rows: int) -
     ),
     st.integers(1, 12),
 )
-def test_every_row_comes_once_and_in_order(steps: list[tuple[str, int, int]], limit: int) -> None:
+def test_every_row_is_read_once_and_in_order(steps: list[tuple[str, int, int]], limit: int) -> None:
     queue = MemoryQueue("q", 3)
     consumer = MemoryConsumer("c", [queue])
     feed = feed_of(queue, consumer=consumer, limits=Limits(rows_per_batch=limit))

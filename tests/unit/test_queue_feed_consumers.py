@@ -1,4 +1,4 @@
-"""How a consumer follows a queue feed, and what happens when somebody else moves it."""
+"""The advance of a consumer by a queue feed, and conflicts with other readers."""
 
 from __future__ import annotations
 
@@ -43,9 +43,7 @@ def test_a_consumer_must_be_registered(queue: MemoryQueue, consumer: MemoryConsu
         feed_of(queue, MemoryQueue("other"), consumer=consumer)
 
 
-def test_the_consumer_is_where_the_last_batch_ended_when_the_next_is_asked_for(
-    queue: MemoryQueue, consumer: MemoryConsumer
-) -> None:
+def test_the_consumer_advances_when_the_next_batch_is_requested(queue: MemoryQueue, consumer: MemoryConsumer) -> None:
     feed = feed_of(queue, consumer=consumer)
     end = feed.latest(begun(feed))
     assert consumer.at["q"] == {}
@@ -53,7 +51,7 @@ def test_the_consumer_is_where_the_last_batch_ended_when_the_next_is_asked_for(
     assert consumer.at["q"] == {0: 10}
 
 
-def test_a_start_of_the_users_moves_the_consumer_in_silence(
+def test_a_start_chosen_by_the_user_moves_the_consumer_without_a_warning(
     queue: MemoryQueue, consumer: MemoryConsumer, caplog: pytest.LogCaptureFixture
 ) -> None:
     consumer.at["q"] = {0: 7}
@@ -75,7 +73,7 @@ def test_the_checkpoint_wins_and_the_difference_is_logged(
 
 
 @pytest.mark.parametrize("at", [2, 6])
-def test_a_consumer_at_either_end_of_a_repeated_batch_is_where_it_should_be(
+def test_a_consumer_at_either_end_of_a_repeated_batch_gets_no_warning(
     queue: MemoryQueue, consumer: MemoryConsumer, caplog: pytest.LogCaptureFixture, at: int
 ) -> None:
     consumer.at["q"] = {0: at}
@@ -89,7 +87,7 @@ def test_a_consumer_at_either_end_of_a_repeated_batch_is_where_it_should_be(
 
 
 @pytest.mark.parametrize("restarted", [True, False])
-def test_rows_of_a_queue_that_was_made_anew_do_not_count_as_read(restarted: bool) -> None:
+def test_rows_of_a_recreated_queue_do_not_count_as_read(restarted: bool) -> None:
     queue = MemoryQueue("q", 2)
     queue.append(10)
     queue.append(10, 1)
@@ -98,7 +96,7 @@ def test_rows_of_a_queue_that_was_made_anew_do_not_count_as_read(restarted: bool
     end = feed.latest(begun(feed))
     feed.latest(end)
     assert consumer.at["q"] == {0: 10, 1: 10}
-    queue.make_anew()
+    queue.recreate()
     queue.append(3)
     consumer.at["q"] = {}
     if restarted:
@@ -117,7 +115,7 @@ def test_rows_of_a_queue_that_was_made_anew_do_not_count_as_read(restarted: bool
     assert consumer.at["q"] == {0: 3}
 
 
-def test_two_readers_of_one_consumer_are_found_out(queue: MemoryQueue, consumer: MemoryConsumer) -> None:
+def test_two_readers_of_one_consumer_are_detected(queue: MemoryQueue, consumer: MemoryConsumer) -> None:
     limits = Limits(rows_per_batch=4)
     first = feed_of(queue, consumer=consumer, limits=limits)
     offset = first.latest(begun(first))
@@ -128,7 +126,7 @@ def test_two_readers_of_one_consumer_are_found_out(queue: MemoryQueue, consumer:
     assert consumer.at["q"] == {0: 3}
 
 
-def test_two_readers_in_lock_step_are_found_out(queue: MemoryQueue, consumer: MemoryConsumer) -> None:
+def test_two_readers_in_lockstep_are_detected(queue: MemoryQueue, consumer: MemoryConsumer) -> None:
     first, second = feed_of(queue, consumer=consumer), feed_of(queue, consumer=consumer)
     offsets = first.latest(begun(first)), second.latest(begun(second))
     assert offsets[0] == offsets[1]

@@ -13,7 +13,7 @@ from tests.unit.memory_queues import MemoryConsumer, MemoryQueue, begun, feed_of
 EARLIEST = Start(StartKind.EARLIEST)
 
 
-def test_fewer_partitions_are_an_error_that_names_what_is_gone() -> None:
+def test_fewer_partitions_are_an_error_that_names_the_missing_ones() -> None:
     queue = MemoryQueue("q", partitions=3)
     queue.append(5, 2)
     feed = feed_of(queue, start=EARLIEST)
@@ -23,7 +23,7 @@ def test_fewer_partitions_are_an_error_that_names_what_is_gone() -> None:
         feed.latest(end)
 
 
-def test_fewer_partitions_are_gone_on_with_where_that_is_accepted(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_query_that_accepts_loss_continues_with_fewer_partitions(caplog: pytest.LogCaptureFixture) -> None:
     queue = MemoryQueue("q", partitions=2)
     consumer = MemoryConsumer("c", [queue])
     feed = feed_of(queue, consumer=consumer, start=EARLIEST, fail_on_data_loss=False)

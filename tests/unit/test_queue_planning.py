@@ -1,4 +1,4 @@
-"""From ranges to tasks to rows: small ranges share, fat ones are cut, and rows are what their indexes say."""
+"""Planning and reading of tasks: small ranges share a task, large ones are split, and each row has its index."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ranges = st.lists(st.integers(0, 3 * TASK_ROWS), max_size=20).map(
 
 
 def covered(tasks: list[tuple[QueueRange, ...]]) -> list[QueueRange]:
-    """Return the ranges of tasks with neighbours joined."""
+    """Return the ranges of tasks, with adjacent ranges joined."""
     joined: list[QueueRange] = []
     for part in chain.from_iterable(tasks):
         if joined and joined[-1].partition == part.partition and joined[-1].next == part.first:
@@ -34,14 +34,14 @@ def covered(tasks: list[tuple[QueueRange, ...]]) -> list[QueueRange]:
 
 
 @given(ranges)
-def test_tasks_cover_the_ranges_and_only_the_last_is_small(given_ranges: list[QueueRange]) -> None:
+def test_tasks_cover_the_ranges_and_only_the_last_task_is_small(given_ranges: list[QueueRange]) -> None:
     tasks = plan_tasks(given_ranges)
     assert covered(tasks) == [part for part in given_ranges if part.rows]
     assert all(sum(part.rows for part in task) >= TASK_ROWS for task in tasks[:-1])
 
 
 @given(ranges, st.integers(1, 40))
-def test_a_minimum_of_tasks_is_kept_as_far_as_there_are_rows(given_ranges: list[QueueRange], count: int) -> None:
+def test_the_minimum_of_tasks_is_respected_if_there_are_enough_rows(given_ranges: list[QueueRange], count: int) -> None:
     tasks = plan_tasks(given_ranges, count)
     assert covered(tasks) == [part for part in given_ranges if part.rows]
     assert all(part.rows > 0 for task in tasks for part in task)
@@ -52,7 +52,7 @@ def test_sixty_four_small_partitions_are_few_tasks() -> None:
     assert len(plan_tasks([QueueRange("q", number, 0, 100) for number in range(64)])) == 2
 
 
-def test_each_range_is_looked_at_a_few_times_however_many_share_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_range_is_checked_only_a_few_times_when_many_share_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[QueueRange] = []
 
     def rows(part: QueueRange) -> int:
@@ -64,7 +64,7 @@ def test_each_range_is_looked_at_a_few_times_however_many_share_a_task(monkeypat
     assert len(looks) < 5000
 
 
-def test_one_fat_partition_is_cut_into_equal_tasks() -> None:
+def test_one_large_partition_is_split_into_equal_tasks() -> None:
     tasks = plan_tasks([QueueRange("q", 0, 10, 1010)], 4)
     assert [task[0].rows for task in tasks] == [250] * 4
 
@@ -105,15 +105,15 @@ def test_a_trim_between_two_pages_is_found(queue: MemoryQueue) -> None:
     assert next(pages).first == 10
 
 
-def test_rows_that_are_no_longer_there_at_all_are_lost_too(queue: MemoryQueue) -> None:
-    queue.make_anew(partitions=2)
+def test_rows_of_an_empty_partition_that_were_planned_are_lost(queue: MemoryQueue) -> None:
+    queue.recreate(partitions=2)
     queue.append(7, 1)
     with pytest.raises(DataLossError, match=r"rows 7 to 11 .* created again"):
         read(queue, QueueRange("q", 1, 5, 12))
     assert read(queue, QueueRange("q", 1, 5, 12), fail=False) == [1005, 1006]
 
 
-def test_a_store_that_skips_trimmed_rows_by_itself_is_noticed(queue: MemoryQueue) -> None:
+def test_a_store_that_silently_skips_trimmed_rows_is_detected(queue: MemoryQueue) -> None:
     honest = queue.read
 
     def skipping(partition: int, first_row: int, max_rows: int = 1000, *, until: int | None = None) -> QueuePage:
@@ -125,13 +125,13 @@ def test_a_store_that_skips_trimmed_rows_by_itself_is_noticed(queue: MemoryQueue
     assert read(queue, QueueRange("q", 1, 5, 12), fail=False) == list(range(1008, 1012))
 
 
-# -- shapes ----------------------------------------------------------------------------------------------
+# -- columns ---------------------------------------------------------------------------------------------
 
 
 PAGE = QueuePage(3, 7, pa.record_batch({"a": pa.array([1, 2]), "b": pa.array([[1], None], pa.list_(pa.int64()))}))
 
 
-def test_rows_tell_where_they_stand() -> None:
+def test_rows_can_include_their_addresses() -> None:
     address = AddressColumns({"p": PARTITION, "i": ROW_INDEX}, {"path": QUEUE_NAME})
     shape = QueueShape(PAGE.rows.schema, address, wanted=None)
     assert shape.schema.names == ["p", "i", "a", "b", "path"]
@@ -150,7 +150,7 @@ def test_opaque_composite_columns_hold_json() -> None:
     assert rows.column("b").to_pylist() == [b"[1]", None]
 
 
-def test_columns_that_are_not_there_or_there_twice_are_refused() -> None:
+def test_unknown_and_repeated_columns_are_refused() -> None:
     with pytest.raises(SchemaError, match="no such column"):
         QueueShape(PAGE.rows.schema, NO_ADDRESS, wanted=pa.schema({"c": pa.int64()}))
     with pytest.raises(SchemaError, match="already"):

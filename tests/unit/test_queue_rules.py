@@ -1,4 +1,4 @@
-"""The rules about queues that need no store: schemas, dispositions, trimming, choosing partitions, data weights."""
+"""The rules of queues that need no store: schemas, dispositions, trimming, choice of partitions, data weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.queues.columns import QueueSchema, data_weights
 from headrace.queues.values import Bounds, Disposition, QueuePage, partition_of_keys, trim_target
 
 
-def test_writers_give_all_columns_but_those_of_the_system() -> None:
+def test_writers_set_all_columns_except_the_system_columns() -> None:
     schema = QueueSchema.of({"$timestamp": "long", "data": "string not null", "$cumulative_data_weight": "long"})
     assert schema.written.names == ("data",)
     assert not schema.written.column("data").nullable
@@ -36,23 +36,23 @@ def test_writers_give_all_columns_but_those_of_the_system() -> None:
         {"data": "string", "$sequence_number": "long"},
     ],
 )
-def test_columns_that_a_queue_cannot_have_are_refused(columns: dict[str, str]) -> None:
+def test_invalid_columns_of_a_queue_are_refused(columns: dict[str, str]) -> None:
     with pytest.raises(SchemaError):
         QueueSchema.of(columns)
 
 
-def test_columns_in_another_form_are_refused_with_the_valid_one() -> None:
+def test_columns_as_a_list_are_refused_with_the_valid_form() -> None:
     columns: Any = [{"name": "user", "type": "string"}]
     with pytest.raises(SchemaError, match=r"received: a list; valid: .*\{.user.: .string."):
         QueueSchema.of(columns)
 
 
-def test_a_page_and_bounds_count_rows_from_their_first() -> None:
+def test_pages_and_bounds_count_from_their_first_row() -> None:
     assert QueuePage(0, 7, pa.RecordBatch.from_pydict({"a": [1, 2, 3]})).next == 10
     assert Bounds(3, 10).rows == 7
 
 
-def test_a_disposition_tells_where_the_next_row_is() -> None:
+def test_the_disposition_follows_from_offset_and_bounds() -> None:
     # Three rows, the first of them trimmed.
     found = [Disposition.of(Bounds(1, 3), offset) for offset in range(5)]
     assert [each.value for each in found] == [
@@ -81,7 +81,7 @@ def test_a_disposition_tells_where_the_next_row_is() -> None:
         (Bounds(0, 7), [100], None, None, 7),
     ],
 )
-def test_trimming_goes_up_to_the_last_vital_consumer_and_what_is_retained(
+def test_trimming_ends_at_the_slowest_vital_consumer_and_the_retained_rows(
     bounds: Bounds, vital: list[int], retained: int | None, oldest: int | None, expected: int
 ) -> None:
     assert trim_target(bounds, vital, retained, oldest) == expected
@@ -94,7 +94,7 @@ def test_trimming_goes_up_to_the_last_vital_consumer_and_what_is_retained(
     retained=st.none() | st.integers(0, 20),
     oldest=st.none() | st.integers(0, 20),
 )
-def test_trimming_never_takes_what_somebody_needs(
+def test_trimming_removes_no_row_that_a_vital_consumer_or_retention_needs(
     lower: int, rows: int, vital: list[int], retained: int | None, oldest: int | None
 ) -> None:
     bounds = Bounds(lower, lower + rows)
@@ -107,7 +107,7 @@ def test_trimming_never_takes_what_somebody_needs(
         assert oldest is None or target <= oldest
 
 
-# -- choosing partitions --------------------------------------------------------------------------------
+# -- choice of partitions -------------------------------------------------------------------------------
 
 _key_types: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.string(), st.text(max_size=20)),
@@ -123,7 +123,7 @@ _key_types: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
 
 
 @given(st.data())
-def test_equal_keys_go_to_one_partition_wherever_they_stand(data: st.DataObject) -> None:
+def test_equal_keys_go_to_one_partition_at_any_place_in_a_batch(data: st.DataObject) -> None:
     kind, values = data.draw(st.sampled_from(_key_types))
     drawn = data.draw(st.lists(st.none() | values, min_size=1, max_size=20))
     partitions = data.draw(st.integers(1, 5))
@@ -145,7 +145,7 @@ def test_the_partition_of_a_key_is_the_same_in_every_version() -> None:
     assert partition_of_keys(rows, ["user", "order"], 1 << 20).tolist() == [0, 333025, 337693, 521276]
 
 
-def test_numbers_count_by_value() -> None:
+def test_equal_numbers_go_to_one_partition() -> None:
     def numbers(values: list[Any], kind: pa.DataType) -> list[int]:
         return list(partition_of_keys(pa.table({"key": pa.array(values, kind)}), ["key"], 1 << 30))
 
@@ -164,13 +164,13 @@ def test_different_keys_are_spread_evenly(values: list[Any]) -> None:
     assert counts.max() < 750
 
 
-def test_the_order_of_key_columns_counts() -> None:
+def test_the_order_of_key_columns_affects_the_partition() -> None:
     rows = pa.RecordBatch.from_pydict({"a": list(range(100)), "b": list(range(100, 200))})
     one, other = partition_of_keys(rows, ["a", "b"], 1000), partition_of_keys(rows, ["b", "a"], 1000)
     assert one.tolist() != other.tolist()
 
 
-def test_a_key_column_must_be_there_and_not_composite() -> None:
+def test_a_key_column_must_exist_and_must_not_be_composite() -> None:
     rows = pa.RecordBatch.from_pydict({"a": [1], "b": [[1]]})
     with pytest.raises(SchemaError, match="'c'"):
         partition_of_keys(rows, ["c"], 2)
@@ -182,7 +182,7 @@ def test_a_key_column_must_be_there_and_not_composite() -> None:
 
 
 def _weight(value: Any, kind: pa.DataType) -> int:
-    """Return the weight of one value, one by one."""
+    """Return the weight of one value."""
     if value is None:
         return 0
     if pa.types.is_string(kind):
@@ -231,7 +231,7 @@ def _composite(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 @given(st.data())
-def test_the_weight_of_a_row_is_that_of_its_values(data: st.DataObject) -> None:
+def test_the_weight_of_a_row_is_the_sum_over_its_values(data: st.DataObject) -> None:
     kind, values = data.draw(st.recursive(st.sampled_from(_simple), _composite, max_leaves=3))
     drawn = data.draw(st.lists(st.none() | values, max_size=8))
     first = data.draw(st.integers(0, len(drawn)))

@@ -1,4 +1,4 @@
-"""Retention: old changes go in whole chunks, and never what a live tunnel needs unless told to."""
+"""Retention: old changes are removed in whole chunks. Changes that a tunnel needs are removed only on request."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def put(table: Table, count: int = 1) -> None:
 
 
 def age(store: Store) -> None:
-    """Make all changes that are in the log now older than any retention."""
+    """Make all existing changes older than any retention."""
     with store._database.write() as connection:  # type: ignore[attr-defined]
         connection.execute("UPDATE chunk SET ts = ts - 100 * 86400 * 1000000 WHERE ts > ?", (OLD,))
 
@@ -54,7 +54,7 @@ def kept(table: Table) -> tuple[int, int]:
     return partition.first, partition.next
 
 
-def test_old_changes_go_with_a_later_write(store: Store, table: Table) -> None:
+def test_a_later_write_removes_old_changes(store: Store, table: Table) -> None:
     put(table, 10)
     age(store)
     put(table, 5)
@@ -64,7 +64,7 @@ def test_old_changes_go_with_a_later_write(store: Store, table: Table) -> None:
     assert found[0][0] == table.describe().partitions[0].log_bytes
 
 
-def test_young_changes_stay(table: Table) -> None:
+def test_recent_changes_are_kept(table: Table) -> None:
     put(table, 10)
     put(table, 10)
     assert table.trim() == TrimReport(0, 0)
@@ -88,7 +88,9 @@ def test_a_table_can_keep_everything(store: Store) -> None:
     assert table.trim() == TrimReport(0, 0)
 
 
-def test_what_a_tunnel_needs_stays_and_is_said(store: Store, table: Table, caplog: pytest.LogCaptureFixture) -> None:
+def test_changes_that_a_tunnel_needs_are_kept_with_a_warning(
+    store: Store, table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
     put(table, 3)
     tunnel = store.create_tunnel("orders", "slow", "Stream")
     put(table, 5)
@@ -110,7 +112,7 @@ def test_what_a_tunnel_needs_stays_and_is_said(store: Store, table: Table, caplo
     assert table.describe().held_by == ()
 
 
-def test_unread_base_data_holds_the_stream_behind_it(store: Store, table: Table) -> None:
+def test_unread_base_data_keeps_the_changes_after_it(store: Store, table: Table) -> None:
     put(table, 3)
     tunnel = store.create_tunnel("orders", "t")
     put(table, 5)
@@ -123,7 +125,7 @@ def test_unread_base_data_holds_the_stream_behind_it(store: Store, table: Table)
 
 
 @pytest.mark.parametrize("told_by", ["call", "option"])
-def test_a_tunnel_is_cut_only_when_told_to_and_the_loss_is_said(
+def test_unread_changes_are_removed_only_on_request_and_with_a_warning(
     store: Store, table: Table, caplog: pytest.LogCaptureFixture, told_by: str
 ) -> None:
     tunnel = store.create_tunnel("orders", "slow", "Stream")
@@ -158,7 +160,7 @@ def test_a_start_before_the_log_is_refused(store: Store, table: Table) -> None:
     assert tunnel.backlog("stream-1", tunnel.channels()[0].committed).rows == 1
 
 
-def test_trimming_below_a_row_takes_whole_chunks_of_that_partition(table: Table) -> None:
+def test_trimming_below_a_row_removes_whole_chunks_of_its_partition(table: Table) -> None:
     for _ in range(4):
         put(table, 10)
     assert table.trim(before={1: 25}).changes == 20
@@ -170,7 +172,7 @@ def test_trimming_below_a_row_takes_whole_chunks_of_that_partition(table: Table)
     assert kept(table) == (40, 41)
 
 
-def test_closed_partitions_go_when_their_log_is_empty_and_no_channel_needs_them(store: Store, table: Table) -> None:
+def test_closed_partitions_are_deleted_with_an_empty_log_and_without_channels(store: Store, table: Table) -> None:
     tunnel = store.create_tunnel("orders", "t", "Stream")
     put(table, 10)
     table.split()
@@ -209,7 +211,7 @@ def test_a_write_removes_at_most_256_chunks(store: Store) -> None:
     before=st.integers(0, 300),
     cut=st.booleans(),
 )
-def test_trim_removes_the_whole_chunks_below_what_is_needed(
+def test_trim_removes_the_whole_chunks_below_the_needed_rows(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], reads: list[int], before: int, cut: bool
 ) -> None:
     store = headrace.open(tmp_path_factory.mktemp("store"), create=True, synchronous="off")

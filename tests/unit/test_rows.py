@@ -70,7 +70,7 @@ def stored_arrow(column: str, array: pa.Array) -> list[Any]:
         ("int", None, None),
     ],
 )
-def test_values_that_fit_are_stored_as_they_are(column: str, given: Any, expected: Any) -> None:
+def test_values_of_a_column_type_are_unchanged(column: str, given: Any, expected: Any) -> None:
     assert stored(column, given) == expected
 
 
@@ -106,7 +106,7 @@ def test_values_that_fit_are_stored_as_they_are(column: str, given: Any, expecte
         ("string", uuid.UUID(int=0)),
     ],
 )
-def test_values_that_do_not_fit_name_their_column_and_row(column: str, given: Any) -> None:
+def test_errors_for_invalid_values_name_column_and_row(column: str, given: Any) -> None:
     rows = [{"id": number, column: None} for number in range(7)]
     rows[5][column] = given
     with pytest.raises(SchemaError, match=rf"column '{column}'.* row 5\b"):
@@ -193,7 +193,7 @@ def test_pandas_columns_of_every_kind() -> None:
     assert [value for name, value in second.items() if name != "id"] == [None] * 6
 
 
-def test_a_datetime_in_a_pandas_date_column_is_an_error_and_not_cut() -> None:
+def test_a_datetime_in_a_pandas_date_column_is_an_error() -> None:
     with pytest.raises(SchemaError, match="row 0"):
         to_arrow(
             pd.DataFrame({"id": [1], "date": pd.Series([NOON.replace(tzinfo=None)], dtype=object)}),
@@ -202,7 +202,7 @@ def test_a_datetime_in_a_pandas_date_column_is_an_error_and_not_cut() -> None:
         )
 
 
-def test_columns_left_out_are_null_in_all_and_absent_in_given() -> None:
+def test_missing_columns_are_null_in_whole_rows_and_absent_in_updates() -> None:
     assert to_arrow({"int": 1, "id": 2}, SCHEMA, columns="all").schema == SCHEMA.arrow
     assert to_arrow({"int": 1, "id": 2}, SCHEMA, columns="given").column_names == ["id", "int"]
     assert to_arrow({"int": 1, "id": 2, "other": object()}, SCHEMA, columns="keys").column_names == ["id"]
@@ -223,7 +223,7 @@ def test_columns_left_out_are_null_in_all_and_absent_in_given() -> None:
         (7, "unsupported type"),
     ],
 )
-def test_rows_of_another_shape_are_an_error(rows: Any, message: str) -> None:
+def test_rows_with_invalid_columns_are_an_error(rows: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         to_arrow(rows, SCHEMA, columns="all")
 
@@ -234,5 +234,5 @@ def test_updates_of_different_columns_do_not_share_a_call() -> None:
 
 
 @pytest.mark.parametrize("rows", [[], pa.table({"id": pa.array([], pa.int64())}), pd.DataFrame({"id": []})])
-def test_no_rows_are_rows(rows: Any) -> None:
+def test_an_empty_input_has_no_rows(rows: Any) -> None:
     assert to_arrow(rows, SCHEMA, columns="all").num_rows == 0

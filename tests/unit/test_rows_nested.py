@@ -44,7 +44,7 @@ def columns(draw: st.DrawFn) -> pa.Array:
 
 @settings(deadline=None)
 @given(columns())
-def test_python_values_of_every_type_are_taken_as_they_are(array: pa.Array) -> None:
+def test_python_values_of_every_type_are_unchanged(array: pa.Array) -> None:
     (column,) = parse_columns({"x": array.type})
     found = to_column(array.to_pylist(), column).combine_chunks()
     found.validate(full=True)
@@ -54,7 +54,7 @@ def test_python_values_of_every_type_are_taken_as_they_are(array: pa.Array) -> N
 
 @settings(deadline=None)
 @given(columns(), st.integers(0, 4))
-def test_arrow_values_of_every_type_are_taken_as_they_are(array: pa.Array, start: int) -> None:
+def test_arrow_values_of_every_type_are_unchanged(array: pa.Array, start: int) -> None:
     (column,) = parse_columns({"x": array.type})
     part = array.slice(start)
     found = to_column(part, column).combine_chunks()
@@ -80,7 +80,7 @@ def test_arrow_values_of_every_type_are_taken_as_they_are(array: pa.Array, start
         ("local", datetime.date(2026, 1, 31), NOON.replace(hour=0)),
     ],
 )
-def test_values_that_fit_are_stored_as_they_are(column: str, given: Any, expected: Any) -> None:
+def test_values_of_a_column_type_are_unchanged(column: str, given: Any, expected: Any) -> None:
     assert stored(column, given) == expected
 
 
@@ -106,7 +106,7 @@ def test_values_that_fit_are_stored_as_they_are(column: str, given: Any, expecte
         ("local", NOON.replace(tzinfo=datetime.UTC), "wrong type"),
     ],
 )
-def test_values_that_do_not_fit_name_the_place_inside(column: str, given: Any, message: str) -> None:
+def test_errors_for_composite_values_name_the_path_inside(column: str, given: Any, message: str) -> None:
     rows = [{"id": number, column: None} for number in range(7)]
     rows[5][column] = given
     with pytest.raises(SchemaError, match=rf"column '{column}'.* row 5\b.*{message}"):
@@ -155,7 +155,7 @@ def test_arrow_values_are_converted_without_loss(column: str, array: pa.Array, e
         ("local", pa.array([0], pa.timestamp("us", "UTC")), "row 0 .wrong type"),
     ],
 )
-def test_arrow_values_that_do_not_fit_name_the_place_inside(column: str, array: pa.Array, message: str) -> None:
+def test_errors_for_composite_arrow_values_name_the_path_inside(column: str, array: pa.Array, message: str) -> None:
     rows = pa.table({"id": pa.array(range(len(array))), column: array})
     with pytest.raises(SchemaError, match=f"column '{column}'.*{message}"):
         to_arrow(rows, SCHEMA, columns="given")
@@ -190,12 +190,12 @@ STRICT = TableSchema.of({"id": "long", "n": "int not null", "note": "string"}, "
         (pd.DataFrame({"id": [1], "note": ["x"]}), "in row 0"),
     ],
 )
-def test_whole_rows_have_every_column_that_is_not_null(rows: Any, message: str) -> None:
+def test_whole_rows_need_every_column_that_is_not_null(rows: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         to_arrow(rows, STRICT, columns="all")
 
 
-def test_an_update_may_say_by_null_to_leave_a_cell_alone() -> None:
+def test_an_update_without_keep_nulls_leaves_cells_with_null_unchanged() -> None:
     rows = to_arrow([{"id": 1, "n": None}], STRICT, columns="given")
     assert rows.schema.field("n").nullable
     with pytest.raises(SchemaError, match="'n' is NOT NULL and has no value in row 0"):
@@ -204,7 +204,7 @@ def test_an_update_may_say_by_null_to_leave_a_cell_alone() -> None:
 
 
 @pytest.mark.parametrize("kind", [QueueSchema, RowSchema])
-def test_rows_without_a_key_are_rows(kind: type[RowSchema]) -> None:
+def test_rows_of_a_queue_need_no_key(kind: type[RowSchema]) -> None:
     schema = kind(parse_columns({"n": "int", "price": "decimal(5,2)"}))
     rows: list[Any] = [[{"n": 1}, {}], pa.table({"n": [1, None]}), pd.DataFrame({"n": [1, None]})]
     for form in rows:

@@ -1,4 +1,4 @@
-"""Arguments of sessions, scripts and workspaces that no caller can have meant: they raise headrace's errors."""
+"""Invalid arguments of sessions, scripts and workspaces raise headrace's errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_refused_setting_does_not_show_its_value() -> None:
 
 
 @pytest.mark.parametrize("path", ["\ud800", "a\0b"])
-def test_a_workspace_refuses_what_is_no_path(path: str) -> None:
+def test_a_workspace_must_be_a_path(path: str) -> None:
     with pytest.raises(StoreError, match="must be a path"):
         Workspace(path)
 
@@ -50,7 +50,7 @@ def test_a_script_is_a_text(text: object, tmp_path: Path) -> None:
         headrace.sql(cast("Any", None), tmp_path).run(cast("Any", text))
 
 
-def test_a_text_is_no_switch(tmp_path: Path) -> None:
+def test_a_text_is_not_a_boolean_argument(tmp_path: Path) -> None:
     with pytest.raises(OptionError):
         headrace.sql(cast("Any", None), tmp_path).run("", available_now=cast("Any", "false"))
     with pytest.raises(HeadraceError):

@@ -1,4 +1,4 @@
-"""The meta table of a Tablestore instance: what is recorded first stays, in a layout that the EMR connector knows."""
+"""The meta table of a Tablestore instance: the first record is kept, in the layout of the EMR connector."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def save(records: BatchRecords, batch: str, previous: str) -> str:
 
 
 @given(st.builds(Position, st.text(), st.integers(0, 1 << 50)))
-def test_a_position_goes_into_a_row_and_back(position: Position) -> None:
+def test_a_position_round_trips_through_a_row(position: Position) -> None:
     assert position_of(position_cells(position)) == position
 
 
@@ -63,7 +63,7 @@ def test_ends_have_the_layout_of_the_connector(tables: MemoryTables, records: Ba
     assert [found["version"] for found in cells] == [1, 1]
 
 
-def test_rows_of_the_connector_are_positions_and_no_ends(tables: MemoryTables, records: BatchRecords) -> None:
+def test_rows_of_the_connector_are_positions_but_not_ends(tables: MemoryTables, records: BatchRecords) -> None:
     left = MetaRow("uuid", "channel", {"channelOffset": '{"logPoint":"theirs","offset":0}', "version": 1})
     MetaTable(tables).put("tunnel-1", [left])
     assert records.left_positions("uuid") == {"channel": Position("theirs")}
@@ -71,13 +71,13 @@ def test_rows_of_the_connector_are_positions_and_no_ends(tables: MemoryTables, r
     assert records_of(tables, "tunnel-2").left_positions("uuid") == {}
 
 
-def test_a_row_that_is_no_position_is_named(tables: MemoryTables, records: BatchRecords) -> None:
+def test_an_invalid_row_of_a_position_is_named(tables: MemoryTables, records: BatchRecords) -> None:
     MetaTable(tables).put("tunnel-1", [MetaRow("uuid", "channel", {"channelOffset": "{}", "version": 1})])
     with pytest.raises(StoreDamagedError, match="logPoint"):
         records.left_positions("uuid")
 
 
-def test_defect_g_the_table_is_made_when_it_is_needed_and_its_rows_do_not_expire(
+def test_defect_g_the_meta_table_is_created_on_first_use_and_its_rows_do_not_expire(
     tables: MemoryTables, records: BatchRecords
 ) -> None:
     assert records.load_plan("batch") is None
@@ -88,7 +88,7 @@ def test_defect_g_the_table_is_made_when_it_is_needed_and_its_rows_do_not_expire
     assert tables.calls.count("CreateTable") == 1
 
 
-def test_a_table_whose_rows_expire_is_warned_of(
+def test_a_meta_table_whose_rows_expire_gets_a_warning(
     tables: MemoryTables, records: BatchRecords, caplog: pytest.LogCaptureFixture
 ) -> None:
     tables.tables[DEFAULT_NAME] = {}
@@ -99,14 +99,14 @@ def test_a_table_whose_rows_expire_is_warned_of(
     assert [record.getMessage().count("7.0 days") for record in caplog.records] == [1]
 
 
-def test_defect_i_rows_that_are_refused_one_by_one_are_an_error(tables: MemoryTables, records: BatchRecords) -> None:
+def test_defect_i_individually_refused_rows_are_an_error(tables: MemoryTables, records: BatchRecords) -> None:
     tables.refused.add("c")
     with pytest.raises(RowsNotWrittenError, match="too large"):
         records.save_committed({"c": Position("token", 1)})
 
 
 @pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 25])
-def test_a_text_is_cut_into_parts_and_nothing_is_lost(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_is_split_into_parts_without_loss(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "PLAN_PART_BYTES", 10)
     parts = cut("x" * size)
     assert "".join(parts) == "x" * size
@@ -115,7 +115,7 @@ def test_a_text_is_cut_into_parts_and_nothing_is_lost(size: int, monkeypatch: py
 
 
 @pytest.mark.parametrize("size", [10, 1_000_000])
-def test_a_plan_of_any_size_is_kept_as_it_was_first_saved(
+def test_the_first_saved_plan_of_any_size_is_kept(
     tables: MemoryTables, records: BatchRecords, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batches, "PLAN_PART_BYTES", size)
@@ -127,7 +127,7 @@ def test_a_plan_of_any_size_is_kept_as_it_was_first_saved(
     assert records.ends("batch") == {}
 
 
-def test_a_plan_that_is_not_whole_is_no_plan(
+def test_an_incomplete_plan_is_an_error(
     tables: MemoryTables, records: BatchRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batches, "PLAN_PART_BYTES", 50)
@@ -137,14 +137,14 @@ def test_a_plan_that_is_not_whole_is_no_plan(
         records_of(tables).load_plan("batch")
 
 
-def test_the_first_recorded_end_counts(tables: MemoryTables, records: BatchRecords) -> None:
+def test_the_first_recorded_end_is_kept(tables: MemoryTables, records: BatchRecords) -> None:
     first, second = ChannelEnd(Position("token", 3), 5), ChannelEnd(FINISHED, 9)
     assert records.record_end("batch", "one", first) == first
     assert records_of(tables).record_end("batch", "one", second) == first
     assert records_of(tables).ends("batch") == {"one": first}
 
 
-def test_ends_are_remembered_only_when_none_can_come(tables: MemoryTables, records: BatchRecords) -> None:
+def test_ends_are_cached_when_no_more_can_follow(tables: MemoryTables, records: BatchRecords) -> None:
     parts = (PART, ChannelPlan("other", FINISHED), ChannelPlan("unread", FINISHED, max_rows=0))
     records.save_plan(BatchPlan("batch", INITIAL_BATCH, parts))
     records.load_plan("batch")
@@ -157,7 +157,7 @@ def test_ends_are_remembered_only_when_none_can_come(tables: MemoryTables, recor
     assert tables.calls == []
 
 
-def test_a_reader_that_begins_takes_the_tunnel_over(tables: MemoryTables, records: BatchRecords) -> None:
+def test_a_new_reader_takes_over_the_tunnel(tables: MemoryTables, records: BatchRecords) -> None:
     first = save(records, "first", INITIAL_BATCH)
     following = save(records, "following", first)
     records.check_reader(following)
@@ -171,12 +171,12 @@ def test_a_reader_that_begins_takes_the_tunnel_over(tables: MemoryTables, record
 
 
 @pytest.mark.parametrize("keep", [0, 1, 3, 100])
-def test_pruning_keeps_as_many_batches_as_it_is_told(tables: MemoryTables, records: BatchRecords, keep: int) -> None:
+def test_pruning_keeps_the_requested_number_of_batches(tables: MemoryTables, records: BatchRecords, keep: int) -> None:
     batches, previous = [], INITIAL_BATCH
     for _ in range(7):
         in_vain = str(uuid.uuid4())
         records.save_plan(BatchPlan(in_vain, previous, (PART,)))
-        # Two first batches are two readers.
+        # Each first batch belongs to another reader.
         previous = save(records, str(uuid.uuid4()) if previous != INITIAL_BATCH else in_vain, previous)
         batches.append(previous)
         records.prune(previous, keep)
@@ -190,7 +190,7 @@ def test_pruning_keeps_as_many_batches_as_it_is_told(tables: MemoryTables, recor
     assert len(tables.tables[DEFAULT_NAME]) == 3 * len(kept) + 1
 
 
-def test_pruning_leaves_other_readers_and_other_tunnels_alone(tables: MemoryTables, records: BatchRecords) -> None:
+def test_pruning_does_not_affect_other_readers_and_tunnels(tables: MemoryTables, records: BatchRecords) -> None:
     save(records, "other", INITIAL_BATCH)
     save(records_of(tables, "tunnel-2"), "mine", INITIAL_BATCH)
     save(records, "mine", INITIAL_BATCH)
@@ -202,7 +202,7 @@ def test_pruning_leaves_other_readers_and_other_tunnels_alone(tables: MemoryTabl
     assert records_of(tables, "tunnel-2").load_plan("mine") is not None
 
 
-def test_a_dropped_tunnel_leaves_nothing(tables: MemoryTables, records: BatchRecords) -> None:
+def test_a_dropped_tunnel_leaves_no_rows_in_the_meta_table(tables: MemoryTables, records: BatchRecords) -> None:
     save(records, "batch", INITIAL_BATCH)
     save(records_of(tables, "tunnel-2"), "batch", INITIAL_BATCH)
     records.forget_all()

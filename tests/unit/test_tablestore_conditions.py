@@ -1,4 +1,4 @@
-"""Conditions as key ranges, filters and masks of Tablestore keep all rows that satisfy them, and no other."""
+"""Key ranges, filters and masks of Tablestore select exactly the rows that satisfy the conditions."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def order(key: WireKey) -> list[tuple[int, Any]]:
 
 
 def visited(place: MatchingKeys) -> list[tuple[Any, ...]]:
-    """Return the keys of `KEYS` that reading at a place comes by, as often and in the order in which it does."""
+    """Return the keys of `KEYS` that a read of the key ranges visits, in its order, with repetitions."""
     if place.keys is not None:
         return [key for key in place.keys if key in KEYS]
     named = {key: tuple(zip(("k1", "k2"), key, strict=True)) for key in KEYS}
@@ -111,7 +111,7 @@ _bounds = st.none() | st.tuples(st.sampled_from(VALUES["k1"])) | st.sampled_from
 
 
 @given(conditions=st.lists(predicates(), max_size=4), low=_bounds, high=_bounds)
-def test_a_place_has_all_keys_that_satisfy_the_conditions_once_and_in_order(
+def test_key_ranges_cover_all_keys_that_satisfy_the_conditions_once_and_in_order(
     conditions: list[Predicate], low: Any, high: Any
 ) -> None:
     found = visited(matching_keys(SCHEMA, KeyRange(low, high), conditions))
@@ -121,12 +121,12 @@ def test_a_place_has_all_keys_that_satisfy_the_conditions_once_and_in_order(
         inside = (low is None or key[: len(low)] >= low) and (high is None or key[: len(high)] < high)
         row = dict(zip(("k1", "k2"), key, strict=True))
         if inside and all(holds(row[each.column], each) for each in on_keys):
-            # A condition that never holds at all may leave out every key.
+            # If a condition is never true, all keys may be omitted.
             never = any(each.value is None and not each.operator.startswith("is") for each in conditions)
             assert never or key in found
 
 
-def test_whole_keys_become_single_reads_and_beginnings_of_keys_ranges() -> None:
+def test_whole_keys_become_point_reads_and_key_prefixes_become_ranges() -> None:
     place = matching_keys(SCHEMA, KeyRange(), [Predicate("k1", "in", ["b", "a"]), Predicate("k2", "=", 1)])
     assert place.keys == (("a", 1), ("b", 1))
     (span,) = matching_keys(SCHEMA, KeyRange(), [Predicate("k1", "=", "a"), Predicate("k2", ">", 5)]).spans
@@ -137,7 +137,7 @@ def test_whole_keys_become_single_reads_and_beginnings_of_keys_ranges() -> None:
     assert matching_keys(SCHEMA, KeyRange(), many) == MatchingKeys(None, (Span(),))
 
 
-def test_a_bound_behind_the_longest_key_is_no_longer_than_a_key_can_be() -> None:
+def test_the_bound_after_the_longest_key_has_at_most_its_length() -> None:
     schema = TableSchema.of({"k": "string"}, "k")
     longest = "x" * 1024
     (below,) = matching_keys(schema, KeyRange(), [Predicate("k", "<=", longest)]).spans
@@ -150,7 +150,7 @@ def test_a_bound_behind_the_longest_key_is_no_longer_than_a_key_can_be() -> None
 
 
 def passes(data: bytes, row: dict[str, Any]) -> bool:
-    """Tell whether a row passes a filter, in a service that compares doubles as IEEE 754 does."""
+    """Return whether a row passes a filter of a service that compares doubles by IEEE 754."""
     message = pb.Filter.FromString(data)
     if message.type == pb.FT_SINGLE_COLUMN_VALUE:
         single = pb.SingleColumnValueFilter.FromString(message.filter)
@@ -184,7 +184,7 @@ def comparisons(data: bytes) -> int:
 
 
 @given(rows=contents(), conditions=st.lists(predicates(), max_size=4))
-def test_a_filter_keeps_what_satisfies_the_conditions_and_the_mask_nothing_else(
+def test_a_filter_keeps_all_matching_rows_and_the_mask_removes_the_others(
     rows: list[dict[str, Any]], conditions: list[Predicate]
 ) -> None:
     wanted = [row for row in rows if all(holds(row[each.column], each) for each in conditions)]
@@ -211,5 +211,5 @@ def test_a_filter_keeps_what_satisfies_the_conditions_and_the_mask_nothing_else(
         (Predicate("k1", "=", "a"), False),
     ],
 )
-def test_only_what_is_sure_to_be_compared_alike_goes_to_the_service(predicate: Predicate, pushed: bool) -> None:
+def test_only_conditions_with_equal_semantics_are_sent_to_the_service(predicate: Predicate, pushed: bool) -> None:
     assert (filter_of(SCHEMA, [predicate]) is not None) == pushed

@@ -71,7 +71,7 @@ def list_tunnels(connection: Connection) -> None:
 
 
 @pytest.mark.parametrize("region", [None, "cn-hangzhou"])
-def test_a_call_is_signed_and_its_answer_checked(double: Double, region: str | None) -> None:
+def test_a_request_is_signed_and_its_response_is_checked(double: Double, region: str | None) -> None:
     double.script = [answers(TABLES)]
     assert list_tables(connect(double, region=region)) == ["orders"]
     (seen,) = double.seen
@@ -81,7 +81,7 @@ def test_a_call_is_signed_and_its_answer_checked(double: Double, region: str | N
     assert seen.headers["x-ots-instancename"] == "shop"
 
 
-def test_calls_one_after_the_other_share_a_connection(double: Double) -> None:
+def test_consecutive_requests_share_a_connection(double: Double) -> None:
     double.script = [answers(TABLES)]
     with_pool = connect(double)
     for _ in range(5):
@@ -89,7 +89,7 @@ def test_calls_one_after_the_other_share_a_connection(double: Double) -> None:
     assert len({seen.client_port for seen in double.seen}) == 1
 
 
-def test_threads_share_a_connection_and_get_their_own_answers(double: Double) -> None:
+def test_threads_share_connections_and_get_their_own_responses(double: Double) -> None:
     def echo(exchange: Exchange) -> None:
         name = table_pb2.DescribeTableRequest.FromString(exchange.body).table_name
         exchange.answer(200, table_pb2.ListTableResponse(table_names=[name]).SerializeToString())
@@ -111,14 +111,14 @@ def test_threads_share_a_connection_and_get_their_own_answers(double: Double) ->
 
 
 @pytest.mark.parametrize("code", ["OTSServerBusy", "OTSTableNotReady", "OTSPartitionUnavailable"])
-def test_what_a_busy_service_did_not_begin_is_sent_again(double: Double, code: str) -> None:
+def test_a_request_that_a_busy_service_refused_is_sent_again(double: Double, code: str) -> None:
     double.script = [refuses(code), refuses(code), answers(CREATED)]
     create_table(connect(double))
     assert double.paths == ["/CreateTable"] * 3
 
 
 @pytest.mark.parametrize("code", ["OTSTimeout", "OTSInternalServerError", "OTSServerUnavailable"])
-def test_what_may_be_done_is_sent_again_only_if_that_does_no_harm(double: Double, code: str) -> None:
+def test_a_request_with_an_unknown_outcome_is_sent_again_only_if_it_is_idempotent(double: Double, code: str) -> None:
     double.script = [refuses(code), answers(TABLES)]
     assert list_tables(connect(double)) == ["orders"]
     double.script = [refuses(code), refuses(code), refuses(code), answers(CREATED)]
@@ -130,12 +130,12 @@ def test_what_may_be_done_is_sent_again_only_if_that_does_no_harm(double: Double
     assert len(double.seen) == 4
 
 
-def test_a_broken_connection_is_made_anew_for_what_may_be_repeated(double: Double) -> None:
+def test_an_idempotent_request_is_repeated_on_a_new_connection(double: Double) -> None:
     double.script = [hangs_up, answers(TABLES)]
     assert list_tables(connect(double)) == ["orders"]
 
 
-def test_a_write_whose_answer_is_lost_is_not_sent_twice(double: Double) -> None:
+def test_a_write_whose_response_is_lost_is_not_sent_twice(double: Double) -> None:
     double.script = [hangs_up, answers(CREATED)]
     with pytest.raises(StoreError, match="unknown whether Tablestore did /CreateTable") as raised:
         create_table(connect(double))
@@ -143,7 +143,7 @@ def test_a_write_whose_answer_is_lost_is_not_sent_twice(double: Double) -> None:
     assert double.paths == ["/CreateTable"]
 
 
-def test_a_connection_that_the_service_closed_meanwhile_is_not_used(double: Double) -> None:
+def test_a_connection_closed_by_the_service_is_not_used(double: Double) -> None:
     def answer_and_leave(exchange: Exchange) -> None:
         answers(CREATED)(exchange)
         exchange.hang_up()
@@ -151,13 +151,13 @@ def test_a_connection_that_the_service_closed_meanwhile_is_not_used(double: Doub
     double.script = [answer_and_leave]
     connection = connect(double)
     for _ in range(3):
-        # A write: were it sent into the closed connection, it would fail.
+        # A write would fail on the closed connection, because it is not repeated.
         create_table(connection)
         assert double.closed.acquire(timeout=10)
     assert len({seen.client_port for seen in double.seen}) == 3
 
 
-def test_an_answer_cut_off_is_asked_for_again(double: Double) -> None:
+def test_a_request_with_an_incomplete_response_is_repeated(double: Double) -> None:
     def cut(exchange: Exchange) -> None:
         exchange.answer(200, TABLES.SerializeToString(), content_length="100")
         exchange.hang_up()
@@ -167,7 +167,7 @@ def test_an_answer_cut_off_is_asked_for_again(double: Double) -> None:
     assert len(double.seen) == 3
 
 
-def test_a_silent_service_is_given_up_in_time(double: Double) -> None:
+def test_a_silent_service_is_an_error_after_the_timeout(double: Double) -> None:
     over = threading.Event()
     double.script = [lambda _: over.wait(30)]
     patience = Patience(read=0.05, total=0.3, first_pause=0.001)
@@ -177,14 +177,14 @@ def test_a_silent_service_is_given_up_in_time(double: Double) -> None:
             list_tables(connect(double, patience))
         assert time.monotonic() - begun < 5
         assert len(double.seen) > 1
-        # What is sent, and may not be sent twice, is not waited for longer than once.
+        # A request that must not be repeated has only one timeout.
         with pytest.raises(StoreError, match="unknown whether"):
             create_table(connect(double, patience))
     finally:
         over.set()
 
 
-def test_a_service_busy_for_good_is_given_up_in_time(double: Double) -> None:
+def test_a_permanently_busy_service_is_an_error_after_the_timeout(double: Double) -> None:
     double.script = [refuses("OTSServerBusy")]
     patience = Patience(total=0.05, first_busy_pause=0.001, longest_pause=0.01)
     with pytest.raises(StoreBusyError) as raised:
@@ -194,17 +194,17 @@ def test_a_service_busy_for_good_is_given_up_in_time(double: Double) -> None:
     assert len(double.seen) > 1
 
 
-def test_an_address_where_nobody_is_is_told() -> None:
+def test_an_unreachable_address_is_named_in_the_error() -> None:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{reserved.getsockname()[1]}"
         patience = Patience(total=0.05, first_pause=0.001, longest_pause=0.01)
         with pytest.raises(StoreBusyError, match=f"no connection to {endpoint}"):
-            # Nothing was sent, so that a write is tried again too.
+            # Nothing was sent, so a write is retried, too.
             create_table(Connection(endpoint, "shop", CREDENTIALS, patience=patience))
 
 
-# -- answers that are not the service's -----------------------------------------------------------------
+# -- responses of other servers -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -216,15 +216,17 @@ def test_an_address_where_nobody_is_is_told() -> None:
         ({"x_ots_contentmd5": None}, "no x-ots-contentmd5"),
     ],
 )
-def test_an_answer_of_somebody_else_is_refused(double: Double, changed: dict[str, str | None], text: str) -> None:
-    # The authorization goes under its own name.
+def test_a_response_without_a_valid_signature_is_refused(
+    double: Double, changed: dict[str, str | None], text: str
+) -> None:
+    # The double knows this header as `Authorization`.
     given = {"Authorization" if name == "authorization" else name: value for name, value in changed.items()}
     double.script = [answers(TABLES, **given)]
     with pytest.raises(StoreError, match=text):
         list_tables(connect(double))
 
 
-def test_an_answer_of_another_time_is_refused(double: Double, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_with_an_old_date_is_refused(double: Double, monkeypatch: pytest.MonkeyPatch) -> None:
     old = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=20)
     written = signatures.format_date(old)
 
@@ -238,13 +240,13 @@ def test_an_answer_of_another_time_is_refused(double: Double, monkeypatch: pytes
         list_tables(connect(double))
 
 
-def test_answers_of_the_tunnel_service_need_no_signature(double: Double) -> None:
+def test_responses_of_the_tunnel_service_need_no_signature(double: Double) -> None:
     unsigned: dict[str, str | None] = {"Authorization": None, "x_ots_contentmd5": None, "x_ots_date": None}
     double.script = [answers(tunnel_pb2.ListTunnelResponse(), **unsigned)]
     list_tunnels(connect(double))
 
 
-def test_an_answer_that_is_no_message_is_refused(double: Double) -> None:
+def test_a_response_that_is_not_a_message_is_refused(double: Double) -> None:
     double.script = [lambda exchange: exchange.answer(200, b"<html>")]
     with pytest.raises(StoreError, match="cannot be read"):
         list_tables(connect(double))
@@ -261,7 +263,7 @@ def test_a_redirect_is_not_followed(double: Double) -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for 127.0.0.1 that nobody but itself vouches for, with its key in the same file."""
+    """A self-signed certificate for 127.0.0.1, with its key in the same file."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("there is no openssl to make a certificate")
@@ -291,13 +293,13 @@ def test_a_certificate_is_checked(tls_double: Double) -> None:
     assert tls_double.seen == []
 
 
-def test_an_endpoint_without_tls_is_told_at_once(double: Double) -> None:
+def test_an_endpoint_without_tls_is_an_error_without_retries(double: Double) -> None:
     plain = Connection(double.endpoint.replace("http://", "https://"), "shop", CREDENTIALS)
     with pytest.raises(StoreError, match=r"does not speak TLS.*tablestore\+http://"):
         list_tables(plain)
 
 
-def test_calls_go_over_tls(tls_double: Double, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_are_sent_over_tls(tls_double: Double, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certifi, "where", lambda: str(certificate))
     tls_double.script = [answers(TABLES)]
     connection = connect(tls_double)
@@ -308,7 +310,7 @@ def test_calls_go_over_tls(tls_double: Double, certificate: Path, monkeypatch: p
         list_tables(elsewhere)
 
 
-# -- the service's errors in our words ------------------------------------------------------------------
+# -- errors of the service as headrace's ----------------------------------------------------------------
 
 TRIMMED = "OTSTrimmedDataAccess Requested stream data is already trimmed or does not exist."
 
@@ -328,7 +330,7 @@ TRIMMED = "OTSTrimmedDataAccess Requested stream data is already trimmed or does
         ("OTSObjectNotExist", "", NotFoundError),
     ],
 )
-def test_errors_are_headraces_and_the_services(
+def test_errors_of_the_service_have_headraces_types_and_the_services_codes(
     double: Double, code: str, message: str, kind: type[HeadraceError]
 ) -> None:
     double.script = [refuses(code, message)]
@@ -342,7 +344,7 @@ def test_errors_are_headraces_and_the_services(
     assert (type(copy), vars(copy), str(copy)) == (type(error), vars(error), str(error))
 
 
-def test_a_table_that_is_there_and_a_wrong_parameter_of_a_table(double: Double) -> None:
+def test_an_existing_table_and_an_invalid_parameter_have_their_own_errors(double: Double) -> None:
     double.script = [refuses("OTSObjectAlreadyExist"), refuses("OTSParameterInvalid", "table does not exist")]
     with pytest.raises(AlreadyExistsError):
         create_table(connect(double))
@@ -384,14 +386,14 @@ def test_no_text_shows_a_secret(double: Double, caplog: pytest.LogCaptureFixture
         "http://host?secret=hush",
     ],
 )
-def test_what_is_no_endpoint_is_refused(endpoint: str) -> None:
+def test_invalid_endpoints_are_refused(endpoint: str) -> None:
     with pytest.raises(OptionError, match="endpoint") as raised:
         Connection(endpoint, "shop", CREDENTIALS)
     assert "hush" not in str(raised.value)
 
 
 @pytest.mark.parametrize("endpoint", ["https://shop.cn-hangzhou.ots.aliyuncs.com/", "http://[::1]:8080", "http://a_b"])
-def test_endpoints_as_the_official_clients_take_them(endpoint: str) -> None:
+def test_endpoints_have_the_forms_that_official_clients_accept(endpoint: str) -> None:
     assert Connection(endpoint, "shop", CREDENTIALS).endpoint == endpoint.rstrip("/")
 
 
@@ -419,9 +421,9 @@ def test_a_connection_is_pickled_as_its_settings(double: Double) -> None:
     assert len({seen.client_port for seen in double.seen}) == 2
 
 
-# Newer Pythons warn of a fork beside threads; what a fork meets here is what Spark's workers meet.
+# Newer versions of Python warn about a fork in a process with threads. Spark's workers are forked so, too.
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-def test_a_forked_process_makes_connections_of_its_own(double: Double) -> None:
+def test_a_forked_process_opens_its_own_connections(double: Double) -> None:
     double.script = [answers(TABLES)]
     connection = connect(double)
     list_tables(connection)

@@ -1,4 +1,4 @@
-"""The generated code of Tablestore's messages is that of the .proto files, and says what the official SDK says."""
+"""The generated code of Tablestore's messages matches the .proto files and the official SDK."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Outline = dict[str, dict[str, tuple[Any, ...]]]
 
 
 def outline_of_source(text: str) -> Outline:
-    """Return, by message and enum, the label, type and number of each field, as a .proto file has them."""
+    """Return the label, type and number of each field of the messages and enums in a .proto file."""
     found: Outline = {}
     path: list[str] = []
     body = COMMENT.sub("", text).split(";", 2)[2]
@@ -45,7 +45,7 @@ def outline_of_source(text: str) -> Outline:
 
 
 def outline_of_code(module: Any) -> Outline:
-    """Return the same of generated code."""
+    """Return the same for generated code."""
     file = FileDescriptorProto()
     module.DESCRIPTOR.CopyToProto(file)
     found: Outline = {}
@@ -89,7 +89,7 @@ def test_the_types_of_the_generated_code_know_every_message(module: Any) -> None
 
 
 def test_messages_are_those_of_the_official_sdk() -> None:
-    """By numbers, labels and types, which are what travels; ours may have fields that the SDK has no use for."""
+    """Compares numbers, labels and types, which the encoding contains. headrace's messages may have more fields."""
     official = pytest.importorskip("tablestore.protobuf.table_store_pb2")
     filters = pytest.importorskip("tablestore.protobuf.table_store_filter_pb2")
     theirs = outline_of_code(official) | outline_of_code(filters)
@@ -97,6 +97,6 @@ def test_messages_are_those_of_the_official_sdk() -> None:
     shared = ours.keys() & theirs.keys()
     assert len(shared) > 60
     for name in shared:
-        # Its keys may be booleans where they are of timeseries.
+        # The SDK also has boolean keys, for time series.
         official_fields = {key: value for key, value in theirs[name].items() if key != "PK_BOOLEAN"}
         assert set(official_fields.values()) <= set(ours[name].values()), name

@@ -1,4 +1,4 @@
-"""Reading from Tablestore: what is asked for, page by page, and what becomes of the answers."""
+"""Reading from Tablestore: the requests, page by page, and the results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_COST = pb.ConsumedCapacity(capacity_unit=pb.CapacityUnit(read=1))
 
 
 class Service:
-    """Answers each request by the next of some answers; the last one is given again and again."""
+    """Responds to each request with the next response of a list, and repeats the last one."""
 
     def __init__(self, *answers: Callable[[Any], Message]) -> None:
         self.asked: list[Any] = []
@@ -49,7 +49,7 @@ def page(*rows: Row, next: str | None = None) -> Callable[[Any], Message]:
     return lambda _: pb.GetRangeResponse(consumed=NO_COST, rows=encode_rows(rows), next_start_primary_key=start)
 
 
-def test_pages_are_read_to_the_end_and_empty_ones_passed_over() -> None:
+def test_pages_are_read_to_the_end_and_empty_pages_are_skipped() -> None:
     service = Service(page(row("a", n=1), next="b"), page(next="c"), page(row("c", n=2, other=True), row("d")))
     found = service.reader(["n", "id"]).scan(KeyRange(), 1)
     assert [batch.to_pylist() for batch in found] == [
@@ -59,7 +59,7 @@ def test_pages_are_read_to_the_end_and_empty_ones_passed_over() -> None:
     assert starts == [Marker.INF_MIN, "b", "c"]
 
 
-def test_a_key_column_is_always_asked_for_so_that_no_row_is_left_out() -> None:
+def test_a_key_column_is_always_requested_so_that_no_row_is_omitted() -> None:
     service = Service(page(row("a"), row("b", n=1)))
     assert service.reader(["note"]).scan(KeyRange(), 10).read_all().to_pylist() == [{"note": None}] * 2
     assert service.asked[0].columns_to_get == ["id", "note"]
@@ -67,7 +67,7 @@ def test_a_key_column_is_always_asked_for_so_that_no_row_is_left_out() -> None:
     assert service.asked[1].columns_to_get == ["id"]
 
 
-def test_columns_of_conditions_are_asked_for_and_left_out_of_the_rows() -> None:
+def test_columns_of_conditions_are_requested_and_omitted_from_the_result() -> None:
     service = Service(page(row("a", n=1, note="x"), row("b", n=2, note="y"), row("c", note="z")))
     found = service.reader(["note"], [("n", ">", 1)]).scan(KeyRange(), 10).read_all().to_pylist()
     assert found == [{"note": "y"}]
@@ -75,7 +75,7 @@ def test_columns_of_conditions_are_asked_for_and_left_out_of_the_rows() -> None:
     assert service.asked[0].filter
 
 
-def test_whole_rows_are_asked_for_where_a_request_cannot_name_all_columns() -> None:
+def test_whole_rows_are_requested_if_a_request_cannot_name_all_columns() -> None:
     wide = TableSchema.of({"id": "string", **{f"c{number}": "long" for number in range(128)}}, "id")
     service = Service(page(row("a", c127=1)))
     found = service.reader(wide.names, schema=wide).scan(KeyRange(), 10).read_all()
@@ -83,7 +83,7 @@ def test_whole_rows_are_asked_for_where_a_request_cannot_name_all_columns() -> N
     assert found.column("c127").to_pylist() == [1]
 
 
-def test_a_value_of_another_type_is_null_and_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_value_of_another_type_is_null_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     service = Service(page(row("a", n="text"), next="b"), page(row("b", n="text")))
     with caplog.at_level(logging.WARNING, "headrace"):
         found = service.reader(["n"]).scan(KeyRange(), 10).read_all().to_pylist()
@@ -95,7 +95,7 @@ def test_a_value_of_another_type_is_null_and_told_of_once(caplog: pytest.LogCapt
 
 
 def points(failing: dict[str, str]) -> Callable[[Any], Message]:
-    """Answer with a row for each key but ``x``, and once with an error for each of the failing ones."""
+    """Respond with a row for each key except ``x``, and once with an error for each failing key."""
 
     def answer(request: pb.BatchGetRowRequest) -> Message:
         found = pb.BatchGetRowResponse()
@@ -112,7 +112,7 @@ def points(failing: dict[str, str]) -> Callable[[Any], Message]:
     return answer
 
 
-def test_single_keys_are_read_without_a_range_and_a_busy_row_is_asked_for_again() -> None:
+def test_single_keys_are_read_without_a_range_and_busy_rows_are_retried() -> None:
     service = Service(points({"b": "OTSServerBusy"}))
     found = service.reader(["id"], {"id": ["c", "x", "b", "a"]}).scan(KeyRange(), 10).read_all()
     assert found.column("id").to_pylist() == ["a", "b", "c"]
@@ -125,7 +125,7 @@ def test_a_row_that_stays_busy_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
         Service(points({"a": "OTSServerBusy"})).reader(["id"], {"id": "a"}).scan(KeyRange(), 10).read_all()
 
 
-# -- ranges to share out --------------------------------------------------------------------------------
+# -- splits ---------------------------------------------------------------------------------------------
 
 
 def cut_at(*keys: str) -> Callable[[Any], Message]:
@@ -137,14 +137,14 @@ def cut_at(*keys: str) -> Callable[[Any], Message]:
     return answer
 
 
-def test_a_table_is_cut_finer_until_there_are_enough_ranges_and_then_evenly_together() -> None:
+def test_a_table_is_split_into_enough_ranges_which_are_then_grouped_evenly() -> None:
     service = Service(cut_at("m"), cut_at("b", "d", "f", "h", "j", "l"))
     found = splits(service, "t", 4)  # type: ignore[arg-type]
     assert [request.split_size for request in service.asked] == [256, 16]
     assert found == [KeyRange(None, ("d",)), KeyRange(("d",), ("h",)), KeyRange(("h",), ("j",)), KeyRange(("j",), None)]
 
 
-def test_a_given_size_is_asked_for_once() -> None:
+def test_a_given_split_size_is_requested_once() -> None:
     service = Service(cut_at())
     assert splits(service, "t", 1000, 100 << 20) == [KeyRange()]  # type: ignore[arg-type]
     assert [(request.split_size, request.split_size_unit_in_byte) for request in service.asked] == [(100, 1 << 20)]

@@ -73,7 +73,7 @@ def test_responses_match_the_published_vectors() -> None:
 
 @pytest.fixture(scope="module")
 def sdk() -> Any:
-    """The official SDK, imported outside of the time that hypothesis measures."""
+    """The official SDK, imported before hypothesis measures time."""
     return pytest.importorskip("tablestore.auth")
 
 

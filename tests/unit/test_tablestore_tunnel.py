@@ -1,4 +1,4 @@
-"""A tunnel of the service: positions, pages, bounds and checkpoints, whatever size of page the service gives."""
+"""A tunnel of the service: positions, pages, bounds and checkpoints, with pages of all sizes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TIMES = st.lists(st.integers(0, 3), max_size=12)
 
 
 class Orders:
-    """A table with a name and columns, and no more."""
+    """A table that has only a name and columns."""
 
     name = "orders"
     schema = SCHEMA
@@ -43,7 +43,7 @@ def orders() -> Table:
 
 
 def tunnel_of(service: MemoryTunnel, tables: MemoryTables | None = None) -> TablestoreTunnel:
-    """Return the tunnel as another process sees it."""
+    """Return a new handle, like the one of another process."""
     return TablestoreTunnel(service, MetaTable(tables or MemoryTables()), orders(), service.info)
 
 
@@ -78,7 +78,7 @@ def start_of(service: MemoryTunnel, channel: str) -> Position:
 # -- records as changes -----------------------------------------------------------------------------------
 
 
-def test_records_become_changes_with_what_was_written(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:
+def test_records_become_changes_with_the_written_cells(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:
     channel = service.add("s1")
     service.page_rows = 10
     service.append(
@@ -100,14 +100,14 @@ def test_records_become_changes_with_what_was_written(service: MemoryTunnel, tun
     assert changes.versions.to_pylist() == [1_000_001, 2_000_002, 2_000_002, 3_000_003]
     assert changes.timestamps.cast("int64").to_pylist() == changes.versions.to_pylist()
     assert changes.written is not None
-    # A value that does not fit its column is not said to be removed.
+    # A value of another type is null, but not marked as removed.
     assert {name: cells.to_pylist()[1:3] for name, cells in changes.written.items()} == {
         "price": [False, True],
         "note": [True, False],
     }
 
 
-def test_defect_j_only_the_columns_that_are_wanted_are_given(service: MemoryTunnel) -> None:
+def test_defect_j_only_the_requested_columns_are_returned(service: MemoryTunnel) -> None:
     channel = service.add("s1")
     service.append(channel, (pb.PUT_ROW, "a", {"price": 1, "note": "x", "other": 2.5}, 1))
     wanted = TableSchema.of({"id": "string", "other": "double"}, "id")
@@ -119,7 +119,7 @@ def test_defect_j_only_the_columns_that_are_wanted_are_given(service: MemoryTunn
     assert changes.rows.to_pylist() == [{"id": "a", "other": 2.5}]
 
 
-def test_base_data_has_no_times(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:
+def test_changes_of_base_data_have_no_times(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:
     service.add(BASE)
     service.append(BASE, put("a", 1, 5), put("b", 2, 6))
     page = tunnel.read(BASE, start_of(service, BASE), 10)
@@ -143,7 +143,7 @@ def test_base_data_has_no_times(service: MemoryTunnel, tunnel: TablestoreTunnel)
     st.booleans(),
     st.booleans(),
 )
-def test_a_range_of_positions_gives_its_rows_whatever_pages_there_are(
+def test_a_range_of_positions_has_the_same_rows_with_any_page_size(
     count: int, page_rows: int, later_page_rows: int, first: int, end: int, base: bool, says_more: bool
 ) -> None:
     first, end = sorted((min(first, count), min(end, count)))
@@ -168,7 +168,7 @@ def test_a_range_of_positions_gives_its_rows_whatever_pages_there_are(
 
 @settings(deadline=None, max_examples=thorough(60))
 @given(TIMES, st.integers(-1, 4), st.integers(1, 4))
-def test_a_bound_of_time_includes_all_up_to_it(times: list[int], bound: int, page_rows: int) -> None:
+def test_a_time_bound_includes_all_changes_up_to_it(times: list[int], bound: int, page_rows: int) -> None:
     service = MemoryTunnel(page_rows=page_rows)
     channel = service.add("s1")
     times = sorted(times)
@@ -178,7 +178,7 @@ def test_a_bound_of_time_includes_all_up_to_it(times: list[int], bound: int, pag
     found, _ = read_from(tunnel, channel, start_of(service, channel), until=before(bound))
     assert len(found) == behind
     assert tunnel.backlog(channel, start_of(service, channel), before(bound)).known == min(behind, page_rows)
-    # It can be read from, too, and is the same place however often it is asked for.
+    # Reading can begin at this position, and repeated calls return the same one.
     for _ in range(2):
         rest, _ = read_from(tunnel, channel, before(bound))
         assert [change.key[0] for change in rest] == [str(number) for number in range(behind, len(times))]
@@ -201,7 +201,7 @@ def test_a_channel_ends_with_its_last_page(service: MemoryTunnel, tunnel: Tables
     assert (keys(fresh.read(channel, FINISHED, 9)), fresh.backlog(channel, FINISHED).ends) == ([], True)
 
 
-def test_a_position_behind_what_is_there_waits_for_it(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:
+def test_a_position_beyond_the_end_waits_for_more_changes(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:
     channel = service.add("s1")
     service.append(channel, put("a", 1, 1))
     position = Position(service.token(channel, 0), 1)
@@ -211,8 +211,8 @@ def test_a_position_behind_what_is_there_waits_for_it(service: MemoryTunnel, tun
 
 
 @pytest.mark.parametrize("stretch", [2, 30])
-def test_a_stretch_of_the_log_without_changes_is_passed_over(stretch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the length, and though the service says nowhere that there is more behind it."""
+def test_a_part_of_the_log_without_changes_is_skipped(stretch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With any length, and although the service does not report that more changes follow."""
     service = MemoryTunnel(says_more=False)
     channel = service.add("s1")
     service.append(channel, put("a", 1, 1))
@@ -237,10 +237,10 @@ def test_a_stretch_of_the_log_without_changes_is_passed_over(stretch: int, monke
     assert keys(asked.read(channel, Position("empty0"), 9)) == ["a"]
 
 
-# -- what waits -------------------------------------------------------------------------------------------
+# -- backlog ----------------------------------------------------------------------------------------------
 
 
-def test_the_backlog_is_exact_where_one_page_shows_all(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:
+def test_the_backlog_is_exact_if_it_fits_a_page(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:
     channel = service.add("s1")
     start = start_of(service, channel)
     assert (tunnel.backlog(channel, start).rows, tunnel.backlog(channel, start).ends) == (0, False)
@@ -257,14 +257,14 @@ def test_the_backlog_is_exact_where_one_page_shows_all(service: MemoryTunnel, tu
 
 
 @pytest.mark.parametrize(("rows", "size", "more"), [(499, 1, False), (500, 1, True), (2, 500_000, True)])
-def test_a_page_that_does_not_say_whether_there_is_more_is_judged_by_its_size(rows: int, size: int, more: bool) -> None:
+def test_a_page_without_a_flag_for_more_rows_is_judged_by_its_size(rows: int, size: int, more: bool) -> None:
     service = MemoryTunnel(page_rows=1000, says_more=False)
     channel = service.add("s1")
     service.append(channel, *((pb.PUT_ROW, str(number), {"note": "x" * size}, 1) for number in range(rows)))
     assert (tunnel_of(service).backlog(channel, start_of(service, channel)).rows is None) == more
 
 
-def test_a_page_is_not_fetched_twice_to_be_looked_at_and_read(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:
+def test_a_page_is_fetched_once_for_the_backlog_and_the_read(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:
     channel = service.add("s1")
     service.append(channel, *(put(str(number), 1, 1) for number in range(5)))
     start = start_of(service, channel)
@@ -274,14 +274,14 @@ def test_a_page_is_not_fetched_twice_to_be_looked_at_and_read(service: MemoryTun
     assert service.counted("read_records") == 1
 
 
-def test_the_next_page_is_asked_for_while_one_is_used(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:
+def test_the_next_page_is_prefetched(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:
     channel = service.add("s1")
     service.append(channel, *(put(str(number), 1, 1) for number in range(8)))
     for _ in range(2):
         found, _ = read_from(tunnel, channel, start_of(service, channel))
         assert [change.key[0] for change in found] == [str(number) for number in range(8)]
     asked = [call[3] for call in service.calls if call[0] == "read_records"]
-    # Only the end is looked at twice.
+    # Only the page at the end is requested twice.
     assert len(set(asked)) == 4
     assert len(asked) == 5
 
@@ -289,7 +289,7 @@ def test_the_next_page_is_asked_for_while_one_is_used(service: MemoryTunnel, tun
 # -- channels and checkpoints -----------------------------------------------------------------------------
 
 
-def test_channels_are_in_the_state_that_the_service_says(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:
+def test_channels_have_the_state_that_the_service_reports(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:
     for number, status in enumerate(("WAIT", "OPEN", "CLOSING", "CLOSE", "TERMINATED")):
         service.add(f"s{number}", status=status)
     service.checkpoints["s3"] = "finished"
@@ -304,7 +304,7 @@ def test_channels_are_in_the_state_that_the_service_says(service: MemoryTunnel, 
     assert [channel.committed for channel in tunnel.channels()][3:] == [FINISHED, FINISHED]
 
 
-def test_checkpoints_that_are_known_are_not_asked_for(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:
+def test_known_checkpoints_are_not_requested_again(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:
     service.add("s1")
     service.add("s2")
     found = tunnel.channels({"s1": Position("known", 4)})
@@ -312,7 +312,9 @@ def test_checkpoints_that_are_known_are_not_asked_for(service: MemoryTunnel, tun
     assert [call for call in service.calls if call[0] == "get_checkpoint"] == [("get_checkpoint", "spark-client", "s2")]
 
 
-def test_checkpoints_are_saved_as_the_connector_does_and_once(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:
+def test_checkpoints_are_saved_once_in_the_form_of_the_connector(
+    service: MemoryTunnel, tunnel: TablestoreTunnel
+) -> None:
     service.add("s1")
     token = service.token("s1", 2)
     for _ in range(3):
@@ -324,7 +326,7 @@ def test_checkpoints_are_saved_as_the_connector_does_and_once(service: MemoryTun
     assert [channel.state for channel in tunnel.channels()] == [ChannelState.FINISHED]
 
 
-def test_a_checkpoint_inside_a_page_is_kept_beside_the_services(
+def test_a_checkpoint_inside_a_page_is_kept_next_to_the_services_checkpoint(
     service: MemoryTunnel, tables: MemoryTables, tunnel: TablestoreTunnel
 ) -> None:
     service.add("s1")
@@ -345,7 +347,7 @@ def test_a_checkpoint_given_as_a_time_is_saved_as_a_token(service: MemoryTunnel,
     assert [each.committed for each in tunnel.channels()] == [Position(service.token(channel, 6))]
 
 
-def test_nothing_of_what_is_not_there_is_hidden(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:
+def test_missing_tunnels_and_channels_are_errors(service: MemoryTunnel, tunnel: TablestoreTunnel) -> None:
     service.add("s1")
     start = start_of(service, "s1")
     calls: list[Callable[[], object]] = [
@@ -364,10 +366,10 @@ def test_nothing_of_what_is_not_there_is_hidden(service: MemoryTunnel, tunnel: T
         tunnel.channels()
 
 
-# -- where a reader begins --------------------------------------------------------------------------------
+# -- start positions --------------------------------------------------------------------------------------
 
 
-def test_a_reader_begins_now_or_at_a_time_but_not_before_the_checkpoints(
+def test_a_reader_can_begin_now_or_at_a_time_but_not_before_the_checkpoints(
     service: MemoryTunnel, tunnel: TablestoreTunnel
 ) -> None:
     channel = service.add("s1")
@@ -388,7 +390,7 @@ def test_a_reader_begins_now_or_at_a_time_but_not_before_the_checkpoints(
         tunnel.start_positions(Start())
 
 
-def test_latest_is_as_late_as_what_was_seen_though_the_clock_is_behind(
+def test_latest_is_not_before_the_newest_change_if_the_clock_is_slow(
     service: MemoryTunnel, tunnel: TablestoreTunnel
 ) -> None:
     channel = service.add("s1")
@@ -399,7 +401,7 @@ def test_latest_is_as_late_as_what_was_seen_though_the_clock_is_behind(
     assert len(read_from(tunnel, channel, start, until=tunnel.latest_positions()[channel])[0]) == 1
 
 
-def test_a_reader_goes_on_where_the_connector_has_left(
+def test_a_reader_continues_at_the_position_of_the_connector(
     service: MemoryTunnel, tables: MemoryTables, tunnel: TablestoreTunnel
 ) -> None:
     for channel in ("s1", "s2", "s3", "s4"):
@@ -431,7 +433,7 @@ def test_a_reader_goes_on_where_the_connector_has_left(
 # -- lost changes -----------------------------------------------------------------------------------------
 
 
-def test_lost_changes_are_passed_over_only_to_a_place_that_the_service_gives(
+def test_lost_changes_are_skipped_only_to_a_position_of_the_service(
     service: MemoryTunnel, tunnel: TablestoreTunnel
 ) -> None:
     channel = service.add("s1")
@@ -466,7 +468,7 @@ class _Clients(MemoryTunnel):
         raise NotFoundError("the tunnel does not exist")
 
 
-def test_a_client_is_known_to_the_service_by_its_id() -> None:
+def test_a_client_is_found_by_its_id() -> None:
     service = _Clients()
     service.add("s1")
     tunnel = tunnel_of(service)

@@ -1,4 +1,4 @@
-"""The calls of the tunnel service: each goes to its path with its message. Against a double on loopback."""
+"""The requests to the tunnel service: paths and messages, with a test double on the loopback address."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ CALLS: list[tuple[str, Callable[[TunnelService], Any], Message, Message, Any]] =
 
 
 @pytest.mark.parametrize(("path", "call", "request_", "answer", "result"), CALLS, ids=[call[0] for call in CALLS])
-def test_a_call_goes_to_its_path(
+def test_each_operation_has_its_path(
     double: Double,
     service: TunnelService,
     path: str,
@@ -158,7 +158,7 @@ def test_a_call_goes_to_its_path(
     assert type(request_).FromString(seen.body) == request_
 
 
-def test_a_save_that_arrived_before_its_answer_was_lost_has_succeeded(double: Double, service: TunnelService) -> None:
+def test_a_save_whose_response_was_lost_has_succeeded(double: Double, service: TunnelService) -> None:
     saved = answers(pb.GetCheckpointResponse(checkpoint="here", sequence_number=8))
     double.script = [hangs_up, refuses("OTSSequenceNumberNotMatch"), saved]
     service.checkpoint("t", "k", "c", "here", 8)
@@ -166,7 +166,7 @@ def test_a_save_that_arrived_before_its_answer_was_lost_has_succeeded(double: Do
 
 
 @pytest.mark.parametrize(("token", "sequence"), [("elsewhere", 8), ("here", 9)])
-def test_a_save_that_somebody_else_overtook_fails(
+def test_a_save_overtaken_by_another_client_fails(
     double: Double, service: TunnelService, token: str, sequence: int
 ) -> None:
     saved = answers(pb.GetCheckpointResponse(checkpoint=token, sequence_number=sequence))

@@ -1,4 +1,4 @@
-"""Writing to Tablestore: which rows go into which request, in which order, and what is told of those that fail."""
+"""Writing to Tablestore: the distribution of rows over requests, their order, and errors of single rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Answer = Callable[[str], tuple[str, str] | None]
 
 
 class Service:
-    """Takes BatchWriteRow requests; ``answer`` says for each key which error its row gets, or None."""
+    """Accepts BatchWriteRow requests. ``answer`` returns the error of a row by its key, or None."""
 
     def __init__(self, answer: Answer = lambda _: None) -> None:
         self.asked: list[list[tuple[int, int, Any]]] = []
@@ -65,7 +65,7 @@ def keys(asked: list[tuple[int, int, Any]]) -> list[str]:
     return [row.key[0][1] for _, _, row in asked]
 
 
-# -- which rows, in which requests ----------------------------------------------------------------------
+# -- rows of each request -------------------------------------------------------------------------------
 
 
 @given(sizes=st.lists(st.integers(0, 500), max_size=60), most_rows=st.integers(1, 20), most_bytes=st.integers(1, 2000))
@@ -82,7 +82,7 @@ def test_requests_hold_all_rows_in_order_within_their_limits(sizes: list[int], m
     given_keys=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), max_size=30),
     change=st.sampled_from([RowChange.PUT, RowChange.UPDATE, RowChange.DELETE]),
 )
-def test_no_key_repeats_in_a_turn_and_each_keys_rows_keep_their_order(
+def test_a_round_of_requests_has_each_key_once_and_each_keys_rows_keep_their_order(
     given_keys: list[tuple[str, int]], change: RowChange
 ) -> None:
     schema = TableSchema.of({"a": "string", "b": "long"}, ("a", "b"))
@@ -94,13 +94,13 @@ def test_no_key_repeats_in_a_turn_and_each_keys_rows_keep_their_order(
     places = [place for turn in done for place in turn]
     for key in set(given_keys):
         wanted = [place for place, other in enumerate(given_keys) if other == key]
-        # Of puts and deletes only the last remains; updates set different cells.
+        # Only the last put or delete of a key has an effect; updates set different cells.
         assert [place for place in places if given_keys[place] == key] == (
             wanted if change is RowChange.UPDATE else wanted[-1:]
         )
 
 
-def test_rows_that_the_service_would_refuse_are_found_before_they_are_sent() -> None:
+def test_invalid_rows_are_detected_before_they_are_sent() -> None:
     options = WriteOptions(max_key_bytes=3, max_cell_bytes=5, max_columns=1)
     batch = rows(
         {"id": "abc", "n": 1},
@@ -116,14 +116,14 @@ def test_rows_that_the_service_would_refuse_are_found_before_they_are_sent() -> 
 # -- the writer -----------------------------------------------------------------------------------------
 
 
-def test_rows_are_spread_over_full_requests() -> None:
+def test_rows_fill_each_request() -> None:
     service = Service()
     service.writer().write("t", SCHEMA, RowChange.PUT, rows(*({"id": f"{n:04}", "n": n} for n in range(1001))))
     assert sorted(map(len, service.asked)) == [1, 200, 200, 200, 200, 200]
     assert sorted(key for asked in service.asked for key in keys(asked)) == [f"{n:04}" for n in range(1001)]
 
 
-def test_updates_of_one_row_are_written_one_after_the_other() -> None:
+def test_updates_of_one_row_are_written_in_sequence() -> None:
     service = Service()
     table = rows({"id": "a", "n": 1}, {"id": "b", "n": 1}, {"id": "a", "n": 2}, {"id": "a", "n": 3})
     service.writer().write("t", SCHEMA, RowChange.UPDATE, table)
@@ -131,14 +131,14 @@ def test_updates_of_one_row_are_written_one_after_the_other() -> None:
     assert [asked[0][2].cells[0].value for asked in service.asked] == [1, 2, 3]
 
 
-def test_an_update_without_cells_only_makes_sure_that_the_row_is_there() -> None:
+def test_an_update_without_cells_only_creates_the_row() -> None:
     service = Service(lambda _: ("OTSConditionCheckFail", "Condition check failed."))
     service.writer().write("t", SCHEMA, RowChange.UPDATE, rows({"id": "a"}))
     ((kind, condition, row),) = service.asked[0]
     assert (kind, condition, row.cells) == (pb.PUT, pb.EXPECT_NOT_EXIST, ())
 
 
-def test_a_null_to_set_removes_the_cell() -> None:
+def test_setting_a_cell_to_null_removes_it() -> None:
     service = Service()
     table = rows({"id": "a", "n": 1}, columns=("id", "n", "note"))
     service.writer().write("t", SCHEMA, RowChange.UPDATE, table, keep_nulls=True)
@@ -149,7 +149,7 @@ def test_a_null_to_set_removes_the_cell() -> None:
     ]
 
 
-def test_only_the_rows_that_failed_for_the_moment_are_tried_again() -> None:
+def test_only_rows_with_temporary_errors_are_retried() -> None:
     tries: dict[str, int] = {}
 
     def answer(key: str) -> tuple[str, str] | None:
@@ -161,7 +161,7 @@ def test_only_the_rows_that_failed_for_the_moment_are_tried_again() -> None:
     assert [keys(asked) for asked in service.asked] == [["a", "b", "c", "d"], ["b", "d"], ["b", "d"]]
 
 
-def test_rows_that_are_refused_are_reported_with_their_keys_and_the_others_written() -> None:
+def test_refused_rows_are_reported_with_their_keys_and_the_others_are_written() -> None:
     service = Service(lambda key: ("OTSOutOfColumnCountLimit", "too many.") if key in "bc" else None)
     table = rows(*({"id": key} for key in "abcd"), {"id": "x" * 2000})
     with pytest.raises(RowsNotWrittenError, match=r"1 of 5 rows.*x\.\.\..*at most 1024"):
@@ -172,7 +172,7 @@ def test_rows_that_are_refused_are_reported_with_their_keys_and_the_others_writt
     assert len(service.asked) == 1
 
 
-def test_a_row_that_no_request_can_hold_is_reported_with_its_key_and_not_tried(
+def test_a_row_too_large_for_a_request_is_reported_with_its_key_and_not_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     service = Service()
@@ -187,7 +187,7 @@ def test_a_row_that_no_request_can_hold_is_reported_with_its_key_and_not_tried(
     assert pauses == []
 
 
-def test_an_answer_that_does_not_tell_of_every_row_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_that_omits_rows_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service()
     cut = pb.BatchWriteRowResponse()
     cut.tables.add(table_name="t").rows.add(is_ok=True)
@@ -196,7 +196,7 @@ def test_an_answer_that_does_not_tell_of_every_row_is_no_success(monkeypatch: py
         service.writer().write("t", SCHEMA, RowChange.PUT, rows({"id": "a"}, {"id": "b"}))
 
 
-def test_rows_that_cannot_be_written_can_be_logged_instead(caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_rows_can_be_logged_instead_of_raising_an_error(caplog: pytest.LogCaptureFixture) -> None:
     service = Service(lambda key: ("OTSOutOfRowSizeLimit", "") if key == "b" else None)
     table = rows(*({"id": key} for key in "ab"), {"id": "x" * 2000})
     service.writer(ignore_failed_rows=True).write("t", SCHEMA, RowChange.PUT, table)
@@ -204,7 +204,7 @@ def test_rows_that_cannot_be_written_can_be_logged_instead(caplog: pytest.LogCap
     assert "2 of 3 rows were not written" in caplog.text
 
 
-def test_retries_end_after_their_count_and_a_missing_table_is_named_as_such() -> None:
+def test_retries_end_after_their_number_and_a_missing_table_is_named() -> None:
     service = Service(lambda _: ("OTSServerBusy", "busy"))
     with pytest.raises(RowsNotWrittenError, match="OTSServerBusy"):
         service.writer(retry_count=2, retry_pause=0.001).write("t", SCHEMA, RowChange.PUT, rows({"id": "a"}))
@@ -215,7 +215,7 @@ def test_retries_end_after_their_count_and_a_missing_table_is_named_as_such() ->
 
 
 @pytest.mark.parametrize("options", [{"rows_per_request": 201}, {"requests_in_flight": 0}, {"max_key_bytes": True}])
-def test_options_beyond_what_the_service_takes_are_refused(options: dict[str, Any]) -> None:
+def test_options_above_the_limits_of_the_service_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match=rf"{next(iter(options))}.*valid: 1 to"):
         WriteOptions(**options)
 
@@ -233,7 +233,7 @@ _content = st.lists(st.tuples(st.sampled_from("abcd"), _value), max_size=6)
 
 
 @given(here=_content, wanted=_content, others=st.sets(st.sampled_from("abcd")))
-def test_differences_are_what_makes_one_content_of_another(here: Any, wanted: Any, others: set[str]) -> None:
+def test_differences_turn_the_old_content_into_the_new_one(here: Any, wanted: Any, others: set[str]) -> None:
     columns = ("id", "n", "note", "real")
     old, new = ({key: {"id": key, **dict(sorted(row.items()))} for key, row in content} for content in (here, wanted))
     put, gone = differences(
@@ -250,7 +250,7 @@ def test_differences_are_what_makes_one_content_of_another(here: Any, wanted: An
 # -- tables ---------------------------------------------------------------------------------------------
 
 
-def test_columns_that_the_caller_knows_of_stand_behind_those_that_the_service_keeps() -> None:
+def test_columns_declared_by_the_caller_follow_the_columns_of_the_service() -> None:
     kept = TableSchema.of({"id": "string", "n": "long"}, "id")
     schema = declared(kept, [Column("late", pa.float32()), Column("n", pa.int16())])
     assert [(column.name, column.type) for column in schema.columns] == [
@@ -265,7 +265,7 @@ def test_columns_that_the_caller_knows_of_stand_behind_those_that_the_service_ke
 
 
 class _StreamOfSomeColumns:
-    """A connection to a table whose changes carry one column besides the key."""
+    """A connection to a table whose changes contain one column besides the key."""
 
     def __init__(self) -> None:
         self.updates: list[pb.UpdateTableRequest] = []
@@ -279,7 +279,7 @@ class _StreamOfSomeColumns:
         return pb.DescribeTableResponse(table_meta=meta, stream_details=stream)
 
 
-def test_another_retention_leaves_the_columns_of_changes_as_they_are() -> None:
+def test_a_new_retention_keeps_the_columns_of_changes() -> None:
     connection: Any = _StreamOfSomeColumns()
     TablestoreTable(connection, Writer(connection, WriteOptions()), "t").set_options(retention_seconds=7200)
     (update,) = connection.updates

@@ -1,4 +1,4 @@
-"""Tunnels of the embedded store: every row once, through base data, splits, merges, skips and restarts."""
+"""Tunnels of the embedded store: every row is read once, over base data, splits, merges, skips and restarts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def rows(*ids: int, value: int = 0) -> list[dict[str, Any]]:
 
 
 def read_to_end(tunnel: Tunnel, channel: Channel, max_rows: int = 100) -> tuple[list[dict[str, Any]], Position]:
-    """Read what a channel has now; return its changes, and the position behind them."""
+    """Read a channel to its current end. Return its changes and the position after them."""
     position, found = channel.committed, []
     while position != FINISHED:
         page = tunnel.read(channel.id, position, max_rows)
@@ -53,7 +53,7 @@ def read_to_end(tunnel: Tunnel, channel: Channel, max_rows: int = 100) -> tuple[
 
 
 def drain(tunnel: Tunnel, state: dict[int, int], max_rows: int = 100) -> int:
-    """Read and commit all open channels, again and again, until nothing comes; apply the changes to ``state``."""
+    """Read and commit all open channels until there are no more changes. Apply the changes to ``state``."""
     count = 0
     while True:
         positions = {}
@@ -89,7 +89,7 @@ def count_of(store: Store, sql: str) -> int:
 # -- base data ------------------------------------------------------------------------------------------
 
 
-def test_base_data_is_the_table_as_it_was_and_the_stream_continues_it(store: Store, table: Table) -> None:
+def test_base_data_is_the_table_at_the_tunnels_creation_and_the_stream_follows(store: Store, table: Table) -> None:
     table.put(rows(*range(1000)))
     tunnel = store.create_tunnel("orders", "t", base_channels=3)
     table.put(rows(5, 2000, value=7))
@@ -129,7 +129,7 @@ def test_the_stream_opens_once_all_base_channels_are_committed(store: Store, tab
     assert tunnel.describe().stage == "Stream"
 
 
-def test_base_data_that_was_read_is_released_and_says_so(store: Store, table: Table) -> None:
+def test_reading_released_base_data_is_an_error(store: Store, table: Table) -> None:
     table.put(rows(*range(10)))
     tunnel = store.create_tunnel("orders", "t", "BaseData", base_channels=2)
     table.put(rows(*range(10), value=1))
@@ -162,7 +162,7 @@ def test_base_channels_follow_the_size_of_the_table(store: Store, table: Table) 
 
 
 @given(st.sets(st.integers(0, 30)), st.integers(0, 30), st.integers(1, 30))
-def test_a_cut_range_has_no_gap_and_no_overlap(boundaries: set[int], low: int, width: int) -> None:
+def test_a_split_key_range_has_no_gap_and_no_overlap(boundaries: set[int], low: int, width: int) -> None:
     pieces = cut(KeyRange((low,), (low + width,)), [(key,) for key in sorted(boundaries)])
     assert (pieces[0].low, pieces[-1].high) == ((low,), (low + width,))
     assert all(a.high == b.low for a, b in itertools.pairwise(pieces))
@@ -173,7 +173,7 @@ def test_a_cut_range_has_no_gap_and_no_overlap(boundaries: set[int], low: int, w
 
 
 @pytest.mark.parametrize("kind", ["BaseData", "Stream"])
-def test_a_page_can_be_cut_anywhere_and_read_on_from_there(store: Store, table: Table, kind: str) -> None:
+def test_reading_can_continue_after_any_row_of_a_page(store: Store, table: Table, kind: str) -> None:
     if kind == "BaseData":
         table.put(rows(*range(50)))
     tunnel = store.create_tunnel("orders", "t", kind)
@@ -191,7 +191,7 @@ def test_a_page_can_be_cut_anywhere_and_read_on_from_there(store: Store, table: 
         assert before == list(range(cut_at))
 
 
-def test_commit_never_moves_back_and_folds_skipped_rows(store: Store, table: Table) -> None:
+def test_commit_never_moves_back_and_adds_skipped_rows_to_the_index(store: Store, table: Table) -> None:
     tunnel = store.create_tunnel("orders", "t", "Stream")
     table.put(rows(*range(10)))
     (channel,) = tunnel.channels()
@@ -233,7 +233,7 @@ def test_key_positions_keep_their_order(keys: list[tuple[str, bytes] | None]) ->
 # -- splits and merges ----------------------------------------------------------------------------------
 
 
-def test_children_open_after_their_parents_and_carry_on_where_they_ended(store: Store, table: Table) -> None:
+def test_children_open_after_their_parents_and_continue_after_their_ends(store: Store, table: Table) -> None:
     tunnel = store.create_tunnel("orders", "t", "Stream")
     table.put(rows(*range(10)))
     left, right = table.split()
@@ -267,7 +267,7 @@ operations = st.lists(
 
 @settings(max_examples=thorough(40), deadline=None)
 @given(operations=operations)
-def test_a_reader_ends_with_the_table_whatever_happens_meanwhile(
+def test_the_changes_that_a_reader_gets_lead_to_the_tables_content(
     tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[str, Any]]
 ) -> None:
     store = headrace.open(tmp_path_factory.mktemp("store"), create=True, synchronous="off")
@@ -300,7 +300,7 @@ def test_a_reader_ends_with_the_table_whatever_happens_meanwhile(
     store.close()
 
 
-def test_finished_channels_are_forgotten_once_no_batch_names_them(store: Store, table: Table) -> None:
+def test_finished_channels_are_deleted_when_no_batch_names_them(store: Store, table: Table) -> None:
     tunnel = store.create_tunnel("orders", "t", "Stream")
     table.put(rows(*range(10)))
     table.split()
@@ -319,7 +319,7 @@ def test_finished_channels_are_forgotten_once_no_batch_names_them(store: Store, 
 # -- starts, latest positions, backlog ------------------------------------------------------------------
 
 
-def test_latest_passes_over_base_data_and_what_is_there(store: Store, table: Table) -> None:
+def test_latest_skips_base_data_and_existing_changes(store: Store, table: Table) -> None:
     table.put(rows(*range(4)))
     tunnel = store.create_tunnel("orders", "t")
     table.put(rows(4))
@@ -353,9 +353,7 @@ def test_a_stream_tunnel_can_begin_with_the_oldest_change_kept(store: Store, tab
 
 
 @pytest.mark.parametrize("trimmed", [False, True])
-def test_children_of_a_partition_without_changes_follow_what_that_one_followed(
-    store: Store, table: Table, trimmed: bool
-) -> None:
+def test_children_of_an_empty_partition_follow_its_parents(store: Store, table: Table, trimmed: bool) -> None:
     table.put(rows(*range(8)))
     left, _ = table.split()
     table.split(left)
@@ -383,7 +381,7 @@ def test_a_stream_tunnel_can_begin_at_a_time(store: Store, table: Table) -> None
 @pytest.mark.parametrize(
     ("kind", "start"), [("BaseAndStream", "earliest"), ("BaseData", "earliest"), ("Stream", "committed")]
 )
-def test_a_start_that_makes_no_sense_is_refused(store: Store, table: Table, kind: str, start: str) -> None:
+def test_an_invalid_start_is_refused(store: Store, table: Table, kind: str, start: str) -> None:
     with pytest.raises(OptionError):
         store.create_tunnel("orders", "t", kind, start=start)
     assert store.tunnels() == []
@@ -429,7 +427,7 @@ def test_a_tunnel_is_found_by_id_and_by_name(store: Store, table: Table) -> None
 
 
 @pytest.mark.parametrize("by", ["tunnel", "table"])
-def test_dropping_leaves_nothing_behind(store: Store, table: Table, by: str) -> None:
+def test_a_dropped_tunnel_leaves_no_rows_in_the_database(store: Store, table: Table, by: str) -> None:
     table.put(rows(*range(10)))
     tunnel = store.create_tunnel("orders", "t")
     table.put(rows(*range(10), value=1))

@@ -1,4 +1,4 @@
-"""Types have names, names have types, and both are Spark's."""
+"""Types and their names are those of Spark, and each determines the other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.type_strategies import TYPE_NAMES
 
 @settings(deadline=None)
 @given(TYPE_NAMES)
-def test_every_type_has_a_name_that_stands_for_it(name: str) -> None:
+def test_every_type_has_a_name_that_parses_to_it(name: str) -> None:
     data_type = parse_type(name)
     again = parse_type(type_name(data_type))
     assert again.equals(data_type, check_metadata=True)
@@ -75,7 +75,7 @@ def test_names_are_read_as_spark_writes_them(text: str, name: str) -> None:
         ("array<interval month>", "type of months"),
     ],
 )
-def test_what_is_no_type_is_an_error_that_shows_the_place(text: str, message: str) -> None:
+def test_invalid_types_are_an_error_that_shows_the_position(text: str, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         parse_type(text)
 
@@ -99,7 +99,7 @@ def test_what_is_no_type_is_an_error_that_shows_the_place(text: str, message: st
         (pa.struct([pa.field("a", pa.large_binary(), nullable=False)]), "struct<a:binary not null>"),
     ],
 )
-def test_other_forms_of_a_type_take_its_name(arrow: pa.DataType, name: str) -> None:
+def test_other_arrow_forms_of_a_type_have_its_name(arrow: pa.DataType, name: str) -> None:
     assert type_name(arrow) == name
     assert parse_type(arrow).equals(parse_type(name), check_metadata=True)
 
@@ -123,7 +123,7 @@ VARIANT = pa.struct([("value", pa.binary()), pa.field("metadata", pa.binary(), m
         VARIANT,
     ],
 )
-def test_what_a_column_cannot_have_is_an_error(arrow: pa.DataType) -> None:
+def test_types_that_a_column_cannot_have_are_an_error(arrow: pa.DataType) -> None:
     with pytest.raises(SchemaError):
         parse_type(arrow)
 
@@ -143,13 +143,13 @@ def test_what_a_column_cannot_have_is_an_error(arrow: pa.DataType) -> None:
         ("array<struct<a:map<string,int>>>", "array<struct<a:map<string,short>>>"),
     ],
 )
-def test_other_widths_of_the_same_are_held(wanted: str, given: str) -> None:
+def test_a_type_can_hold_narrower_types(wanted: str, given: str) -> None:
     assert can_hold(parse_type(wanted), parse_type(given))
 
 
 @settings(deadline=None)
 @given(TYPE_NAMES)
-def test_a_type_holds_itself_and_null(name: str) -> None:
+def test_a_type_can_hold_itself_and_null(name: str) -> None:
     assert can_hold(parse_type(name), parse_type(name))
     assert can_hold(parse_type(name), pa.null())
     assert can_hold(parse_type(f"array<{name}>"), pa.large_list(pa.null()))
@@ -172,11 +172,11 @@ def test_a_type_holds_itself_and_null(name: str) -> None:
         ("struct<a:int>", "struct<A:int>"),
     ],
 )
-def test_other_kinds_are_not_held(wanted: str, given: str) -> None:
+def test_a_type_cannot_hold_another_kind_of_type(wanted: str, given: str) -> None:
     assert not can_hold(parse_type(wanted), parse_type(given))
 
 
-def test_columns_may_be_declared_not_null() -> None:
+def test_columns_can_be_declared_not_null() -> None:
     columns = parse_columns({"a": "int NOT  NULL", "b": "struct<`x  not null`:int>", "c": "array<int not null>"})
     assert [column.nullable for column in columns] == [False, True, True]
     assert columns[1].type.field(0).name == "x  not null"

@@ -1,4 +1,4 @@
-"""Single YSON values: broken, too deep and too large ones raise one type of error."""
+"""Single YSON values: broken, too deep and too large values raise one type of error."""
 
 from __future__ import annotations
 

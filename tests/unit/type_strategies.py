@@ -1,4 +1,4 @@
-"""Random column types and values of them, as Arrow gives them to Python."""
+"""Random column types, and their values as Arrow returns them in Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEAVES: dict[str, st.SearchStrategy[Any]] = {
     "byte": st.integers(-(2**7), 2**7 - 1),
     "int": st.integers(-(2**31), 2**31 - 1),
     "long": st.integers(-(2**63), 2**63 - 1),
-    # Without NaN, which equals nothing, and with one zero: Python cannot tell the other from it.
+    # Without NaN, which is not equal to itself, and without -0.0, which is equal to 0.0 in Python.
     "float": st.floats(width=32, allow_nan=False).map(lambda value: value + 0.0),
     "double": st.floats(allow_nan=False).map(lambda value: value + 0.0),
     "string": st.text(max_size=5),
@@ -53,7 +53,7 @@ COMPOSITE_NAMES = _composite(TYPE_NAMES)
 
 
 def values_of(data_type: pa.DataType) -> st.SearchStrategy[Any]:
-    """Return values of a type that are not null."""
+    """Return non-null values of a type."""
     from headrace.types import type_name
 
     if pa.types.is_list(data_type):
@@ -67,6 +67,6 @@ def values_of(data_type: pa.DataType) -> st.SearchStrategy[Any]:
 
 
 def cells_of(field: pa.Field) -> st.SearchStrategy[Any]:
-    """Return values of a field, null among them where it may be."""
+    """Return values of a field, with nulls if it is nullable."""
     values = values_of(field.type)
     return st.none() | values if field.nullable else values

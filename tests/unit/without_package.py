@@ -1,4 +1,4 @@
-"""Opening a store where a package is not installed, in a process of its own: modules are loaded once per process."""
+"""Opens a store without a package, in its own process, because a process loads modules once."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ except HeadraceError as error:
 
 
 def error_without(module: str, url: str) -> str:
-    """Return the name and message of the error that opening a store gives where a module cannot be imported."""
+    """Return the name and message of the error of opening a store if a module cannot be imported."""
     done = subprocess.run([sys.executable, "-c", _CODE, module, url], capture_output=True, text=True, check=True)
     return done.stdout

@@ -82,9 +82,9 @@ class Format:
         environment: prefixes of the names of the environment variables that ``add_environment`` and the store read.
         find: returns the store, and the table or queue, that the options name.
         row_change_option: the option that says how rows are written into a table.
-        channel_limit_options: the options with the most rows of a channel or partition in a batch; the first that is
-            set applies.
-        batch_limit_option: the option with the most rows in a batch.
+        channel_limit_options: the options that limit the rows of a channel or partition in a batch; the first one
+            that is set applies.
+        batch_limit_option: the option that limits the rows in a batch.
         tunnel_option: the option that names a tunnel; None if the format reads no tunnels.
         queue_option: the option that names a queue in ``CREATE QUEUE``; None if the format has no queues.
         consumer_option: the option that names a consumer; None if the format has no queues.

@@ -49,17 +49,21 @@ class Option:
 
 SYNCHRONOUS_VALUES = one_of("full", "normal", "off")
 SYNCHRONOUS = Option(
-    "synchronous", "embedded store: when a commit is written to the disk, see docs/embedded-store.md",
+    "synchronous", "embedded store: when a commit is written to the disk; see docs/embedded-store.md",
     SYNCHRONOUS_VALUES, "full",
 )  # fmt: skip
 ROWS_PER_TRIGGER = Option(
-    "maxRowsPerTrigger", "most rows in a batch, divided among the channels or partitions", limit, None, (SOURCE,)
+    "maxRowsPerTrigger",
+    "maximum number of rows in a batch, divided among the channels or partitions",
+    limit,
+    None,
+    (SOURCE,),
 )
 STREAM_LIMITS = (
-    Option("maxBytesPerTrigger", "approximate most bytes in a batch (`64m`). The size of base data is unknown: only "
-           "limits of rows apply to it", size, None, (SOURCE,)),
-    Option("minRowsPerTrigger", "rows to wait for before a batch starts", natural, "0", (SOURCE,)),
-    Option("maxTriggerDelay", "longest time that a row waits for `minRowsPerTrigger`", duration, "15m", (SOURCE,)),
+    Option("maxBytesPerTrigger", "approximate maximum number of bytes in a batch (`64m`). The size of base data is "
+           "unknown: only limits of rows apply to it", size, None, (SOURCE,)),
+    Option("minRowsPerTrigger", "number of new rows with which a batch starts", natural, "0", (SOURCE,)),
+    Option("maxTriggerDelay", "maximum time that a row waits for `minRowsPerTrigger`", duration, "15m", (SOURCE,)),
 )  # fmt: skip
 RETAIN_BATCHES = Option(
     "retainBatches", "tunnel: number of batches that a query can go back at a restart; at least "
@@ -76,16 +80,16 @@ QUEUE_OPTIONS = (
     *STREAM_LIMITS,
     Option("failOnDataLoss", "fail if rows were deleted before they were read; `false` skips and reports them",
            boolean, "true", (SOURCE, BATCH_READ)),
-    Option("minPartitions", "queues: least number of tasks for a batch. By default small partitions share a task, and "
+    Option("minPartitions", "queues: minimum number of tasks of a batch. By default small partitions share a task, and "
            "large partitions are not split", tasks, None, (SOURCE,)),
     Option("sourcePathColumn", "queues: name of an additional column with the name of the row's queue", name, None,
            (SOURCE, BATCH_READ)),
     Option("splits", "number of tasks of a batch read; by default it depends on the number of rows", tasks, None,
            (BATCH_READ,)),
     Option("pushDownFilters", "evaluate filters in the store: on all columns of a table, and on the address columns "
-           "of a queue. Spark 4.3 applies the filters of a DataFrame's first use to its later uses too: set the option "
-           "only for a DataFrame that is used once. It needs the setting "
-           "`spark.sql.python.filterPushdown.enabled`, which `headrace.session()` makes", boolean, "false",
+           "of a queue. Spark 4.3 applies the filters of a DataFrame's first use to its later uses, too. Set the "
+           "option only for a DataFrame that is used once. It needs the setting "
+           "`spark.sql.python.filterPushdown.enabled`, which `headrace.session()` sets", boolean, "false",
            (BATCH_READ,)),
     Option("keyColumns", "sink queue: columns, separated by commas. Rows with the same values in them go to the same "
            "partition", names, None, (SINK, BATCH_WRITE)),

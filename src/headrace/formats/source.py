@@ -154,7 +154,7 @@ class Source(ABC):
         return columns
 
     def rows_per_write(self, spark_setting: Callable[[str], str | None]) -> int | None:
-        """Return the most rows of one write to the store; None for no limit.
+        """Return the maximum number of rows of one write to the store; None for no limit.
 
         Args:
             spark_setting: returns the text of a Spark setting; None if it is not set.

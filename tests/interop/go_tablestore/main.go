@@ -1,5 +1,5 @@
-// Uses Tablestore's official Go client against the endpoint, as it is. Each name in the arguments is a scenario; the
-// program fails with a list of what was not as it should be.
+// Uses Tablestore's official Go client, unchanged, with the endpoint. Each name in the arguments is a scenario; the
+// program fails with a list of unexpected results.
 //
 // Arguments: endpoint, instance, scenario. The access key comes from the environment. Scenario "worker" is in worker.go.
 package main
@@ -55,7 +55,7 @@ func same(what string, got, wanted interface{}) {
 func refused(what string, err error, code, message string) {
 	got, ok := err.(*tablestore.OtsError)
 	if !ok {
-		failures = append(failures, fmt.Sprintf("%s: %v is no error of the service", what, err))
+		failures = append(failures, fmt.Sprintf("%s: %v is not an error of the service", what, err))
 		return
 	}
 	same(what+", code", got.Code, code)

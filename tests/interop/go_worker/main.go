@@ -1,4 +1,4 @@
-// A worker of Tablestore's official Go client. It prints what it is told of a tunnel, then each record as a line of
+// A worker of Tablestore's official Go client. It prints the description of a tunnel, then each record as a line of
 // JSON, until it is interrupted.
 //
 // Arguments: endpoint, instance, table, tunnel. The access key comes from the environment.

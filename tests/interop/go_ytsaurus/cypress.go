@@ -21,7 +21,7 @@ func cypress(ctx context.Context, yc yt.Client, home ypath.Path) {
 	must(yc.GetNode(ctx, home.Child("a").Child("b").Attr("id"), &id, nil))
 	check(id == made, "id", id)
 	_, err = yc.CreateNode(ctx, home.Child("a"), yt.NodeMap, nil)
-	check(yterrors.ContainsAlreadyExistsError(err), "a second node of one name", err)
+	check(yterrors.ContainsAlreadyExistsError(err), "a second node of the same name", err)
 	again, err := yc.CreateNode(ctx, home.Child("a").Child("b"), yt.NodeMap, &yt.CreateNodeOptions{IgnoreExisting: true})
 	must(err)
 	check(again == made, "ignore_existing", again)
@@ -65,10 +65,10 @@ func cypress(ctx context.Context, yc yt.Client, home ypath.Path) {
 	must(err)
 	var color string
 	must(yc.GetNode(ctx, home.Child("link").Child("b").Attr("color"), &color, nil))
-	check(color == "red", "an attribute behind a link", color)
+	check(color == "red", "an attribute read through a link", color)
 	there, err := yc.NodeExists(ctx, home.Child("copy"), nil)
 	must(err)
-	check(!there, "a moved node is at its old place")
+	check(!there, "a moved node still exists at its old path")
 
 	must(yc.RemoveNode(ctx, home.Child("moved"), &yt.RemoveNodeOptions{Recursive: true}))
 	err = yc.GetNode(ctx, home.Child("moved").Attr("id"), &id, nil)
@@ -80,10 +80,10 @@ func cypress(ctx context.Context, yc yt.Client, home ypath.Path) {
 	var children []string
 	must(yc.ListNode(ctx, home, &children, nil))
 	sort.Strings(children)
-	check(children[len(children)-1] == "\xff\x01", "a name that is no UTF-8", children)
+	check(children[len(children)-1] == "\xff\x01", "a name that is not UTF-8", children)
 	there, err = yc.NodeExists(ctx, raw, nil)
 	must(err)
-	check(there, "a node whose name is no UTF-8")
+	check(there, "a node whose name is not UTF-8")
 	_, err = yc.CreateNode(ctx, home.Child("list"), "list_node", nil)
 	must(err)
 	must(yc.SetNode(ctx, home.Child("list"), []any{1, map[string]any{"a": 2}}, nil))
@@ -134,7 +134,7 @@ func locks(ctx context.Context, yc yt.Client, home ypath.Path) {
 	must(err)
 	must(one.UnlockNode(ctx, path, nil))
 	must(yc.GetNode(ctx, ypath.Path("#"+waiting.LockID.String()).Attr("state"), &state, nil))
-	check(state == "acquired", "state of a lock that has waited", state)
+	check(state == "acquired", "state of a lock after a wait", state)
 	must(one.Abort())
 	must(other.Abort())
 	key := "child"
@@ -179,7 +179,7 @@ func masterTransactions(ctx context.Context, yc yt.Client, home ypath.Path) {
 	must(gone.Abort())
 	exists(yc, true)
 	_, err = gone.CreateNode(ctx, home.Child("b"), yt.NodeMap, nil)
-	check(err != nil, "a node in a transaction that is over")
+	check(err != nil, "a node in an ended transaction")
 	must(yt.ExecTx(ctx, yc, func(ctx context.Context, tx yt.Tx) error {
 		return tx.SetNode(ctx, home.Child("a").Attr("color"), "blue", nil)
 	}, nil))
@@ -192,7 +192,7 @@ func masterTransactions(ctx context.Context, yc yt.Client, home ypath.Path) {
 	must(same.Commit())
 	there, err := yc.NodeExists(ctx, home.Child("c"), nil)
 	must(err)
-	check(there, "what an attached transaction has made")
+	check(there, "a node created in an attached transaction")
 }
 
 func files(ctx context.Context, yc yt.Client, home ypath.Path) {
@@ -233,9 +233,9 @@ func files(ctx context.Context, yc yt.Client, home ypath.Path) {
 	check(bytes.Equal(read(nil), content), "the content of a file")
 	check(bytes.Equal(read(&yt.ReadFileOptions{Offset: of(int64(100)), Length: of(int64(50))}), content[100:150]), "a part")
 	must(write(ypath.Rich{Path: path, Append: of(true)}, []byte("more"), nil))
-	check(bytes.Equal(read(nil), append(content, "more"...)), "content that was appended")
+	check(bytes.Equal(read(nil), append(content, "more"...)), "appended content")
 	err = write(home.Child("none"), []byte("x"), nil)
-	check(yterrors.ContainsResolveError(err), "a file that is not there", err)
+	check(yterrors.ContainsResolveError(err), "a missing file", err)
 	must(write(path, nil, nil))
 	check(len(read(nil)) == 0, "an empty file")
 }

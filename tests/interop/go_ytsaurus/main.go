@@ -1,7 +1,7 @@
-// Programs of YTsaurus' official Go client in its default configuration, each of which checks what it is answered.
+// Programs with YTsaurus' official Go client in its default configuration. Each program checks the responses.
 //
 // Arguments: the name of a program, and a directory of Cypress that it may use. The proxy and the token come from the
-// environment. The exit status is 0 if everything was as it has to be.
+// environment. The exit status is 0 if all results are as expected.
 package main
 
 import (

@@ -67,7 +67,7 @@ func queues(ctx context.Context, yc yt.Client, home ypath.Path) {
 	equal("the next pull", consume(ctx, yc, consumer, path, 2), message{1, 2, "2"}, message{1, 3, "3"})
 	results := home.Child("results")
 	sorted(ctx, yc, results)
-	// Rows and offset in one transaction: both, or none.
+	// Rows and offset are committed in one transaction.
 	aborted, err := yc.BeginTabletTx(ctx, nil)
 	must(err)
 	must(aborted.InsertRows(ctx, results, []any{pair{"a", 2}}, nil))
@@ -111,10 +111,10 @@ func producers(ctx context.Context, yc yt.Client, home ypath.Path) {
 	check(result.LastSequenceNumber == 1 && result.SkippedRowCount == 0, "a push", result)
 	result, err = push(0, 1, "b", "c")
 	must(err)
-	check(result.LastSequenceNumber == 2 && result.SkippedRowCount == 1, "a push again", result)
+	check(result.LastSequenceNumber == 2 && result.SkippedRowCount == 1, "a repeated push", result)
 	session, err = yc.CreateQueueProducerSession(ctx, producer, path, "s", nil)
 	must(err)
-	check(session.SequenceNumber == 2 && session.Epoch == 1, "the session again", session)
+	check(session.SequenceNumber == 2 && session.Epoch == 1, "the session after it was opened again", session)
 	_, err = push(0, 3, "d")
 	check(yterrors.ContainsErrorCode(err, yterrors.CodeZombieEpoch), "a push of an old epoch", err)
 	query := fmt.Sprintf("* from [%s]", path)

@@ -82,10 +82,10 @@ func staticTables(ctx context.Context, yc yt.Client, home ypath.Path) {
 	must(big.Write(map[string]any{"key": strings.Repeat("x", 20<<20)}))
 	must(big.Commit())
 	_, err = yc.ReadTable(ctx, home.Child("none"), nil)
-	check(yterrors.ContainsResolveError(err), "a table that is not there", err)
+	check(yterrors.ContainsResolveError(err), "a missing table", err)
 }
 
-// codecs writes and reads with every codec that the client has.
+// codecs writes and reads with every codec of the client.
 func codecs(ctx context.Context, yc yt.Client, home ypath.Path) {
 	for codec := yt.ClientCodecDefault; codec <= yt.ClientCodecBrotliDefault; codec++ {
 		client, err := ythttp.NewClient(&yt.Config{CompressionCodec: codec})
@@ -128,7 +128,7 @@ func sortedTables(ctx context.Context, yc yt.Client, home ypath.Path) {
 		&yt.SelectRowsOptions{PlaceholderValues: map[string]any{"wanted": "b"}})), pair{"b", 2})
 	must(yc.InsertRows(ctx, path, []any{pair{"c", 3}}, &yt.InsertRowsOptions{Update: of(true)}))
 	must(yc.DeleteRows(ctx, path, []any{key{"b"}}, nil))
-	equal("what is left", all[pair](yc.SelectRows(ctx, fmt.Sprintf("* from [%s]", path), nil)), pair{"a", 1}, pair{"c", 3})
+	equal("remaining rows", all[pair](yc.SelectRows(ctx, fmt.Sprintf("* from [%s]", path), nil)), pair{"a", 1}, pair{"c", 3})
 	batch := yc.NewRowBatchWriter()
 	must(batch.Write(pair{"d", 4}))
 	must(batch.Commit())

@@ -28,13 +28,13 @@ OPTIONS = (
     Option("tunnel", "the tunnel, by id or by name", name, None, (SOURCE,)),
     Option("consumer", "the consumer whose offsets follow the query; it must be registered for the queues", name, None,
            (SOURCE, BATCH_READ)),
-    Option("maxRowsPerChannel", "most rows of one channel of a tunnel in a batch; below 0 means no limit", limit, None,
-           (SOURCE,)),
-    Option("maxRowsPerPartition", "most rows of one partition of a queue in a batch; below 0 means no limit", limit,
-           None, (SOURCE,)),
+    Option("maxRowsPerChannel", "maximum number of rows of one channel of a tunnel in a batch; below 0 means no "
+           "limit", limit, None, (SOURCE,)),
+    Option("maxRowsPerPartition", "maximum number of rows of one partition of a queue in a batch; below 0 means no "
+           "limit", limit, None, (SOURCE,)),
     *QUEUE_OPTIONS,
     RETAIN_BATCHES,
-    Option("preImages", "tunnel: include `update_preimage` rows if the table keeps them", boolean, "true", (SOURCE,)),
+    Option("preImages", "tunnel: include `update_preimage` rows if the table logs them", boolean, "true", (SOURCE,)),
     Option("includeRowAddress", "queues: add the columns `_queue`, `_partition` and `_row_index` at the end", boolean,
            "false", (SOURCE, BATCH_READ)),
 )  # fmt: skip

@@ -30,21 +30,21 @@ from headrace.formats.options import (
 _COMPUTE_MODE = one_of("KV", "Auto", "Search")
 _IN_FLIGHT = whole(1, 500, "whole number from 1 to 500")
 _WRITER = (
-    ("batch.update.size", "most rows in a request; 0 means as many as a request can have", natural),
-    ("writer.max.batch.count", "most rows in a request, at most 200", positive),
-    ("writer.max.batch.size.byte", "most bytes in a request, at most 4 MiB", positive),
-    ("writer.concurrency", "most concurrent requests of one task", _IN_FLIGHT),
-    ("writer.max.column.count", "most attributes in a row", positive),
-    ("writer.max.attr.size.byte", "most bytes of an attribute", positive),
-    ("writer.max.pk.size.byte", "most bytes of a key column", positive),
+    ("batch.update.size", "maximum number of rows in a request; 0 means the limit of the service", natural),
+    ("writer.max.batch.count", "maximum number of rows in a request, at most 200", positive),
+    ("writer.max.batch.size.byte", "maximum number of bytes in a request, at most 4 MiB", positive),
+    ("writer.concurrency", "maximum number of concurrent requests of one task", _IN_FLIGHT),
+    ("writer.max.column.count", "maximum number of attributes in a row", positive),
+    ("writer.max.attr.size.byte", "maximum number of bytes of an attribute", positive),
+    ("writer.max.pk.size.byte", "maximum number of bytes of a key column", positive),
     ("client.retry.strategy", "whether `client.retry.time.s` or `client.retry.count` limits retries",
      one_of("time", "count")),
-    ("client.retry.time.s", "how long rows are retried, in seconds", natural),
+    ("client.retry.time.s", "the time during which rows are retried, in seconds", natural),
     ("client.retry.count", "number of retries", natural),
-    ("client.retry.pause.ms", "the longest pause before a retry, in milliseconds", natural),
+    ("client.retry.pause.ms", "the maximum pause before a retry, in milliseconds", natural),
     ("spark.ignore.on-failure.enabled", "log rows that cannot be written instead of failing", boolean),
 )  # fmt: skip
-_UNUSED = "accepted without effect: one writer serves both versions and chooses this itself"
+_UNUSED = "accepted without effect: headrace has one writer, which chooses this itself"
 _UNUSED_WRITER = (
     ("version", one_of("v1", "v2")),
     ("writer.batch.request.type", text),
@@ -70,9 +70,10 @@ OPTIONS = (
     Option("catalog", "the columns as JSON: `{\"columns\": {\"UserId\": {\"type\": \"string\"}, …}}`. An instance "
            "knows only the key and the predefined columns of a table: other columns must be named in the catalog"),
     Option("tunnel.id", "the tunnel's id; for an embedded store also its name", name, None, (SOURCE,)),
-    Option("maxoffsetsperchannel", "most rows of one channel in a batch; below 0 means no limit", limit, "10000",
+    Option("maxoffsetsperchannel", "maximum number of rows of one channel in a batch; below 0 means no limit", limit,
+           "10000", (SOURCE,)),
+    Option("maxoffsetspertrigger", "maximum number of rows in a batch, divided among the channels", limit, None,
            (SOURCE,)),
-    Option("maxoffsetspertrigger", "most rows in a batch, divided among the channels", limit, None, (SOURCE,)),
     Option("startingPosition", "where a new query starts: `committed` (the tunnel's committed positions), `earliest`, "
            "`latest`, a timestamp, or `batch:<uuid>`: the end of this batch of another query, or of Tablestore's "
            "connector, in the table that `checkpoint.table` names. A query with a checkpoint continues from the "
@@ -89,12 +90,12 @@ OPTIONS = (
     Option("compute.mode", "`Search` needs a search index, which an embedded store does not have", _COMPUTE_MODE, "KV",
            (BATCH_READ,)),
     Option("search.index.name", "a search index; an embedded store has none", text, "", (BATCH_READ,)),
-    Option("max.split.count", "most tasks of a batch read", tasks, "1000", (BATCH_READ,)),
-    Option("split.size.mbs", "MiB of a task of a batch read", tasks, "100", (BATCH_READ,)),
+    Option("max.split.count", "maximum number of tasks of a batch read", tasks, "1000", (BATCH_READ,)),
+    Option("split.size.mbs", "size of a task of a batch read, in MiB", tasks, "100", (BATCH_READ,)),
     Option("pushDownFilters", "see format `headrace`", boolean, "false", (BATCH_READ,)),
-    Option("push.down.range.long", "accepted without effect: `pushDownFilters` pushes ranges down too", boolean,
+    Option("push.down.range.long", "accepted without effect: `pushDownFilters` also pushes down ranges", boolean,
            "true", (BATCH_READ,)),
-    Option("push.down.range.string", "accepted without effect: `pushDownFilters` pushes ranges down too", boolean,
+    Option("push.down.range.string", "accepted without effect: `pushDownFilters` also pushes down ranges", boolean,
            "true", (BATCH_READ,)),
     *(Option(title, meaning, kind, None, (SINK, BATCH_WRITE)) for title, meaning, kind in _WRITER),
     *(Option(title, _UNUSED, kind, None, (SINK, BATCH_WRITE)) for title, kind in _UNUSED_WRITER),

@@ -18,8 +18,8 @@ OPTIONS = (
            "client finds (`~/.yt/token`)", secret),
     Option("consumer_path", "the consumer, registered for the queue; a stream needs one", ypath, None,
            (SOURCE, BATCH_READ)),
-    Option("max_rows_per_partition", "most rows of one partition of a queue in a batch; no limit by default",
-           limit, None, (SOURCE,)),
+    Option("max_rows_per_partition", "maximum number of rows of one partition of a queue in a batch; no limit by "
+           "default", limit, None, (SOURCE,)),
     Option("include_service_columns", "add the columns `__spyt_streaming_src_tablet_index` and "
            "`__spyt_streaming_src_row_index` before the columns of a queue", boolean, "false", (SOURCE, BATCH_READ)),
     Option("parsing_type_v3", "read arrays, maps and structs as such. With `false` they are binary columns that hold "
@@ -45,7 +45,7 @@ OPTIONS = (
     Option("maxSplitRows", "accepted without effect: `splits` is the number of tasks of a batch read", positive, None,
            (BATCH_READ,)),
     Option("source_path_column", "see `sourcePathColumn`", name, None, (SOURCE, BATCH_READ)),
-    Option("dynBatchSize", "most rows in one write of a task; by default the session's setting "
+    Option("dynBatchSize", "maximum number of rows in one write of a task; by default the session's setting "
            "`spark.yt.write.dynBatchSize`", positive, None, (SINK, BATCH_WRITE)),
     *QUEUE_OPTIONS,
 )  # fmt: skip

@@ -22,15 +22,15 @@ class WriteOptions:
     """Options of `Writer`.
 
     Attributes:
-        rows_per_request: most rows in one request.
-        bytes_per_request: most bytes of rows in one request.
-        requests_in_flight: most concurrent requests of one write.
-        retry_seconds: how long rows with a temporary error are repeated; 0 is never.
+        rows_per_request: maximum number of rows in one request.
+        bytes_per_request: maximum number of bytes of rows in one request.
+        requests_in_flight: maximum number of concurrent requests of one write.
+        retry_seconds: time during which rows with a temporary error are sent again; 0 means never.
         retry_count: most repetitions; None is no limit.
         retry_pause: longest pause before a retry, in seconds.
-        max_key_bytes: most bytes of one value of a key.
-        max_cell_bytes: most bytes of one attribute's value.
-        max_columns: most attributes in one row of a write.
+        max_key_bytes: maximum number of bytes of one value of a key.
+        max_cell_bytes: maximum number of bytes of one attribute's value.
+        max_columns: maximum number of attributes in one row of a write.
         ignore_failed_rows: log rows that cannot be written instead of failing.
     """
 

@@ -9,10 +9,10 @@ import java.util.Map;
 import java.util.Objects;
 
 /**
- * Uses Tablestore's official Java client against the endpoint, as it is.
+ * Uses Tablestore's official Java client, unchanged, with the endpoint.
  *
  * <p>Arguments: endpoint, instance, then either "worker" with a table and a tunnel, or the names of scenarios. Each
- * scenario prints its name and "ok", or what was not as it should be. The access key comes from the environment.
+ * scenario prints its name and "ok", or the unexpected result. The access key comes from the environment.
  */
 public final class Main {
     static SyncClient client;

@@ -113,11 +113,11 @@ final class Rows {
         String failed = "OTSConditionCheckFail";
         RowPutChange put = put("conditions", key("a", 1), "s", "x");
         put.setCondition(new Condition(RowExistenceExpectation.EXPECT_EXIST));
-        refused("a row that has to be there", failed, "Condition check failed.",
+        refused("a row that must exist", failed, "Condition check failed.",
                 () -> client.putRow(new PutRowRequest(put)));
         put.setCondition(new Condition(RowExistenceExpectation.EXPECT_NOT_EXIST));
         client.putRow(new PutRowRequest(put));
-        refused("a row that must not be there", failed, null, () -> client.putRow(new PutRowRequest(put)));
+        refused("a row that must not exist", failed, null, () -> client.putRow(new PutRowRequest(put)));
 
         CompositeColumnValueCondition both =
                 new CompositeColumnValueCondition(CompositeColumnValueCondition.LogicOperator.AND);
@@ -128,18 +128,18 @@ final class Rows {
         Condition condition = new Condition(RowExistenceExpectation.IGNORE);
         condition.setColumnCondition(both);
         update.setCondition(condition);
-        refused("a condition that does not hold", failed, null, () -> client.updateRow(new UpdateRowRequest(update)));
+        refused("a condition that is false", failed, null, () -> client.updateRow(new UpdateRowRequest(update)));
         CompositeColumnValueCondition not =
                 new CompositeColumnValueCondition(CompositeColumnValueCondition.LogicOperator.NOT);
         not.addCondition(both);
         condition.setColumnCondition(not);
         client.updateRow(new UpdateRowRequest(update));
-        same("after a condition that holds", get("conditions", key("a", 1)), cells("s", "z"));
+        same("after a condition that is true", get("conditions", key("a", 1)), cells("s", "z"));
 
         SingleRowQueryCriteria wanted = one("conditions", key("a", 1));
         wanted.setFilter(new SingleColumnValueFilter(
                 "s", SingleColumnValueFilter.CompareOperator.EQUAL, ColumnValue.fromString("other")));
-        same("a row that a filter leaves out", get(wanted), null);
+        same("a row that a filter omits", get(wanted), null);
         both.clear();
         both.addCondition(is("s", "x"));
         condition.setColumnCondition(both);
@@ -184,7 +184,7 @@ final class Rows {
         List<BatchGetRowResponse.RowResult> got = client.batchGetRow(read).getBatchGetRowResult("one");
         same("a row", named(got.get(0).getRow()), cells("s", "text 4"));
         same("the same row again", named(got.get(1).getRow()), cells("s", "text 4"));
-        same("a row that is not there", got.get(2).getRow(), null);
+        same("a missing row", got.get(2).getRow(), null);
         same("another row", got.get(3).getRow().getPrimaryKey(), key("a", 5));
 
         BatchWriteRowRequest atomic = new BatchWriteRowRequest();
@@ -232,7 +232,7 @@ final class Rows {
         filtered.setMaxVersions(1);
         filtered.setFilter(new SingleColumnValueFilter(
                 "s", SingleColumnValueFilter.CompareOperator.EQUAL, ColumnValue.fromString("1")));
-        same("rows that a filter leaves", client.getRange(new GetRangeRequest(filtered)).getRows().size(), 10);
+        same("rows that pass a filter", client.getRange(new GetRangeRequest(filtered)).getRows().size(), 10);
     }
 
     private static List<Long> numbers(PrimaryKey start, PrimaryKey end, Direction direction) {
@@ -262,7 +262,7 @@ final class Rows {
         PrimaryKey other = client.updateRow(new UpdateRowRequest(update)).getRow().getPrimaryKey();
         same("the row of another number", get("numbered", other), cells("s", "updated"));
         same("numbers grow", given.compareTo(other) < 0, true);
-        same("the key says so",
+        same("the key option of the table",
                 client.describeTable(new DescribeTableRequest("numbered")).getTableMeta().getPrimaryKeyList().get(1)
                         .getOption(), PrimaryKeyOption.AUTO_INCREMENT);
     }

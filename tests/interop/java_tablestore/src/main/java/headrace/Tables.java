@@ -18,7 +18,7 @@ final class Tables {
         CreateTableRequest request = new CreateTableRequest(meta, options);
         request.setStreamSpecification(new StreamSpecification(true, 24));
         client.createTable(request);
-        refused("a table that is there", "OTSObjectAlreadyExist", "Requested table already exists.",
+        refused("an existing table", "OTSObjectAlreadyExist", "Requested table already exists.",
                 () -> client.createTable(request));
         same("tables", client.listTable().getTableNames(), Collections.singletonList("life"));
 
@@ -65,7 +65,7 @@ final class Tables {
         indexes.setTableName("life");
         same("search indexes", client.listSearchIndex(indexes).getIndexInfos().size(), 0);
         client.deleteTable(new DeleteTableRequest("life"));
-        refused("a table that was dropped", "OTSObjectNotExist", "Requested table does not exist.",
+        refused("a dropped table", "OTSObjectNotExist", "Requested table does not exist.",
                 () -> client.describeTable(new DescribeTableRequest("life")));
     }
 
@@ -97,7 +97,7 @@ final class Tables {
         refused("a long key fails a whole batch", "OTSParameterInvalid",
                 "The length of primary key column: 'p' exceeds the MaxLength:1024 with CurrentLength:1025.",
                 () -> client.batchWriteRow(batch));
-        same("no row of it", Rows.get("errors", key("a", 1)), null);
+        same("no row of the batch is written", Rows.get("errors", key("a", 1)), null);
         SingleRowQueryCriteria unversioned = new SingleRowQueryCriteria("errors", key("a", 1));
         refused("no version", "OTSParameterInvalid", "No version condition is specified.",
                 () -> client.getRow(new GetRowRequest(unversioned)));

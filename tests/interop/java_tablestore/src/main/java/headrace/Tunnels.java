@@ -16,7 +16,7 @@ final class Tunnels {
         for (TunnelType type : TunnelType.values()) {
             tunnelClient.createTunnel(new CreateTunnelRequest("tunnels", type.name(), type));
         }
-        refused("a tunnel that is there", "OTSTunnelExist", null,
+        refused("an existing tunnel", "OTSTunnelExist", null,
                 () -> tunnelClient.createTunnel(new CreateTunnelRequest("tunnels", "Stream", TunnelType.Stream)));
         same("tunnels", tunnelClient.listTunnel(new ListTunnelRequest("tunnels")).getTunnelInfos().size(),
                 TunnelType.values().length);
@@ -30,7 +30,7 @@ final class Tunnels {
             }
             tunnelClient.deleteTunnel(new DeleteTunnelRequest("tunnels", type.name()));
         }
-        same("tunnels left", tunnelClient.listTunnel(new ListTunnelRequest("tunnels")).getTunnelInfos().size(), 0);
+        same("remaining tunnels", tunnelClient.listTunnel(new ListTunnelRequest("tunnels")).getTunnelInfos().size(), 0);
         refused("no tunnel", "OTSParameterInvalid", null,
                 () -> tunnelClient.describeTunnel(new DescribeTunnelRequest("tunnels", "Stream")));
         client.deleteTable(new DeleteTableRequest("tunnels"));
