@@ -8,14 +8,9 @@ from typing import Any
 
 import pytest
 
-from headrace.checkpoint_server.locations import (
-    StoreLocation,
-    checkpoint_text,
-    parse_location,
-    parse_served,
-    served_url,
-)
+from headrace.checkpoint_server.locations import parse_served, served_url
 from headrace.errors import OptionError
+from headrace.formats.checkpoint_locations import StoreLocation, checkpoint_text, parse_location
 from headrace.spark import checkpoint_location
 
 
