@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from urllib.parse import urlsplit
 
 from headrace.errors import OptionError
-from headrace.formats.registry import CHECKPOINT_SCHEMES
+from headrace.formats.registry import CHECKPOINT_SCHEMES, FORMATS
 from headrace.ports.files import normal_path
 
 _FORMS = [f"{name}:///path" for name in CHECKPOINT_SCHEMES]
@@ -27,9 +27,6 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _URL_IN_PATH = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 # Schemes without a file system in Hadoop, and the remedy that an error names.
 _NO_FILE_SYSTEM = {
-    "tablestore+https": "an instance of Tablestore has no files: use a directory, or another store's headrace:///path",
-    "tablestore+http": "an instance of Tablestore has no files: use a directory, or another store's headrace:///path",
-    "tablestore": "an instance of Tablestore has no files: use a directory, or another store's headrace:///path",
     "http": "a cluster of YTsaurus is yt+http://host:port/path",
     "https": "a cluster of YTsaurus is yt+https://host/path",
     "ytsaurus": "a cluster of YTsaurus is yt://proxy/path",
@@ -37,6 +34,12 @@ _NO_FILE_SYSTEM = {
     "postgres": "a checkpoint in the store that the query writes is headrace:///path",
     "sqlite": "a checkpoint in the store that the query writes is headrace:///path",
     "jdbc": "a checkpoint in the store that the query writes is headrace:///path",
+}
+_NO_FILE_SYSTEM |= {
+    f"{name}{transport}": f"a store of format {name} has no files: use a directory, or another store's headrace:///path"
+    for name, each in FORMATS.items()
+    if each.checkpoint_scheme is None
+    for transport in ("", "+http", "+https")
 }
 
 
