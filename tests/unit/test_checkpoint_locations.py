@@ -8,14 +8,9 @@ from typing import Any
 
 import pytest
 
-from headrace.checkpoint_server.locations import (
-    StoreLocation,
-    checkpoint_text,
-    parse_location,
-    parse_served,
-    served_url,
-)
+from headrace.checkpoint_server.locations import parse_served, served_url
 from headrace.errors import OptionError
+from headrace.formats.checkpoint_locations import StoreLocation, checkpoint_text, parse_location
 from headrace.spark import checkpoint_location
 
 
@@ -119,8 +114,8 @@ def test_all_forms_of_a_local_directory_are_accepted(place: Any, meant: str, mon
 @pytest.mark.parametrize(
     ("place", "says"),
     [
-        ("tablestore+https://host/shop/a", "an instance of Tablestore has no files"),
-        ("tablestore+http://secret@host/shop", "an instance of Tablestore has no files"),
+        ("tablestore+https://host/shop/a", "a store of format tablestore has no files"),
+        ("tablestore+http://secret@host/shop", "a store of format tablestore has no files"),
         ("postgresql://me:secret@host/db", "headrace:///path"),
         ("postgres://me:secret@host/db", "headrace:///path"),
         ("jdbc:postgresql://host/db?password=secret", "headrace:///path"),

@@ -37,7 +37,7 @@ ALLOWED = {
     "sinks": {"errors", "types", "tables", "queues", "ports", "rows"},
     "formats": BELOW_STORES | {"feeds", "registry"},
     "spark": BELOW_STORES | {"feeds", "sinks", "formats", "checkpoint_server", "registry"},
-    "streaming_sql": BELOW_STORES | {"checkpoint_server", "feeds", "formats", "spark", "registry"},
+    "streaming_sql": BELOW_STORES | {"feeds", "formats", "spark", "registry"},
     # They serve an embedded store.
     "endpoints": BELOW_STORES | {"registry", "stores", "http"},
     "demo": BELOW_STORES | {"feeds", "formats", "spark", "registry", "streaming_sql", "cli"},

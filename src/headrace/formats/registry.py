@@ -15,7 +15,10 @@ _SOURCES: tuple[type[Source], ...] = (HeadraceSource, TablestoreSource, YtSource
 FORMATS: Mapping[str, Format] = {source.format.name: source.format for source in _SOURCES}
 """The formats by name. The first is the default where a user may leave the format out."""
 DEFAULT_FORMAT = _SOURCES[0].format
-_CHECKPOINT_SCHEMES = {scheme.name: scheme for each in FORMATS.values() if (scheme := each.checkpoint_scheme)}
+CHECKPOINT_SCHEMES: Mapping[str, CheckpointScheme] = {
+    scheme.name: scheme for each in FORMATS.values() if (scheme := each.checkpoint_scheme)
+}
+"""The schemes of checkpoints in a store, by name."""
 
 
 def find_format(name: str) -> Format | None:
@@ -43,6 +46,6 @@ def source_of(name: str, options: Mapping[str, str]) -> Source:
 
 def checkpoint_scheme(name: str) -> CheckpointScheme:
     """Return the scheme of checkpoints in a store; raise `OptionError` if no format has it."""
-    if name not in _CHECKPOINT_SCHEMES:
-        raise OptionError("not a scheme of checkpoints in a store", received=name, valid=tuple(_CHECKPOINT_SCHEMES))
-    return _CHECKPOINT_SCHEMES[name]
+    if name not in CHECKPOINT_SCHEMES:
+        raise OptionError("not a scheme of checkpoints in a store", received=name, valid=tuple(CHECKPOINT_SCHEMES))
+    return CHECKPOINT_SCHEMES[name]

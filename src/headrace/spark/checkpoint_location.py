@@ -13,11 +13,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.checkpoint_server.locations import ANY_VALID, SERVICE, StoreLocation, checkpoint_text, parse_location
+from headrace.checkpoint_server.locations import SERVICE
 from headrace.checkpoint_server.server import LOOPBACK, CheckpointServer, serve
 from headrace.checkpoint_server.tokens import CLIENT_ID
 from headrace.checkpoint_server.tokens import PATH as TOKEN_PATH
 from headrace.errors import HeadraceError, OptionError
+from headrace.formats.checkpoint_locations import ANY_VALID, StoreLocation, checkpoint_text, parse_location
 from headrace.formats.registry import checkpoint_scheme
 from headrace.ports import Store
 from headrace.spark.checkpoint import clear_unfinished_start, is_connect

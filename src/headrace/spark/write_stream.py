@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import LongType, StructField, StructType
 
-from headrace.checkpoint_server.locations import checkpoint_text
 from headrace.errors import OptionError
+from headrace.formats.checkpoint_locations import checkpoint_text
 from headrace.formats.option_checks import check_options, option_texts
 from headrace.formats.options import SINK
 from headrace.formats.registry import format_named, source_of

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.checkpoint_server.locations import checkpoint_text
 from headrace.errors import OptionError
+from headrace.formats.checkpoint_locations import checkpoint_text
 from headrace.option_names import check_names, nearest
 
 OUTPUT_MODES = ("append", "update", "complete")
