@@ -80,7 +80,7 @@ def test_an_invalid_number_of_partitions_is_refused_before_memory_is_allocated(s
 
 def test_the_limit_of_partitions_includes_added_partitions(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_queues, "MOST_PARTITIONS", 4)
-    with pytest.raises(OptionError, match=r"received: 3 beside 2; valid: 1 to 2"):
+    with pytest.raises(OptionError, match=r"received: 3 more than 2; valid: 1 to 2"):
         queue.add_partitions(3)
     assert queue.add_partitions(2) == 4
     with pytest.raises(OptionError, match="valid: no more"):

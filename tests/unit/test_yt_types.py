@@ -140,7 +140,7 @@ def test_strings_can_be_read_as_bytes() -> None:
         ([{"name": "a", "type": "int8"}, {"name": "a", "type": "int8"}], "twice"),
         (
             [{"name": "a", "type": "int8"}, {"name": "b", "type": "int8", "sort_order": "ascending"}],
-            "before the others",
+            "before the other columns",
         ),
         ([{"name": "a", "type": "int8", "sort_order": "up"}], "sort order"),
     ],

@@ -54,7 +54,7 @@ def answered(code: int, message: str = "it went wrong", **attributes: Any) -> Ex
         (1744, StoreBusyError, "later"),
         (2100, StoreBusyError, "another proxy"),
         (108, StoreBusyError, "later"),
-        (3101, SessionEpochError, "since"),
+        (3101, SessionEpochError, "another writer"),
         (3103, SequenceNumberError, "number the rows"),
         (11000, StoreBusyError, "again"),
         (424242, StoreError, ""),

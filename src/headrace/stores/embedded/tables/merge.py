@@ -178,7 +178,7 @@ def replace_all(
         np.array([ChangeOp.DELETE, ChangeOp.REPLACE, ChangeOp.INSERT], dtype=np.int8),
         [len(missing), len(replaced), len(inserted)],
     )
-    found = np.concatenate([deleted, replaced, np.zeros(len(inserted), dtype=np.int64)])
+    found = np.concatenate([missing, replaced, np.zeros(len(inserted), dtype=np.int64)])
     before = old.take(pa.array(found, mask=ops == ChangeOp.INSERT)) if keep_old else None
     order = sort_indices(rows, schema.primary_key)
     return Resolved(rows.take(order), ops[order.to_numpy()], None if before is None else before.take(order))
