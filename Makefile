@@ -40,9 +40,9 @@ demo: $(READY) check-java ## Run the demonstration: a job, a kill of its driver,
 $(ARCHIVE): $(READY) | check-java
 	-$(BIN)/python -m tests.startup.spark_archive
 
-# Tests wait for Spark and for servers half of their time, so four processes keep two cores busy. tests/order.py
+# Tests wait for Spark and for servers half of their time, so three processes keep two cores busy. tests/order.py
 # explains why each process runs whole files, and why xdist must keep their order.
-PYTEST := $(BIN)/python -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder --durations=20
+PYTEST := $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder --durations=20
 
 test: $(READY) $(ARCHIVE) check-java ## Run the quick tests, in random order
 	$(PYTEST) tests $(ARGS)

@@ -1,6 +1,6 @@
 """The order of test files: long ones first, so that no test process works alone at the end.
 
-`make test` gives whole files to four processes in the order of the collection (``--dist=loadfile``, and
+`make test` gives whole files to three processes in the order of the collection (``--dist=loadfile``, and
 ``--no-loadscope-reorder``, without which xdist sorts files by their number of tests). Distribution by single tests
 (``worksteal``) would balance better but make the fixtures of a file, such as its server, in each process.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-import time
+from time import monotonic, sleep
 
 _log = logging.getLogger("headrace")
 _SHOWN_SECONDS = 1.0
@@ -24,7 +24,7 @@ class Retries:
     """
 
     def __init__(self, seconds: float, *, first_pause: float, longest_pause: float, count: int | None = None) -> None:
-        self._ends = time.monotonic() + seconds
+        self._ends = monotonic() + seconds
         self._first_pause = first_pause
         self._longest_pause = longest_pause
         self._count = count
@@ -43,9 +43,9 @@ class Retries:
         # A larger power of two would not fit into a float.
         limit = min(self._longest_pause, first * 2 ** min(self._retry, 100))
         pause = random.uniform(limit / 2, limit)
-        if time.monotonic() + pause >= self._ends:
+        if monotonic() + pause >= self._ends:
             return False
         _log.log(logging.WARNING if pause > _SHOWN_SECONDS else logging.INFO, "%s; retry in %.2f s", reason, pause)
-        time.sleep(pause)
+        sleep(pause)
         self._retry += 1
         return True

@@ -11,7 +11,7 @@ from headrace.retries import Retries
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses, which no test waits for."""
     found: list[float] = []
-    monkeypatch.setattr("headrace.retries.time.sleep", found.append)
+    monkeypatch.setattr("headrace.retries.sleep", found.append)
     return found
 
 

@@ -177,7 +177,7 @@ def test_a_row_too_large_for_a_request_is_reported_with_its_key_and_not_sent(
 ) -> None:
     service = Service()
     pauses: list[float] = []
-    monkeypatch.setattr("headrace.retries.time.sleep", pauses.append)
+    monkeypatch.setattr("headrace.retries.sleep", pauses.append)
     big = {"note": "x" * 1_500_000, "big": "x" * 1_500_000, "wide": "x" * 1_500_000}
     schema = TableSchema.of({"id": "string", **dict.fromkeys(big, "string")}, "id")
     table = pa.Table.from_pylist([{"id": "a"}, {"id": "b", **big}, {"id": "c"}], schema.changes)
