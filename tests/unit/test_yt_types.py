@@ -122,7 +122,7 @@ def test_strings_can_be_read_as_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "told"),
+    ("schema", "message"),
     [
         ("x", "a schema cannot be read"),
         ([1], "a schema cannot be read"),
@@ -145,8 +145,8 @@ def test_strings_can_be_read_as_bytes() -> None:
         ([{"name": "a", "type": "int8", "sort_order": "up"}], "sort order"),
     ],
 )
-def test_invalid_schemas_are_errors(schema: Any, told: str) -> None:
-    with pytest.raises(SchemaError, match=f"(?s){told}"):
+def test_invalid_schemas_are_errors(schema: Any, message: str) -> None:
+    with pytest.raises(SchemaError, match=f"(?s){message}"):
         columns_of(schema)
 
 

@@ -66,9 +66,9 @@ def test_an_expired_transaction_is_aborted(cluster: Cluster, content: Content) -
         assert time.monotonic() < deadline
     content.write(4)
     assert content.read() == [4]
-    with pytest.raises(YtError) as gone:
+    with pytest.raises(YtError) as missing:
         commit(cluster, tx)
-    assert gone.value.code == Code.NO_SUCH_TRANSACTION
+    assert missing.value.code == Code.NO_SUCH_TRANSACTION
 
 
 @pytest.mark.parametrize(

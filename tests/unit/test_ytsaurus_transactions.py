@@ -304,9 +304,9 @@ def test_a_transaction_cannot_change_a_node_in_its_snapshot(cluster: Cluster) ->
 
 def test_a_deadline_ends_a_transaction_that_is_pinged(cluster: Cluster) -> None:
     ended = call(cluster, "start_transaction", timeout=60_000, deadline="2001-01-01T00:00:00.000000Z")
-    with pytest.raises(YtError) as gone:
+    with pytest.raises(YtError) as missing:
         call(cluster, "ping_transaction", transaction_id=ended.value["transaction_id"])
-    assert gone.value.code == Code.NO_SUCH_TRANSACTION
+    assert missing.value.code == Code.NO_SUCH_TRANSACTION
     with pytest.raises(YtError, match="a time"):
         call(cluster, "start_transaction", deadline="tomorrow")
 
