@@ -33,6 +33,10 @@ class BatchWriter:
         self._targets = tuple(targets)
         self._publisher = store.publisher(job, "+".join(sorted(target.name for target in targets)))
 
+    def published(self, batch: int) -> bool:
+        """Return whether this batch, or a later one, is published."""
+        return self._publisher.published(batch)
+
     def stage(
         self, batch: int, target: Target, rows: Iterable[pa.RecordBatch], rows_per_write: int | None = None
     ) -> list[Staged]:
@@ -47,7 +51,7 @@ class BatchWriter:
         Returns:
             The receipts, for `publish`.
         """
-        if self._publisher.published(batch):
+        if self.published(batch):
             # Spark's state depends on every row of the batch being read.
             for _ in rows:
                 pass

@@ -12,20 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import LongType, StructField, StructType
-
 from headrace.errors import OptionError
 from headrace.formats.checkpoint_locations import checkpoint_text
 from headrace.formats.option_checks import check_options, option_texts
 from headrace.formats.options import SINK
 from headrace.formats.registry import format_named, source_of
 from headrace.formats.source import Source
-from headrace.ports import Queue, Staged
-from headrace.sinks.batch_writer import BatchWriter
-from headrace.sinks.targets import Target
-from headrace.spark.checkpoint import batch_content, clear_unfinished_start, query_id, queue_progress
+from headrace.ports import Queue
+from headrace.spark.batch_tasks import BatchTasks, Receipts, joined, publishing
+from headrace.spark.checkpoint import clear_unfinished_start
 from headrace.spark.checkpoint_location import checkpoint_errors, sink_checkpoint
-from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.spark.outputs import Output
 from headrace.spark.stream_arguments import checked_trigger, format_name, output_mode, triggered
 from headrace.stores.registry import open as open_store
@@ -36,9 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-# A schema given as text would cost a call to the JVM in each batch.
-_RECEIPT = StructType([StructField("id", LongType()), StructField("rows", LongType())])
 
 
 @dataclass(frozen=True)
@@ -88,58 +81,26 @@ class StreamWriter:
         if self.trigger_options:
             stream = triggered(stream, self.trigger_options)
         with checkpoint_errors(self.checkpoint):
-            return stream.foreachBatch(self._publish_batch(url, targets, checkpoint)).start()
+            publish = publishing(
+                url,
+                self.store_options,
+                targets,
+                checkpoint,
+                _staging(self.outputs),
+                stateful=True,
+                rows_per_write=self.rows_per_write,
+            )
+            return stream.foreachBatch(publish).start()
 
-    def _publish_batch(self, url: str, targets: Sequence[Target], checkpoint: str) -> Callable[[DataFrame, int], None]:
-        """Return the function that stages and publishes one batch."""
-        outputs, limit = self.outputs, self.rows_per_write
-        options = dict(self.store_options)
-        job: str | None = None
 
-        def publish_batch(batch_df: DataFrame, batch: int) -> None:
-            nonlocal job
-            spark = batch_df.sparkSession
+def _staging(outputs: Sequence[Output]) -> Callable[[DataFrame, BatchTasks], Receipts]:
+    """Return a function that stages the rows of a batch for all outputs. Spark Connect pickles it."""
 
-            def stage_output(rows: DataFrame, target: Target) -> list[Staged]:
-                names = rows.columns
+    def stage(batch: DataFrame, tasks: BatchTasks) -> Receipts:
+        with _computed_once(batch, len(outputs)) as rows:
+            return joined(tasks.stage(output.rows(rows), index) for index, output in enumerate(outputs))
 
-                def stage_in_task(renamed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-                    import pyarrow as pa
-
-                    columns = (pa.RecordBatch.from_arrays(part.columns, names=names) for part in renamed)
-                    with open_store(url, **options) as store:
-                        staged = BatchWriter(store, current, targets).stage(batch, target, columns, limit)
-                    freeze_loaded_modules()
-                    ids, counts = [receipt.id for receipt in staged], [receipt.rows for receipt in staged]
-                    yield pa.RecordBatch.from_arrays(
-                        [pa.array(ids, pa.int64()), pa.array(counts, pa.int64())], ["id", "rows"]
-                    )
-
-                # mapInArrow parses column names as paths, with dots and back-ticks.
-                renamed = rows.toDF(*(f"c{index}" for index in range(len(names))))
-                receipts = renamed.mapInArrow(stage_in_task, _RECEIPT).collect()
-                return [Staged(receipt.id, receipt.rows) for receipt in receipts]
-
-            with open_store(url, **options) as store:
-                job = current = job or query_id(spark, checkpoint, store)
-                writer = BatchWriter(store, current, targets)
-                try:
-                    with _computed_once(batch_df, len(outputs)) as rows:
-                        staged = [
-                            stage_output(output.rows(rows), target)
-                            for output, target in zip(outputs, targets, strict=True)
-                        ]
-                    writer.publish(
-                        batch,
-                        staged,
-                        advances=queue_progress(checkpoint, batch, store.id, spark, store=store),
-                        content=batch_content(checkpoint, batch, spark, store=store),
-                    )
-                except Exception:
-                    writer.discard(batch)
-                    raise
-
-        return publish_batch
+    return stage
 
 
 @contextmanager

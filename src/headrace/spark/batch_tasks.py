@@ -1,0 +1,188 @@
+"""The batches of ``foreachBatch``: tasks stage rows for one or several targets, and the driver publishes them once.
+
+`write_stream` and all queries that change tables by key use it. `headrace.sinks.batch_writer` has the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+from headrace.ports import Staged, Store
+from headrace.sinks.batch_writer import BatchWriter
+from headrace.sinks.targets import Target
+from headrace.spark.checkpoint import batch_content, query_id, queue_progress
+from headrace.spark.garbage_collection import freeze_loaded_modules
+from headrace.stores.registry import open as open_store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+# A schema given as text would cost a call to the JVM in each batch.
+_RECEIPT = StructType(
+    [StructField("target", IntegerType()), StructField("id", LongType()), StructField("rows", LongType())]
+)
+# A task with several targets collects rows in memory up to this size before it stages them.
+_ROUTED_BYTES = 64 << 20
+
+Route: TypeAlias = "Callable[[Store, Iterator[pa.RecordBatch]], Iterable[tuple[int, pa.RecordBatch]]]"
+"""Runs in a task: from the rows of its partition to rows for targets, each with the target's index."""
+
+Receipts: TypeAlias = list[list[Staged]]
+"""The receipts of all tasks, for each target in order."""
+
+
+@dataclass(frozen=True)
+class BatchTasks:
+    """One batch of a query, and what its tasks need to stage rows. Picklable.
+
+    Attributes:
+        url: the absolute URL of the store of all targets: tasks may have another working directory.
+        store_options: options for opening the store.
+        job: the identity of the job.
+        batch: the batch id.
+        targets: the tables and queues, in the order of the receipts.
+        rows_per_write: the maximum number of rows in one write to the store; None is no limit.
+    """
+
+    url: str
+    store_options: Mapping[str, Any] = field(repr=False)
+    job: str
+    batch: int
+    targets: tuple[Target, ...]
+    rows_per_write: int | None = None
+
+    def open_store(self) -> Store:
+        return open_store(self.url, **self.store_options)
+
+    def writer(self, store: Store) -> BatchWriter:
+        return BatchWriter(store, self.job, self.targets)
+
+    def stage(self, rows: DataFrame, target: int) -> Receipts:
+        """Stage rows for one target, in a Spark job."""
+
+        def stage_in_task(store: Store, parts: Iterator[pa.RecordBatch]) -> list[Staged]:
+            return self.writer(store).stage(self.batch, self.targets[target], parts, self.rows_per_write)
+
+        return self._run(rows, lambda store, parts: [(target, stage_in_task(store, parts))])
+
+    def stage_routed(self, rows: DataFrame, route: Route) -> Receipts:
+        """Stage the rows that ``route`` makes of each partition, in a Spark job."""
+
+        def stage_in_task(store: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, list[Staged]]]:
+            writer = self.writer(store)
+            done: list[Staged] = []
+            try:
+                for target, routed in _collected(route(store, parts), len(self.targets)):
+                    staged = writer.stage(self.batch, self.targets[target], routed, self.rows_per_write)
+                    done += staged
+                    yield target, staged
+            except BaseException:
+                writer.discard(self.batch, done)
+                raise
+
+        return self._run(rows, stage_in_task)
+
+    def _run(
+        self,
+        rows: DataFrame,
+        stage: Callable[[Store, Iterator[pa.RecordBatch]], Iterable[tuple[int, list[Staged]]]],
+    ) -> Receipts:
+        names = rows.columns
+
+        def in_task(renamed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import pyarrow as pa
+
+            columns = (pa.RecordBatch.from_arrays(part.columns, names=names) for part in renamed)
+            with self.open_store() as store:
+                found = [(target, receipt) for target, staged in stage(store, columns) for receipt in staged]
+            freeze_loaded_modules()
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array([target for target, _ in found], pa.int32()),
+                    pa.array([receipt.id for _, receipt in found], pa.int64()),
+                    pa.array([receipt.rows for _, receipt in found], pa.int64()),
+                ],
+                _RECEIPT.names,
+            )
+
+        # mapInArrow parses column names as paths, with dots and back-ticks.
+        renamed = rows.toDF(*(f"c{index}" for index in range(len(names))))
+        receipts: Receipts = [[] for _ in self.targets]
+        for receipt in renamed.mapInArrow(in_task, _RECEIPT).collect():
+            receipts[receipt.target].append(Staged(receipt.id, receipt.rows))
+        return receipts
+
+
+def joined(receipts: Iterable[Receipts]) -> Receipts:
+    """Return the receipts of several Spark jobs, by target."""
+    return [list(chain.from_iterable(of_target)) for of_target in zip(*receipts, strict=True)]
+
+
+def _collected(
+    routed: Iterable[tuple[int, pa.RecordBatch]], targets: int
+) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
+    """Yield rows by target, in pieces of `_ROUTED_BYTES` for all targets together."""
+    waiting: list[list[pa.RecordBatch]] = [[] for _ in range(targets)]
+    size = 0
+    for target, rows in routed:
+        if not rows.num_rows:
+            continue
+        waiting[target].append(rows)
+        size += rows.nbytes
+        if size >= _ROUTED_BYTES:
+            yield from ((target, parts) for target, parts in enumerate(waiting) if parts)
+            waiting, size = [[] for _ in range(targets)], 0
+    yield from ((target, parts) for target, parts in enumerate(waiting) if parts)
+
+
+def publishing(
+    url: str,
+    store_options: Mapping[str, Any],
+    targets: Sequence[Target],
+    checkpoint: str,
+    stage: Callable[[DataFrame, BatchTasks], Receipts],
+    *,
+    stateful: bool,
+    rows_per_write: int | None = None,
+) -> Callable[[DataFrame, int], None]:
+    """Return a function for ``foreachBatch`` that stages and publishes each batch.
+
+    Args:
+        url: the absolute URL of the store of all targets.
+        checkpoint: the query's checkpoint location, as Spark has it.
+        stage: runs the Spark jobs of a batch, with `BatchTasks.stage` and `BatchTasks.stage_routed`.
+        stateful: the query can have state in Spark, so that a published batch that is repeated must be read again.
+    """
+    options = dict(store_options)
+    job: str | None = None
+
+    def publish_batch(batch_df: DataFrame, batch: int) -> None:
+        nonlocal job
+        spark = batch_df.sparkSession
+        with open_store(url, **options) as store:
+            job = job or query_id(spark, checkpoint, store)
+            tasks = BatchTasks(url, options, job, batch, tuple(targets), rows_per_write)
+            writer = tasks.writer(store)
+            try:
+                if stateful or not writer.published(batch):
+                    staged = stage(batch_df, tasks)
+                else:
+                    staged = [[] for _ in targets]
+                # For a published batch, too: `publish` checks that the batch has the same content as before.
+                writer.publish(
+                    batch,
+                    staged,
+                    advances=queue_progress(checkpoint, batch, store.id, spark, store=store),
+                    content=batch_content(checkpoint, batch, spark, store=store),
+                )
+            except Exception:
+                writer.discard(batch)
+                raise
+
+    return publish_batch
