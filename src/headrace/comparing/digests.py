@@ -121,4 +121,5 @@ def _indexes(counts: np.ndarray) -> np.ndarray:
     """Return the indexes of words in their values: 0, 1, … for each value."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total) - np.repeat(ends - counts, counts)
+    indexes: np.ndarray = np.arange(total) - np.repeat(ends - counts, counts)
+    return indexes

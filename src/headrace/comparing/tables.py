@@ -10,6 +10,14 @@ from threading import Event
 from typing import Any, TypeVar
 
 from headrace.comparing.columns import chosen, compared_columns
+from headrace.comparing.defaults import (
+    DEFAULT_LIMIT,
+    DEFAULT_PARALLEL,
+    DEFAULT_RANGES,
+    MAX_PARALLEL,
+    MAX_PAUSE,
+    MAX_RANGES,
+)
 from headrace.comparing.key_ranges import common_ranges
 from headrace.comparing.passes import Cancelled, Comparison, CountedRows, Found, first_rows
 from headrace.comparing.results import RangeChecksum, RangeComparison, TableChecksum, TableDiff
@@ -17,9 +25,6 @@ from headrace.errors import OptionError, shown
 from headrace.ports import Table
 from headrace.tables.conditions import KeyRange
 
-DEFAULT_RANGES, DEFAULT_PARALLEL, DEFAULT_LIMIT = 16, 4, 20
-_MAX_RANGES, _MAX_PARALLEL = 10_000, 64
-_LONGEST_PAUSE = 86_400.0
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -68,7 +73,7 @@ def diff_tables(
     """
     for table in (a, b):
         _check_table(table)
-    for name, value, most in (("ranges", ranges, _MAX_RANGES), ("parallel", parallel, _MAX_PARALLEL)):
+    for name, value, most in (("ranges", ranges, MAX_RANGES), ("parallel", parallel, MAX_PARALLEL)):
         _check_number(name, value, 1, most)
     if limit is not None:
         _check_number("limit", limit, 0, 2**63 - 1)
@@ -108,7 +113,7 @@ def checksum_table(
         SchemaError: the table does not have one of ``columns``.
     """
     _check_table(table)
-    for name, value, most in (("ranges", ranges, _MAX_RANGES), ("parallel", parallel, _MAX_PARALLEL)):
+    for name, value, most in (("ranges", ranges, MAX_RANGES), ("parallel", parallel, MAX_PARALLEL)):
         _check_number(name, value, 1, most)
     schema = table.schema
     wanted = schema.names if columns is None else chosen([schema], columns)
@@ -128,7 +133,10 @@ def checksum_table(
 
 def in_parallel(run: Callable[[Item], Result], items: Sequence[Item], parallel: int, cancelled: Event) -> list[Result]:
     """Run a function for all items in threads; return the results in order. The first error ends all runs."""
-    with ThreadPoolExecutor(max(1, min(parallel, len(items))), "headrace-compare") as pool, _cancelling(cancelled, pool):
+    with (
+        ThreadPoolExecutor(max(1, min(parallel, len(items))), "headrace-compare") as pool,
+        _cancelling(cancelled, pool),
+    ):
         futures = [pool.submit(run, item) for item in items]
         done, _ = wait(futures, return_when=FIRST_EXCEPTION)
         for future in done:
@@ -170,9 +178,9 @@ def _check_pause(value: Any) -> None:
     if value is None:
         return
     # NaN fails the comparison.
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= _LONGEST_PAUSE:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MAX_PAUSE:
         raise OptionError(
             "recheck_after is not valid",
             received=shown(value),
-            valid=f"None, or a number of seconds from 0 to {_LONGEST_PAUSE:g}",
+            valid=f"None, or a number of seconds from 0 to {MAX_PAUSE}",
         )
