@@ -79,13 +79,14 @@ def chosen(schemas: Sequence[TableSchema], wanted: Iterable[str]) -> list[str]:
         OptionError: ``wanted`` is not a list of names.
         SchemaError: a table does not have a column.
     """
-    if isinstance(wanted, str | bytes) or not isinstance(wanted, Iterable):
+    single = isinstance(wanted, str | bytes) or not isinstance(wanted, Iterable)
+    names = [] if single else list(wanted)
+    if single or not all(isinstance(name, str) for name in names):
         raise OptionError("columns is a list of names", received=shown(wanted), valid='["price", "status"]')
-    names = list(dict.fromkeys(wanted))
     for schema in schemas:
         for name in names:
             schema.column(name)
-    return names
+    return list(dict.fromkeys(names))
 
 
 def _difference(a: TableSchema, b: TableSchema, name: str) -> ColumnDifference | None:
