@@ -78,7 +78,7 @@ def test_differences_are_printed_as_json(store: str, tables: str, capsys: pytest
 
 
 def test_differences_are_printed_as_text(store: str, tables: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert diff(store, "--other-store", tables, "--limit", "2") == 1
+    assert diff(store, "--other-store", tables, "--limit", "2", "--recheck-after", "0.01") == 1
     printed = capsys.readouterr()
     lines = [line.split() for line in printed.out.splitlines()]
     assert lines[0] == ["The", "tables", "differ."]

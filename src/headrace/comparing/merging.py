@@ -75,6 +75,7 @@ class _Stream:
     rows: pa.RecordBatch | None = None
     keys: list[pa.Array] = field(default_factory=list)
     _values: dict[str, pa.Array] = field(default_factory=dict)
+    _ascends: bool = False
     _last: Key | None = None
 
     @property
@@ -90,7 +91,7 @@ class _Stream:
         """Read the next batch if all rows of the previous one are compared."""
         if self.count:
             return
-        self.rows, self.keys, self._values = None, [], {}
+        self.rows, self.keys, self._values, self._ascends = None, [], {}, False
         for batch in self.batches:
             if not batch.num_rows:
                 continue
@@ -108,6 +109,19 @@ class _Stream:
 
     def value(self, name: str) -> pa.Array:
         return self._values[name]
+
+    def check_order(self) -> None:
+        """Check once for each batch that its keys ascend; `fill` checks the order of the batches."""
+        if self.count < 2 or self._ascends:
+            return
+        ascends = pa.scalar(False)
+        # The last key column decides only where all columns before it are equal, so begin with it.
+        for column in reversed(self.keys):
+            before, after = column.slice(0, len(column) - 1), column.slice(1)
+            ascends = pc.or_(pc.less(before, after), pc.and_(pc.equal(before, after), ascends))
+        self._ascends = pc.all(ascends).as_py()
+        if not self._ascends:
+            raise _not_sorted(self.key)
 
     def rows_up_to(self, key: Key) -> int:
         """Return the number of rows whose keys are at most ``key``, by binary search."""
@@ -158,7 +172,7 @@ def _equal_keys(left: _Stream, right: _Stream) -> _Match | None:
 def _matched(left: _Stream, right: _Stream) -> _Match:
     """Match all keys of both batches up to the smaller of the two last keys."""
     for stream in (left, right):
-        _check_order(stream)
+        stream.check_order()
     if left.ended or right.ended:
         none = np.zeros(0, np.int64)
         return _Match(left.count, right.count, none, none)
@@ -185,19 +199,6 @@ def _codes(columns: Sequence[pa.Array]) -> np.ndarray:
         # Small numbers again, so that the next column does not overflow them.
         codes = pa.array(codes).dictionary_encode().indices.to_numpy().astype(np.int64)
     return codes
-
-
-def _check_order(stream: _Stream) -> None:
-    """Check that the keys of the batch ascend; the order of whole batches is checked when they are read."""
-    if stream.count < 2:
-        return
-    ascends = pa.scalar(False)
-    # The last key column decides only where all columns before it are equal, so begin with it.
-    for column in reversed(stream.keys):
-        before, after = column.slice(0, len(column) - 1), column.slice(1)
-        ascends = pc.or_(pc.less(before, after), pc.and_(pc.equal(before, after), ascends))
-    if not pc.all(ascends).as_py():
-        raise _not_sorted(stream.key)
 
 
 def _not_sorted(key: Sequence[str]) -> StoreError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -79,7 +80,9 @@ def diff_tables(
         _check_number("limit", limit, 0, 2**63 - 1)
     _check_pause(recheck_after)
     comparison = Comparison(a, b, compared_columns(a.schema, b.schema, columns), limit, bool(checksums))
-    first = in_parallel(comparison.compare, common_ranges(a, b, ranges), parallel, comparison.cancelled)
+    # Only the last pass returns rows.
+    first_pass = comparison if recheck_after is None else dataclasses.replace(comparison, limit=0)
+    first = in_parallel(first_pass.compare, common_ranges(a, b, ranges), parallel, comparison.cancelled)
     suspects = [each for found in first for each in found.suspects]
     last = first
     if suspects and recheck_after is not None:
