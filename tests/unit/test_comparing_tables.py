@@ -127,11 +127,11 @@ def filled(store: Store, name: str, rows: Rows) -> Table:
 
 
 def test_memory_holds_a_batch_of_each_stream() -> None:
-    rows = 20_000
+    rows, batches = 10_000, 30
     held: list[int] = []
 
     def stream(missing: int) -> Iterator[pa.RecordBatch]:
-        for start in range(0, 60 * rows, rows):
+        for start in range(0, batches * rows, rows):
             numbers = np.arange(start, start + rows)
             numbers = numbers[numbers % 1000 != missing]
             values = pa.array(np.char.add("a text of some length ", numbers.astype(str)))
@@ -144,8 +144,8 @@ def test_memory_holds_a_batch_of_each_stream() -> None:
     count = sum(
         part.only_a.num_rows + part.only_b.num_rows for part in differences(stream(1), stream(2), ["k"], ["text"])
     )
-    assert count == 2 * 60 * rows // 1000
-    # Of 120 batches.
+    assert count == 2 * batches * rows // 1000
+    # The streams have 60 batches.
     assert max(held) - before < 8 * size
 
 
