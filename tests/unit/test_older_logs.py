@@ -121,7 +121,11 @@ def test_a_batch_that_was_read_before_the_upgrade_has_the_same_changes(store: St
 @pytest.mark.parametrize("batch_rows", [1, 2, 5000])
 def test_workers_read_a_delete_as_one_row(store: Store, tunnel: str, batch_rows: int) -> None:
     batches = store.tunnel(tunnel).consume(idle="stop", batch_rows=batch_rows)
-    assert [row for batch in batches for row in shown(batch.to_arrow())] == EXPECTED
+    found: list[tuple[Any, ...]] = []
+    for batch in batches:
+        assert len(batch) == batch.to_arrow().num_rows == batch.changes.num_rows
+        found += shown(batch.to_arrow())
+    assert found == EXPECTED
 
 
 def test_the_command_line_shows_a_delete_as_one_row(
