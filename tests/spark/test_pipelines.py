@@ -81,7 +81,7 @@ def test_the_example_goes_on_where_the_last_run_ended(tmp_path: Path) -> None:
 
 
 _REFUSALS = """
-import json, sys
+import contextlib, io, json, sys
 from pathlib import Path
 from pyspark import pipelines as dp
 from pyspark.pipelines.add_pipeline_analysis_context import add_pipeline_analysis_context
@@ -152,21 +152,36 @@ def table_in_format_headrace():
         lambda: changes().select("id", "user", "price"))
 
 
+def stream_of_a_format_in_sql():
+    return f"CREATE STREAMING TABLE t AS SELECT * FROM STREAM headrace.`orders` WITH (store='{store.url}', tunnel='all')"
+
+
+def view_of_a_format_in_sql():
+    return f"CREATE TEMPORARY VIEW v USING headrace OPTIONS (store '{store.url}', tunnel 'all')"
+
+
 refused = {}
 for define in [auto_cdc_into_parquet, auto_cdc_into_a_sink, aggregate_into_a_sink, batch_for_a_streaming_table,
-               stream_for_a_materialized_view, sink_as_a_source, table_in_format_headrace]:
+               stream_for_a_materialized_view, sink_as_a_source, table_in_format_headrace,
+               stream_of_a_format_in_sql, view_of_a_format_in_sql]:
     graph = create_dataflow_graph(spark, default_catalog=None, default_database=None, sql_conf={})
-    with graph_element_registration_context(SparkConnectGraphElementRegistry(spark, graph)):
-        with add_pipeline_analysis_context(spark=spark, dataflow_graph_id=graph, flow_name=None):
-            define()
-    try:
-        handle_pipeline_events(start_run(
-            spark, graph, full_refresh=[], full_refresh_all=False, refresh=[], dry=False,
-            storage=f"file://{directory}/{define.__name__}",
-        ))
-        refused[define.__name__] = "completed"
-    except Exception as error:
-        refused[define.__name__] = str(error)
+    registry = SparkConnectGraphElementRegistry(spark, graph)
+    # Spark prints the errors of the analysis as events.
+    with contextlib.redirect_stdout(io.StringIO()) as events:
+        try:
+            with graph_element_registration_context(registry):
+                with add_pipeline_analysis_context(spark=spark, dataflow_graph_id=graph, flow_name=None):
+                    sql = define()
+                if sql:
+                    registry.register_sql(sql, Path("definitions.sql"))
+            handle_pipeline_events(start_run(
+                spark, graph, full_refresh=[], full_refresh_all=False, refresh=[], dry=False,
+                storage=f"file://{directory}/{define.__name__}",
+            ))
+            error = "completed"
+        except Exception as raised:
+            error = str(raised)
+    refused[define.__name__] = events.getvalue() + error
 (directory / "refused.json").write_text(json.dumps(refused))
 print(store.table("copy").scan().read_all().num_rows, store.table("counts").scan().read_all().num_rows)
 spark.stop()
@@ -182,4 +197,4 @@ def test_spark_refuses_what_the_page_says_with_the_errors_that_it_shows(tmp_path
     assert len(shown) == len(refused)
     for (pipeline, _, message), (name, error) in zip(shown, refused.items(), strict=True):
         for part in message.split(" … "):
-            assert part in error, f"{pipeline} ({name}): {error[:1000]}"
+            assert part in error, f"{pipeline} ({name}): {error[:2000]}"

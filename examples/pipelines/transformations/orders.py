@@ -22,7 +22,7 @@ def users() -> DataFrame:
     return spark.read.format("headrace").load("users")
 
 
-# A table of the store as a sink: each batch is published once.
+# A table of the store as a sink, in which each batch is published once: every order that was ever 50 or more.
 dp.create_sink("big_orders", "headrace", {"table": "big_orders"})
 
 
@@ -32,7 +32,7 @@ def put_big_orders() -> DataFrame:
     return rows.select("id", "user", F.col("price") * 2, "_commit_version").toDF("id", "user", "p2", "version")
 
 
-# A sink has one kind of row change, so deletes have a sink and a flow of their own. `order_changes` gives them the rows.
+# A sink has one kind of row change. Deletes are rows of another sink, from the table of all changes.
 dp.create_sink("closed_orders", "headrace", {"table": "closed_orders"})
 
 
