@@ -53,12 +53,14 @@ def test_the_example_goes_on_where_the_last_run_ended(tmp_path: Path) -> None:
     text = spec.read_text()
     assert "file:///tmp/orders-pipeline/" in text
     spec.write_text(text.replace("file:///tmp/orders-pipeline/", f"file://{tmp_path}/"))
-    create = [sys.executable, example / "create_store.py", tmp_path]
-    run: list[str | Path] = [PIPELINES, "--conf", "spark.sql.catalogImplementation=hive", "--conf", f"{_ONE_ATTEMPT}=0"]
+    create: list[str | Path] = [sys.executable, example / "create_store.py", tmp_path]
+    settings = ["spark.sql.catalogImplementation=hive", f"{_ONE_ATTEMPT}=0", "spark.ui.enabled=false"]
+    run: list[str | Path] = [PIPELINES, "--remote", "local[2]"]
+    run += [part for setting in settings for part in ("--conf", setting)]
     run += ["run", "--spec", spec]
     store = str(tmp_path / "store")
 
-    _run([*create], tmp_path)
+    _run(create, tmp_path)
     assert "Run is COMPLETED" in _run(run, tmp_path, HEADRACE_STORE=store)
     assert len(_table(tmp_path, "order_changes")) == 6
     _run([*create, "--more"], tmp_path)
