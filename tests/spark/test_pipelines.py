@@ -46,6 +46,8 @@ def _table(directory: Path, name: str) -> list[dict[str, object]]:
     return sorted(pq.read_table(directory / "spark-warehouse" / name).to_pylist(), key=str)
 
 
+# Two runs on a busy machine take six minutes.
+@pytest.mark.timeout(1100)
 def test_the_example_goes_on_where_the_last_run_ended(tmp_path: Path) -> None:
     example = tmp_path / "example"
     shutil.copytree(EXAMPLE, example, ignore=shutil.ignore_patterns("__pycache__"))
