@@ -38,6 +38,9 @@ _OPERATORS = frozenset(
         "InMemoryRelation", "HiveTableRelation", "LogicalQueryStage", "DataSourceV2Relation", "Expand",
     )
 )  # fmt: skip
+_OF_THE_SESSION = re.compile(
+    r"(?<![\w.`])(rand|randn|uuid|shuffle|current_user|session_user|current_timestamp|current_date|now|localtimestamp)\("
+)
 _NODE = re.compile(r"^[ :]*[+:]- '?([A-Za-z0-9]+)|^'?([A-Za-z0-9]+)")
 
 
@@ -133,6 +136,7 @@ def _check(
         _check_same(schema, StructType(rows.fields[:-2]))
         return CheckedQuery(query, schema, rows, None)
     groups = _analysed(spark, with_views(query.types_sql, signed))
+    _refuse_collations(rows)
     alive = StructField(ALIVE, BooleanType(), nullable=False)
     view = f"__headrace_{uuid.uuid4().hex}"
     spark.createDataFrame([], StructType([*groups.fields, alive])).createOrReplaceTempView(view)
@@ -166,6 +170,17 @@ def _analysed(spark: SparkSession, sql: str) -> StructType:
         ) from None
 
 
+def _refuse_collations(rows: StructType) -> None:
+    """Raise `SqlError` for texts whose equality or order is not that of their bytes."""
+    for field in rows.fields:
+        if " collate " in field.dataType.simpleString():
+            raise SqlError(
+                "a followed query cannot group or aggregate texts with a collation",
+                received=field.dataType.simpleString(),
+                remedy="write lower(…), or CAST(… AS STRING) COLLATE UTF8_BINARY",
+            )
+
+
 def _refuse_streams(spark: SparkSession, query: FollowedQuery) -> None:
     from pyspark.errors import AnalysisException
 
@@ -188,6 +203,7 @@ def _check_operators(spark: SparkSession, sql: str, *, aggregates: int) -> None:
     plan, _, _ = plan.partition("\n== Optimized Logical Plan ==")
     # The first line has the output columns.
     _, _, plan = plan.partition("\n")
+    _refuse_session_values(plan)
     counts = Counter(operators(plan))
     found = counts.pop("Aggregate", 0)
     unknown = sorted(set(counts) - _OPERATORS)
@@ -197,6 +213,17 @@ def _check_operators(spark: SparkSession, sql: str, *, aggregates: int) -> None:
             "a followed query cannot have an operator of this query's plan",
             received=named,
             remedy="aggregates that can be followed: count, sum, avg, min, max, count(DISTINCT …)",
+        )
+
+
+def _refuse_session_values(plan: str) -> None:
+    """Raise `SqlError` for a function in a plan that the text need not show: ``user``, or one of a function in SQL."""
+    found = _OF_THE_SESSION.search(plan)
+    if found is not None:
+        raise SqlError(
+            "a followed query cannot have a function whose value for the same row changes",
+            received=f"{found[1]}()",
+            remedy="leave it out; the word user is one, if no column has that name",
         )
 
 

@@ -102,6 +102,8 @@ def _refuse_call(text: TokenText, index: int, name: str) -> None:
         raise text.error(
             f"a followed query cannot have {name}, which makes several rows of one", index, remedy=IN_A_BATCH
         )
+    if name == "identifier":
+        raise text.error("a followed query cannot have IDENTIFIER(…)", index, remedy="write the name itself")
     if name == "session_window":
         raise text.error(
             "a followed query cannot have session_window: a deleted row can split a session",
