@@ -24,9 +24,7 @@ OPERATORS = (
     "ANY", "SOME", "INTERVAL", "EXISTS", "OVER", "IGNORE", "RESPECT",
 )  # fmt: skip
 # A quoted name that equals one of these is not the same as the word.
-_OWN_MEANING = frozenset(
-    ("TRUE", "FALSE", "NULL", "CURRENT_DATE", "CURRENT_TIMESTAMP", "CURRENT_USER", "USER", "END", "CASE", *OPERATORS)
-)
+_OWN_MEANING = frozenset(("TRUE", "FALSE", "NULL", "END", *OPERATORS))
 _LEFT_BOUNDS = ("CASE", "WHEN", "THEN", "ELSE")
 _RIGHT_BOUNDS = ("WHEN", "THEN", "ELSE", "END", "AS")
 

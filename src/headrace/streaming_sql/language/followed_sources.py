@@ -174,8 +174,8 @@ class Sources:
             )
         if text.is_word(first, "ALL"):
             first += 1
-        if text.is_word(first, "TRANSFORM"):
-            raise text.error("a followed query cannot have TRANSFORM", first, remedy=IN_A_BATCH)
+        if text.is_call(first) and text.is_word(first, "TRANSFORM") and text.is_word(text.after(first + 1), "USING"):
+            raise text.error("a followed query cannot have TRANSFORM … USING", first, remedy=IN_A_BATCH)
         from_ = self._clause(first, end, "FROM")
         if from_ == end:
             raise self._static_branch(start)
@@ -337,7 +337,7 @@ class Sources:
             if not self._begins_query(index):
                 inner = self._from_clause(index + 1, text.closing[index])
                 index = text.after(index)
-                if text.is_word(index, "AS") or (text.is_name(index) and not self._ends_relation(index, end)):
+                if index < end and text.is_name(index) and not self._ends_relation(index, end):
                     raise text.error("an alias of joined relations", index, remedy="write it as a subquery")
                 return inner, index
             query = self._subquery(index)
