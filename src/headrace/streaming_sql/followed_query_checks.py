@@ -39,7 +39,8 @@ _OPERATORS = frozenset(
     )
 )  # fmt: skip
 _OF_THE_SESSION = re.compile(
-    r"(?<![\w.`])(rand|randn|uuid|shuffle|current_user|session_user|current_timestamp|current_date|now|localtimestamp)\("
+    r"(?<![\w.`])(rand|randn|uuid|shuffle|now|localtimestamp|session_user|"
+    r"current_(?:user|path|catalog|database|schema|timestamp|date|time))\("
 )
 _NODE = re.compile(r"^[ :]*[+:]- '?([A-Za-z0-9]+)|^'?([A-Za-z0-9]+)")
 
