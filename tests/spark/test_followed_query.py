@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.functions import PandasUDFType, pandas_udf
+from pyspark.sql.pandas.functions import PandasUDFType, pandas_udf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -49,11 +49,11 @@ def at(minute: int) -> datetime.datetime:
     return datetime.datetime(2026, 3, 1, 10, minute, 30)
 
 
-def order(id_: int, user: str | None, price: float | None, k: int | None, minute: int) -> Row:
+def order(id_: int, user: str | None, price: float | None, k: int | None, minute: int) -> tuple[Any, ...]:
     cost = None if price is None else Decimal(str(price))
-    place = None if k is None else Row(city=f"c{k % 2}", zone=Row(n=k))
+    place = None if k is None else {"city": f"c{k % 2}", "zone": {"n": k}}
     tags = None if k is None else [k, k + 1]
-    return Row(id_, user, price, cost, k, at(minute), place, tags, datetime.date(2026, 3, 1 + minute % 2))
+    return (id_, user, price, cost, k, at(minute), place, tags, datetime.date(2026, 3, 1 + minute % 2))
 
 
 CURRENT = [
@@ -66,7 +66,7 @@ CURRENT = [
 ]
 # Rows that came and went: a group that is gone, values that are gone from groups that are left, a k of 0.
 GONE = [order(7, "zoe", 100.0, 0, 40), order(8, "ann", 99.0, 77, 0), order(9, None, 5.0, 1, 12)]
-OTHERS = [Row(1, "ann", 5), Row(2, "dan", None)]
+OTHERS = [(1, "ann", 5), (2, "dan", None)]
 PEOPLE = [("ann", "A", 1), ("bob", "B", 2), ("ann", "AA", 3)]
 
 QUERIES = [
@@ -164,7 +164,7 @@ def tables(spark: SparkSession) -> dict[str, dict[str, str]]:
     names: dict[str, dict[str, str]] = {"plain": {}, "signed": {}}
     for scan, schema, current, gone in (
         ("orders_now", SCHEMA, CURRENT, GONE),
-        ("others_now", OTHER, OTHERS, [Row(3, "zoe", 9)]),
+        ("others_now", OTHER, OTHERS, [(3, "zoe", 9)]),
     ):
         local(spark, current, schema).createOrReplaceTempView(f"{scan}_plain")
         happened = [*((row, 1) for row in current), *((row, 1) for row in gone), *((row, -1) for row in gone)]
