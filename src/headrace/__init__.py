@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headrace.spark.session import session
     from headrace.spark.write_stream import write_stream
     from headrace.stores.registry import open
+    from headrace.streaming_sql.followed.follow import follow
     from headrace.streaming_sql.session import StreamingSql, sql
     from headrace.workers import ChangeBatch, TunnelWorker
     from pyspark_headrace import DefaultSource as HeadraceDataSource
@@ -41,6 +42,7 @@ _HOMES = {
     "TunnelWorker": "headrace.workers",
     "YtDataSource": "pyspark_yt:DefaultSource",
     "checkpoint": "headrace.spark.checkpoint_location",
+    "follow": "headrace.streaming_sql.followed.follow",
     "lag_of": "headrace.spark.listener",
     "open": "headrace.stores.registry",
     "session": "headrace.spark.session",
@@ -65,6 +67,7 @@ __all__ = [
     "TunnelWorker",
     "YtDataSource",
     "checkpoint",
+    "follow",
     "lag_of",
     "open",
     "session",

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import OptionError
-from headrace.following.last_rows import ORDER, SIGN
+from headrace.following.last_rows import ORDER
+from headrace.following.signed_rows import SIGN
+from headrace.formats.headrace.read_as import TABLE
 from headrace.streaming_sql.language.lexer import quote_name
 from headrace.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, ROW_KEY
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 _SCAN = "__scan"
 _ENTERS = f"{CHANGE_TYPE} IN ('insert', 'update_postimage')"
-_SIGNED = (f"CAST(CASE WHEN {_ENTERS} THEN 1 ELSE -1 END AS TINYINT) AS {SIGN}",)
+_SIGNED = f"CAST(CASE WHEN {_ENTERS} THEN 1 ELSE -1 END AS TINYINT) AS {SIGN}"
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,17 @@ class FollowedScan:
         from pyspark.sql import functions as F
 
         columns = [quote_name(field.name) for field in self.schema]
-        return changes.selectExpr(*columns, *_SIGNED).withColumn(ORDER, F.monotonically_increasing_id())
+        return changes.selectExpr(*columns, _SIGNED).withColumn(ORDER, F.monotonically_increasing_id())
 
 
 def is_followed(schema: StructType) -> bool:
     """Return whether the rows of a DataFrame are changes that add up to a table."""
     return CHANGE_TYPE in schema.names and any(ROW_KEY in field.metadata for field in schema)
+
+
+def asks_for_table(options: Mapping[str, str]) -> bool:
+    """Return whether the options of a scan of one of headrace's formats have ``readAs=table``."""
+    return any(name.lower() == "readas" and value.strip().lower() == TABLE for name, value in options.items())
 
 
 def one_stream(frames: Mapping[str, DataFrame]) -> DataFrame:

@@ -18,7 +18,7 @@ from headrace.streaming_sql.language.query_shape import QueryShape
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,9 @@ def _fingerprint(rows: DataFrame) -> str:
     from pyspark.sql import functions as F
 
     columns = [_hashable(name, field.dataType) for name, field in zip(rows.columns, rows.schema, strict=True)]
-    # Two hashes: sums of 64 bits alone could be equal by chance in large tables.
-    hashes = rows.select(F.xxhash64(*columns).alias("long"), F.hash(*columns).cast("long").alias("short"))
-    sums = hashes.select(
-        F.count("*"), F.sum(F.col("long").cast("decimal(38,0)")), F.sum(F.col("long").cast("decimal(38,0)") * F.col("short"))
-    )
+    # Two sums: one of 64 bits could be equal by chance in a large table.
+    hashes = [F.xxhash64(*columns), F.xxhash64(F.lit(1), *columns)]
+    sums = rows.select(F.count("*"), *(F.sum(each.cast("decimal(38,0)")) for each in hashes))
     return f"{rows.schema.simpleString()}: {', '.join(map(str, sums.collect()[0]))}"
 
 
@@ -107,14 +105,3 @@ def reading(sql: str, tables: Sequence[StaticTable]) -> str:
         pieces += (sql[position : relation.start], f"{quote_name(view)}{alias}")
         position = relation.end
     return "".join((*pieces, sql[position:]))
-
-
-def check_types(schema: StructType) -> None:
-    """Raise `SqlError` for a column whose equality is not that of its bytes: a text with a collation."""
-    for field in schema:
-        if "collate" in field.dataType.simpleString().lower():
-            raise SqlError(
-                "a followed query cannot group or aggregate texts with a collation",
-                received=field.dataType.simpleString(),
-                remedy="group by lower(…), or by the text without a collation: … COLLATE UTF8_BINARY",
-            )
