@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,8 @@ def orders(store: Store) -> Table:
 
 
 def row(number: int, user: str | None, price: float | None, paid: str | None = None) -> dict[str, Any]:
-    at = f"2026-01-01T00:{number % 60:02}:00+00:00"
-    return {"id": number, "user": user, "price": price, "paid": paid, "at": at}
+    at = datetime.datetime(2026, 1, 1, 0, number % 60, tzinfo=datetime.UTC)
+    return {"id": number, "user": user, "price": price, "paid": None if paid is None else Decimal(paid), "at": at}
 
 
 TOTALS = """
