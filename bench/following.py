@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = {"id": "long", "k": "long", "price": "double"}
 _TOTALS = {"k": "long", "n": "long", "s": "double"}
-_SIGN = F.when(F.col("_change_type").isin("insert", "update_postimage"), 1).otherwise(-1)
+_SIGN = "CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
 _BATCHES = 5
 Start: TypeAlias = "Callable[[str], StreamingQuery]"
 """Starts the query with a name, which is also that of its tunnel and its target."""
@@ -216,7 +216,7 @@ def _sum_of_inserts(spark: SparkSession, directory: Path, name: str) -> Streamin
 
 def _sum_of_signed_rows(spark: SparkSession, directory: Path, name: str) -> StreamingQuery:
     """Signed rows through Spark's aggregation. It keeps groups without rows for ever, and sums of doubles drift."""
-    changes = _stream(spark, directory, name, readAs="table").withColumn("sign", _SIGN)
+    changes = _stream(spark, directory, name, readAs="table").withColumn("sign", F.expr(_SIGN))
     sums = changes.groupBy("k").agg(F.sum("sign").alias("n"), F.sum(F.col("sign") * F.col("price")).alias("s"))
     checkpoint = str(directory / f"checkpoint-{name}")
     targets = [TableTarget(name), TableTarget(name, RowChange.DELETE)]

@@ -42,7 +42,8 @@ ALLOWED = {
     # They serve an embedded store.
     "endpoints": BELOW_STORES | {"registry", "stores", "http"},
     "demo": BELOW_STORES | {"feeds", "formats", "spark", "registry", "streaming_sql", "cli"},
-    "cli": BELOW_STORES | {"feeds", "formats", "spark", "registry", "streaming_sql", "endpoints", "demo", "http"},
+    "cli": BELOW_STORES
+    | {"feeds", "following", "formats", "spark", "registry", "streaming_sql", "endpoints", "demo", "http"},
 }
 # They import all stores, or all public names, on first use.
 DIRECTORIES = {"__init__", "registry"}
