@@ -43,7 +43,8 @@ from headrace.ports import Table
 
 ALIVE = "__alive"
 _OUTPUT_ROWS = 16_384
-_NOT_LOGGED: Mapping[str, object] = {}
+# Nobody reads the changes of state.
+_NOT_LOGGED: Mapping[str, object] = {"change_log": False}
 
 
 class GroupStates:
