@@ -306,7 +306,7 @@ def test_removed_state_of_a_group_that_came_back_stays(store: Store) -> None:
 
 def test_the_next_value_is_found_behind_many_removed_ones(store: Store) -> None:
     query, schema = follow(store, aggregate("min", "a0"), aggregate("max", "a0"))
-    rows = [{"g0": group, "a0": number} for group in "xy" for number in range(300)]
+    rows: list[dict[str, Any]] = [{"g0": group, "a0": number} for group in "xy" for number in range(300)]
     query.run(0, [(1, row) for row in rows], schema)
     query.run(1, [(-1, row) for row in rows if row["a0"] != 150 and row["g0"] == "x"], schema)
     assert query.results[("x",)] == {"s0": 150, "s1": 150}
