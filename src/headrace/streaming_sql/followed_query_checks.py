@@ -39,6 +39,10 @@ _OPERATORS = frozenset(
         "InMemoryRelation", "HiveTableRelation", "LogicalQueryStage", "DataSourceV2Relation", "Expand",
     )
 )  # fmt: skip
+_OF_THE_SESSION = re.compile(
+    r"(?<![\w.`])(rand|randn|uuid|shuffle|now|localtimestamp|session_user|"
+    r"current_(?:user|path|catalog|database|schema|timestamp|date|time))\("
+)
 _NODE = re.compile(r"^[ :]*[+:]- '?([A-Za-z0-9]+)|^'?([A-Za-z0-9]+)")
 
 
@@ -134,6 +138,7 @@ def _check(
         _check_same(schema, StructType(rows.fields[:-2]))
         return CheckedQuery(query, schema, rows, None)
     groups = _analysed(spark, with_views(query.types_sql, signed))
+    _refuse_collations(rows)
     own = [StructField(ALIVE, BooleanType(), nullable=False), StructField(STATE, BinaryType())]
     view = f"__headrace_{uuid.uuid4().hex}"
     spark.createDataFrame([], StructType([*groups.fields, *own])).createOrReplaceTempView(view)
@@ -167,6 +172,17 @@ def _analysed(spark: SparkSession, sql: str) -> StructType:
         ) from None
 
 
+def _refuse_collations(rows: StructType) -> None:
+    """Raise `SqlError` for texts whose equality or order is not that of their bytes."""
+    for field in rows.fields:
+        if " collate " in field.dataType.simpleString():
+            raise SqlError(
+                "a followed query cannot group or aggregate texts with a collation",
+                received=field.dataType.simpleString(),
+                remedy="write lower(…), or CAST(… AS STRING) COLLATE UTF8_BINARY",
+            )
+
+
 def _refuse_streams(spark: SparkSession, query: FollowedQuery) -> None:
     from pyspark.errors import AnalysisException
 
@@ -189,6 +205,7 @@ def _check_operators(spark: SparkSession, sql: str, *, aggregates: int) -> None:
     plan, _, _ = plan.partition("\n== Optimized Logical Plan ==")
     # The first line has the output columns.
     _, _, plan = plan.partition("\n")
+    _refuse_session_values(plan)
     counts = Counter(operators(plan))
     found = counts.pop("Aggregate", 0)
     unknown = sorted(set(counts) - _OPERATORS)
@@ -198,6 +215,17 @@ def _check_operators(spark: SparkSession, sql: str, *, aggregates: int) -> None:
             "a followed query cannot have an operator of this query's plan",
             received=named,
             remedy="aggregates that can be followed: count, sum, avg, min, max, count(DISTINCT …)",
+        )
+
+
+def _refuse_session_values(plan: str) -> None:
+    """Raise `SqlError` for a function in a plan that the text need not show: ``user``, or one of a function in SQL."""
+    found = _OF_THE_SESSION.search(plan)
+    if found is not None:
+        raise SqlError(
+            "a followed query cannot have a function whose value for the same row changes",
+            received=f"{found[1]}()",
+            remedy="leave it out; the word user is one, if no column has that name",
         )
 
 

@@ -18,7 +18,6 @@ from headrace.streaming_sql.language.lexer import tokenize
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,6 @@ class FollowedPlan:
                 received=checked.schema.names,
                 valid=names,
             )
-        if checked.groups is not None:
-            _check_collations(checked.groups)
         return cls(tuple(known[name] for name in checked.query.scans), checked, names)
 
     @property
@@ -125,7 +122,7 @@ class FollowedPlan:
         covered = set()
         for name in primary_key:
             item = items[name]
-            if item.group is None and not item.constant:
+            if not item.always:
                 raise SchemaError(
                     f"key column {name!r} of table {table!r} is not a column of GROUP BY as it is",
                     valid=self._copies() or "a constant, such as 'all' AS key",
@@ -197,14 +194,3 @@ class FollowedPlan:
             source = source.query[0].followed
         assert source is not None, "each SELECT of a followed query reads a scan"
         return next(scan for scan in self.scans if scan.name == source.scan)
-
-
-def _check_collations(schema: StructType) -> None:
-    """Raise `SqlError` for texts whose equality is not that of their bytes."""
-    for field in schema:
-        if "collate" in field.dataType.simpleString().lower():
-            raise SqlError(
-                "a followed query cannot group or aggregate texts with a collation",
-                received=field.dataType.simpleString(),
-                remedy="group by lower(…), or by the text without it: … COLLATE UTF8_BINARY",
-            )

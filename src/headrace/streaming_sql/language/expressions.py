@@ -24,9 +24,7 @@ OPERATORS = (
     "ANY", "SOME", "INTERVAL", "EXISTS", "OVER", "IGNORE", "RESPECT",
 )  # fmt: skip
 # A quoted name that equals one of these is not the same as the word.
-_OWN_MEANING = frozenset(
-    ("TRUE", "FALSE", "NULL", "CURRENT_DATE", "CURRENT_TIMESTAMP", "CURRENT_USER", "USER", "END", "CASE", *OPERATORS)
-)
+_OWN_MEANING = frozenset(("TRUE", "FALSE", "NULL", "END", *OPERATORS))
 _LEFT_BOUNDS = ("CASE", "WHEN", "THEN", "ELSE")
 _RIGHT_BOUNDS = ("WHEN", "THEN", "ELSE", "END", "AS")
 
@@ -102,22 +100,19 @@ def not_operands(text: TokenText, start: int, end: int) -> set[int]:
     for index in range(start, end):
         if not text.is_name(index):
             continue
-        before, after = text.token(index - 1), text.token(index + 1)
-        if (
-            (after is not None and after.kind is TokenKind.STRING and text.tokens[index].kind is TokenKind.WORD)
-            or (before is not None and index > start and before.kind in (TokenKind.NUMBER, TokenKind.STRING))
-            or text.is_pair(index + 1, "=", ">")
-            or (index > start + 1 and text.is_pair(index - 2, ":", ":"))
-        ):
+        before, after = text.token(index - 1) if index > start else None, text.token(index + 1)
+        # DATE '…'; INTERVAL 1 DAY; f(name => …); x::DATE; EXTRACT(DAY FROM …).
+        typed = after is not None and after.kind is TokenKind.STRING and text.tokens[index].kind is TokenKind.WORD
+        counted = before is not None and before.kind in (TokenKind.NUMBER, TokenKind.STRING)
+        argument_name = text.is_pair(index + 1, "=", ">")
+        cast = before is not None and text.is_pair(index - 2, ":", ":")
+        unit = text.is_symbol(index - 1, "(") and text.is_word(index - 2, *_WITH_A_UNIT)
+        if typed or counted or argument_name or cast or (unit and text.tokens[index].text.upper() in _UNITS):
             found.add(index)
-        elif text.is_symbol(index - 1, "(") and text.is_word(index - 2, *_WITH_A_UNIT):
-            if text.tokens[index].text.upper() in _UNITS:
-                found.add(index)
         elif text.is_word(index, "CAST", "TRY_CAST") and text.is_symbol(index + 1, "("):
             closing = text.closing[index + 1]
-            as_ = [i for i in text.top(index + 2, closing) if text.is_word(i, "AS")]
-            if as_:
-                found.update(range(as_[-1], closing))
+            types = [each for each in text.top(index + 2, closing) if text.is_word(each, "AS")]
+            found.update(range(types[-1] if types else closing, closing))
     return found
 
 

@@ -15,8 +15,8 @@ from headrace.streaming_sql.language.expressions import (
     not_operands,
     operand_end,
 )
-from headrace.streaming_sql.language.followed_sources import Item, Select
-from headrace.streaming_sql.language.lexer import Token, TokenKind, quote_name
+from headrace.streaming_sql.language.followed_shape import Item, Select
+from headrace.streaming_sql.language.lexer import TokenKind, quote_name
 from headrace.streaming_sql.language.token_text import TokenText
 
 AggregateKind = Literal["count_rows", "count", "sum", "avg", "min", "max", "count_distinct"]
@@ -82,7 +82,7 @@ class Items:
         self._calls: dict[str, int] = {}
         self.aggregates: list[AggregateCall] = []
         self.groups = self._groups()
-        self._window = [number for number, group in enumerate(self.groups) if group.is_window]
+        self._windows = [number for number, group in enumerate(self.groups) if group.is_window]
 
     @property
     def argument_items(self) -> tuple[str, ...]:
@@ -103,7 +103,11 @@ class Items:
         start, end = self._select.group
         groups: list[Group] = []
         if text.is_word(start, "ALL") and start + 1 == end:
-            ranges = [self._range(item) for n, item in enumerate(self._select.items) if self._is_group_of_all(n, item)]
+            ranges = [
+                (item.start, item.end)
+                for number, item in enumerate(self._select.items)
+                if not self.uses_aggregates(item.start, item.end, number)
+            ]
         else:
             self._refuse_grouping_sets(start, end)
             ranges = [self._grouping(*each) for each in text.split(start, end)]
@@ -125,11 +129,6 @@ class Items:
                     f"a followed query cannot have {name}", index, remedy="one stream and target for each grouping"
                 )
 
-    def _is_group_of_all(self, number: int, item: Item) -> bool:
-        if self.uses_aggregates(item.start, item.end, number):
-            return False
-        return any(self._text.is_name(index) for index in range(item.start, item.end))
-
     def _grouping(self, start: int, end: int) -> tuple[int, int]:
         """Return the range of an element of GROUP BY; of the item that a number or an alias names."""
         text, items = self._text, self._select.items
@@ -141,12 +140,12 @@ class Items:
                 number = int(token.text)
                 if not 1 <= number <= len(items):
                     raise text.error(f"the select list has no item {number}", start, received=token.text)
-                return self._range(items[number - 1])
+                return items[number - 1].start, items[number - 1].end
             if token.is_name:
                 named = [item for item in items if item.alias is not None and _alike(item.alias, token.name)]
-                plain = [item for item in named if item.kind == "column" and _alike(item.path[-1], token.name)]
+                plain = [item for item in named if item.kind == "column" and self._is_named(item, token.name)]
                 if named and not plain and not self._is_column(token.name):
-                    return self._range(named[0])
+                    return named[0].start, named[0].end
         while text.is_symbol(start, "(") and text.closing[start] == end - 1:
             if len(text.split(start + 1, end - 1)) > 1:
                 raise text.error(
@@ -155,9 +154,10 @@ class Items:
             start, end = start + 1, end - 1
         return start, end
 
-    @staticmethod
-    def _range(item: Item) -> tuple[int, int]:
-        return item.start, item.end
+    def _is_named(self, item: Item, name: str) -> bool:
+        """Return whether an item is the column with a name, of any relation, and not a field of one."""
+        _, rest = self._select.relation_of(tuple(part.lower() for part in item.path))
+        return rest == (name.lower(),)
 
     def _group(self, start: int, end: int) -> Group:
         text = self._text
@@ -211,9 +211,7 @@ class Items:
             if condition is None:
                 return AggregateCall("count_rows", (), shown)
             return AggregateCall("count", (self._argument(f"CASE WHEN ({condition}) THEN 1 END"),), shown)
-        if any(
-            text.is_symbol(i, "*") and text.token(i - 1) in self._before_stars(i, first) for i in range(first, closing)
-        ):
+        if any(text.is_star(i) for i in range(first, closing)):
             raise text.error(f"a star in {name}(…)", index, remedy="write count(*), or name the columns")
         for inner in range(first, closing):
             if is_aggregate_call(text, inner):
@@ -227,21 +225,15 @@ class Items:
                     "a followed query cannot have count_if(DISTINCT …)", index, remedy="leave DISTINCT out"
                 )
             parts = [f"CASE WHEN ({parts[0]}) THEN 1 END"]
-        if name == "count" and not distinct and condition is None and first + 1 == closing:
-            if text.tokens[first].kind in (TokenKind.NUMBER, TokenKind.STRING):
-                return AggregateCall("count_rows", (), shown)
+        literal = first + 1 == closing and text.tokens[first].kind in (TokenKind.NUMBER, TokenKind.STRING)
+        if name == "count" and literal and not distinct and condition is None:
+            return AggregateCall("count_rows", (), shown)
         if kind == "count" and not distinct and len(parts) > 1:
             parts = [f"CASE WHEN {' AND '.join(f'({part}) IS NOT NULL' for part in parts)} THEN 1 END"]
         if condition is not None:
             parts = [f"CASE WHEN ({condition}) THEN ({part}) END" for part in parts]
         kind = "count_distinct" if distinct and kind == "count" else kind
         return AggregateCall(kind, tuple(map(self._argument, parts)), shown)
-
-    def _before_stars(self, index: int, first: int) -> tuple[Token | None, ...]:
-        """Return the tokens that can precede a star for columns inside of arguments."""
-        before = self._text.token(index - 1)
-        is_star = index == first or (before is not None and before.kind is TokenKind.SYMBOL and before.text in ".,(")
-        return (before,) if is_star else ()
 
     def _argument(self, expression: str) -> str:
         if expression not in self._arguments:
@@ -257,8 +249,6 @@ class Items:
             visible: the number of items whose aliases the range can use.
         """
         text = self._text
-        if not self.groups and not any(text.is_name(index) for index in range(start, end)):
-            return text.render(start, end, [])
         self._check_lambdas(start, end)
         skipped = not_operands(text, start, end)
         edits: list[tuple[int, int, str]] = []
@@ -304,8 +294,8 @@ class Items:
             if alias is not None:
                 fields_text = "".join(f".{quote_name(part)}" for part in written[1:])
                 return atom.end, f"({alias}){fields_text}"
-        if atom.parts[0] == "window" and atom.relation is None and len(self._window) == 1:
-            return atom.end, ".".join((f"g{self._window[0]}", *map(quote_name, written[1:])))
+        if atom.parts[0] == "window" and atom.relation is None and len(self._windows) == 1:
+            return atom.end, ".".join((f"g{self._windows[0]}", *map(quote_name, written[1:])))
         return None
 
     def _written(self, index: int, atom: Atom) -> tuple[str, ...]:

@@ -3,8 +3,8 @@
 A followed scan gives rows with a sign: +1 for a row that is now in the table, -1 for one that no longer is. The query's
 text is split into
 
-- *rows SQL*: FROM, JOIN and WHERE as written. Its columns are the group expressions ``g0``…, the arguments of aggregates
-  ``a0``…, ``__sign`` and ``__order``; without aggregates, the items as written, ``__sign`` and ``__order``;
+- *rows SQL*: FROM, JOIN and WHERE as written. Its columns are the group expressions ``g0``…, the arguments of
+  aggregates ``a0``…, ``__sign`` and ``__order``; without aggregates, the items as written, ``__sign`` and ``__order``;
 - the aggregates, which headrace keeps from signed rows;
 - *result SQL*: the items and HAVING as written, over one row for each group with the columns ``g0``…, ``s0``…,
   ``__alive`` and ``__state``.
@@ -24,7 +24,8 @@ from dataclasses import dataclass, replace
 
 from headrace.streaming_sql.language.followed_items import AggregateCall, Items, is_aggregate_call
 from headrace.streaming_sql.language.followed_refusals import ORDER, SIGN, refuse_names
-from headrace.streaming_sql.language.followed_sources import Select, Sources, origins
+from headrace.streaming_sql.language.followed_shape import Select, origins
+from headrace.streaming_sql.language.followed_sources import Sources
 from headrace.streaming_sql.language.lexer import TokenKind, quote_name, string_value, tokenize
 from headrace.streaming_sql.language.token_text import TokenText
 
@@ -48,13 +49,13 @@ class ResultItem:
         name: its name; None if Spark generates one.
         group: the group expression of which it is a plain copy, or, for a window, its start or end.
         groups_only: whether it is computed of the groups only.
-        constant: whether it is one string or number.
+        always: whether groups without a row in the result have its value too: for copies of groups, and literals.
     """
 
     name: str | None
     group: str | None
     groups_only: bool
-    constant: bool = False
+    always: bool
 
 
 @dataclass(frozen=True)
@@ -168,14 +169,16 @@ def _with_aggregates(
             )
         converted = items.converted(item.start, item.end, number)
         group = items.copied(converted)
-        constant = item.kind == "literal"
-        shown.append(converted if group is not None or constant else f"CASE WHEN {KEEP} THEN ({converted}) END")
+        always = group is not None or item.kind == "literal"
+        shown.append(converted if always else f"CASE WHEN {KEEP} THEN ({converted}) END")
         groups_only = not items.uses_aggregates(item.start, item.end, number)
-        outputs.append(ResultItem(item.name, None if group is None else f"g{group}", groups_only, constant))
+        outputs.append(ResultItem(item.name, None if group is None else f"g{group}", groups_only, always))
     names = [f"_c{number}" if item.name is None else item.name for number, item in enumerate(outputs)]
     having = "true"
     if select.having is not None:
         having = items.converted(*select.having, len(select.items))
+    if not items.groups and not items.aggregates:
+        raise tokens.error("HAVING without GROUP BY and aggregates", select.where_end, remedy="write WHERE")
     kept = f"coalesce(CASE WHEN {ALIVE} THEN ({having}) END, false)"
     listed = ", ".join(f"{text} AS {quote_name(name)}" for text, name in zip(shown, names, strict=True))
     groups = [f"{text} AS g{number}" for number, text in enumerate(items.group_items)]
@@ -183,7 +186,7 @@ def _with_aggregates(
     rows_sql = f"{with_} SELECT {', '.join((*groups, *arguments, SIGN, ORDER))} {source}".lstrip()
     group_names = tuple(f"g{number}" for number in range(len(groups)))
     calls = [f"{call.sql} AS s{number}" for number, call in enumerate(items.aggregates)]
-    types = f"SELECT {', '.join((*group_names, *calls)) or 'true AS g'} FROM ({rows_sql})"
+    types = f"SELECT {', '.join((*group_names, *calls))} FROM ({rows_sql})"
     return replace(
         whole,
         rows_sql=rows_sql,
@@ -201,7 +204,8 @@ def with_views(sql: str, views: Mapping[str, str]) -> str:
     Args:
         views: for each name in the query the name of the view to read.
     """
-    first = tokenize(sql).tokens[0]
+    lexed = tokenize(sql)
+    sql, first = lexed.text, lexed.tokens[0]
     definitions = ", ".join(f"{quote_name(name)} AS (SELECT * FROM {quote_name(view)})" for name, view in views.items())
     if not definitions:
         return sql

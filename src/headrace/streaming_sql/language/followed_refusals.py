@@ -28,7 +28,10 @@ _OF_THE_SESSION = _words(
 # Without arguments these read the clock.
 _CLOCK_WITHOUT_ARGUMENTS = frozenset({"unix_timestamp"})
 # Without parentheses these are functions too, unless a column has the name.
-_WITHOUT_PARENTHESES = _words("current_timestamp current_date current_time localtimestamp current_user session_user")
+_WITHOUT_PARENTHESES = _words(
+    """current_timestamp current_date current_time localtimestamp current_user session_user current_catalog
+    current_database current_schema current_path grouping__id"""
+)
 _GENERATORS = _words(
     """explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple flatten_outer
     variant_explode variant_explode_outer"""
@@ -102,6 +105,8 @@ def _refuse_call(text: TokenText, index: int, name: str) -> None:
         raise text.error(
             f"a followed query cannot have {name}, which makes several rows of one", index, remedy=IN_A_BATCH
         )
+    if name == "identifier":
+        raise text.error("a followed query cannot have IDENTIFIER(…)", index, remedy="write the name itself")
     if name == "session_window":
         raise text.error(
             "a followed query cannot have session_window: a deleted row can split a session",

@@ -8,13 +8,13 @@ an outer join, INTERSECT, DISTINCT and others do not have this property, and are
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 
 from headrace.errors import SqlError
 from headrace.streaming_sql.language.expressions import split_alias
 from headrace.streaming_sql.language.followed_refusals import IN_A_BATCH, ORDER, SIGN, refuse_clauses
-from headrace.streaming_sql.language.lexer import TokenKind
+from headrace.streaming_sql.language.followed_shape import Item, Select, Source
+from headrace.streaming_sql.language.lexer import TokenKind, quote_name
 from headrace.streaming_sql.language.token_text import TokenText
 
 _SET_OPERATIONS = ("UNION", "INTERSECT", "EXCEPT", "MINUS")
@@ -30,76 +30,6 @@ _NOT_IN_FROM = {
 }
 _TIME_TRAVEL = ("AS", "VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME")
 _BOTH = f", {SIGN}, {ORDER}"
-
-
-@dataclass(frozen=True)
-class Item:
-    """An item of a select list: the tokens of its expression, and its alias.
-
-    Attributes:
-        kind: ``star``, ``column`` for a plain column, ``literal`` for one string or number, or ``expression``.
-        path: for a column its dotted name, for a star its qualifier.
-    """
-
-    start: int
-    end: int
-    alias: str | None
-    kind: str
-    path: tuple[str, ...]
-
-    @property
-    def name(self) -> str | None:
-        """The name of the output column, if the text determines it."""
-        return self.alias if self.alias is not None else (self.path[-1] if self.kind == "column" else None)
-
-
-@dataclass(frozen=True)
-class Source:
-    """A relation of a FROM clause.
-
-    Attributes:
-        names: the qualifiers of its columns: its alias, or the last parts of its name.
-        scan: the scan's name, if it is one.
-        query: the branches of the subquery or common table expression, if it is a followed one.
-        renamed: the names in its list of columns; empty without a list.
-    """
-
-    names: tuple[tuple[str, ...], ...]
-    scan: str | None = None
-    query: tuple[Select, ...] = ()
-    renamed: tuple[str, ...] = ()
-
-    @property
-    def followed(self) -> bool:
-        return self.scan is not None or bool(self.query)
-
-    def answers_to(self, qualifier: tuple[str, ...]) -> bool:
-        return tuple(part.lower() for part in qualifier) in self.names
-
-
-@dataclass(frozen=True)
-class Select:
-    """One SELECT with a FROM clause, as ranges of tokens; ``group`` and ``having`` are None without the clause."""
-
-    start: int
-    items: tuple[Item, ...]
-    source: tuple[int, int]
-    where_end: int
-    group: tuple[int, int] | None
-    having: tuple[int, int] | None
-    sources: tuple[Source, ...]
-
-    @property
-    def followed(self) -> Source | None:
-        return next((source for source in self.sources if source.followed), None)
-
-    def relation_of(self, parts: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
-        """Split a dotted name in lower case into the relation that its first parts name, and the rest."""
-        for length in range(min(len(parts) - 1, 3), 0, -1):
-            for number, source in enumerate(self.sources):
-                if source.answers_to(parts[:length]):
-                    return str(number), parts[length:]
-        return None, parts
 
 
 class Sources:
@@ -244,8 +174,8 @@ class Sources:
             )
         if text.is_word(first, "ALL"):
             first += 1
-        if text.is_word(first, "TRANSFORM"):
-            raise text.error("a followed query cannot have TRANSFORM", first, remedy=IN_A_BATCH)
+        if text.is_call(first) and text.is_word(first, "TRANSFORM") and text.is_word(text.after(first + 1), "USING"):
+            raise text.error("a followed query cannot have TRANSFORM … USING", first, remedy=IN_A_BATCH)
         from_ = self._clause(first, end, "FROM")
         if from_ == end:
             raise self._static_branch(start)
@@ -295,7 +225,7 @@ class Sources:
             raise text.error("expected an expression", start)
         if text.is_symbol(end - 1, ")") and text.is_word(_opening(text, end - 1) - 1, "AS"):
             raise text.error("a followed query cannot have an item with several names", start, remedy=IN_A_BATCH)
-        star = next((i for i in text.top(start, end) if self._is_star(i)), None)
+        star = next((i for i in text.top(start, end) if text.is_star(i)), None)
         if star is not None:
             path = text.dotted(start)[0] if star > start else ()
             return Item(start, end, None, "star", path)
@@ -311,21 +241,11 @@ class Sources:
             kind = "literal"
         return Item(start, after, alias, kind, path)
 
-    def _is_star(self, index: int) -> bool:
-        """Return whether a token is a star for columns, and not a multiplication."""
-        text = self._text
-        if not text.is_symbol(index, "*"):
-            return False
-        before = text.token(index - 1)
-        return before is not None and (
-            before.is_word("SELECT", "ALL", "DISTINCT") or (before.kind is TokenKind.SYMBOL and before.text in ".,(")
-        )
-
     def _carry(self, select: Select, from_: int) -> None:
         """Add the sign and the order to the select list, and take them out of its stars."""
         text = self._text
         for index in range(select.start, from_):
-            if not self._is_star(index) or self._in_count(index):
+            if not text.is_star(index) or self._in_count(index):
                 continue
             qualifier = self._qualifier_of(index)
             if qualifier and not any(source.followed and source.answers_to(qualifier) for source in select.sources):
@@ -417,7 +337,7 @@ class Sources:
             if not self._begins_query(index):
                 inner = self._from_clause(index + 1, text.closing[index])
                 index = text.after(index)
-                if text.is_word(index, "AS") or (text.is_name(index) and not self._ends_relation(index, end)):
+                if index < end and text.is_name(index) and not self._ends_relation(index, end):
                     raise text.error("an alias of joined relations", index, remedy="write it as a subquery")
                 return inner, index
             query = self._subquery(index)
@@ -432,6 +352,8 @@ class Sources:
             if len(name) == 1 and joined in self._ctes:
                 query = self._ctes[joined]
             elif joined in self._scans:
+                if len(name) > 1:
+                    raise text.error("the name of a scan with dots", start, remedy=f"write {quote_name(joined)}")
                 scan = self._scans[joined]
                 if scan not in self.scans:
                     self.scans.append(scan)
@@ -519,56 +441,3 @@ def _opening(text: TokenText, closing: int) -> int:
 def _one(text: TokenText, index: int) -> str:
     token = text.token(index)
     return "the end" if token is None else token.text
-
-
-def origins(select: Select, columns_of: Mapping[str, Collection[str]]) -> dict[str, tuple[str, str]]:
-    """Return the output columns that are plain copies of columns of a scan.
-
-    Args:
-        columns_of: the columns of each scan.
-
-    Returns:
-        (scan, column) for each output column's name in lower case.
-    """
-    source = select.followed
-    if source is None:
-        return {}
-    inner = _columns(source, columns_of)
-    found: dict[str, tuple[str, str]] = {}
-    for item in select.items:
-        origin = None
-        if item.kind == "star":
-            qualifier = tuple(part.lower() for part in item.path)
-            if not qualifier or source.answers_to(qualifier):
-                found |= inner
-        elif item.kind == "column":
-            parts = tuple(part.lower() for part in item.path)
-            relation, rest = select.relation_of(parts)
-            if len(rest) == 1 and (relation is None or select.sources[int(relation)] is source):
-                origin = inner.get(rest[0])
-        if item.kind != "star" and item.name is not None:
-            # It can have the name of a column that a star excepts.
-            found.pop(item.name.lower(), None)
-            if origin is not None:
-                found[item.name.lower()] = origin
-    return found
-
-
-def _columns(source: Source, columns_of: Mapping[str, Collection[str]]) -> dict[str, tuple[str, str]]:
-    """Return the origins of a source's columns, by name in lower case, in the columns' order."""
-    if source.scan is not None:
-        names = {column.lower(): (source.scan, column) for column in columns_of[source.scan]}
-    elif len(source.query) == 1:
-        names = origins(source.query[0], columns_of)
-    else:
-        return {}
-    if not source.renamed:
-        return names
-    if source.scan is None:
-        # A column before a renamed one can be an expression, so positions are not those of the origins.
-        items = source.query[0].items
-        if any(item.kind == "star" for item in items) or len(items) != len(source.renamed):
-            return {}
-        old = [str(item.name).lower() if item.name is not None else "" for item in items]
-        return {new.lower(): names[each] for new, each in zip(source.renamed, old, strict=True) if each in names}
-    return {new.lower(): origin for new, origin in zip(source.renamed, names.values(), strict=False)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.errors import SqlError
-from headrace.streaming_sql.language.lexer import Token, error_at, tokenize
+from headrace.streaming_sql.language.lexer import Token, TokenKind, error_at, tokenize
 
 _PAIRS = {"(": ")", "[": "]"}
 
@@ -73,6 +73,15 @@ class TokenText:
     def is_call(self, index: int) -> bool:
         """Return whether a token is the last part of a function's name, before its arguments."""
         return self.is_name(index) and self.is_symbol(index + 1, "(")
+
+    def is_star(self, index: int) -> bool:
+        """Return whether a token is a star for columns, and not a multiplication."""
+        if not self.is_symbol(index, "*"):
+            return False
+        before = self.token(index - 1)
+        return before is not None and (
+            before.is_word("SELECT", "ALL", "DISTINCT") or (before.kind is TokenKind.SYMBOL and before.text in ".,(")
+        )
 
     def is_pair(self, index: int, first: str, second: str) -> bool:
         """Return whether two symbols without space between them begin at a token, such as ``->``."""
