@@ -31,6 +31,7 @@ ALLOWED = {
     "wire": {"errors", "types", "tables"},
     "stores": BELOW_STORES,
     "feeds": BELOW_STORES,
+    "comparing": {"errors", "types", "tables", "ports"},
     # The base of all servers.
     "http": {"errors"},
     "checkpoint_server": BELOW_STORES | {"http"},
@@ -43,7 +44,7 @@ ALLOWED = {
     "endpoints": BELOW_STORES | {"registry", "stores", "http"},
     "demo": BELOW_STORES | {"feeds", "formats", "spark", "registry", "streaming_sql", "cli"},
     "cli": BELOW_STORES
-    | {"feeds", "following", "formats", "spark", "registry", "streaming_sql", "endpoints", "demo", "http"},
+    | {"comparing", "feeds", "following", "formats", "spark", "registry", "streaming_sql", "endpoints", "demo", "http"},
 }
 # They import all stores, or all public names, on first use.
 DIRECTORIES = {"__init__", "registry"}
