@@ -12,7 +12,7 @@ from headrace.following.aggregates import Aggregate
 from headrace.following.group_states import GroupStates
 from headrace.streaming_sql.followed.scans import FollowedScan
 from headrace.streaming_sql.followed_query_checks import CheckedQuery, read_followed_query
-from headrace.streaming_sql.language.followed_sources import Select, origins
+from headrace.streaming_sql.language.followed_shape import Select, origins
 from headrace.streaming_sql.language.lexer import tokenize
 
 if TYPE_CHECKING:
