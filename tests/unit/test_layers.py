@@ -35,6 +35,7 @@ ALLOWED = {
     "http": {"errors"},
     "checkpoint_server": BELOW_STORES | {"http"},
     "sinks": {"errors", "types", "tables", "queues", "ports", "rows"},
+    "following": {"errors", "types", "tables", "ports", "rows"},
     "formats": BELOW_STORES | {"feeds", "registry"},
     "spark": BELOW_STORES | {"feeds", "sinks", "formats", "checkpoint_server", "registry"},
     "streaming_sql": BELOW_STORES | {"feeds", "formats", "spark", "registry"},
