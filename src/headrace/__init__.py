@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headrace.spark.session import session
     from headrace.spark.write_stream import write_stream
     from headrace.stores.registry import open
+    from headrace.streaming_sql.merges import merge
     from headrace.streaming_sql.session import StreamingSql, sql
     from headrace.workers import ChangeBatch, TunnelWorker
     from pyspark_headrace import DefaultSource as HeadraceDataSource
@@ -42,6 +43,7 @@ _HOMES = {
     "YtDataSource": "pyspark_yt:DefaultSource",
     "checkpoint": "headrace.spark.checkpoint_location",
     "lag_of": "headrace.spark.listener",
+    "merge": "headrace.streaming_sql.merges",
     "open": "headrace.stores.registry",
     "session": "headrace.spark.session",
     "sql": "headrace.streaming_sql.session",
@@ -66,6 +68,7 @@ __all__ = [
     "YtDataSource",
     "checkpoint",
     "lag_of",
+    "merge",
     "open",
     "session",
     "sql",

@@ -38,7 +38,7 @@ ALLOWED = {
     "following": {"errors", "types", "tables", "ports", "rows"},
     "formats": BELOW_STORES | {"feeds", "registry"},
     "spark": BELOW_STORES | {"feeds", "sinks", "formats", "checkpoint_server", "registry"},
-    "streaming_sql": BELOW_STORES | {"feeds", "formats", "spark", "registry"},
+    "streaming_sql": BELOW_STORES | {"feeds", "sinks", "formats", "spark", "registry"},
     # They serve an embedded store.
     "endpoints": BELOW_STORES | {"registry", "stores", "http"},
     "demo": BELOW_STORES | {"feeds", "formats", "spark", "registry", "streaming_sql", "cli"},
