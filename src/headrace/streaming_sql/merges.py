@@ -143,10 +143,14 @@ def merge(
 
 
 def _source(spark: SparkSession, body: Merge, scans: Mapping[str, DataFrame]) -> DataFrame:
+    # Under new names, because the session may have views with these names.
     with ExitStack() as views:
-        for scan, frame in scans.items():
-            views.enter_context(temporary_view(frame, scan))
-        return spark.sql(f"SELECT * FROM {_relation(body.source.text, body)}")
+        named = [
+            f"{quote_name(scan)} AS (SELECT * FROM {views.enter_context(temporary_view(df))})"
+            for scan, df in scans.items()
+        ]
+        definitions = f"WITH {', '.join(named)} " if named else ""
+        return spark.sql(f"{definitions}SELECT * FROM {_relation(body.source.text, body)}")
 
 
 def _relation(source: str, body: Merge) -> str:

@@ -12,7 +12,6 @@ from headrace.errors import SchemaError
 from headrace.ports import Store
 from headrace.sinks.targets import TableTarget
 from headrace.spark.batch_tasks import BatchTasks, Receipts
-from headrace.streaming_sql.language.lexer import quote_name
 from headrace.streaming_sql.language.merge_queries import CONFLICT, DELETE, NOTHING, PUT, MergeQueries
 from headrace.tables.change_columns import CHANGE_TYPE
 from headrace.tables.changes import RowChange
@@ -165,8 +164,8 @@ class MergeBatches:
         if pc.any(lost, min_count=0).as_py():
             raise SchemaError(
                 f"a deleted row has no value for the key of table {self.table!r}, so that its row cannot be found",
-                remedy="let the source table keep the old rows of changes: headrace table set … --pre-images; or "
-                "leave such rows out in the source: WHERE … IS NOT NULL",
+                remedy="let the source table keep the old rows of changes: headrace table set TABLE pre_images=true; "
+                "or leave such rows out in the source: WHERE … IS NOT NULL",
             )
 
     # -- step 3: rows to put and to delete ------------------------------------------------------------------
@@ -192,11 +191,11 @@ class MergeBatches:
 
 
 @contextmanager
-def temporary_view(frame: DataFrame, name: str | None = None) -> Iterator[str]:
-    """Create a temporary view, by default with a new name; yield its name as SQL."""
-    chosen = f"__headrace_merge_{uuid.uuid4().hex}" if name is None else name
-    frame.createOrReplaceTempView(quote_name(chosen))
+def temporary_view(frame: DataFrame) -> Iterator[str]:
+    """Create a temporary view; yield its name, which is new."""
+    name = f"__headrace_merge_{uuid.uuid4().hex}"
+    frame.createOrReplaceTempView(name)
     try:
-        yield quote_name(chosen)
+        yield name
     finally:
-        frame.sparkSession.catalog.dropTempView(chosen)
+        frame.sparkSession.catalog.dropTempView(name)

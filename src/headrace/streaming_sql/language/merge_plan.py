@@ -304,7 +304,8 @@ class _Names:
             qualifies = following[0] is not None and following[0].is_symbol(".") and token.name.lower() == alias
             name = following[1].name if qualifies and following[1] is not None else token.name
             column = self._column(name)
-            if column is not None and (qualifies or name.lower() not in self._source_names):
+            # Also a name that the source has: Spark then says that it is ambiguous.
+            if column is not None:
                 yield column
 
     def is_function(self, token: Token) -> bool:
