@@ -208,6 +208,11 @@ def test_what_create_stream_refuses(session: StreamingSql, store: Store, tmp_pat
     for text, message in cases:
         with pytest.raises(HeadraceError, match=message):
             session.run(f"CREATE STREAM m OPTIONS (checkpointLocation='{tmp_path}/cp') MERGE {text}")
+    with pytest.raises(HeadraceError, match="how rows are written"):
+        session.run(
+            f"CREATE STREAM m OPTIONS (checkpointLocation='{tmp_path}/cp', rowChange='update') "
+            + MIRROR.format(target="copy").replace("orders", "changes")
+        )
     with pytest.raises(HeadraceError, match="no complete mode"):
         session.run(
             f"CREATE STREAM m OPTIONS (checkpointLocation='{tmp_path}/cp', outputMode='complete') "

@@ -35,6 +35,7 @@ from headrace.streaming_sql.secrets import secret_values
 from headrace.streaming_sql.stream_kinds import DefinedStream, ReadyStream, StreamKind, analyzed_plan
 from headrace.streaming_sql.stream_sinks import check_sink_options, sink_options
 from headrace.streaming_sql.tables import Tables
+from headrace.tables.changes import RowChange
 from headrace.types import can_hold, type_name
 
 if TYPE_CHECKING:
@@ -172,6 +173,12 @@ def _checked(
         )
     source = source_of(provider, options)
     location = source.location
+    if source.row_change() is not RowChange.PUT:
+        raise OptionError(
+            "the clauses of a MERGE say how rows are written",
+            received=f"rowChange {source.row_change()}",
+            remedy="leave out the option",
+        )
     with location.open_store() as store:
         table = source.open_sink(store)
         if isinstance(table, Queue):
