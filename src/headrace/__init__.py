@@ -6,6 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headrace.comparing.results import TableChecksum, TableDiff
+    from headrace.comparing.tables import checksum_table, diff_tables
     from headrace.errors import HeadraceError
     from headrace.ports import Consumer, Producer, Queue, Store, Table, Tunnel
     from headrace.spark.checkpoint_location import checkpoint
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from headrace.spark.session import session
     from headrace.spark.write_stream import write_stream
     from headrace.stores.registry import open
+    from headrace.streaming_sql.followed.follow import follow
     from headrace.streaming_sql.merges import merge
     from headrace.streaming_sql.session import StreamingSql, sql
     from headrace.workers import ChangeBatch, TunnelWorker
@@ -37,11 +40,16 @@ _HOMES = {
     "Store": "headrace.ports",
     "StreamingSql": "headrace.streaming_sql.session",
     "Table": "headrace.ports",
+    "TableChecksum": "headrace.comparing.results",
+    "TableDiff": "headrace.comparing.results",
     "TablestoreDataSource": "pyspark_tablestore:DefaultSource",
     "Tunnel": "headrace.ports",
     "TunnelWorker": "headrace.workers",
     "YtDataSource": "pyspark_yt:DefaultSource",
     "checkpoint": "headrace.spark.checkpoint_location",
+    "checksum_table": "headrace.comparing.tables",
+    "diff_tables": "headrace.comparing.tables",
+    "follow": "headrace.streaming_sql.followed.follow",
     "lag_of": "headrace.spark.listener",
     "merge": "headrace.streaming_sql.merges",
     "open": "headrace.stores.registry",
@@ -62,11 +70,16 @@ __all__ = [
     "Store",
     "StreamingSql",
     "Table",
+    "TableChecksum",
+    "TableDiff",
     "TablestoreDataSource",
     "Tunnel",
     "TunnelWorker",
     "YtDataSource",
     "checkpoint",
+    "checksum_table",
+    "diff_tables",
+    "follow",
     "lag_of",
     "merge",
     "open",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import math
+import pickle
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
 from typing import Any
@@ -16,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headrace
+from headrace.errors import NumericOverflowError, OptionError, StateMismatchError, UnsupportedError
 from headrace.following.aggregates import Aggregate
 from headrace.following.group_states import ALIVE, GroupStates
 from headrace.following.signed_rows import SIGN
@@ -217,3 +220,118 @@ def test_results_are_those_over_the_current_rows(
     if not current and groups:
         states.sweep(query.tables, len(history))
         assert all(table.scan().read_all().num_rows == 0 for table in query.tables.values())
+
+
+# -- errors -------------------------------------------------------------------------------------------------
+
+ONE_GROUP = pa.schema([("g0", pa.string())])
+
+
+def follow(store: Store, *aggregates: Aggregate, keeps_previous: bool = False) -> tuple[Following, pa.Schema]:
+    """Return a query with one column of groups, and the schema of its signed rows."""
+    states = pickle.loads(pickle.dumps(GroupStates(ONE_GROUP, aggregates, keeps_previous=keeps_previous)))
+    names = dict.fromkeys(name for each in aggregates for name in each.arguments)
+    schema = pa.schema([*ONE_GROUP, *((name, TYPES[name]) for name in names)])
+    return Following(store, states, f"q{next(numbers_of_queries)}_"), schema
+
+
+def test_sums_of_integers_may_overflow_until_the_end(store: Store) -> None:
+    query, schema = follow(store, replace(aggregate("sum", "a0"), text="sum(price * n)"))
+    largest = {"g0": "x", "a0": 2**63 - 1}
+    query.run(0, [(1, largest), (1, largest), (-1, {"g0": "x", "a0": 2**63 - 1})], schema)
+    assert query.results == {("x",): {"s0": 2**63 - 1}}
+    with pytest.raises(NumericOverflowError, match=r"sum\(price \* n\) does not fit.*long"):
+        query.run(1, [(1, {"g0": "x", "a0": 1})], schema)
+    query.run(1, [(1, {"g0": "x", "a0": 1}), (-1, largest)], schema)
+    assert query.results == {("x",): {"s0": 1}}
+
+
+def test_sums_of_decimals_that_do_not_fit_are_errors(store: Store) -> None:
+    narrow = replace(aggregate("sum", "a2"), result=pa.decimal128(12, 2))
+    query, schema = follow(store, narrow)
+    row = {"g0": "x", "a2": Decimal("9999999999.99")}
+    query.run(0, [(1, row)], schema)
+    with pytest.raises(NumericOverflowError, match=r"decimal\(12,2\)"):
+        query.run(1, [(1, row)], schema)
+
+
+@pytest.mark.parametrize(
+    ("kind", "left"),
+    [
+        ("count_rows", {"g0": "y", "a0": 1}),
+        ("count", {"g0": "x", "a0": 1}),
+        ("sum", {"g0": "x", "a0": 2}),
+        ("min", {"g0": "x", "a0": 2}),
+        ("max", {"g0": "x", "a0": None}),
+        ("count_distinct", {"g0": "x", "a0": 2}),
+    ],
+)
+def test_rows_that_were_never_added_cannot_leave(store: Store, kind: str, left: dict[str, Any]) -> None:
+    arguments = [] if kind == "count_rows" else ["a0"]
+    query, schema = follow(store, aggregate("count", "a0"), aggregate(kind, *arguments))
+    query.run(0, [(1, {"g0": "x", "a0": 1 if kind != "count" else None})], schema)
+    with pytest.raises(StateMismatchError, match="do not fit the kept state"):
+        query.run(1, [(-1, left)], schema)
+
+
+def test_infinities_that_were_never_added_cannot_leave(store: Store) -> None:
+    query, schema = follow(store, aggregate("sum", "a1"))
+    query.run(0, [(1, {"g0": "x", "a1": 1.0})], schema)
+    with pytest.raises(StateMismatchError):
+        query.run(1, [(-1, {"g0": "x", "a1": math.inf})], schema)
+
+
+def test_state_of_a_later_batch_is_refused(store: Store) -> None:
+    query, schema = follow(store, aggregate("count_rows"), keeps_previous=True)
+    query.run(5, [(1, {"g0": "x"})], schema)
+    with pytest.raises(StateMismatchError, match="newer than its checkpoint"):
+        query.run(4, [(1, {"g0": "x"})], schema)
+
+
+def test_removed_state_of_a_group_that_came_back_stays(store: Store) -> None:
+    query, schema = follow(store, aggregate("min", "a0"), keeps_previous=True)
+    row = {"g0": "x", "a0": 7}
+    query.run(0, [(1, row)], schema)
+    query.run(1, [(-1, row)], schema)
+    query.run(2, [(1, row)], schema)
+    query.states.sweep(query.tables, 3)
+    assert {role: table.scan().read_all().num_rows for role, table in query.tables.items()} == {
+        "groups": 1,
+        "values": 1,
+        "removed": 0,
+    }
+    query.run(3, [(1, row)], schema)
+    assert query.results == {("x",): {"s0": 7}}
+
+
+def test_the_next_value_is_found_behind_many_removed_ones(store: Store) -> None:
+    query, schema = follow(store, aggregate("min", "a0"), aggregate("max", "a0"))
+    rows: list[dict[str, Any]] = [{"g0": group, "a0": number} for group in "xy" for number in range(300)]
+    query.run(0, [(1, row) for row in rows], schema)
+    query.run(1, [(-1, row) for row in rows if row["a0"] != 150 and row["g0"] == "x"], schema)
+    assert query.results[("x",)] == {"s0": 150, "s1": 150}
+    query.run(2, [(-1, row) for row in rows if row["a0"] < 100 and row["g0"] == "y"], schema)
+    assert query.results[("y",)] == {"s0": 100, "s1": 299}
+
+
+def test_a_task_without_rows_has_no_results(store: Store) -> None:
+    query, schema = follow(store, aggregate("count_rows"))
+    query.run(0, [], schema)
+    assert query.results == {}
+
+
+@pytest.mark.parametrize("kind", ["sum", "avg"])
+def test_texts_have_no_sum(kind: Any) -> None:
+    with pytest.raises(UnsupportedError, match=r"cannot be followed.*type string"):
+        Aggregate(kind, ("a0",), (pa.string(),), pa.float64())
+
+
+def test_tables_of_state_have_no_tunnels(store: Store) -> None:
+    query, _ = follow(store, aggregate("count_rows"))
+    with pytest.raises(UnsupportedError, match="keeps no changes"):
+        store.create_tunnel(query.tables["groups"].name, "t")
+    with pytest.raises(OptionError, match="when it is created"):
+        query.tables["groups"].set_options(change_log=True)
+    with pytest.raises(OptionError, match="no pre-images"):
+        query.tables["groups"].set_options(pre_images=True)
+    assert not query.tables["groups"].describe().options.change_log

@@ -31,6 +31,7 @@ ALLOWED = {
     "wire": {"errors", "types", "tables"},
     "stores": BELOW_STORES,
     "feeds": BELOW_STORES,
+    "comparing": {"errors", "types", "tables", "ports"},
     # The base of all servers.
     "http": {"errors"},
     "checkpoint_server": BELOW_STORES | {"http"},
@@ -38,11 +39,12 @@ ALLOWED = {
     "following": {"errors", "types", "tables", "ports", "rows"},
     "formats": BELOW_STORES | {"feeds", "registry"},
     "spark": BELOW_STORES | {"feeds", "sinks", "formats", "checkpoint_server", "registry"},
-    "streaming_sql": BELOW_STORES | {"feeds", "sinks", "formats", "spark", "registry"},
+    "streaming_sql": BELOW_STORES | {"feeds", "formats", "sinks", "following", "spark", "registry"},
     # They serve an embedded store.
     "endpoints": BELOW_STORES | {"registry", "stores", "http"},
     "demo": BELOW_STORES | {"feeds", "formats", "spark", "registry", "streaming_sql", "cli"},
-    "cli": BELOW_STORES | {"feeds", "formats", "spark", "registry", "streaming_sql", "endpoints", "demo", "http"},
+    "cli": BELOW_STORES
+    | {"comparing", "feeds", "following", "formats", "spark", "registry", "streaming_sql", "endpoints", "demo", "http"},
 }
 # They import all stores, or all public names, on first use.
 DIRECTORIES = {"__init__", "registry"}

@@ -37,13 +37,17 @@ def _command(name: str, **settings: Any) -> Callable[[Callable[..., None]], clic
 
 
 @_command("list")
-def list_tables(app: App) -> None:
+@click.option("--all", "internal", is_flag=True, help="Also the tables with the state of queries that follow tables.")
+def list_tables(app: App, internal: bool) -> None:
     """List the tables of the store.
 
     Example: headrace table list -s shop
     """
+    from headrace.following.jobs import is_internal
+
     with app.store() as store:
-        records = [_summary(store.table(name).describe()) for name in store.tables()]
+        names = [name for name in store.tables() if internal or not is_internal(name)]
+        records = [_summary(store.table(name).describe()) for name in names]
     app.output.records(
         records, columns=("name", "columns", "primary_key", "rows", "partitions"), nothing="The store has no tables."
     )
@@ -222,6 +226,7 @@ def set_options(app: App, name: str, options: tuple[str, ...]) -> None:
     """Change the options of a table's change log.
 
     Options: pre_images, retention_seconds, retention_bytes, retention_ignores_tunnels. The value none removes a limit.
+    With pre_images=true, each later update and delete has its old row.
 
     Example: headrace table set orders pre_images=true retention_seconds=86400 -s shop
     """

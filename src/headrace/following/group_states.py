@@ -43,7 +43,8 @@ from headrace.ports import Table
 
 ALIVE = "__alive"
 _OUTPUT_ROWS = 16_384
-_NOT_LOGGED: Mapping[str, object] = {}
+# Nobody reads the changes of state.
+_NOT_LOGGED: Mapping[str, object] = {"change_log": False}
 
 
 class GroupStates:
@@ -62,6 +63,10 @@ class GroupStates:
     def __init__(self, groups: pa.Schema, aggregates: Sequence[Aggregate], *, keeps_previous: bool) -> None:
         self._groups = groups
         self._aggregates = tuple(aggregates)
+        arguments = {
+            name: kind for each in self._aggregates for name, kind in zip(each.arguments, each.types, strict=True)
+        }
+        self._arguments = pa.schema(arguments)
         self._rows = KeptCount(0, ())
         self._counts: dict[tuple[str, ...], KeptCount] = {(): self._rows}
         self._sums: dict[str, KeptSum] = {}
@@ -142,7 +147,7 @@ class GroupStates:
             StateMismatchError: the rows do not fit the state.
             NumericOverflowError: a result does not fit its type.
         """
-        signed = read_rows(rows, self._groups)
+        signed = read_rows(rows, self._groups, self._arguments)
         if signed is None:
             return
         old = self._columns.as_of(tables[GROUPS].get_many(pa.table({KEY: signed.keys}), self._columns.names), batch)

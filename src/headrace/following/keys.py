@@ -65,9 +65,7 @@ def group_keys(columns: Sequence[pa.Array], count: int) -> pa.BinaryArray:
             header.append(bytes_of(pc.binary_length(values).to_numpy().astype(">u4")))
             texts.append(values)
         else:
-            values = ordered_bytes(column)
-            values[~is_valid(column)] = 0
-            header.append(values)
+            header.append(ordered_bytes(column) * is_valid(column)[:, None])
     keys = _binaries(np.concatenate(header, axis=1))
     if texts:
         keys = pc.binary_join_element_wise(keys, *texts, _NOTHING)

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SchemaError, UnsupportedError
+from headrace.following.signed_rows import SIGN
 
-SIGN, ORDER = "__sign", "__order"
-"""Columns of signed rows: 1 or -1 as an integer, and the place of the change that the row comes from."""
+ORDER = "__order"
+"""A column of signed rows beside `SIGN`: the place of the change that the row comes from."""
 PUT, DELETE = 0, 1
 _WAITING_BYTES = 64 << 20
 _PLACE = "__place"

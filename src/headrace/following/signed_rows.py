@@ -39,11 +39,12 @@ class SignedRows:
         return len(self.keys)
 
 
-def read_rows(batches: Iterable[pa.RecordBatch], groups: pa.Schema) -> SignedRows | None:
+def read_rows(batches: Iterable[pa.RecordBatch], groups: pa.Schema, arguments: pa.Schema) -> SignedRows | None:
     """Gather the rows of a task and number their groups; None without rows.
 
     Args:
         groups: the columns that group the rows. Without any, all rows are one group, which exists without rows too.
+        arguments: the columns of the arguments.
     """
     gathered = list(batches)
     rows = pa.Table.from_batches(gathered).combine_chunks() if gathered else None
@@ -51,8 +52,7 @@ def read_rows(batches: Iterable[pa.RecordBatch], groups: pa.Schema) -> SignedRow
         if len(groups):
             return None
         nothing = np.zeros(0, np.int64)
-        columns = pa.table({}) if rows is None else rows
-        return SignedRows(columns, nothing, nothing, group_keys([], 1), _one_row_without_columns())
+        return SignedRows(arguments.empty_table(), nothing, nothing, group_keys([], 1), _one_row_without_columns())
     columns = [normalized(plain(_whole(rows.column(name)))) for name in groups.names]
     encoded = group_keys(columns, rows.num_rows).dictionary_encode()
     order = pc.sort_indices(encoded.dictionary)

@@ -316,6 +316,8 @@ class MergeStreams(StreamKind):
                 received=options.output_mode,
                 valid="append, update",
             )
+        if options.overwrite:
+            raise OptionError("option overwrite has no effect: a MERGE follows changes", remedy="leave it out")
         given = stream.statement.options
         check_sink_options(stream.name, target, given, options)
         self._tables.create_views_for(body.using)

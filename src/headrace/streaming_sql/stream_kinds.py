@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.errors import SqlError
+from headrace.errors import OptionError, SqlError
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.secrets import secret_values
@@ -86,6 +86,11 @@ class InsertStreams(StreamKind):
             raise SqlError(
                 f"stream {stream.name} reads no stream",
                 remedy="select from a scan: CREATE SCAN … ON … USING STREAM",
+            )
+        if options.overwrite:
+            raise OptionError(
+                f"option overwrite of stream {stream.name} has no effect: it follows no table",
+                remedy="leave it out; with outputMode 'complete' each batch replaces the rows of the target",
             )
         target_options = sink_options(target, options)
         start = partial(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import SqlError
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition
+from headrace.streaming_sql.followed.inserts import FollowedInserts
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.grammar import parse
 from headrace.streaming_sql.language.merge_statement import Merge
@@ -38,6 +39,7 @@ class Streams:
             st.Insert: InsertStreams(spark, catalog, tables),
             Merge: MergeStreams(spark, catalog, tables),
         }
+        self._followed = FollowedInserts(spark, catalog, tables)
         # The statements of this session, with the secrets that the workspace does not store.
         self._statements: dict[str, st.CreateStream] = {}
 
@@ -56,7 +58,7 @@ class Streams:
 
     def _start(self, statement: st.CreateStream, *, available_now: bool) -> None:
         stream = self._defined(statement, available_now=available_now)
-        ready = self._kinds[type(statement.body)].prepare(stream)
+        ready = self._kind(statement.body).prepare(stream)
         text = stream_text(stream.name, statement.options, statement.body.text)
         scans, _ = self._tables.definitions_in(statement.body.reads)
         self._registry.claim(
@@ -68,6 +70,9 @@ class Streams:
         )
         secrets = self._tables.secrets() | ready.secrets
         self._running.start(stream.name, ready.start, timeout_ms=stream.options.timeout_ms, secrets=secrets)
+
+    def _kind(self, body: st.StreamBody) -> StreamKind:
+        return self._followed if self._followed.reads(body) else self._kinds[type(body)]
 
     def _defined(self, statement: st.CreateStream, *, available_now: bool) -> DefinedStream:
         """Return a stream with its options and the definition of its target."""
@@ -175,7 +180,7 @@ class Streams:
             status = self._registry.get(str(created))
             created = self._statements.get(status.name.lower()) or self._from_script(status)
         stream = self._defined(created, available_now=available_now)
-        rows = explanation(stream, self._kinds[type(created.body)], self._catalog, self._tables)
+        rows = explanation(stream, self._kind(created.body), self._catalog, self._tables)
         return Result(statement.part.text, ("property", "value"), rows)
 
 

@@ -65,7 +65,7 @@ def check_store(capabilities: Capabilities) -> None:
             "this store's changes do not have what readAs=table needs",
             received=f"a store without: {', '.join(missing)}",
             valid="an embedded store",
-            remedy="read the changes as they are (readAs=changes), or copy the table to an embedded store",
+            remedy="read the changes as they are (readAs=changes), or write them into a table of an embedded store",
         )
 
 

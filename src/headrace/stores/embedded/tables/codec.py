@@ -6,7 +6,7 @@
   comparing bytes compares values (null slots are all zeros);
 * a string or binary column: a presence byte, then the length in bytes as a big-endian u32. The text itself is a native
   SQLite column, ``k<i>`` in the key or ``v<i>`` among the attributes;
-* a composite column: as a binary column of the bytes that `composite` packs its values into.
+* a composite column: as a binary column of the bytes that `headrace.rows.packing` packs its values into.
 
 A new column adds its slot at the end. An older ``f`` is then a prefix, and padding with zeros makes the new columns
 null. Keys of type long are both in ``f`` and in their own column. So a page of rows is one concatenated ``f`` and one

@@ -59,14 +59,4 @@ def first_rows(
         raise OptionError("rows must be at least 1", received=rows)
     names = list(table.schema.names if columns is None else columns)
     schema = pa.schema([table.schema.arrow.field(table.schema.column(name).name) for name in names])
-    found: list[pa.RecordBatch] = []
-    for each in ranges:
-        missing, after = rows, None
-        while missing:
-            page = table.read(connection, names, each, after=after, limit=missing)
-            found.append(page.rows)
-            missing -= page.rows.num_rows
-            after = page.last
-            if page.ended:
-                break
-    return pa.Table.from_batches(found, schema)
+    return pa.Table.from_batches([table.first_rows(connection, names, ranges, rows)], schema)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import apsw
@@ -211,6 +212,25 @@ class PhysicalTable:
         if count:
             last = tuple(rows.column(name)[count - 1].as_py() for name in self.schema.primary_key)
         return Rows(rows.select(list(columns)), last, ended)
+
+    def first_rows(
+        self, connection: apsw.Connection, columns: Sequence[str], ranges: Iterable[KeyRange], limit: int
+    ) -> pa.RecordBatch:
+        """Return at most ``limit`` rows of each of many key ranges, in key order, one range after the other."""
+        blobs = self.codec.blobs(columns)
+        selected = ", ".join([self._packed, *(f"CAST({name} AS BLOB)" for name in blobs)])
+        order = ", ".join(self._keys)
+        found: list[tuple[Any, ...]] = []
+        # One prepared statement for all ranges with bounds of the same length.
+        conditions = (where(self.codec, each, ()) for each in ranges)
+        for text, group in groupby(conditions, key=lambda condition: condition.text):
+            found += connection.executemany(
+                f"SELECT {selected} FROM {self._rows} WHERE {text} ORDER BY {order} LIMIT {limit}",
+                (condition.bindings for condition in group),
+            )
+        packed, *values = zip(*found, strict=True) if found else ((), *((),) * len(blobs))
+        joined = {name: _joined(column) for name, column in zip(blobs, values, strict=True)}
+        return self.codec.decode(b"".join(packed), joined, columns)
 
     def count(self, connection: apsw.Connection, keys: KeyRange, predicates: Sequence[Predicate] = ()) -> int:
         """Return the number of rows in a key range that satisfy the predicates."""

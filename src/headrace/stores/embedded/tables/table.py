@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.errors import NotFoundError, SchemaError
+from headrace.errors import NotFoundError, OptionError, SchemaError
 from headrace.ports import Rows, Table, TableDescription, TrimReport
 from headrace.rows import check_not_null, to_arrow
 from headrace.rows.conditions import typed_key, typed_range
@@ -246,6 +246,12 @@ class EmbeddedTable(Table):
         with self._database.write() as connection:
             state = self._load(connection)
             options = table_options(state.options, **changes)
+            if options.change_log != state.options.change_log:
+                raise OptionError(
+                    "a table gets its change log when it is created, or never",
+                    received=f"change_log={options.change_log}",
+                    remedy="create another table, and copy the rows",
+                )
             connection.execute(
                 "UPDATE object SET options = ? WHERE id = ?", (options_to_json(options), state.table.object_id)
             )

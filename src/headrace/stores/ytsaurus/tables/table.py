@@ -27,7 +27,7 @@ from headrace.tables.conditions import KeyRange, Where, parse_where
 from headrace.tables.options import TableOptions
 from headrace.tables.schema import Key, KeyValue, TableSchema
 
-FIXED_OPTIONS = TableOptions(retention_seconds=None)
+FIXED_OPTIONS = TableOptions(retention_seconds=None, change_log=False)
 """The options of all tables: they have no change log."""
 _PAGE_ROWS = 65_536
 _LOOKUP_ROWS = 20_000
