@@ -30,6 +30,7 @@ def test_the_public_names_are_these() -> None:
         "checkpoint",
         "checksum_table",
         "diff_tables",
+        "follow",
         "lag_of",
         "merge",
         "open",
