@@ -182,10 +182,12 @@ class MergeQueries:
     @property
     def _target(self) -> str:
         """The target's row as a relation. Spark makes a projection of it, and no join."""
-        columns = [
-            f"{self._s}.{quote_name(hidden)} AS {quote_name(name)}"
-            for hidden, name in zip(self.looked_up_columns, self.plan.looked_up, strict=True)
-        ]
+        found = dict(zip(self.plan.looked_up, self.looked_up_columns, strict=True))
+        if self.repeatable:
+            # The key of a row that the first attempt inserts, for the conditions that a repeated batch evaluates.
+            keys = dict(zip(self.key_names, self.key_columns, strict=True))
+            found |= {name: key for name, key in keys.items() if name in found}
+        columns = [f"{self._s}.{quote_name(hidden)} AS {quote_name(name)}" for name, hidden in found.items()]
         return f", LATERAL (SELECT {', '.join(columns)}) AS {quote_name(self.plan.target_alias)}"
 
     def _hidden(self, name: str) -> str:
