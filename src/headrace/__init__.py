@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.spark.write_stream import write_stream
     from headrace.stores.registry import open
     from headrace.streaming_sql.followed.follow import follow
+    from headrace.streaming_sql.merges import merge
     from headrace.streaming_sql.session import StreamingSql, sql
     from headrace.workers import ChangeBatch, TunnelWorker
     from pyspark_headrace import DefaultSource as HeadraceDataSource
@@ -50,6 +51,7 @@ _HOMES = {
     "diff_tables": "headrace.comparing.tables",
     "follow": "headrace.streaming_sql.followed.follow",
     "lag_of": "headrace.spark.listener",
+    "merge": "headrace.streaming_sql.merges",
     "open": "headrace.stores.registry",
     "session": "headrace.spark.session",
     "sql": "headrace.streaming_sql.session",
@@ -79,6 +81,7 @@ __all__ = [
     "diff_tables",
     "follow",
     "lag_of",
+    "merge",
     "open",
     "session",
     "sql",
