@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from headrace.ports import Consumer, Producer, Queue, Store, Table, Tunnel
     from headrace.spark.checkpoint_location import checkpoint
     from headrace.spark.listener import LagListener, lag_of
+    from headrace.spark.mirrors import mirror
     from headrace.spark.outputs import Output
     from headrace.spark.session import session
     from headrace.spark.write_stream import write_stream
@@ -42,6 +43,7 @@ _HOMES = {
     "YtDataSource": "pyspark_yt:DefaultSource",
     "checkpoint": "headrace.spark.checkpoint_location",
     "lag_of": "headrace.spark.listener",
+    "mirror": "headrace.spark.mirrors",
     "open": "headrace.stores.registry",
     "session": "headrace.spark.session",
     "sql": "headrace.streaming_sql.session",
@@ -66,6 +68,7 @@ __all__ = [
     "YtDataSource",
     "checkpoint",
     "lag_of",
+    "mirror",
     "open",
     "session",
     "sql",

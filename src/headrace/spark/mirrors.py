@@ -1,0 +1,206 @@
+"""`mirror`: a streaming query that copies a table, or its history, into a table of another store (docs/mirrors.md)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import OptionError
+from headrace.following.history import RowVersions
+from headrace.following.mirror_setup import MirrorSetup, check_source
+from headrace.following.mirrors import LatestRows, MirrorForm
+from headrace.formats.checkpoint_locations import checkpoint_text
+from headrace.formats.location import Location
+from headrace.formats.option_checks import check_options, option_texts
+from headrace.formats.options import SINK, SOURCE
+from headrace.formats.registry import DEFAULT_FORMAT, format_named, source_of
+from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
+from headrace.spark.checkpoint import clear_unfinished_start
+from headrace.spark.checkpoint_location import checkpoint_errors, sink_checkpoint
+from headrace.spark.stream_arguments import checked_trigger, format_name, triggered
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+MAX_ROWS = 1_000_000
+"""The maximum number of rows of a batch, unless an option says otherwise: a task can keep its rows in memory."""
+_ROW_LIMITS = {name.lower() for name in (DEFAULT_FORMAT.batch_limit_option, *DEFAULT_FORMAT.channel_limit_options)}
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """A mirror that `start` starts. `mirror` creates it.
+
+    Attributes:
+        source: the location of the source table; ``source_options`` are the options of format headrace for it.
+        target: the location of the target table.
+        tunnel: the name or id of an existing tunnel; None for the mirror's own.
+    """
+
+    spark: SparkSession
+    source: Location
+    source_options: Mapping[str, str] = field(repr=False)
+    target: Location
+    checkpoint: str
+    history: bool = False
+    tunnel: str | None = None
+    name: str | None = None
+    trigger_options: Mapping[str, Any] | None = None
+    rows_per_write: int | None = None
+
+    @property
+    def target_table(self) -> str:
+        """The name of the target table: that of the source by default."""
+        name = self.target.table or self.source.table
+        assert name is not None
+        return name
+
+    def trigger(self, **options: Any) -> Mirror:
+        """Return the mirror with another trigger: ``processingTime="5 seconds"`` or ``availableNow=True``.
+
+        Raises:
+            OptionError: the trigger is unknown, or the number of triggers is not one.
+        """
+        return replace(self, trigger_options=checked_trigger(options))
+
+    def start(self) -> StreamingQuery:
+        """Create the tunnel and the target if they do not exist, add new columns to the target, and start the query.
+
+        Raises:
+            NotFoundError: a store or the source does not exist.
+            UnsupportedError: the store of the source does not have what a mirror needs, or the store of the target
+                cannot add a new column.
+            AlreadyExistsError: the target has rows that are not from this source.
+            DataLossError: the target is a mirror of this source whose tunnel is gone.
+            SchemaError: the columns of the target do not fit.
+            OptionError: Spark cannot write the checkpoint, or does not accept the trigger.
+        """
+        with self.source.open_store() as source, self.target.open_store() as target:
+            check_source(source)
+            table = self.source.open_table(source)
+            form = (RowVersions if self.history else LatestRows)(table.schema, self.target_table)
+            name = self.tunnel or f"mirror-{self.name or self.target_table}"
+            setup = MirrorSetup(source, table, target, form, name, create_tunnel=self.tunnel is None)
+            tunnel = setup.prepare().id
+            # The absolute URL: tasks may have another working directory.
+            url = target.url
+        checkpoint = sink_checkpoint(self.checkpoint, url, self.target.store_options, self.spark)
+        clear_unfinished_start(checkpoint)
+        stream = self._changes(form, tunnel).writeStream.option("checkpointLocation", checkpoint)
+        if self.name:
+            stream = stream.queryName(self.name)
+        if self.trigger_options:
+            stream = triggered(stream, self.trigger_options)
+        publish = publishing(
+            url,
+            self.target.store_options,
+            form.targets,
+            checkpoint,
+            _staging(form, self.source),
+            stateful=False,
+            rows_per_write=self.rows_per_write,
+        )
+        with checkpoint_errors(self.checkpoint):
+            return stream.foreachBatch(publish).start()
+
+    def _changes(self, form: MirrorForm, tunnel: str) -> DataFrame:
+        """Return the changes of the source with the columns that the mirror needs."""
+        from pyspark.sql.types import StructType
+
+        options = {"preImages": "false", **self.source_options, "tunnel": tunnel}
+        if not _ROW_LIMITS & {name.lower() for name in options}:
+            options[DEFAULT_FORMAT.batch_limit_option] = str(MAX_ROWS)
+        reader = self.spark.readStream.format(DEFAULT_FORMAT.name).options(**options)
+        wanted = {*form.source.names, *form.change_columns}
+        columns = StructType([column for column in reader.load().schema if column.name in wanted])
+        return reader.schema(columns).load()
+
+
+def _staging(form: MirrorForm, source: Location) -> Callable[[DataFrame, BatchTasks], Receipts]:
+    """Return a function that stages the rows of a batch. Spark Connect pickles it."""
+
+    def stage(batch: DataFrame, tasks: BatchTasks) -> Receipts:
+        receipts = tasks.stage_routed(batch, form.route)
+        with source.open_store() as store:
+            form.check_unchanged(source.open_table(store).schema)
+        return receipts
+
+    return stage
+
+
+def mirror(
+    spark: SparkSession,
+    *,
+    source: str | os.PathLike[str] | None = None,
+    table: str | None = None,
+    to: str | os.PathLike[str] | None = None,
+    to_table: str | None = None,
+    checkpoint: str | os.PathLike[str],
+    history: bool = False,
+    tunnel: str | None = None,
+    name: str | None = None,
+    trigger: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    to_format: str = "headrace",
+    to_options: Mapping[str, Any] | None = None,
+) -> Mirror:
+    """Keep a copy of a table in another store: its rows, then each change, exactly once where the store permits it.
+
+    The mirror creates its tunnel and the target table, with the columns and the key of the source, if they do not
+    exist. A new column of the source stops it with an error before a value is lost; the next start adds the column to
+    the target.
+
+    Args:
+        spark: the session that runs the query.
+        source: the path or URL of the source's store; ``table`` is the table.
+        to: the path or URL of the target's store; ``to_table`` is the table, by default the source's name.
+        checkpoint: the checkpoint location, as for `write_stream`.
+        history: keep all versions of each row, with `valid_from`, `valid_to` and `is_current`.
+        tunnel: an existing tunnel that no reader has read, by name or id; by default the mirror creates one.
+        name: the query's name, also of the tunnel: ``mirror-<name>``.
+        trigger: as for Spark's ``trigger``.
+        options: further options of format headrace for reading streams.
+        to_format: the format of ``to_options``: ``headrace``; or ``tablestore`` or ``yt``, with store and table in the
+            options of that format.
+        to_options: further options of that format for writing streams.
+
+    Returns:
+        A `Mirror`; its ``start()`` returns Spark's ``StreamingQuery``.
+
+    Raises:
+        OptionError: an option is missing, invalid or unknown, or the target is a queue.
+        NotFoundError: the store of the target does not exist.
+    """
+    to_format = format_name(to_format)
+    checkpoint_location = checkpoint_text(checkpoint)
+    reading = _options(DEFAULT_FORMAT.name, options, {"store": source, "table": table, "tunnel": tunnel}, SOURCE)
+    writing = _options(to_format, to_options, {"store": to, "table": to_table}, SINK)
+    reading_source, sink = source_of(DEFAULT_FORMAT.name, reading), source_of(to_format, writing)
+    if reading_source.location.table is None:
+        raise OptionError("a mirror needs the name of its source table", remedy='headrace.mirror(spark, table="…", …)')
+    if sink.location.queue:
+        raise OptionError("a mirror writes a table, not a queue", received=repr(sink.location.queue))
+    tunnel_option = DEFAULT_FORMAT.tunnel_option
+    assert tunnel_option is not None
+    return Mirror(
+        spark,
+        reading_source.location,
+        reading,
+        sink.location,
+        checkpoint_location,
+        history,
+        reading_source.settings.get(tunnel_option) or None,
+        name,
+        None if trigger is None else checked_trigger(trigger),
+        sink.rows_per_write(lambda setting: spark.conf.get(setting, None)),
+    )
+
+
+def _options(format: str, options: Mapping[str, Any] | None, named: Mapping[str, Any], use: str) -> dict[str, str]:
+    """Return the options of a format, and the arguments that are options, as texts."""
+    given, arguments = option_texts(options, "mirror"), option_texts(named, "mirror")
+    check_options(format_named(format), [*given, *arguments], use=use, place=f"mirror with format {format}")
+    return given | arguments
