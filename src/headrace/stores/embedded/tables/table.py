@@ -17,6 +17,7 @@ from headrace.rows import check_not_null, to_arrow
 from headrace.rows.conditions import typed_key, typed_range
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.tables import change_log, partitions, retention
+from headrace.stores.embedded.tables.lookups import first_rows, get_many
 from headrace.stores.embedded.tables.physical import PhysicalTable
 from headrace.stores.embedded.tables.physical import Rows as TableRows
 from headrace.stores.embedded.tables.reading import scan
@@ -133,6 +134,19 @@ class EmbeddedTable(Table):
             return None
         row: dict[str, Any] = rows.select(names).to_pylist()[0]
         return row
+
+    def get_many(self, keys: Rows, columns: Sequence[str] | None = None) -> pa.Table:
+        with self._database.read() as connection:
+            table = self._load(connection).table
+            typed = to_arrow(keys, table.schema, columns="keys")
+            return get_many(connection, table, typed, columns)
+
+    def first_rows(
+        self, ranges: Sequence[KeyRange], columns: Sequence[str] | None = None, *, rows: int = 1
+    ) -> pa.Table:
+        with self._database.read() as connection:
+            table = self._load(connection).table
+            return first_rows(connection, table, [typed_range(table.schema, each) for each in ranges], columns, rows)
 
     def fetch(
         self, connection: apsw.Connection, keys: Rows
