@@ -22,24 +22,19 @@ import pyarrow.compute as pc
 from headrace.errors import SchemaError
 from headrace.following.mirrors import DELETE, MirrorForm, MirrorTable
 from headrace.following.row_keys import key_numbers
-from headrace.ports import Store
+from headrace.ports import Capabilities, Store
 from headrace.sinks.targets import TableTarget
 from headrace.tables.change_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from headrace.tables.changes import RowChange
 from headrace.tables.schema import MAX_KEY_COLUMNS, Column, TableSchema
+from headrace.types import type_name
 
 VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
 VALID_FROM_VERSION = "valid_from_version"
-_TIME = pa.timestamp("us", tz="UTC")
-_ADDED = (
-    Column(VALID_FROM_VERSION, pa.int64(), nullable=False),
-    Column(VALID_FROM, _TIME),
-    Column(VALID_TO, _TIME),
-    Column(IS_CURRENT, pa.bool_()),
-)
-HISTORY_COLUMNS = tuple(column.name for column in _ADDED)
+HISTORY_COLUMNS = (VALID_FROM_VERSION, VALID_FROM, VALID_TO, IS_CURRENT)
 """The columns that a history has besides those of its source."""
 CURRENT_SUFFIX = "__current"
+TIMESTAMP, MICROSECONDS = pa.timestamp("us", tz="UTC"), pa.int64()
 
 
 @dataclass(frozen=True)
@@ -63,12 +58,18 @@ class VersionRows:
 class RowVersions(MirrorForm):
     """All versions of the rows.
 
+    Attributes:
+        time_type: the type of `valid_from` and `valid_to`: `TIMESTAMP`, or `MICROSECONDS` since 1970 in a store without
+            timestamps.
+
     Raises:
         SchemaError: the source has four key columns, or a column with a name of `HISTORY_COLUMNS`.
     """
 
     kind = "history"
     change_columns = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
+
+    time_type: pa.DataType = TIMESTAMP
 
     def __post_init__(self) -> None:
         key = self.source.primary_key
@@ -90,8 +91,11 @@ class RowVersions(MirrorForm):
     @property
     def tables(self) -> tuple[MirrorTable, ...]:
         key = self.source.primary_key
-        versions = TableSchema((*self.source.columns, *_ADDED), (*key, VALID_FROM_VERSION))
-        current = TableSchema((*(self.source.column(name) for name in key), _ADDED[0]), key)
+        version = Column(VALID_FROM_VERSION, pa.int64(), nullable=False)
+        times = Column(VALID_FROM, self.time_type), Column(VALID_TO, self.time_type)
+        added = (version, *times, Column(IS_CURRENT, pa.bool_()))
+        versions = TableSchema((*self.source.columns, *added), (*key, VALID_FROM_VERSION))
+        current = TableSchema((*(self.source.column(name) for name in key), version), key)
         return MirrorTable(self.target, versions), MirrorTable(f"{self.target}{CURRENT_SUFFIX}", current)
 
     @property
@@ -114,19 +118,22 @@ class RowVersions(MirrorForm):
         current = self.tables[1]
         keys = rows.select(key)
         known = store.table(current.name, current.schema.arrow).get_many(keys, [VALID_FROM_VERSION])
-        found = version_rows(rows, known.column(VALID_FROM_VERSION), self.source)
+        found = version_rows(rows, known.column(VALID_FROM_VERSION), self.source, self.time_type)
         for target, changed in enumerate((found.versions, found.closings, found.current, found.gone)):
             for batch in changed.to_batches():
                 yield target, batch
 
 
-def version_rows(changes: pa.Table, known: pa.ChunkedArray, source: TableSchema) -> VersionRows:
+def version_rows(
+    changes: pa.Table, known: pa.ChunkedArray, source: TableSchema, time_type: pa.DataType = TIMESTAMP
+) -> VersionRows:
     """Return the versions that changes begin and end.
 
     Args:
         changes: the source's columns and the change columns, in commit order within each key, without pre-images.
         known: int64, for each change the current version of its key before the batch; null if there is none.
         source: the columns of the source.
+        time_type: as `RowVersions.time_type`.
     """
     key = list(source.primary_key)
     number = key_numbers(changes, key)
@@ -153,13 +160,13 @@ def version_rows(changes: pa.Table, known: pa.ChunkedArray, source: TableSchema)
     deleted = pc.equal(rows.column(CHANGE_TYPE), DELETE).to_numpy()
     versions = rows.select(source.names)
     versions = versions.append_column(VALID_FROM_VERSION, rows.column(COMMIT_VERSION))
-    versions = versions.append_column(VALID_FROM, pa.array(starts).view(_TIME))
-    versions = versions.append_column(VALID_TO, pa.array(ends, mask=~continues).view(_TIME))
+    versions = versions.append_column(VALID_FROM, pa.array(starts).view(time_type))
+    versions = versions.append_column(VALID_TO, pa.array(ends, mask=~continues).view(time_type))
     versions = versions.append_column(IS_CURRENT, pa.array(~continues))
     # A put in the commit that began the current version replaces that version; a delete in it closes the version.
     closes = begins & (before >= 0) & ((version > before) | deleted)
     closings = rows.select(key).append_column(VALID_FROM_VERSION, pa.array(before))
-    closings = closings.append_column(VALID_TO, pa.array(starts).view(_TIME))
+    closings = closings.append_column(VALID_TO, pa.array(starts).view(time_type))
     closings = closings.append_column(IS_CURRENT, pa.array(np.zeros(len(order), np.bool_)))
     return VersionRows(
         versions=versions.filter(pa.array(~deleted)),
@@ -167,3 +174,9 @@ def version_rows(changes: pa.Table, known: pa.ChunkedArray, source: TableSchema)
         current=versions.select([*key, VALID_FROM_VERSION]).filter(pa.array(~continues & ~deleted)),
         gone=rows.select(key).filter(pa.array(~continues & deleted)),
     )
+
+
+def time_type_of(capabilities: Capabilities) -> pa.DataType:
+    """Return the type of times in the histories of a store."""
+    types = capabilities.column_types
+    return TIMESTAMP if types is None or type_name(TIMESTAMP) in types else MICROSECONDS

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import OptionError
-from headrace.following.history import RowVersions
+from headrace.following.history import RowVersions, time_type_of
 from headrace.following.mirror_setup import MirrorSetup, check_source
 from headrace.following.mirrors import LatestRows, MirrorForm
 from headrace.formats.checkpoint_locations import checkpoint_text
@@ -16,10 +16,12 @@ from headrace.formats.location import Location
 from headrace.formats.option_checks import check_options, option_texts
 from headrace.formats.options import SINK, SOURCE
 from headrace.formats.registry import DEFAULT_FORMAT, format_named, source_of
+from headrace.ports import Store
 from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
 from headrace.spark.checkpoint import clear_unfinished_start
 from headrace.spark.checkpoint_location import checkpoint_errors, sink_checkpoint
 from headrace.spark.stream_arguments import checked_trigger, format_name, triggered
+from headrace.tables.schema import TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,7 +83,7 @@ class Mirror:
         with self.source.open_store() as source, self.target.open_store() as target:
             check_source(source)
             table = self.source.open_table(source)
-            form = (RowVersions if self.history else LatestRows)(table.schema, self.target_table)
+            form = self._form(table.schema, target)
             name = self.tunnel or f"mirror-{self.name or self.target_table}"
             setup = MirrorSetup(source, table, target, form, name, create_tunnel=self.tunnel is None)
             tunnel = setup.prepare().id
@@ -105,6 +107,11 @@ class Mirror:
         )
         with checkpoint_errors(self.checkpoint):
             return stream.foreachBatch(publish).start()
+
+    def _form(self, schema: TableSchema, target: Store) -> MirrorForm:
+        if self.history:
+            return RowVersions(schema, self.target_table, time_type_of(target.capabilities))
+        return LatestRows(schema, self.target_table)
 
     def _changes(self, form: MirrorForm, tunnel: str) -> DataFrame:
         """Return the changes of the source with the columns that the mirror needs."""
