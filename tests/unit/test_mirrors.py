@@ -88,11 +88,11 @@ def table_at(changes: list[Change], at: datetime.datetime) -> dict[Key, float]:
     return rows
 
 
-def cut(draw: st.DrawFn, rows: list[Any]) -> list[list[Any]]:
+def cut(data: st.DataObject, rows: list[Any]) -> list[list[Any]]:
     """Cut a list into parts of random lengths."""
     parts, position = [], 0
     while position < len(rows):
-        size = draw(st.integers(1, 7))
+        size = data.draw(st.integers(1, 7))
         parts.append(rows[position : position + size])
         position += size
     return parts
@@ -107,8 +107,8 @@ def test_the_latest_rows_are_the_rows_of_the_source(data: st.DataObject) -> None
     changes = data.draw(change_lists())
     form = LatestRows(SCHEMA, "copy")
     copy: dict[Key, float] = {}
-    for batch in cut(data.draw, rows_of(changes)):
-        routed = list(form.route(cast("Store", None), batches(cut(data.draw, batch))))
+    for batch in cut(data, rows_of(changes)):
+        routed = list(form.route(cast("Store", None), batches(cut(data, batch))))
         for target in (0, 1):
             for row in (row for to, part in routed if to == target for row in part.to_pylist()):
                 if target == 0:
@@ -156,7 +156,7 @@ class History:
 def test_a_history_has_the_table_of_each_time_also_after_repeated_batches(data: st.DataObject) -> None:
     changes = data.draw(change_lists())
     history = History()
-    for batch in cut(data.draw, rows_of(changes)):
+    for batch in cut(data, rows_of(changes)):
         rows = history.of(batch)
         if data.draw(st.booleans()):
             # The process ends after a part of the writes, in a store without transactions. The batch runs again.

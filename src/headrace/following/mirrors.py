@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SchemaError
-from headrace.following.row_keys import key_numbers, last_rows
+from headrace.following.last_rows import ORDER, SIGN, last_rows
 from headrace.ports import Store
 from headrace.sinks.targets import TableTarget
 from headrace.tables.change_columns import CHANGE_TYPE
@@ -106,28 +107,17 @@ class LatestRows(MirrorForm):
         )
 
     def route(self, store: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield puts as they come until the first delete, then the last changes of all further rows.
-
-        A publication applies puts in their order, and deletes after all puts. So a put that follows a delete of its key
-        cannot be yielded before the end is known. Base data has no deletes, and is not collected in memory.
-        """
-        names = list(self.source.names)
-        collected: list[pa.RecordBatch] = []
-        for rows in parts:
-            if collected or pc.any(_deletes(rows), min_count=0).as_py():
-                collected.append(rows)
-            else:
-                yield 0, rows.select(names)
-        if not collected:
-            return
-        rest = pa.Table.from_batches(collected)
-        rest = rest.take(pa.array(last_rows(key_numbers(rest, self.source.primary_key))))
-        deletes = _deletes(rest)
-        for put in rest.filter(pc.invert(deletes)).select(names).to_batches():
-            yield 0, put
-        for delete in rest.filter(deletes).select(list(self.source.primary_key)).to_batches():
-            yield 1, delete
+        # No shuffle: the rows are in their order.
+        yield from last_rows(_signed(parts, self.source), self.source.primary_key)
 
 
-def _deletes(rows: pa.RecordBatch | pa.Table) -> pa.BooleanArray | pa.ChunkedArray:
-    return pc.equal(rows.column(CHANGE_TYPE), DELETE)
+def _signed(parts: Iterator[pa.RecordBatch], source: TableSchema) -> Iterator[pa.RecordBatch]:
+    """Yield changes as signed rows."""
+    done = 0
+    for part in parts:
+        signs = pc.if_else(pc.equal(part.column(CHANGE_TYPE), DELETE), -1, 1)
+        order = pa.array(np.arange(done, done + part.num_rows))
+        done += part.num_rows
+        yield pa.RecordBatch.from_arrays(
+            [*part.select(source.names).columns, signs, order], names=[*source.names, SIGN, ORDER]
+        )

@@ -1,4 +1,4 @@
-"""Keys of rows as numbers, to find the rows of one key without a loop over rows."""
+"""Keys of rows as numbers, so that rows can be sorted by key whatever its types are."""
 
 from __future__ import annotations
 
@@ -25,20 +25,6 @@ def key_numbers(rows: pa.Table, key: Sequence[str]) -> Indexes:
         # Below the square of the number of rows, so it fits into 64 bits.
         numbers, _ = _encoded(pa.chunked_array([pa.array(numbers * max(size, 1) + further)]))
     return numbers
-
-
-def last_rows(numbers: Indexes) -> Indexes:
-    """Return the index of the last row of each key, in increasing order.
-
-    Args:
-        numbers: the numbers of the rows' keys, from `key_numbers`.
-    """
-    last = np.full(len(numbers), -1, np.int64)
-    # The last of several assignments to one position stays.
-    last[numbers] = np.arange(len(numbers), dtype=np.int64)
-    found = last[last >= 0]
-    found.sort()
-    return found
 
 
 def _encoded(column: pa.ChunkedArray) -> tuple[Indexes, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import OptionError
@@ -18,9 +18,9 @@ from headrace.formats.options import SINK, SOURCE
 from headrace.formats.registry import DEFAULT_FORMAT, format_named, source_of
 from headrace.ports import Store
 from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
-from headrace.spark.checkpoint import clear_unfinished_start
-from headrace.spark.checkpoint_location import checkpoint_errors, sink_checkpoint
-from headrace.spark.stream_arguments import checked_trigger, format_name, triggered
+from headrace.spark.query_start import BatchedStream
+from headrace.spark.stream_arguments import checked_trigger, format_name
+from headrace.stores.registry import open as open_store
 from headrace.tables.schema import TableSchema
 
 if TYPE_CHECKING:
@@ -32,41 +32,32 @@ MAX_ROWS = 1_000_000
 _ROW_LIMITS = {name.lower() for name in (DEFAULT_FORMAT.batch_limit_option, *DEFAULT_FORMAT.channel_limit_options)}
 
 
-@dataclass(frozen=True)
-class Mirror:
+@dataclass(frozen=True, kw_only=True)
+class Mirror(BatchedStream):
     """A mirror that `start` starts. `mirror` creates it.
 
     Attributes:
-        source: the location of the source table; ``source_options`` are the options of format headrace for it.
-        target: the location of the target table.
+        spark: the session that runs the query.
+        source: the location of the source table.
+        source_options: the options of format headrace for reading it.
+        target_table: the name of the target table.
+        history: whether the target keeps all versions of each row.
         tunnel: the name or id of an existing tunnel; None for the mirror's own.
+        rows_per_write: the maximum number of rows in one write to the store; None is no limit.
     """
 
     spark: SparkSession
     source: Location
     source_options: Mapping[str, str] = field(repr=False)
-    target: Location
-    checkpoint: str
+    target_table: str
     history: bool = False
     tunnel: str | None = None
-    name: str | None = None
-    trigger_options: Mapping[str, Any] | None = None
     rows_per_write: int | None = None
 
     @property
-    def target_table(self) -> str:
-        """The name of the target table: that of the source by default."""
-        name = self.target.table or self.source.table
-        assert name is not None
-        return name
-
-    def trigger(self, **options: Any) -> Mirror:
-        """Return the mirror with another trigger: ``processingTime="5 seconds"`` or ``availableNow=True``.
-
-        Raises:
-            OptionError: the trigger is unknown, or the number of triggers is not one.
-        """
-        return replace(self, trigger_options=checked_trigger(options))
+    def tunnel_name(self) -> str:
+        """The name of the tunnel that the mirror reads, or the name or id of the given tunnel."""
+        return self.tunnel or f"mirror-{self.name or self.target_table}"
 
     def start(self) -> StreamingQuery:
         """Create the tunnel and the target if they do not exist, add new columns to the target, and start the query.
@@ -80,33 +71,26 @@ class Mirror:
             SchemaError: the columns of the target do not fit.
             OptionError: Spark cannot write the checkpoint, or does not accept the trigger.
         """
-        with self.source.open_store() as source, self.target.open_store() as target:
+        with self.source.open_store() as source, open_store(self.store_url, **self.store_options) as target:
             check_source(source)
             table = self.source.open_table(source)
             form = self._form(table.schema, target)
-            name = self.tunnel or f"mirror-{self.name or self.target_table}"
-            setup = MirrorSetup(source, table, target, form, name, create_tunnel=self.tunnel is None)
+            setup = MirrorSetup(source, table, target, form, self.tunnel_name, create_tunnel=self.tunnel is None)
             tunnel = setup.prepare().id
             # The absolute URL: tasks may have another working directory.
             url = target.url
-        checkpoint = sink_checkpoint(self.checkpoint, url, self.target.store_options, self.spark)
-        clear_unfinished_start(checkpoint)
-        stream = self._changes(form, tunnel).writeStream.option("checkpointLocation", checkpoint)
-        if self.name:
-            stream = stream.queryName(self.name)
-        if self.trigger_options:
-            stream = triggered(stream, self.trigger_options)
+        changes = self._changes(form, tunnel)
+        location = self._location(changes, url)
         publish = publishing(
             url,
-            self.target.store_options,
+            self.store_options,
             form.targets,
-            checkpoint,
+            location,
             _staging(form, self.source),
             stateful=False,
             rows_per_write=self.rows_per_write,
         )
-        with checkpoint_errors(self.checkpoint):
-            return stream.foreachBatch(publish).start()
+        return self._start(changes, "append", location, publish)
 
     def _form(self, schema: TableSchema, target: Store) -> MirrorForm:
         if self.history:
@@ -117,9 +101,12 @@ class Mirror:
         """Return the changes of the source with the columns that the mirror needs."""
         from pyspark.sql.types import StructType
 
-        options = {"preImages": "false", **self.source_options, "tunnel": tunnel}
+        fixed = {"preImages": "false", "readAs": "changes", "tunnel": tunnel}
+        fixed_names = {name.lower() for name in fixed}
+        options = {name: value for name, value in self.source_options.items() if name.lower() not in fixed_names}
         if not _ROW_LIMITS & {name.lower() for name in options}:
             options[DEFAULT_FORMAT.batch_limit_option] = str(MAX_ROWS)
+        options |= fixed
         reader = self.spark.readStream.format(DEFAULT_FORMAT.name).options(**options)
         wanted = {*form.source.names, *form.change_columns}
         columns = StructType([column for column in reader.load().schema if column.name in wanted])
@@ -193,16 +180,18 @@ def mirror(
     tunnel_option = DEFAULT_FORMAT.tunnel_option
     assert tunnel_option is not None
     return Mirror(
-        spark,
-        reading_source.location,
-        reading,
-        sink.location,
-        checkpoint_location,
-        history,
-        reading_source.settings.get(tunnel_option) or None,
-        name,
-        None if trigger is None else checked_trigger(trigger),
-        sink.rows_per_write(lambda setting: spark.conf.get(setting, None)),
+        store_url=sink.location.store_url,
+        store_options=sink.location.store_options,
+        checkpoint=checkpoint_location,
+        name=name,
+        trigger_options=None if trigger is None else checked_trigger(trigger),
+        spark=spark,
+        source=reading_source.location,
+        source_options=reading,
+        target_table=sink.location.table or reading_source.location.table,
+        history=history,
+        tunnel=reading_source.settings.get(tunnel_option) or None,
+        rows_per_write=sink.rows_per_write(lambda setting: spark.conf.get(setting, None)),
     )
 
 

@@ -12,6 +12,7 @@ from headrace.streaming_sql.language import queue_grammar
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.cursor import Cursor
 from headrace.streaming_sql.language.lexer import Token, tokenize
+from headrace.streaming_sql.language.mirror_statement import mirror_statement
 from headrace.streaming_sql.language.older_grammar import set_statement
 from headrace.streaming_sql.providers import is_headrace
 
@@ -217,6 +218,8 @@ def _create_stream(cursor: Cursor) -> st.CreateStream:
             f"MERGE INTO in a stream comes in a later version (line {cursor.whole.line})",
             remedy="use INSERT INTO with outputMode='update': rows of a table with a primary key are replaced",
         )
+    if cursor.at_words("MIRROR"):
+        return st.CreateStream(part=cursor.whole, name=name, options=options, body=mirror_statement(cursor))
     start = cursor.start
     cursor.need_words("INSERT", "INTO")
     return st.CreateStream(part=cursor.whole, name=name, options=options, body=_insert(cursor, start, False))
