@@ -14,7 +14,7 @@ import apsw
 import pyarrow as pa
 import pyspark
 
-from bench import checkpoints, latency, plainbuffer, queues, streams, tables, tablestore, yson, ytsaurus
+from bench import checkpoints, latency, mirrors, plainbuffer, queues, streams, tables, tablestore, yson, ytsaurus
 from bench.measure import Result
 
 BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
@@ -22,6 +22,7 @@ BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
     "scan": tables.scan,
     "source": streams.source,
     "sink": streams.sink,
+    "mirror": mirrors.mirror,
     "idle": latency.idle,
     "small_batch": latency.small_batch,
     "history": latency.history,

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import datetime
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.failpoints import VARIABLE
+from headrace import failpoints
+from headrace.following.history import HISTORY_COLUMNS
 from headrace.ports import Store, Table
 from tests.conformance import serving
-from tests.spark_session import processes_with
+from tests.spark.sql_scripts import sql_session
 
 COLUMNS = {"id": "long", "name": "string", "price": "double"}
 
@@ -72,7 +73,7 @@ def run(spark: SparkSession, tmp_path: Path, checkpoint: str) -> Run:
 def test_a_mirror_has_the_rows_of_its_source_after_each_run(
     run: Run, spark: SparkSession, tmp_path: Path, orders: Table, copy: Store
 ) -> None:
-    target = {"to": tmp_path / "copy", "options": {"maxRowsPerTrigger": 25}}
+    target = {"to": tmp_path / "copy", "options": {"maxRowsPerTrigger": 40}}
     run(**target)
     assert content(copy.table("orders")) == content(orders)
     change_much(orders)
@@ -86,37 +87,42 @@ def test_a_mirror_has_the_rows_of_its_source_after_each_run(
     assert content(copy.table("orders")) == content(orders)
 
 
-@pytest.mark.parametrize("history", [False, True])
-def test_a_mirror_whose_task_or_driver_was_killed_continues(
-    run: Run, spark: SparkSession, tmp_path: Path, orders: Table, copy: Store, history: bool
+class Killed(Exception):
+    """A failpoint was reached. In the driver of these tests it raises an error instead of killing the process."""
+
+
+@pytest.mark.parametrize("point", ["marker-written", "published"])
+def test_a_history_whose_batch_failed_before_or_after_its_publication_continues(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, orders: Table, copy: Store, point: str
 ) -> None:
-    target = {"to": tmp_path / "copy", "options": {"maxRowsPerTrigger": 40}, "history": history}
-    run(**target)
+    run(to=tmp_path / "copy", history=True)
     change_much(orders)
-    with processes_with(spark, **{VARIABLE: "rows-staged"}), pytest.raises(StreamingQueryException):
-        run(**target)
-    run(**target)
-    rows = content(copy.table("orders"))
-    if history:
-        rows = [{name: row[name] for name in COLUMNS} for row in rows if row["is_current"]]
-    assert rows == content(orders)
+
+    def kill() -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(failpoints, "_count", kill)
+        patched.setattr(failpoints, "_wanted", point)
+        with pytest.raises(StreamingQueryException, match="Killed"):
+            run(to=tmp_path / "copy", history=True)
+    run(to=tmp_path / "copy", history=True)
+    history = content(copy.table("orders"))
+    assert [without_history(row) for row in history if row["is_current"]] == content(orders)
+    # 30 rows of base data, 20 + 5 puts and 2 updates; each version but the current ones has an end.
+    assert len(history) == 57
+    assert all((row["valid_to"] is None) == row["is_current"] for row in history)
 
 
-def test_no_value_of_a_new_column_is_lost(run: Run, tmp_path: Path, orders: Table, copy: Store) -> None:
-    target = {"to": tmp_path / "copy", "to_table": "items"}
-    run(**target)
-    # The column is added while the mirror is stopped.
-    orders.add_columns({"note": "string"})
-    orders.update({"id": 1, "note": "first"})
-    run(**target)
-    assert content(copy.table("items")) == content(orders)
+def without_history(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in HISTORY_COLUMNS}
 
 
-def test_a_column_that_is_added_during_a_query_stops_it_before_a_value_is_lost(
+def test_no_value_of_a_new_column_is_lost(
     spark: SparkSession, tmp_path: Path, orders: Table, copy: Store, checkpoint: str
 ) -> None:
     mirror = headrace.mirror(
-        spark, source=tmp_path / "shop", table="orders", to=tmp_path / "copy", checkpoint=checkpoint
+        spark, source=tmp_path / "shop", table="orders", to=tmp_path / "copy", to_table="items", checkpoint=checkpoint
     )
     query = mirror.start()
     query.processAllAvailable()
@@ -124,11 +130,14 @@ def test_a_column_that_is_added_during_a_query_stops_it_before_a_value_is_lost(
     orders.update({"id": 1, "note": "first"})
     with pytest.raises(StreamingQueryException, match="note string"):
         query.processAllAvailable()
-    assert content(copy.table("orders"))[1] == {"id": 1, "name": "item 1", "price": 1.0}
+    assert content(copy.table("items"))[1] == {"id": 1, "name": "item 1", "price": 1.0}
+    # Another column is added while the mirror is stopped.
+    orders.add_columns({"rank": "long"})
+    orders.update({"id": 2, "rank": 7})
     query = mirror.start()
     query.processAllAvailable()
     query.stop()
-    assert content(copy.table("orders")) == content(orders)
+    assert content(copy.table("items")) == content(orders)
 
 
 def test_a_mirror_in_a_tablestore_instance_also_keeps_a_history(run: Run, orders: Table) -> None:
@@ -141,12 +150,10 @@ def test_a_mirror_in_a_tablestore_instance_also_keeps_a_history(run: Run, orders
     orders.update({"id": 1, "note": "first"})
     run(to=url, to_options=keys, history=True)
     with headrace.open(url, access_key_id=serving.KEY_ID, access_key_secret=serving.KEY_SECRET) as store:
-        columns = dict(zip(orders.schema.arrow.names, orders.schema.arrow.types, strict=True))
-        history = store.table("orders", {**columns, "is_current": "boolean", "valid_to": "timestamp"})
-        names = [*orders.schema.names, "is_current"]
-        current = history.scan(names).read_all().to_pylist()
-    rows = [{name: row[name] for name in orders.schema.names} for row in current if row["is_current"]]
-    assert rows == content(orders)
+        columns = {**COLUMNS, "note": "string", "is_current": "boolean", "valid_from": "long", "valid_to": "long"}
+        history = content(store.table("orders", columns))
+    assert [without_history(row) for row in history if row["is_current"]] == content(orders)
+    assert all((row["valid_to"] is None) == row["is_current"] for row in history)
 
 
 def test_a_mirror_is_a_sorted_table_of_a_ytsaurus_cluster(run: Run, orders: Table) -> None:
@@ -160,5 +167,34 @@ def test_a_mirror_is_a_sorted_table_of_a_ytsaurus_cluster(run: Run, orders: Tabl
         store.drop_table(path)
 
 
-def test_pa_is_used() -> None:
-    assert pa
+def test_a_history_in_sql_shows_the_table_of_each_time(
+    spark: SparkSession, tmp_path: Path, orders: Table, checkpoint: str
+) -> None:
+    headrace.open(tmp_path / "copy", create=True).close()
+    mirror = f"CREATE STREAM past OPTIONS (checkpointLocation = '{checkpoint}')"
+    mirror += " MIRROR changes INTO orders_past WITH HISTORY"
+    with sql_session(spark, tmp_path) as session:
+        session.run(f"""
+            CREATE TABLE orders USING headrace OPTIONS (store = '{tmp_path}/shop', table = 'orders');
+            CREATE TABLE orders_past USING headrace OPTIONS (store = '{tmp_path}/copy', table = 'past');
+            CREATE SCAN changes ON orders USING STREAM OPTIONS (maxRowsPerTrigger = 30);
+            CREATE SCAN past_now ON orders_past USING BATCH""")
+        explained = dict(session.run(f"EXPLAIN {mirror}")[0].rows)
+        assert explained["tunnel"] == "mirror-past"
+        assert explained["guarantee"] == "exactly once"
+        session.run(mirror, available_now=True)
+        session.wait()
+        times, tables = [], []
+        for change in (lambda: put(orders, 20, 20, 2.0), lambda: orders.delete([{"id": n} for n in range(25)])):
+            times.append(datetime.datetime.now(datetime.UTC))
+            tables.append(content(orders))
+            change()
+        session.run("START STREAM past", available_now=True)
+        session.wait()
+        times.append(datetime.datetime.now(datetime.UTC))
+        tables.append(content(orders))
+        for time, table in zip(times, tables, strict=True):
+            query = f"SELECT * FROM orders_past TIMESTAMP AS OF '{time.isoformat()}' ORDER BY id"
+            assert [row.asDict() for row in session.run(query)[0].dataframe.collect()] == table
+        scanned = "SELECT count(*) AS n FROM past_now FOR SYSTEM_TIME AS OF '2000-01-01' AS p WHERE p.id > 0"
+        assert session.run(scanned)[0].fetch() == [(0,)]
