@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from headrace.feeds.channel_reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.ports import Store
-from headrace.tables.changes import ChangeOp
+from headrace.tables.changes import DELETES, ChangeOp
 from headrace.tunnels.records import INITIAL_BATCH
 
 Change: TypeAlias = tuple[dict[str, Any], ChangeOp, int]
@@ -34,7 +34,7 @@ def read_changes(store: Store, tunnel: str) -> list[Change]:
 def check_tables(store: Store, context: str) -> list[Change]:
     """Compare the tables with their expected content; return the changes from which it was computed."""
     changes = read_changes(store, "oracle")
-    live = [row for row, op, _ in changes if op is not ChangeOp.DELETE]
+    live = [row for row, op, _ in changes if op not in DELETES]
     assert len(changes) > 1000, context
 
     windows: dict[str, list[float]] = {}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from headrace.feeds.channel_reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.ports import Table, Tunnel
-from headrace.tables.changes import ChangeOp, Changes
+from headrace.tables.changes import DELETES, ChangeOp, Changes
 from headrace.tables.conditions import Where
 from headrace.tunnels.records import INITIAL_BATCH, BatchPlan
 from headrace.tunnels.values import FINISHED, ChannelState, Position
@@ -125,10 +125,10 @@ def replay(
             assert filled({change.key: before}) == filled({change.key: change.row})
             continue
         there = change.op not in (ChangeOp.BASE, ChangeOp.INSERT, ChangeOp.UPSERT)
-        assert (before is not None) == there or not (TELLS_ROWS or change.op in (ChangeOp.BASE, ChangeOp.DELETE)), (
-            change
-        )
-        if change.op is ChangeOp.DELETE:
+        assert (before is not None) == there or not (TELLS_ROWS or change.op in (ChangeOp.BASE, *DELETES)), change
+        if change.op in DELETES:
+            if change.op is ChangeOp.DELETE_WITH_ROW:
+                assert filled({(): rows[change.key]}) == filled({(): change.row})
             del rows[change.key]
         elif change.op in SETS_CELLS:
             kept = {name: value for name, value in (before or {}).items() if name not in change.written}

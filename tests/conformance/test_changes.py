@@ -175,7 +175,9 @@ def test_a_delete_holds_only_its_key(orders: Table, tunnel: Tunnel) -> None:
 
 
 @pytest.mark.needs("tunnels", "pre_images")
-def test_a_preimage_comes_right_before_its_change(store: Store, with_preimages: Table) -> None:
+def test_a_preimage_comes_right_before_its_change_and_a_delete_is_one_change(
+    store: Store, with_preimages: Table
+) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     with_preimages.put([{"id": "a", "price": 1}, {"id": "b", "price": 1}])
     with_preimages.put([{"id": "a", "price": 2}, {"id": "c", "price": 2}])
@@ -191,14 +193,13 @@ def test_a_preimage_comes_right_before_its_change(store: Store, with_preimages: 
             ChangeOp.REPLACE,
             ChangeOp.PREIMAGE,
             ChangeOp.UPDATE,
-            ChangeOp.PREIMAGE,
-            ChangeOp.DELETE,
+            ChangeOp.DELETE_WITH_ROW,
         )
     ]
     for change, following in itertools.pairwise(changes):
         if change.op is ChangeOp.PREIMAGE:
             assert (following.key, following.version) == (change.key, change.version)
-            assert following.op in (ChangeOp.REPLACE, ChangeOp.UPDATE, ChangeOp.DELETE)
+            assert following.op in (ChangeOp.REPLACE, ChangeOp.UPDATE)
     assert changes[-1].row == {"id": "b", "price": 4, "note": None}
     assert filled(replay(changes)) == filled(state_of(with_preimages))
 
@@ -208,9 +209,17 @@ def test_preimages_can_be_switched_on_and_off(store: Store, orders: Table, tunne
     for wanted in (False, True, False):
         orders.set_options(pre_images=wanted)
         orders.put({"id": "a", "price": 1})
-    assert ops(drain(tunnel)) == [
-        (op, "a") for op in (ChangeOp.INSERT, ChangeOp.PREIMAGE, ChangeOp.REPLACE, ChangeOp.REPLACE)
+        orders.put({"id": "b"})
+        orders.delete({"id": "b"})
+    changes = drain(tunnel)
+    assert [op for op, key in ops(changes) if key == "a"] == [
+        ChangeOp.INSERT,
+        ChangeOp.PREIMAGE,
+        ChangeOp.REPLACE,
+        ChangeOp.REPLACE,
     ]
+    deletes = (ChangeOp.DELETE, ChangeOp.DELETE_WITH_ROW, ChangeOp.DELETE)
+    assert [op for op, key in ops(changes) if key == "b"] == [op for each in deletes for op in (ChangeOp.INSERT, each)]
 
 
 @pytest.mark.needs("tunnels", "add_columns")

@@ -87,8 +87,7 @@ def test_changes_carry_rows_before_and_after(things: Table, tunnel: Tunnel) -> N
         (ChangeOp.INSERT, ROWS[1]),
         (ChangeOp.PREIMAGE, ROWS[1]),
         (ChangeOp.UPDATE, deleted),
-        (ChangeOp.PREIMAGE, deleted),
-        (ChangeOp.DELETE, deleted),
+        (ChangeOp.DELETE_WITH_ROW, deleted),
     ]
     assert things.get({"id": 9}) == {"id": 9} | NULLS | {"tags": []}
 

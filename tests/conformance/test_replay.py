@@ -62,6 +62,7 @@ class FeedMachine(RuleBasedStateMachine):
         super().__init__()
         self.table: Table
         self.tunnel: Tunnel
+        self.deletes: ChangeOp
         self.feed: TunnelFeed
         self.beginning: State = {}
         self.expected: dict[str, list[History]] = defaultdict(list)
@@ -81,6 +82,7 @@ class FeedMachine(RuleBasedStateMachine):
         name = f"table_{next(_numbers)}"
         options = {"pre_images": pre_images} if self.store.capabilities.pre_images else {}
         self.table = self.store.create_table(name, {"id": "string", "price": "long"}, "id", **options)
+        self.deletes = ChangeOp.DELETE_WITH_ROW if options.get("pre_images") else ChangeOp.DELETE
         self.table.put([{"id": key, "price": -1} for key in sorted(keys)])
         self.tunnel = self.store.create_tunnel(name, "changes", kind, base_channels=pieces)
         self.beginning = state_of(self.table) if kind == "Stream" else {}
@@ -110,7 +112,7 @@ class FeedMachine(RuleBasedStateMachine):
         for key in set(keys):
             if (key,) in there:
                 mark = version if self.store.capabilities.transactions else None
-                self.expected[key].append(History(ChangeOp.DELETE, mark))
+                self.expected[key].append(History(self.deletes, mark))
 
     @precondition(lambda self: self.store.capabilities.split_partitions)
     @rule(at=st.sampled_from("bcdefgh"), again=st.booleans())

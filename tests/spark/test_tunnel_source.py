@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -37,8 +38,7 @@ def rows(first: int, count: int) -> list[dict[str, Any]]:
 
 
 def stream(spark: SparkSession, store: Store, **options: Any) -> DataFrame:
-    reader = spark.readStream.format("headrace").option("store", store.url).option("tunnel", "all")
-    return reader.options(**options).load()
+    return spark.readStream.format("headrace").options(**{"store": store.url, "tunnel": "all"} | options).load()
 
 
 Collected = list[tuple[int, list[Any]]]
@@ -253,6 +253,36 @@ def test_errors_name_missing_and_invalid_options(spark: SparkSession, store: Sto
     ):
         with pytest.raises((AnalysisException, PySparkException), match=expected):
             spark.readStream.format("headrace").options(**({"store": store.url} | options)).load()
+
+
+def test_a_stream_that_is_read_as_a_table_adds_up_to_the_table(
+    spark: SparkSession, store: Store, items: Table, checkpoint: str
+) -> None:
+    items.put(rows(1, 3))
+    store.create_tunnel("items", "early")
+    with pytest.raises(AnalysisException, match=r"(?s)does not keep pre-images.*table set items pre_images=true"):
+        stream(spark, store, readAs="table", tunnel="early")
+    items.set_options(pre_images=True)
+    store.create_tunnel("items", "all")
+    df = stream(spark, store, readAs="table", maxRowsPerChannel=1)
+    batches: Collected = []
+    items.put(rows(2, 2))
+    run(df, checkpoint, batches)
+    items.update({"id": 1, "price": 9.0})
+    items.delete([{"id": 2}])
+    items.put(rows(7, 1))
+    run(df, checkpoint, batches)
+    signs = {"insert": 1, "update_postimage": 1, "update_preimage": -1, "delete": -1}
+    total: Counter[tuple[Any, ...]] = Counter()
+    for row in chain.from_iterable(found for _, found in batches):
+        total[row["id"], row["name"], row["price"]] += signs[row["_change_type"]]
+    assert not -total
+    assert +total == Counter(tuple(row.values()) for row in items.scan().read_all().to_pylist())
+    items.set_options(pre_images=False)
+    version = items.delete({"id": 3})
+    items.set_options(pre_images=True)
+    with pytest.raises(StreamingQueryException, match=rf"a delete in the log of table 'items'.*version {version}"):
+        run(df, checkpoint, batches)
 
 
 def test_a_stream_can_select_columns(

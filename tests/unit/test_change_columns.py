@@ -11,16 +11,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.errors import HeadraceError, OptionError, SchemaError
+from headrace.errors import HeadraceError, OptionError, SchemaError, UnsupportedError
 from headrace.formats.tablestore.columns import TablestoreShape, parse_catalog
-from headrace.tables.change_columns import ChangeShape
+from headrace.tables.change_columns import ChangeShape, SignedShape
 from headrace.tables.changes import ChangeOp, Changes
 from headrace.tables.schema import TableSchema
 
 SCHEMA = TableSchema.of({"id": "long", "name": "string", "price": "double"}, "id")
+PAIRS = [
+    (ChangeOp.PREIMAGE, 1, "a", 1.0),
+    (ChangeOp.REPLACE, 1, "b", 1.0),
+    (ChangeOp.PREIMAGE, 1, "b", 1.0),
+    (ChangeOp.UPDATE, 1, "c", 1.0),
+    (ChangeOp.PREIMAGE, 1, "c", 1.0),
+    (ChangeOp.DELETE, 1, "c", 1.0),
+]
 CATALOG = parse_catalog(
     '{"columns": {"id": {"type": "long"}, "name": {"type": "STRING"}, "price": {"type": "double"}}}'
 )
+TABLESTORE = TablestoreShape(SCHEMA, CATALOG)
 
 
 def changes(
@@ -45,10 +54,11 @@ EVERY_KIND = changes(
     (ChangeOp.UPDATE, 2, "c", 3.0),
     (ChangeOp.UPDATE, 2, None, 3.0),
     (ChangeOp.UPSERT, 3, "d", None),
-    (ChangeOp.DELETE, 2, "old", 3.0),
+    (ChangeOp.DELETE_WITH_ROW, 2, "old", 3.0),
+    (ChangeOp.DELETE, 3, None, None),
     written={
-        "name": [True, True, True, True, False, True, True, True],
-        "price": [True, True, True, True, True, False, False, True],
+        "name": [True, True, True, True, False, True, True, True, True],
+        "price": [True, True, True, True, True, False, False, True, True],
     },
 )
 
@@ -65,8 +75,61 @@ def test_changes_carry_the_names_that_spark_and_delta_give_them() -> None:
         "update_postimage",
         "insert",
         "delete",
+        "delete",
     ]
-    assert rows["_commit_version"].to_pylist() == list(range(1, 9))
+    assert rows["_commit_version"].to_pylist() == list(range(1, 10))
+    assert rows["name"].to_pylist()[-2:] == ["old", None]
+
+
+OLDER_LOG = changes(
+    (ChangeOp.PREIMAGE, 1, "a", 1.0),
+    (ChangeOp.DELETE, 1, "a", 1.0),
+    (ChangeOp.PREIMAGE, 2, "b", 1.0),
+    (ChangeOp.REPLACE, 2, "c", 2.0),
+    (ChangeOp.DELETE, 3, None, None),
+    (ChangeOp.PREIMAGE, 2, "c", 2.0),
+    (ChangeOp.DELETE, 2, "c", 2.0),
+)
+
+
+def test_a_delete_in_a_log_of_an_older_release_is_one_row() -> None:
+    rows = ChangeShape(SCHEMA).rows(OLDER_LOG)
+    assert [(row["_change_type"], row["id"], row["name"], row["_commit_version"]) for row in rows.to_pylist()] == [
+        ("delete", 1, "a", 2),
+        ("update_preimage", 2, "b", 3),
+        ("update_postimage", 2, "c", 4),
+        ("delete", 3, None, 5),
+        ("delete", 2, "c", 7),
+    ]
+    without = ChangeShape(SCHEMA, pre_images=False).rows(OLDER_LOG)
+    assert without.to_pylist() == [row for row in rows.to_pylist() if row["_change_type"] != "update_preimage"]
+    catalog = [(row["__ots_record_type__"], row["name"]) for row in TABLESTORE.rows(OLDER_LOG).to_pylist()]
+    assert catalog == [("DELETE", None), ("PUT", "c"), ("DELETE", None), ("DELETE", None)]
+    nothing = OLDER_LOG.slice(0, 0)
+    assert ChangeShape(SCHEMA).rows(nothing).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ([(ChangeOp.REPLACE, 1, "b", 1.0)], "an update in the log .* commit version 1"),
+        ([(ChangeOp.BASE, 1, "a", 1.0), (ChangeOp.UPDATE, 1, "b", 1.0)], "an update in the log .* commit version 2"),
+        ([(ChangeOp.INSERT, 1, "a", 1.0), (ChangeOp.DELETE, 1, None, None)], "a delete in the log .* commit version 2"),
+        ([(ChangeOp.PREIMAGE, 1, "a", 1.0), *[(ChangeOp.REPLACE, 1, "b", 1.0)] * 2], "1 such .* commit version 3"),
+    ],
+)
+def test_a_change_without_its_old_row_cannot_be_followed(
+    entries: list[tuple[ChangeOp, int, str | None, float | None]], words: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=f"(?s){words}.*headrace table set items pre_images=true"):
+        SignedShape(SCHEMA, "items").rows(changes(*entries))
+
+
+def test_changes_with_their_old_rows_can_be_followed() -> None:
+    kinds = (ChangeOp.BASE, ChangeOp.INSERT, ChangeOp.UPSERT, ChangeOp.DELETE_WITH_ROW)
+    whole = changes(*((op, 1, "a", 1.0) for op in kinds), *PAIRS)
+    assert SignedShape(SCHEMA, "items").rows(whole) == ChangeShape(SCHEMA).rows(whole)
+    assert SignedShape(SCHEMA, "items", ["id"]).rows(whole.slice(0, 0)).num_rows == 0
 
 
 def test_pre_images_can_be_left_out_and_columns_chosen() -> None:
@@ -85,8 +148,8 @@ def test_a_table_column_named_like_a_change_column_is_refused() -> None:
 def test_tablestore_rows_follow_the_connectors_rules() -> None:
     rows = TablestoreShape(SCHEMA, CATALOG).rows(EVERY_KIND).to_pylist()
     kinds = [row["__ots_record_type__"] for row in rows]
-    assert kinds == ["PUT", "PUT", "PUT", "UPDATE", "UPDATE", "UPDATE", "DELETE"]
-    assert [row["__ots_record_timestamp__"] for row in rows] == [0, 1001, 1003, 1004, 1005, 1006, 1007]
+    assert kinds == ["PUT", "PUT", "PUT", "UPDATE", "UPDATE", "UPDATE", "DELETE", "DELETE"]
+    assert [row["__ots_record_timestamp__"] for row in rows] == [0, 1001, 1003, 1004, 1005, 1006, 1007, 1008]
     # A key column has no cell of its own; an absent attribute of a put has neither value nor type.
     assert all(row["__ots_column_type_id"] is None for row in rows)
     assert (rows[1]["price"], rows[1]["__ots_column_type_price"]) == (None, None)

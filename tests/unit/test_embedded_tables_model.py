@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.tables import change_log, stored_tables
 from headrace.stores.embedded.tables.table import EmbeddedTable
-from headrace.tables.changes import ChangeOp, RowChange
+from headrace.tables.changes import DELETES, ChangeOp, RowChange
 from headrace.tables.conditions import KeyRange
 from headrace.tables.options import TableOptions
 from headrace.tables.schema import TableSchema
@@ -181,8 +181,9 @@ class TableModel(RuleBasedStateMachine):
             if op == ChangeOp.PREIMAGE:
                 assert self.pre_images
                 assert row == replayed[key]
-            elif op == ChangeOp.DELETE:
+            elif op in DELETES:
                 before = replayed.pop(key)
+                assert (op == ChangeOp.DELETE_WITH_ROW) == self.pre_images
                 assert row == (before if self.pre_images else dict.fromkeys(self.attributes))
             else:
                 assert (key in replayed) == (op in (ChangeOp.REPLACE, ChangeOp.UPDATE))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import SchemaError, UnsupportedError
-from headrace.tables.changes import ChangeOp, Changes
+from headrace.tables.changes import DELETES, ChangeOp, Changes
 from headrace.tables.schema import TableSchema
 from headrace.wire.plainbuffer.decoding import decode_records
 from headrace.wire.plainbuffer.encoding import (
@@ -171,7 +171,7 @@ def test_records_match_the_scalar_encoder(run: Changes) -> None:
             wanted.append(
                 (2, _row(values, _updates(values, run.written, place, time // 1000, True), sequence=sequence))
             )
-        elif op == ChangeOp.DELETE:
+        elif op in DELETES:
             wanted.append((3, _row(values, [], delete=True, sequence=sequence)))
         elif op != ChangeOp.PREIMAGE:
             wanted.append((1, _row(values, _puts(values, time // 1000), sequence=sequence)))

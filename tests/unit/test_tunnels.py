@@ -16,7 +16,7 @@ from headrace.errors import AlreadyExistsError, DataLossError, NotFoundError, Op
 from headrace.ports import Store, Table, Tunnel
 from headrace.stores.embedded.tunnels.positions import is_after, key_of, key_position
 from headrace.stores.embedded.tunnels.stored_tunnels import cut
-from headrace.tables.changes import ChangeOp
+from headrace.tables.changes import DELETES, ChangeOp
 from headrace.tables.conditions import KeyRange
 from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd
 from headrace.tunnels.values import FINISHED, Channel, ChannelKind, ChannelState, Position, Start, StartKind
@@ -61,7 +61,7 @@ def drain(tunnel: Tunnel, state: dict[int, int], max_rows: int = 100) -> int:
             if channel.state is ChannelState.OPEN:
                 changes, position = read_to_end(tunnel, channel, max_rows)
                 for change in changes:
-                    if change["op"] is ChangeOp.DELETE:
+                    if change["op"] in DELETES:
                         state.pop(change["id"], None)
                     else:
                         state[change["id"]] = change["value"]

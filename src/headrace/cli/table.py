@@ -222,6 +222,7 @@ def set_options(app: App, name: str, options: tuple[str, ...]) -> None:
     """Change the options of a table's change log.
 
     Options: pre_images, retention_seconds, retention_bytes, retention_ignores_tunnels. The value none removes a limit.
+    With pre_images=true, each later update and delete has its old row.
 
     Example: headrace table set orders pre_images=true retention_seconds=86400 -s shop
     """

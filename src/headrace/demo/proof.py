@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.ports import Table, Tunnel
-from headrace.tables.changes import ChangeOp, Changes
+from headrace.tables.changes import DELETES, ChangeOp, Changes
 from headrace.tunnels.values import FINISHED, ChannelState
 
 WINDOW_MS = 30_000
@@ -51,8 +51,8 @@ def recompute(changes: Iterable[Changes]) -> Recomputation:
     events = deletions = 0
     for run in changes:
         ops = run.ops.to_numpy(zero_copy_only=False)
-        deletions += int(np.count_nonzero(ops == ChangeOp.DELETE))
-        is_event = (ops != ChangeOp.DELETE) & (ops != ChangeOp.PREIMAGE)
+        deletions += int(np.count_nonzero(np.isin(ops, DELETES)))
+        is_event = ~np.isin(ops, (*DELETES, ChangeOp.PREIMAGE))
         rows = run.rows.filter(pa.array(is_event))
         events += rows.num_rows
         starts = rows.column("timestamp").to_numpy(zero_copy_only=False) // WINDOW_MS * WINDOW_MS

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from headrace import failpoints
 from headrace.errors import DataLossError, LostRaceError
 from headrace.ports import Tunnel
-from headrace.tables.changes import ChangeOp, Changes
+from headrace.tables.changes import Changes
 from headrace.tunnels.records import ChannelEnd, ChannelPlan
 from headrace.tunnels.values import FINISHED, Page, Position
 
@@ -39,9 +39,9 @@ def read_channel(tunnel: Tunnel, batch: str, plan: ChannelPlan, *, fail_on_data_
     if recorded is not None:
         yield from _replay(tunnel, batch, plan, recorded, fail_on_data_loss)
         return
-    position, rows, inside_pair = plan.start, 0, False
-    while position != FINISHED and (plan.max_rows is None or rows < plan.max_rows or inside_pair):
-        room = None if plan.max_rows is None else max(1, plan.max_rows - rows)
+    position, rows = plan.start, 0
+    while position != FINISHED and (plan.max_rows is None or rows < plan.max_rows):
+        room = None if plan.max_rows is None else plan.max_rows - rows
         wanted = PAGE_ROWS if room is None else min(PAGE_ROWS, room)
         start, page = _read_page(tunnel, plan.channel, position, wanted, plan.until, fail_on_data_loss)
         changes, position = page.changes, page.next
@@ -54,7 +54,6 @@ def read_channel(tunnel: Tunnel, batch: str, plan: ChannelPlan, *, fail_on_data_
         if changes.num_rows == 0:
             break
         rows += changes.num_rows
-        inside_pair = changes.ops[-1].as_py() == ChangeOp.PREIMAGE
         yield changes
     ours = ChannelEnd(position, rows)
     failpoints.reach("rows-read")

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.cached import cached_property
-from headrace.errors import UnsupportedError
+from headrace.errors import OptionError, UnsupportedError
 from headrace.feeds.limits import Limits
 from headrace.formats.format import Format
 from headrace.formats.location import Location, find_queue
 from headrace.tables.changes import RowChange
+from headrace.tunnels.values import Start
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,6 +104,15 @@ class Source(ABC):
     def open_tunnel(self, store: Store) -> Tunnel:
         return store.tunnel(self.tunnel_name(), self.location.table, self.location.columns)
 
+    def open_checked_tunnel(self, store: Store) -> Tunnel:
+        """Return the tunnel that the options name, after checking that its rows are what the options ask for.
+
+        Raises:
+            OptionError: the tunnel or its table does not have them.
+            UnsupportedError: the store does not have them.
+        """
+        return self.open_tunnel(store)
+
     def open_sink(self, store: Store) -> Table | Queue:
         """Return the table or queue to write to; raise `NotFoundError` if there is none."""
         return self.location.open(store)
@@ -137,6 +147,20 @@ class Source(ABC):
         if self.format.tunnel_option is None:
             raise self._without_tunnels()
         return self.settings.need(self.format.tunnel_option, " for a stream")
+
+    def tunnel_start(self) -> Start:
+        """Return where a new query starts to read the tunnel.
+
+        Raises:
+            OptionError: the option has row indexes.
+        """
+        start = self.settings.get("startingPosition")
+        if not isinstance(start, Start):
+            raise OptionError(
+                "option startingPosition has row indexes, which a tunnel does not have",
+                valid="committed, earliest, latest or a timestamp",
+            )
+        return start
 
     def consumer_name(self) -> str | None:
         """Return the name of the consumer; None if no option names one."""
@@ -185,7 +209,7 @@ class Source(ABC):
             if queues:
                 return self.queue_shape(queues, None).schema
             if self.names_tunnel():
-                return self.shape(self.open_tunnel(store).table, None).schema
+                return self.shape(self.open_checked_tunnel(store).table, None).schema
             return self.table_columns(self.open_table(store))
 
     def reads_queues(self) -> bool:

@@ -30,7 +30,7 @@ class Capabilities:
             it is exactly once. Otherwise publication repeats an identical batch after a crash. Also, each write of
             several rows is atomic, and a scan reads a snapshot of its table.
         whole_rows: a change contains the whole new row, not only the cells that were set.
-        pre_images: tables can log the row before each change.
+        pre_images: tables can log the row before each update and delete.
         add_columns: columns can be added to a table with rows.
         split_partitions: a user can split and merge partitions.
         queues: the store has queues, consumers and producers.

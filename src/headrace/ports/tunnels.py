@@ -146,7 +146,8 @@ class Tunnel(Port):
         """Read the next changes of a channel. The same position always returns the same rows in the same order.
 
         A page may have more or fewer rows than ``max_rows``. It is empty only if there are no changes yet. Its ``next``
-        is `FINISHED` at the end of the channel.
+        is `FINISHED` at the end of the channel. A page does not separate a pre-image from the change after it, unless
+        ``position`` or ``until`` does.
 
         Args:
             until: the position after the last change to return.

@@ -14,13 +14,11 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from headrace.errors import OptionError
 from headrace.feeds.channel_reading import ChannelTask, read_channel
 from headrace.feeds.feed import Feed, FeedPlanner, Offset, Position, Task
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.formats.source import Source
 from headrace.spark.garbage_collection import freeze_loaded_modules
-from headrace.tunnels.values import Start
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,18 +101,11 @@ class TunnelStreamReader(FeedStreamReader[str, ChannelTask]):
     """A tunnel as a streaming source; offsets are ``{"batch": "<uuid>"}``."""
 
     def _make_feed(self, store: Store) -> TunnelFeed:
-        settings = self._source.settings
-        start = settings.get("startingPosition")
-        if not isinstance(start, Start):
-            raise OptionError(
-                "option startingPosition has row indexes, which a tunnel does not have",
-                valid="committed, earliest, latest or a timestamp",
-            )
         return TunnelFeed(
-            self._source.open_tunnel(store),
-            start=start,
+            self._source.open_checked_tunnel(store),
+            start=self._source.tunnel_start(),
             limits=self._source.limits(),
-            retain_batches=settings.get("retainBatches"),
+            retain_batches=self._source.settings.get("retainBatches"),
         )
 
     def _read(self, task: ChannelTask) -> Iterator[pa.RecordBatch]:

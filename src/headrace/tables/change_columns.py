@@ -29,6 +29,7 @@ _CHANGE_TYPE_OF = {
     ChangeOp.REPLACE: "update_postimage",
     ChangeOp.UPDATE: "update_postimage",
     ChangeOp.DELETE: "delete",
+    ChangeOp.DELETE_WITH_ROW: "delete",
     ChangeOp.PREIMAGE: "update_preimage",
 }
 
@@ -45,6 +46,9 @@ class Shape(ABC):
 
 class ChangeShape(Shape):
     """The table's columns, then `_change_type`, `_commit_version` and `_commit_timestamp`.
+
+    An insert is one row, an update `update_preimage` (in tables with pre-images) and `update_postimage`, a delete one
+    row. The contract is that of Spark's `Changelog` and of Delta's change data feed.
 
     Args:
         table: the table's columns.
@@ -72,6 +76,7 @@ class ChangeShape(Shape):
         self.pre_images = pre_images
 
     def rows(self, changes: Changes) -> pa.RecordBatch:
+        changes = changes.with_single_deletes()
         if not self.pre_images:
             changes = changes.without_preimages()
         columns: list[pa.Array] = []
@@ -85,6 +90,25 @@ class ChangeShape(Shape):
             else:
                 columns.append(changes.rows.column(name))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+class SignedShape(ChangeShape):
+    """The rows of `ChangeShape`, each update and delete with its old row: enough to follow the table's content.
+
+    Args:
+        table: the table's columns.
+        name: the name of the table, for errors.
+        wanted: the names of the columns of the rows, in order; None for all.
+    """
+
+    def __init__(self, table: TableSchema, name: str, wanted: Sequence[str] | None = None) -> None:
+        super().__init__(table, wanted)
+        self._name = name
+
+    def rows(self, changes: Changes) -> pa.RecordBatch:
+        """Return the changes as rows; raise `UnsupportedError` if one of them lacks its old row."""
+        changes.check_old_rows(self._name)
+        return super().rows(changes)
 
 
 @cache

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import OptionError
+from headrace.errors import OptionError, UnsupportedError
 
 
 class ChangeOp(enum.IntEnum):
@@ -26,8 +27,17 @@ class ChangeOp(enum.IntEnum):
     UPSERT = 4
     """An update that inserted a new row."""
     DELETE = 5
+    """A delete of a row; the entry has the key only. After a PREIMAGE, as logs of older releases have it, also the old
+    row."""
     PREIMAGE = 6
-    """The row before the change that follows; only in tables with pre-images."""
+    """The row before the replacement or update that follows; only in tables with pre-images."""
+    DELETE_WITH_ROW = 7
+    """A delete of a row; the entry has the whole old row. Only in tables with pre-images."""
+
+
+DELETES = (ChangeOp.DELETE, ChangeOp.DELETE_WITH_ROW)
+"""The operations that delete a row."""
+_NEEDS_OLD_ROW = (ChangeOp.REPLACE, ChangeOp.UPDATE, ChangeOp.DELETE)
 
 
 @dataclass(frozen=True)
@@ -35,8 +45,8 @@ class Changes:
     """Consecutive changes of one channel, in commit order; all arrays have ``rows.num_rows`` entries.
 
     Attributes:
-        rows: the table's columns. A delete has its key, and the old attributes only in tables with pre-images. Every
-            other change has the whole new row, if the store has it (`Capabilities.whole_rows`).
+        rows: the table's columns. A DELETE has its key, a DELETE_WITH_ROW the whole old row. Every other change has the
+            whole new row, if the store has it (`Capabilities.whole_rows`).
         ops: int8 `ChangeOp` codes, not null.
         versions: int64 commit versions, increasing, and equal within one commit; not null.
         timestamps: timestamp[us, UTC] of the commits; not null.
@@ -75,7 +85,10 @@ class Changes:
         )
 
     def whole_pairs(self, rows: int) -> int:
-        """Return the number of rows nearest to ``rows`` that does not separate a pre-image from its change."""
+        """Return the number of rows nearest to ``rows`` that does not separate a pre-image from its change.
+
+        If ``rows`` is 1, the result may be 2, also if there is only one row.
+        """
         if self.ops[rows - 1].as_py() != ChangeOp.PREIMAGE:
             return rows
         return rows - 1 if rows > 1 else rows + 1
@@ -84,6 +97,53 @@ class Changes:
         """Return the changes without PREIMAGE entries."""
         keep = pc.not_equal(self.ops, pa.scalar(int(ChangeOp.PREIMAGE), pa.int8()))
         return self if pc.all(keep, min_count=0).as_py() else self.filter(keep)
+
+    def with_single_deletes(self) -> Changes:
+        """Return the changes with one DELETE_WITH_ROW for each PREIMAGE that a DELETE follows.
+
+        Logs of older releases have such pairs. The changes must not separate a pair; pages of `Tunnel.read` do not.
+        """
+        ops = self.ops.to_numpy()
+        images = np.flatnonzero((ops[:-1] == ChangeOp.PREIMAGE) & (ops[1:] == ChangeOp.DELETE))
+        if len(images) == 0:
+            return self
+        single, keep = ops.copy(), np.ones(len(ops), dtype=np.bool_)
+        single[images + 1] = ChangeOp.DELETE_WITH_ROW
+        keep[images] = False
+        return replace(self, ops=pa.array(single)).filter(pa.array(keep))
+
+    def check_old_rows(self, table: str) -> None:
+        """Check that each update and delete has its old row.
+
+        The changes must not separate a pre-image from its change; pages of `Tunnel.read` do not.
+
+        Args:
+            table: the name of the table, for the error.
+
+        Raises:
+            UnsupportedError: a replacement, update or delete lacks its old row.
+        """
+        ops = self.ops.to_numpy()
+        lacks = np.isin(ops, _NEEDS_OLD_ROW)
+        lacks[1:] &= ops[:-1] != ChangeOp.PREIMAGE
+        if not lacks.any():
+            return
+        first = int(np.flatnonzero(lacks)[0])
+        word = "a delete" if ops[first] == ChangeOp.DELETE else "an update"
+        raise UnsupportedError(
+            f"{word} in the log of table {table!r} lacks the old row, which readAs=table needs",
+            received=f"{np.count_nonzero(lacks)} such changes in a page, the first in commit version "
+            f"{self.versions[first].as_py()}",
+            remedy=old_rows_remedy(table),
+        )
+
+
+def old_rows_remedy(table: str) -> str:
+    """Return what gives a reader the old row of each later update and delete of a table."""
+    return (
+        f"run `headrace table set {table} pre_images=true`, and read a new tunnel of kind BaseAndStream: it has only "
+        "later changes"
+    )
 
 
 class RowChange(enum.StrEnum):

@@ -10,7 +10,7 @@ class TableOptions:
     """The options of a table's change log.
 
     Attributes:
-        pre_images: log the row before each replacement, update and delete.
+        pre_images: log the row before each replacement and update, and the whole row of each delete.
         retention_seconds: remove changes that are older than this; None keeps all changes.
         retention_bytes: the approximate maximum size of the log of a partition; None is no limit.
         retention_ignores_tunnels: remove also changes that a live tunnel has not read. By default these changes are

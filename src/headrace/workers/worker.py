@@ -135,7 +135,8 @@ class TunnelWorker:
             raise StopIteration
         page = delivery.page
         done = partial(self._engine.done, delivery)
-        return ChangeBatch(delivery.channel.id, page.changes, page.next, self._primary_key, done)
+        changes = page.changes.with_single_deletes()
+        return ChangeBatch(delivery.channel.id, changes, page.next, self._primary_key, done)
 
     def stop(self) -> None:
         """Acknowledge the current batch and end the iteration. Signal handlers can call this method."""

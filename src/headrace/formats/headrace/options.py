@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.formats.option_kinds import boolean, limit, name, names, secret
+from headrace.formats.headrace.read_as import CHANGES, READ_AS
+from headrace.formats.option_kinds import boolean, limit, name, names, one_of, secret
 from headrace.formats.options import BATCH_READ, QUEUE_OPTIONS, RETAIN_BATCHES, SOURCE, Option
 
 OPTIONS = (
@@ -35,6 +36,10 @@ OPTIONS = (
     *QUEUE_OPTIONS,
     RETAIN_BATCHES,
     Option("preImages", "tunnel: include `update_preimage` rows if the table logs them", boolean, "true", (SOURCE,)),
+    Option("readAs", "tunnel: `changes` gives the changes that the log has. `table` gives the same columns and "
+           "promises that the rows add up to the table: each update and delete has its old row, and a new query reads "
+           "the tunnel from its beginning. It is an error if the table does not keep pre-images", one_of(*READ_AS),
+           CHANGES, (SOURCE,)),
     Option("includeRowAddress", "queues: add the columns `_queue`, `_partition` and `_row_index` at the end", boolean,
            "false", (SOURCE, BATCH_READ)),
 )  # fmt: skip

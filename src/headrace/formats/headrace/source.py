@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.errors import OptionError
+from headrace.formats.headrace import read_as
 from headrace.formats.headrace.format import HEADRACE
 from headrace.formats.source import Source, nullable, splits
 from headrace.tables.conditions import KeyRange
+from headrace.tunnels.values import Start, StartKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.feeds.queue_columns import AddressColumns
-    from headrace.ports import Table
+    from headrace.ports import Store, Table, Tunnel
     from headrace.tables.change_columns import Shape
 
 
@@ -27,6 +29,23 @@ class HeadraceSource(Source):
                 "a tunnel is read as a stream, and this is a batch read",
                 remedy="use spark.readStream, or leave out option tunnel to read the table",
             )
+
+    def check_stream_read(self) -> None:
+        super().check_stream_read()
+        if read_as.reads_table(self.settings):
+            read_as.check_options(self.settings)
+
+    def open_checked_tunnel(self, store: Store) -> Tunnel:
+        if not read_as.reads_table(self.settings):
+            return super().open_checked_tunnel(store)
+        read_as.check_store(store.capabilities)
+        tunnel = self.open_tunnel(store)
+        read_as.check_tunnel(tunnel)
+        return tunnel
+
+    def tunnel_start(self) -> Start:
+        # The committed positions may be those of another query, which has read the rows before them.
+        return Start(StartKind.EARLIEST) if read_as.reads_table(self.settings) else super().tunnel_start()
 
     def queue_names(self) -> tuple[str, ...]:
         queue, queues = self.settings.get("queue"), self.settings.get("queues")
@@ -43,8 +62,10 @@ class HeadraceSource(Source):
         return nullable(table.schema.arrow)
 
     def shape(self, table: Table, wanted: Sequence[str] | None) -> Shape:
-        from headrace.tables.change_columns import ChangeShape
+        from headrace.tables.change_columns import ChangeShape, SignedShape
 
+        if read_as.reads_table(self.settings):
+            return SignedShape(table.schema, table.name, wanted)
         return ChangeShape(table.schema, wanted, pre_images=self.settings.get("preImages"))
 
     def splits(self, table: Table) -> list[KeyRange]:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import OptionError, SchemaError
 from headrace.tables.change_columns import Shape, constant, op_names
-from headrace.tables.changes import ChangeOp, Changes
+from headrace.tables.changes import DELETES, ChangeOp, Changes
 from headrace.tables.schema import TableSchema
 from headrace.types import parse_type, type_name
 
@@ -26,6 +26,7 @@ _RECORD_TYPE_OF = {
     ChangeOp.UPDATE: "UPDATE",
     ChangeOp.UPSERT: "UPDATE",
     ChangeOp.DELETE: "DELETE",
+    ChangeOp.DELETE_WITH_ROW: "DELETE",
 }
 
 
@@ -53,7 +54,7 @@ class TablestoreShape(Shape):
         changes = changes.without_preimages()
         count = changes.num_rows
         updates = pc.is_in(changes.ops, pa.array([ChangeOp.UPDATE, ChangeOp.UPSERT], pa.int8()))
-        deletes = pc.equal(changes.ops, pa.scalar(int(ChangeOp.DELETE), pa.int8()))
+        deletes = pc.is_in(changes.ops, pa.array(DELETES, pa.int8()))
         some_updates, some_deletes = pc.any(updates, min_count=0).as_py(), pc.any(deletes, min_count=0).as_py()
         times = changes.timestamps.cast(pa.int64())
         base = pc.equal(changes.ops, pa.scalar(int(ChangeOp.BASE), pa.int8()))

@@ -28,7 +28,7 @@ from headrace.sqlite.connections import Connections, roll_back
 from headrace.sqlite.forks import no_fork
 from headrace.stores.embedded.writer_lock import writer_lock
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 DATABASE_FILE = "db"
 LOCK_FILE = "writer.lock"
 SYNCHRONOUS_MODES = ("full", "normal", "off")
@@ -110,6 +110,8 @@ CREATE TABLE file_node (id INTEGER PRIMARY KEY AUTOINCREMENT, parent INTEGER, na
 INSERT INTO file_node VALUES (1, 0, '', 1, 0, 0, NULL);
 CREATE TABLE file_part (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
 """,
+    # The same tables. Logs may have `ChangeOp.DELETE_WITH_ROW`, which earlier releases cannot read.
+    4: "",
 }
 # A chunk's id is its partition's id shifted left by this, plus the log row index of its first change.
 ROW_INDEX_BITS = 40

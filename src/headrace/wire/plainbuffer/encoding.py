@@ -38,6 +38,7 @@ _ACTIONS: Final = {
     ChangeOp.UPDATE: UPDATE_ROW,
     ChangeOp.UPSERT: UPDATE_ROW,
     ChangeOp.DELETE: DELETE_ROW,
+    ChangeOp.DELETE_WITH_ROW: DELETE_ROW,
 }
 
 

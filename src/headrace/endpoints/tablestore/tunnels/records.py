@@ -30,7 +30,7 @@ from headrace.endpoints.tablestore.rows.layout import (
     wire_schema,
 )
 from headrace.endpoints.tablestore.rows.reading import Selected
-from headrace.tables.changes import ChangeOp, Changes
+from headrace.tables.changes import DELETES, ChangeOp, Changes
 from headrace.wire.plainbuffer.encoding import encode_records
 from headrace.wire.plainbuffer.rows import encode_row
 from headrace.wire.plainbuffer.values import Cell, CellOp, Row, SequenceInfo
@@ -43,6 +43,7 @@ _ACTIONS = {
     ChangeOp.UPDATE: pb.UPDATE_ROW,
     ChangeOp.UPSERT: pb.UPDATE_ROW,
     ChangeOp.DELETE: pb.DELETE_ROW,
+    ChangeOp.DELETE_WITH_ROW: pb.DELETE_ROW,
 }
 
 
@@ -79,7 +80,7 @@ def record_page(changes: Changes, layout: Layout, first: int, origin: Sequence[s
     shown = changes if len(chosen) == len(ops) else changes.filter(pa.array(ops != ChangeOp.PREIMAGE))
     actions, records = _encoded(shown, layout, (first + chosen) & _INDEX_MASK)
     ends: list[bytes] = []
-    if origin and 0 < len(chosen) < len(ops):
+    if origin and len(chosen) and np.isin(ops, (ChangeOp.PREIMAGE, ChangeOp.DELETE_WITH_ROW)).any():
         ends = [b"" if each is None else _field(3, each) for each in _origins(changes, chosen, layout, origin)]
     sizes = list(map(len, records))
     total = np.cumsum(np.array(sizes) + np.array(list(map(len, ends)) or 0))
@@ -234,7 +235,7 @@ def _one_by_one(
         values = attribute.cells.to_pylist()
         for row, (op, value, was_written) in enumerate(zip(ops, values, attribute.written.tolist(), strict=True)):
             is_update = _ACTIONS.get(op) == pb.UPDATE_ROW
-            if op == ChangeOp.DELETE or (is_update and not was_written):
+            if op in DELETES or (is_update and not was_written):
                 continue
             if value is not None:
                 cells[row].append(Cell(name, value, timestamp=int(attribute.timestamps[row])))
@@ -257,7 +258,7 @@ def _add_versions(cells: list[list[Cell]], changes: Changes) -> None:
     older = changes.rows.column(VERSIONS).to_pylist()
     sent = changes.rows.column(CHANGE).to_pylist()
     for row, (op, was_sent) in enumerate(zip(ops, _written(changes, CHANGE).tolist(), strict=True)):
-        if op == ChangeOp.DELETE:
+        if op in DELETES:
             continue
         if _ACTIONS.get(op) == pb.UPDATE_ROW:
             if was_sent and sent[row] is not None:
@@ -279,7 +280,8 @@ def _origins(changes: Changes, chosen: Numbers, layout: Layout, origin: Sequence
     has_image = np.zeros(len(chosen), np.bool_)
     has_image[1:] = np.diff(chosen) > 1
     has_image[0] = chosen[0] > 0
-    images = pa.array(chosen[has_image] - 1)
+    has_row = changes.ops.to_numpy()[chosen] == ChangeOp.DELETE_WITH_ROW
+    images = pa.array((chosen - has_image)[has_image | has_row])
     changes = Changes(
         changes.rows.take(images),
         changes.ops.take(images),
@@ -297,6 +299,6 @@ def _origins(changes: Changes, chosen: Numbers, layout: Layout, origin: Sequence
         tuple(timestamps[each.column] for each, _ in used),
         np.ones(changes.num_rows, np.bool_),
     )
-    for number, image in zip(np.flatnonzero(has_image).tolist(), selected.each(), strict=True):
+    for number, image in zip(np.flatnonzero(has_image | has_row).tolist(), selected.each(), strict=True):
         result[number] = image
     return result

@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace.errors import DataLossError
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.schemas import stored_columns
-from headrace.tables.changes import Changes
+from headrace.tables.changes import ChangeOp, Changes
 from headrace.tables.schema import TableSchema
 
 _LOG_FIELDS = [pa.field("_op", pa.int8(), nullable=False), pa.field("_written", pa.binary())]
@@ -56,7 +56,8 @@ def read(
 ) -> tuple[Changes, int]:
     """Read changes from a log row index.
 
-    The page ends with a whole chunk, so it may be longer than ``max_rows``; it holds about 8 MB at most.
+    The page ends with a whole chunk, so it may be longer than ``max_rows``; it holds about 8 MB at most. It does not
+    separate a pre-image from its change, unless ``until`` does.
 
     Args:
         until: the read ends before this row index.
@@ -81,13 +82,23 @@ def read(
     end = next_row if until is None else min(next_row, until)
     page = chunks.page(connection, partition_id, first_row, end, max_rows) if first_row < end else []
     schema = stored_schema(connection, object_id, schema_version)
-    batches: list[pa.RecordBatch] = []
-    for version, run in groupby(page, key=lambda chunk: chunk.schema):
-        then = schema if version == schema_version else stored_schema(connection, object_id, version)
-        batches += chunks.decode(_log_schema(then.arrow), list(run))
-    changes = _changes(schema, batches, chunks.commits_of(page))
-    skipped = first_row - page[0].first if page else 0
-    changes = changes.slice(skipped, min(changes.num_rows - skipped, max(end - first_row, 0)))
+
+    def decoded() -> Changes:
+        batches: list[pa.RecordBatch] = []
+        for version, run in groupby(page, key=lambda chunk: chunk.schema):
+            then = schema if version == schema_version else stored_schema(connection, object_id, version)
+            batches += chunks.decode(_log_schema(then.arrow), list(run))
+        changes = _changes(schema, batches, chunks.commits_of(page))
+        skipped = first_row - page[0].first if page else 0
+        return changes.slice(skipped, min(changes.num_rows - skipped, max(end - first_row, 0)))
+
+    changes = decoded()
+    # A large commit has several chunks, and the end of a chunk may separate a pre-image from its change.
+    if 0 < changes.num_rows < end - first_row and changes.ops[-1].as_py() == ChangeOp.PREIMAGE:
+        if changes.num_rows == 1:
+            page += chunks.page(connection, partition_id, first_row + 1, end, 1)
+            changes = decoded()
+        changes = changes.slice(0, changes.whole_pairs(changes.num_rows))
     return changes, first_row + changes.num_rows
 
 

@@ -21,7 +21,7 @@ from headrace.tables.schema import TableSchema
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
-_WITH_PREIMAGE = (ChangeOp.REPLACE, ChangeOp.UPDATE, ChangeOp.DELETE)
+_WITH_PREIMAGE = (ChangeOp.REPLACE, ChangeOp.UPDATE)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Resolved:
     Attributes:
         rows: the new rows; for a delete, the row that the log will contain.
         ops: `ChangeOp` codes.
-        before: the old rows, where they existed; None if they are not needed.
+        before: the old rows of replacements and updates; None if they are not needed.
         written: for each row, a bitmap of the written attributes, or null for all of them; None if all are null.
     """
 
@@ -136,9 +136,14 @@ def _bitmaps(written: Mask) -> pa.BinaryArray | None:
     return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(packed)])
 
 
-def with_preimages(changes: Resolved) -> Resolved:
-    """Return the changes with a PREIMAGE entry before each replacement, update and delete."""
-    assert changes.before is not None
+def delete(old: pa.RecordBatch, *, keep_old: bool, schema: TableSchema) -> Resolved:
+    """Resolve deletes of rows; ``keep_old`` is whether the log gets their attributes."""
+    op = ChangeOp.DELETE_WITH_ROW if keep_old else ChangeOp.DELETE
+    return Resolved(old if keep_old else without_attributes(old, schema), np.full(old.num_rows, op, dtype=np.int8))
+
+
+def with_preimages(changes: Resolved, before: pa.RecordBatch) -> Resolved:
+    """Return the changes with a PREIMAGE entry before each replacement and update; ``before`` has the old rows."""
     count = len(changes.ops)
     has_preimage = np.isin(changes.ops, _WITH_PREIMAGE)
     place = np.cumsum(1 + has_preimage) - 1
@@ -149,7 +154,7 @@ def with_preimages(changes: Resolved) -> Resolved:
     source[place[has_preimage] - 1] = np.flatnonzero(has_preimage)
     is_preimage[place[has_preimage] - 1] = True
     ops = np.where(is_preimage, ChangeOp.PREIMAGE, changes.ops[source]).astype(np.int8)
-    both = _concatenated(changes.rows, changes.before)
+    both = _concatenated(changes.rows, before)
     rows = both.take(pa.array(np.where(is_preimage, count + source, source)))
     written = None if changes.written is None else changes.written.take(pa.array(source, mask=is_preimage))
     return Resolved(rows, ops, written=written)
@@ -168,16 +173,14 @@ def replace_all(
     missing = np.flatnonzero(same < 0)
     replaced = np.flatnonzero((same >= 0) & unequal)
     inserted = np.setdiff1d(np.arange(new.num_rows), same)
-    deleted = old.take(pa.array(missing))
+    deleted = delete(old.take(pa.array(missing)), keep_old=keep_old, schema=schema)
     rows = _concatenated(
-        deleted if keep_old else without_attributes(deleted, schema),
+        deleted.rows,
         new.take(pa.array(same[replaced])),
         new.take(pa.array(inserted)),
     )
-    ops = np.repeat(
-        np.array([ChangeOp.DELETE, ChangeOp.REPLACE, ChangeOp.INSERT], dtype=np.int8),
-        [len(missing), len(replaced), len(inserted)],
-    )
+    puts = np.array([ChangeOp.REPLACE, ChangeOp.INSERT], dtype=np.int8)
+    ops = np.concatenate([deleted.ops, np.repeat(puts, [len(replaced), len(inserted)])])
     found = np.concatenate([missing, replaced, np.zeros(len(inserted), dtype=np.int64)])
     before = old.take(pa.array(found, mask=ops == ChangeOp.INSERT)) if keep_old else None
     order = sort_indices(rows, schema.primary_key)

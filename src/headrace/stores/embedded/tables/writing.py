@@ -21,7 +21,7 @@ from headrace.stores.embedded.tables import change_log, merge, partitions, reten
 from headrace.stores.embedded.tables.codec import Encoded
 from headrace.stores.embedded.tables.merge import Groups, Resolved
 from headrace.stores.embedded.tables.physical import PhysicalTable
-from headrace.tables.changes import ChangeOp, RowChange
+from headrace.tables.changes import DELETES, ChangeOp, RowChange
 from headrace.tables.conditions import KeyRange
 from headrace.tables.options import TableOptions
 from headrace.tables.schema import Key, TableSchema
@@ -183,11 +183,7 @@ class Writer:
     def _delete(self, part: EncodedPart) -> None:
         self._preserve(part.keys)
         deleted = self._table.delete(self._connection, part.keys)
-        ops = np.full(deleted.num_rows, ChangeOp.DELETE, dtype=np.int8)
-        if self._options.pre_images:
-            self._log(Resolved(deleted, ops, before=deleted))
-        else:
-            self._log(Resolved(merge.without_attributes(deleted, self._table.schema), ops))
+        self._log(merge.delete(deleted, keep_old=self._options.pre_images, schema=self._table.schema))
 
     def _replace_all(self, rows: pa.Table) -> None:
         """Compare each page of old rows with the new rows of the same key range."""
@@ -209,7 +205,7 @@ class Writer:
         unequal = np.zeros(old.num_rows, dtype=np.bool_)
         unequal[matched] = self._differ(old.take(pa.array(matched)), new.take(pa.array(same[matched])))
         changes = merge.replace_all(old, new, same, unequal, keep_old=self._options.pre_images, schema=schema)
-        deleted = changes.ops == ChangeOp.DELETE
+        deleted = np.isin(changes.ops, DELETES)
         self._preserve(self._table.codec.encode_keys(changes.rows))
         self._table.delete(self._connection, self._table.codec.encode_keys(changes.rows.filter(pa.array(deleted))))
         self._table.write(self._connection, self._table.codec.encode(changes.rows.filter(pa.array(~deleted))))
@@ -231,8 +227,8 @@ class Writer:
             self._table.preserve(self._connection, self._snapshots, keys)
 
     def _log(self, changes: Resolved) -> None:
-        if self._options.pre_images:
-            changes = merge.with_preimages(changes)
+        if self._options.pre_images and changes.before is not None:
+            changes = merge.with_preimages(changes, changes.before)
         cuts = [start_of(changes.rows, self._table.schema, each.keys.low) for each in self._partitions[1:]]
         edges = [0, *cuts, changes.rows.num_rows]
         for partition, start, end in zip(self._partitions, edges[:-1], edges[1:], strict=True):
@@ -249,7 +245,7 @@ class Writer:
                 self._version,
                 self._ts,
             )
-            added = int(np.isin(ops, (ChangeOp.INSERT, ChangeOp.UPSERT)).sum() - (ops == ChangeOp.DELETE).sum())
+            added = int(np.isin(ops, (ChangeOp.INSERT, ChangeOp.UPSERT)).sum() - np.isin(ops, DELETES).sum())
             if added:
                 self._connection.execute("UPDATE partition SET rows = rows + ? WHERE id = ?", (added, partition.id))
 

@@ -1,0 +1,91 @@
+"""Option ``readAs``: whether a tunnel's rows are changes for their own sake, or have to add up to the table.
+
+With ``table``, the inserts and post-images of all batches, minus the pre-images and deletes, are the rows of the table.
+So every update and delete needs its old row, and the query reads the tunnel from its first row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import OptionError, UnsupportedError
+from headrace.formats.settings import Settings
+from headrace.tables.changes import old_rows_remedy
+from headrace.tunnels.values import Start, StartKind, TunnelKind
+
+if TYPE_CHECKING:
+    from headrace.ports import Capabilities, Tunnel
+
+CHANGES, TABLE = "changes", "table"
+READ_AS = (CHANGES, TABLE)
+_NEEDED = {
+    "tunnels": "tunnels",
+    "pre_images": "pre-images",
+    "whole_rows": "the whole row of each change",
+    "tells_rows": "whether the row of a change existed before",
+}
+_FROM_THE_BEGINNING = (StartKind.COMMITTED, StartKind.EARLIEST)
+
+
+def reads_table(settings: Settings) -> bool:
+    """Return whether the options ask for the rows of ``readAs=table``."""
+    return bool(settings.get("readAs") == TABLE)
+
+
+def check_options(settings: Settings) -> None:
+    """Check the other options of a read with ``readAs=table``.
+
+    Raises:
+        OptionError: an option hides rows, or skips rows.
+    """
+    if not settings.get("tunnel"):
+        raise OptionError(
+            "option readAs=table needs a tunnel", remedy="set option tunnel to a tunnel of kind BaseAndStream"
+        )
+    for name, why in (("preImages", "hides the old rows"), ("failOnDataLoss", "skips lost changes")):
+        if not settings.get(name):
+            raise OptionError(
+                f"option readAs=table needs all rows, and {name}=false {why}",
+                received=f"readAs=table, {name}=false",
+                remedy=f"leave out option {name}",
+            )
+    start = settings.get("startingPosition")
+    if not isinstance(start, Start) or start.kind not in _FROM_THE_BEGINNING:
+        raise OptionError(
+            "option readAs=table reads a tunnel from its beginning, and startingPosition skips rows",
+            remedy="leave out option startingPosition",
+        )
+
+
+def check_store(capabilities: Capabilities) -> None:
+    """Raise `UnsupportedError` if a store's changes cannot add up to a table."""
+    missing = [words for name, words in _NEEDED.items() if not getattr(capabilities, name)]
+    if missing:
+        raise UnsupportedError(
+            "this store's changes do not have what readAs=table needs",
+            received=f"a store without: {', '.join(missing)}",
+            valid="an embedded store",
+            remedy="read the changes as they are (readAs=changes), or write them into a table of an embedded store",
+        )
+
+
+def check_tunnel(tunnel: Tunnel) -> None:
+    """Check that the rows of a tunnel add up to its table.
+
+    Raises:
+        OptionError: the tunnel has no base data, or the table does not keep pre-images.
+    """
+    table = tunnel.table.name
+    if not tunnel.table.describe().options.pre_images:
+        raise OptionError(
+            f"option readAs=table needs the old row of each update and delete, and table {table!r} does not keep "
+            "pre-images",
+            remedy=old_rows_remedy(table),
+        )
+    if tunnel.kind is TunnelKind.STREAM:
+        raise OptionError(
+            f"option readAs=table needs the rows that existed before tunnel {tunnel.name!r}",
+            received=f"a tunnel of kind {tunnel.kind}",
+            valid=[TunnelKind.BASE_AND_STREAM, TunnelKind.BASE_DATA],
+            remedy=f"create another tunnel of table {table!r}, of kind {TunnelKind.BASE_AND_STREAM}",
+        )
