@@ -63,7 +63,7 @@ def run(spark: SparkSession, tmp_path: Path, checkpoint: str) -> Run:
     """Run the mirror of the orders to its end."""
 
     def run_mirror(**options: Any) -> None:
-        defaults = {"source": tmp_path / "shop", "table": "orders", "checkpoint": checkpoint}
+        defaults: dict[str, Any] = {"source": tmp_path / "shop", "table": "orders", "checkpoint": checkpoint}
         mirror = headrace.mirror(spark, **(defaults | options))
         mirror.trigger(availableNow=True).start().awaitTermination()
 
@@ -73,7 +73,7 @@ def run(spark: SparkSession, tmp_path: Path, checkpoint: str) -> Run:
 def test_a_mirror_has_the_rows_of_its_source_after_each_run(
     run: Run, spark: SparkSession, tmp_path: Path, orders: Table, copy: Store
 ) -> None:
-    target = {"to": tmp_path / "copy", "options": {"maxRowsPerTrigger": 40}}
+    target = {"to": tmp_path / "copy"}
     run(**target)
     assert content(copy.table("orders")) == content(orders)
     change_much(orders)
@@ -158,11 +158,11 @@ def test_a_mirror_in_a_tablestore_instance_also_keeps_a_history(run: Run, orders
 
 def test_a_mirror_is_a_sorted_table_of_a_ytsaurus_cluster(run: Run, orders: Table) -> None:
     path = f"//tests/{uuid.uuid4().hex}/orders"
-    target = {"to": f"yt+{serving.ytsaurus_endpoint()}", "to_table": path, "to_options": {"token": serving.TOKEN}}
-    run(**target)
+    url, token = f"yt+{serving.ytsaurus_endpoint()}", {"token": serving.TOKEN}
+    run(to=url, to_table=path, to_options=token)
     change_much(orders)
-    run(**target)
-    with headrace.open(target["to"], token=serving.TOKEN) as store:
+    run(to=url, to_table=path, to_options=token)
+    with headrace.open(url, token=serving.TOKEN) as store:
         assert content(store.table(path)) == content(orders)
         store.drop_table(path)
 
@@ -177,8 +177,7 @@ def test_a_history_in_sql_shows_the_table_of_each_time(
         session.run(f"""
             CREATE TABLE orders USING headrace OPTIONS (store = '{tmp_path}/shop', table = 'orders');
             CREATE TABLE orders_past USING headrace OPTIONS (store = '{tmp_path}/copy', table = 'past');
-            CREATE SCAN changes ON orders USING STREAM OPTIONS (maxRowsPerTrigger = 30);
-            CREATE SCAN past_now ON orders_past USING BATCH""")
+            CREATE SCAN changes ON orders USING STREAM OPTIONS (maxRowsPerTrigger = 30)""")
         explained = dict(session.run(f"EXPLAIN {mirror}")[0].rows)
         assert explained["tunnel"] == "mirror-past"
         assert explained["guarantee"] == "exactly once"
@@ -195,6 +194,7 @@ def test_a_history_in_sql_shows_the_table_of_each_time(
         tables.append(content(orders))
         for time, table in zip(times, tables, strict=True):
             query = f"SELECT * FROM orders_past TIMESTAMP AS OF '{time.isoformat()}' ORDER BY id"
-            assert [row.asDict() for row in session.run(query)[0].dataframe.collect()] == table
+            assert session.run(query)[0].fetch() == [tuple(row.values()) for row in table]
+        session.run("CREATE SCAN past_now ON orders_past USING BATCH")
         scanned = "SELECT count(*) AS n FROM past_now FOR SYSTEM_TIME AS OF '2000-01-01' AS p WHERE p.id > 0"
         assert session.run(scanned)[0].fetch() == [(0,)]

@@ -1,4 +1,4 @@
-"""`mirror`: a streaming query that copies a table, or its history, into a table of another store (docs/mirrors.md)."""
+"""`mirror`: a streaming query that copies a table, or its history, into a table of another store (docs/sql.md)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from headrace.formats.location import Location
 from headrace.formats.option_checks import check_options, option_texts
 from headrace.formats.options import SINK, SOURCE
 from headrace.formats.registry import DEFAULT_FORMAT, format_named, source_of
+from headrace.formats.source import Source
 from headrace.ports import Store
 from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
 from headrace.spark.query_start import BatchedStream
 from headrace.spark.stream_arguments import checked_trigger, format_name
 from headrace.stores.registry import open as open_store
 from headrace.tables.schema import TableSchema
+from headrace.tunnels.values import Start, StartKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -177,6 +179,7 @@ def mirror(
         raise OptionError("a mirror needs the name of its source table", remedy='headrace.mirror(spark, table="…", …)')
     if sink.location.queue:
         raise OptionError("a mirror writes a table, not a queue", received=repr(sink.location.queue))
+    _check_complete(reading_source)
     tunnel_option = DEFAULT_FORMAT.tunnel_option
     assert tunnel_option is not None
     return Mirror(
@@ -193,6 +196,17 @@ def mirror(
         tunnel=reading_source.settings.get(tunnel_option) or None,
         rows_per_write=sink.rows_per_write(lambda setting: spark.conf.get(setting, None)),
     )
+
+
+def _check_complete(source: Source) -> None:
+    """Raise `OptionError` if an option skips changes: the mirror would have other rows than its source."""
+    for name, valid in (("startingPosition", Start(StartKind.COMMITTED)), ("failOnDataLoss", True)):
+        if source.settings.get(name) != valid:
+            raise OptionError(
+                f"a mirror needs all changes of its source, and option {name} skips some",
+                received=source.options.get(name.lower(), "")[:200],
+                remedy=f"leave out option {name}",
+            )
 
 
 def _options(format: str, options: Mapping[str, Any] | None, named: Mapping[str, Any], use: str) -> dict[str, str]:

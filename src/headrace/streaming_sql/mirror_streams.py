@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 class MirrorStreams(StreamKind):
     """``MIRROR``: a table of a store follows another table."""
 
+    table_read = "rows and changes"
+
     def __init__(self, spark: SparkSession, catalog: Catalog) -> None:
         self._spark = spark
         self._catalog = catalog
