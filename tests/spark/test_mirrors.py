@@ -177,7 +177,7 @@ def test_a_history_in_sql_shows_the_table_of_each_time(
         session.run(f"""
             CREATE TABLE orders USING headrace OPTIONS (store = '{tmp_path}/shop', table = 'orders');
             CREATE TABLE orders_past USING headrace OPTIONS (store = '{tmp_path}/copy', table = 'past');
-            CREATE SCAN changes ON orders USING STREAM OPTIONS (maxRowsPerTrigger = 30)""")
+            CREATE SCAN changes ON orders USING STREAM""")
         explained = dict(session.run(f"EXPLAIN {mirror}")[0].rows)
         assert explained["tunnel"] == "mirror-past"
         assert explained["guarantee"] == "exactly once"

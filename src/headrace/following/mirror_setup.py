@@ -244,7 +244,8 @@ def check_source(store: Store) -> None:
         )
     if not store.capabilities.whole_rows:
         raise UnsupportedError(
-            "an update in the log of this store has only the cells that were set, and a mirror needs whole rows",
+            "an update in the log of this store has only the cells that were set, and rows can have columns that the "
+            "table does not declare: a mirror could miss values",
             received=store.url,
             remedy='write the changes with headrace.write_stream(…, row_change="update")',
         )

@@ -221,7 +221,8 @@ def _create_stream(cursor: Cursor) -> st.CreateStream:
     if cursor.at_words("MIRROR"):
         return st.CreateStream(part=cursor.whole, name=name, options=options, body=mirror_statement(cursor))
     start = cursor.start
-    cursor.need_words("INSERT", "INTO")
+    if not cursor.take_words("INSERT", "INTO"):
+        raise cursor.expected("INSERT INTO or MIRROR")
     return st.CreateStream(part=cursor.whole, name=name, options=options, body=_insert(cursor, start, False))
 
 
