@@ -20,6 +20,7 @@ from bench.measure import Result
 BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
     "put": tables.put,
     "scan": tables.scan,
+    "diff": tables.diff,
     "source": streams.source,
     "sink": streams.sink,
     "mirror": mirrors.mirror,

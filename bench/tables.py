@@ -80,6 +80,35 @@ def scan(directory: Path, scale: float) -> Result:
     )
 
 
+def diff(directory: Path, scale: float) -> Result:
+    """`diff_tables` of two equal tables, compared with one scan of both."""
+    rows = int(1_000_000 * scale)
+    a, b = (orders_table(directory / name, rows) for name in ("a", "b"))
+
+    def compared(**options: Any) -> float:
+        found: list[headrace.TableDiff] = []
+        taken = seconds(lambda: found.append(headrace.diff_tables(a, b, **options)))
+        assert found[0].equal
+        assert found[0].rows_a == found[0].rows_b == rows
+        return taken
+
+    plain, with_checksums, scans = median_of(
+        5,
+        compared,
+        lambda: compared(checksums=True),
+        lambda: seconds(lambda: [table.scan().read_all() for table in (a, b)]),
+    )
+    return Result(
+        f"diff: two equal tables of {rows:,} rows, 4 columns",
+        {
+            "diff_tables, rows of both tables": rate(2 * rows, plain),
+            "diff_tables with checksums": rate(2 * rows, with_checksums),
+            "scan of both to Arrow": rate(2 * rows, scans),
+        },
+        [Ratio("diff / scan of both", scans / plain, 1 / 3)],
+    )
+
+
 def bare_put_rate(table: headrace.Table, rows: int, repeats: int) -> float:
     """Return the seconds of a put of ``rows`` distinct random keys."""
     names = table.schema.names

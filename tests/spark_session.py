@@ -3,6 +3,7 @@
 Tests that start Spark in a process of their own, because a shared session cannot show what they are about:
 
 - ``spark/test_connect.py`` (1): Spark Connect and classic Spark cannot be in one process.
+- ``spark/test_pipelines.py`` (2): pipelines run on Spark Connect; one is started by ``spark-pipelines run``.
 - ``spark/test_docs.py`` (1): the quick start of the README as a user runs it, with relative paths.
 - ``spark/test_demo.py`` (4): the demo kills its driver and starts another; then ``headrace run`` and ``headrace sql``.
 - ``spark/test_checkpoints_in_stores.py`` (2): a query goes on in another process, from another directory.

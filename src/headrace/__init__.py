@@ -6,6 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headrace.comparing.results import TableChecksum, TableDiff
+    from headrace.comparing.tables import checksum_table, diff_tables
     from headrace.errors import HeadraceError
     from headrace.ports import Consumer, Producer, Queue, Store, Table, Tunnel
     from headrace.spark.checkpoint_location import checkpoint
@@ -37,11 +39,15 @@ _HOMES = {
     "Store": "headrace.ports",
     "StreamingSql": "headrace.streaming_sql.session",
     "Table": "headrace.ports",
+    "TableChecksum": "headrace.comparing.results",
+    "TableDiff": "headrace.comparing.results",
     "TablestoreDataSource": "pyspark_tablestore:DefaultSource",
     "Tunnel": "headrace.ports",
     "TunnelWorker": "headrace.workers",
     "YtDataSource": "pyspark_yt:DefaultSource",
     "checkpoint": "headrace.spark.checkpoint_location",
+    "checksum_table": "headrace.comparing.tables",
+    "diff_tables": "headrace.comparing.tables",
     "lag_of": "headrace.spark.listener",
     "mirror": "headrace.spark.mirrors",
     "open": "headrace.stores.registry",
@@ -62,11 +68,15 @@ __all__ = [
     "Store",
     "StreamingSql",
     "Table",
+    "TableChecksum",
+    "TableDiff",
     "TablestoreDataSource",
     "Tunnel",
     "TunnelWorker",
     "YtDataSource",
     "checkpoint",
+    "checksum_table",
+    "diff_tables",
     "lag_of",
     "mirror",
     "open",

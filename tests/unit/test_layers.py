@@ -31,6 +31,7 @@ ALLOWED = {
     "wire": {"errors", "types", "tables"},
     "stores": BELOW_STORES,
     "feeds": BELOW_STORES,
+    "comparing": {"errors", "types", "tables", "ports"},
     # The base of all servers.
     "http": {"errors"},
     "checkpoint_server": BELOW_STORES | {"http"},
@@ -42,7 +43,8 @@ ALLOWED = {
     # They serve an embedded store.
     "endpoints": BELOW_STORES | {"registry", "stores", "http"},
     "demo": BELOW_STORES | {"feeds", "formats", "spark", "registry", "streaming_sql", "cli"},
-    "cli": BELOW_STORES | {"feeds", "formats", "spark", "registry", "streaming_sql", "endpoints", "demo", "http"},
+    "cli": BELOW_STORES
+    | {"comparing", "feeds", "formats", "spark", "registry", "streaming_sql", "endpoints", "demo", "http"},
 }
 # They import all stores, or all public names, on first use.
 DIRECTORIES = {"__init__", "registry"}

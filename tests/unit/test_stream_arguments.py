@@ -77,7 +77,7 @@ def test_the_options_of_a_format_and_of_spark_are_valid_in_any_case(provider: st
     for given in (names, {name.upper() for name in names}):
         checked = checked_by_spark(FORMATS[provider], dict.fromkeys(given, "1"))
         assert checked.keys() == {name.lower() for name in names}
-    for name in ("foo", "mergeschema", "paths", "readas", "tunnels"):
+    for name in ("foo", "mergeschema", "paths", "writeas", "tunnels"):
         with pytest.raises(OptionError, match=f"unknown option of format {provider}; received: '{name}'; valid: "):
             checked_by_spark(FORMATS[provider], {name: "1"})
 

@@ -20,11 +20,16 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass
 class App:
-    """The values of the options that all commands share."""
+    """The values of the options that all commands share.
+
+    Attributes:
+        error_code: the exit code of an error. A command that has another meaning for 1 sets it.
+    """
 
     json: bool = False
     debug: bool = False
     store_url: str | None = None
+    error_code: int = 1
 
     @cached_property
     def output(self) -> Output:

@@ -11,6 +11,7 @@ import click
 
 from headrace.cli.app import App, common_options, store_option
 from headrace.cli.bench import bench
+from headrace.cli.comparison import checksum, diff
 from headrace.cli.consumer import consumer
 from headrace.cli.demo import demo
 from headrace.cli.doctor import doctor
@@ -24,7 +25,6 @@ from headrace.cli.table import table
 from headrace.cli.tunnel import tunnel
 from headrace.errors import HeadraceError
 
-EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
@@ -47,12 +47,15 @@ def headrace() -> None:
 
 for _command in (demo, run, sql, table, tunnel, queue, consumer, stream, serve, doctor, bench):
     headrace.add_command(_command)
+for _command in (diff, checksum):
+    table.add_command(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit code.
 
-    0 is success, 1 an error, 2 an invalid command line, 130 an interruption, 141 a closed pipe.
+    0 is success, 1 an error, 2 an invalid command line, 130 an interruption, 141 a closed pipe. ``table diff`` has the
+    codes of the program ``diff``: 1 for differences, 2 for an error.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     app = App(store_url=os.environ.get("HEADRACE_STORE") or None, debug="--debug" in arguments)
@@ -74,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if app.debug:
             raise
         _end(app.output, error)
-        return EXIT_FAILED
+        return app.error_code
     return code if isinstance(code, int) else 0
 
 

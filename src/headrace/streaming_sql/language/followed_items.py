@@ -1,0 +1,364 @@
+"""The select list of a followed query with aggregates: calls become ``s0``…, group expressions become ``g0``…"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace.streaming_sql.language.expressions import (
+    Atom,
+    atom_at,
+    atoms,
+    is_bounded,
+    lambda_parameters,
+    not_operands,
+    operand_end,
+)
+from headrace.streaming_sql.language.followed_shape import Item, Select
+from headrace.streaming_sql.language.lexer import TokenKind, quote_name
+from headrace.streaming_sql.language.token_text import TokenText
+
+AggregateKind = Literal["count_rows", "count", "sum", "avg", "min", "max", "count_distinct"]
+_KINDS: dict[str, AggregateKind] = {
+    "count": "count", "count_if": "count", "sum": "sum", "avg": "avg", "mean": "avg", "min": "min", "max": "max",
+    "every": "min", "bool_and": "min", "bool_or": "max",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AggregateCall:
+    """An aggregate, whose result is the column ``s{index}``.
+
+    Attributes:
+        kind: its rule; ``count_rows`` is ``count(*)``.
+        arguments: the names of its columns in the rows, ``a0`` …; several for ``count_distinct`` only.
+        text: the call as written, for messages.
+    """
+
+    kind: AggregateKind
+    arguments: tuple[str, ...]
+    text: str
+
+    @property
+    def sql(self) -> str:
+        """The call over the columns of the rows, in Spark SQL."""
+        if self.kind == "count_rows":
+            return "count(*)"
+        if self.kind == "count_distinct":
+            return f"count(DISTINCT {', '.join(self.arguments)})"
+        return f"{self.kind}({self.arguments[0]})"
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group expression: its tokens, its atoms, and whether it is one operand wherever it occurs."""
+
+    start: int
+    end: int
+    atoms: tuple[Atom, ...]
+    primary: bool
+    is_window: bool
+
+
+def is_aggregate_call(text: TokenText, index: int) -> bool:
+    """Return whether a token is the name of a permitted aggregate in a call."""
+    return text.is_call(index) and not text.is_symbol(index - 1, ".") and text.tokens[index].name.lower() in _KINDS
+
+
+class Items:
+    """Converts the items and HAVING of one SELECT.
+
+    Args:
+        is_column: returns whether the relations of FROM have a column with this name. It is called only for a name in
+            GROUP BY that is also an alias of the select list.
+    """
+
+    def __init__(self, text: TokenText, select: Select, is_column: Callable[[str], bool]) -> None:
+        self._text = text
+        self._select = select
+        self._is_column = is_column
+        self._arguments: dict[str, str] = {}
+        self._calls: dict[str, int] = {}
+        self.aggregates: list[AggregateCall] = []
+        self.groups = self._groups()
+        self._windows = [number for number, group in enumerate(self.groups) if group.is_window]
+
+    @property
+    def argument_items(self) -> tuple[str, ...]:
+        """The expressions of ``a0``, ``a1`` …"""
+        return tuple(self._arguments)
+
+    @property
+    def group_items(self) -> tuple[str, ...]:
+        """The expressions of ``g0``, ``g1`` …"""
+        return tuple(self._text.render(group.start, group.end, []) for group in self.groups)
+
+    # -- GROUP BY -------------------------------------------------------------------------------------
+
+    def _groups(self) -> list[Group]:
+        if self._select.group is None:
+            return []
+        text = self._text
+        start, end = self._select.group
+        groups: list[Group] = []
+        if text.is_word(start, "ALL") and start + 1 == end:
+            ranges = [
+                (item.start, item.end)
+                for number, item in enumerate(self._select.items)
+                if not self.uses_aggregates(item.start, item.end, number)
+            ]
+        else:
+            self._refuse_grouping_sets(start, end)
+            ranges = [self._grouping(*each) for each in text.split(start, end)]
+        for each in ranges:
+            group = self._group(*each)
+            if not any(_same(group.atoms, known.atoms) for known in groups):
+                groups.append(group)
+        return groups
+
+    def _refuse_grouping_sets(self, start: int, end: int) -> None:
+        text = self._text
+        for index in text.top(start, end):
+            sets = text.is_word(index, "GROUPING") and text.is_word(index + 1, "SETS")
+            with_ = text.is_word(index, "WITH") and text.is_word(index + 1, "ROLLUP", "CUBE")
+            call = text.is_word(index, "ROLLUP", "CUBE") and text.is_symbol(index + 1, "(")
+            if sets or with_ or call:
+                name = "GROUPING SETS" if sets else text.tokens[index + 1 if with_ else index].text.upper()
+                raise text.error(
+                    f"a followed query cannot have {name}", index, remedy="one stream and target for each grouping"
+                )
+
+    def _grouping(self, start: int, end: int) -> tuple[int, int]:
+        """Return the range of an element of GROUP BY; of the item that a number or an alias names."""
+        text, items = self._text, self._select.items
+        if start >= end:
+            raise text.error("expected an expression", start)
+        token = text.tokens[start]
+        if end == start + 1:
+            if token.kind is TokenKind.NUMBER and token.text.isdigit():
+                number = int(token.text)
+                if not 1 <= number <= len(items):
+                    raise text.error(f"the select list has no item {number}", start, received=token.text)
+                return items[number - 1].start, items[number - 1].end
+            if token.is_name:
+                named = [item for item in items if item.alias is not None and _alike(item.alias, token.name)]
+                plain = [item for item in named if item.kind == "column" and self._is_named(item, token.name)]
+                if named and not plain and not self._is_column(token.name):
+                    return named[0].start, named[0].end
+        while text.is_symbol(start, "(") and text.closing[start] == end - 1:
+            if len(text.split(start + 1, end - 1)) > 1:
+                raise text.error(
+                    "a list in parentheses in GROUP BY", start, remedy="leave the parentheses out, or write struct(…)"
+                )
+            start, end = start + 1, end - 1
+        return start, end
+
+    def _is_named(self, item: Item, name: str) -> bool:
+        """Return whether an item is the column with a name, of any relation, and not a field of one."""
+        _, rest = self._select.relation_of(tuple(part.lower() for part in item.path))
+        return rest == (name.lower(),)
+
+    def _group(self, start: int, end: int) -> Group:
+        text = self._text
+        for index in range(start, end):
+            if is_aggregate_call(text, index):
+                raise text.error("an aggregate cannot be in GROUP BY", index)
+        primary = operand_end(text, start, end) == end
+        window = text.is_word(start, "WINDOW") and text.is_symbol(start + 1, "(") and text.after(start + 1) == end
+        return Group(start, end, tuple(atoms(text, start, end, self._select.relation_of)), primary, window)
+
+    # -- aggregates -----------------------------------------------------------------------------------
+
+    def _aggregate(self, index: int) -> tuple[int, int]:
+        """Return the number of the aggregate whose name is a token, and the index after the call."""
+        text = self._text
+        name = text.tokens[index].name.lower()
+        closing = text.closing[index + 1]
+        first, end = index + 2, closing + 1
+        condition: str | None = None
+        if text.is_word(end, "FILTER") and text.is_symbol(end + 1, "(") and text.is_word(end + 2, "WHERE"):
+            condition = text.render(end + 3, text.closing[end + 1], [])
+            end = text.after(end + 1)
+        if text.is_word(end, "OVER", "IGNORE", "RESPECT", "WITHIN"):
+            raise text.error(
+                f"a followed query cannot have {name} with {text.tokens[end].text.upper()}",
+                index,
+                remedy="leave it out",
+            )
+        distinct = text.is_word(first, "DISTINCT")
+        first += distinct or text.is_word(first, "ALL")
+        shown = text.shown(index, end)
+        call = self._call(index, name, first, closing, distinct, condition, shown)
+        key = repr((call.kind, call.arguments))
+        if key not in self._calls:
+            self._calls[key] = len(self.aggregates)
+            self.aggregates.append(call)
+        return self._calls[key], end
+
+    def _call(
+        self, index: int, name: str, first: int, closing: int, distinct: bool, condition: str | None, shown: str
+    ) -> AggregateCall:
+        text = self._text
+        kind = _KINDS[name]
+        if distinct and kind in ("sum", "avg"):
+            raise text.error(
+                f"a followed query cannot have {name}(DISTINCT …)",
+                index,
+                remedy="follow SELECT the value … GROUP BY the value into a table, and aggregate that one",
+            )
+        if name == "count" and first + 1 == closing and text.is_symbol(first, "*") and not distinct:
+            if condition is None:
+                return AggregateCall("count_rows", (), shown)
+            return AggregateCall("count", (self._argument(f"CASE WHEN ({condition}) THEN 1 END"),), shown)
+        if any(text.is_star(i) for i in range(first, closing)):
+            raise text.error(f"a star in {name}(…)", index, remedy="write count(*), or name the columns")
+        for inner in range(first, closing):
+            if is_aggregate_call(text, inner):
+                raise text.error("an aggregate inside of an aggregate", inner)
+        parts = [text.render(*each, []) for each in text.split(first, closing)] if first < closing else []
+        if not parts or (len(parts) > 1 and kind != "count") or (name == "count_if" and len(parts) > 1):
+            raise text.error(f"{name} takes one argument", index)
+        if name == "count_if":
+            if distinct:
+                raise text.error(
+                    "a followed query cannot have count_if(DISTINCT …)", index, remedy="leave DISTINCT out"
+                )
+            parts = [f"CASE WHEN ({parts[0]}) THEN 1 END"]
+        literal = first + 1 == closing and text.tokens[first].kind in (TokenKind.NUMBER, TokenKind.STRING)
+        if name == "count" and literal and not distinct and condition is None:
+            return AggregateCall("count_rows", (), shown)
+        if kind == "count" and not distinct and len(parts) > 1:
+            parts = [f"CASE WHEN {' AND '.join(f'({part}) IS NOT NULL' for part in parts)} THEN 1 END"]
+        if condition is not None:
+            parts = [f"CASE WHEN ({condition}) THEN ({part}) END" for part in parts]
+        kind = "count_distinct" if distinct and kind == "count" else kind
+        return AggregateCall(kind, tuple(map(self._argument, parts)), shown)
+
+    def _argument(self, expression: str) -> str:
+        if expression not in self._arguments:
+            self._arguments[expression] = f"a{len(self._arguments)}"
+        return self._arguments[expression]
+
+    # -- items and HAVING -----------------------------------------------------------------------------
+
+    def converted(self, start: int, end: int, visible: int) -> str:
+        """Return a range as SQL over ``g0``… and ``s0``….
+
+        Args:
+            visible: the number of items whose aliases the range can use.
+        """
+        text = self._text
+        self._check_lambdas(start, end)
+        skipped = not_operands(text, start, end)
+        edits: list[tuple[int, int, str]] = []
+        index = start
+        while index < end:
+            if is_aggregate_call(text, index):
+                number, after = self._aggregate(index)
+                edits.append((index, after, f"s{number}"))
+                index = after
+                continue
+            atom = atom_at(text, index, self._select.relation_of)
+            found = None if index in skipped else self._found(start, end, index, atom, visible)
+            if found is None:
+                index = atom.end
+            else:
+                edits.append((index, *found))
+                index = found[0]
+        return text.render(start, end, edits)
+
+    def _found(self, start: int, end: int, index: int, atom: Atom, visible: int) -> tuple[int, str] | None:
+        """Return the end and the replacement of the group expression or alias at a token; None if there is none."""
+        matching = [
+            (after, number)
+            for number, group in enumerate(self.groups)
+            if (after := self._match(group, start, end, index)) is not None
+        ]
+        if matching:
+            after, number = max(matching, key=lambda each: (each[0], -each[1]))
+            return after, f"g{number}"
+        if atom.kind != "name":
+            return None
+        fields = [
+            (len(group.atoms[0].parts), number)
+            for number, group in enumerate(self.groups)
+            if len(group.atoms) == 1 and group.atoms[0].begins(atom)
+        ]
+        if fields:
+            length, number = max(fields)
+            return atom.end, ".".join((f"g{number}", *map(quote_name, self._written(index, atom)[length:])))
+        written = self._written(index, atom)
+        if atom.relation is None:
+            alias = self._alias(written[0], visible)
+            if alias is not None:
+                fields_text = "".join(f".{quote_name(part)}" for part in written[1:])
+                return atom.end, f"({alias}){fields_text}"
+        if atom.parts[0] == "window" and atom.relation is None and len(self._windows) == 1:
+            return atom.end, ".".join((f"g{self._windows[0]}", *map(quote_name, written[1:])))
+        return None
+
+    def _written(self, index: int, atom: Atom) -> tuple[str, ...]:
+        """Return the parts of a name as written, without its relation."""
+        parts, _ = self._text.dotted(index)
+        return parts[len(parts) - len(atom.parts) :]
+
+    def _match(self, group: Group, start: int, end: int, index: int) -> int | None:
+        """Return the index after a group expression that begins at a token; None if there is none."""
+        after = index
+        for wanted in group.atoms:
+            if after >= end or not wanted.is_same(atom_at(self._text, after, self._select.relation_of)):
+                return None
+            after = atom_at(self._text, after, self._select.relation_of).end
+        if group.primary or is_bounded(self._text, start, end, index, after):
+            return after
+        return None
+
+    def _alias(self, name: str, visible: int) -> str | None:
+        """Return the converted expression of the item with an alias."""
+        found = [n for n, item in enumerate(self._select.items[:visible]) if item.alias and _alike(item.alias, name)]
+        if not found:
+            return None
+        item = self._select.items[found[-1]]
+        return self.converted(item.start, item.end, found[-1])
+
+    def _check_lambdas(self, start: int, end: int) -> None:
+        names = lambda_parameters(self._text, start, end)
+        used = {atom.parts[0] for group in self.groups for atom in group.atoms if atom.kind == "name"}
+        for name, index in names.items():
+            if name in used:
+                raise self._text.error(
+                    f"the parameter {name} of this function has the name of a column of GROUP BY",
+                    index,
+                    remedy="rename the parameter",
+                )
+
+    def copied(self, converted: str) -> int | None:
+        """Return the group of which an item is a plain copy, or the start or end of its window; None otherwise."""
+        plain = converted.strip("() \n\t").replace("`", "").lower()
+        for number, group in enumerate(self.groups):
+            bounds = (f"g{number}.start", f"g{number}.end") if group.is_window else ()
+            if plain in (f"g{number}", *bounds):
+                return number
+        return None
+
+    def uses_aggregates(self, start: int, end: int, visible: int) -> bool:
+        """Return whether an expression needs more than the groups."""
+        for index in range(start, end):
+            if is_aggregate_call(self._text, index):
+                return True
+            if self._text.is_name(index) and not self._text.is_symbol(index - 1, "."):
+                name = self._text.tokens[index].name
+                for number, item in enumerate(self._select.items[:visible]):
+                    named = item.alias is not None and _alike(item.alias, name)
+                    if named and self.uses_aggregates(item.start, item.end, number) and not self._is_column(name):
+                        return True
+        return False
+
+
+def _same(left: tuple[Atom, ...], right: tuple[Atom, ...]) -> bool:
+    return len(left) == len(right) and all(a.is_same(b) for a, b in zip(left, right, strict=True))
+
+
+def _alike(left: str, right: str) -> bool:
+    return left.lower() == right.lower()

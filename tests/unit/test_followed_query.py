@@ -1,0 +1,354 @@
+"""Splitting queries over followed scans: refusals by name, and generated queries against DuckDB."""
+
+from __future__ import annotations
+
+import random
+
+import duckdb
+import pytest
+from hypothesis import given
+from hypothesis import strategies as s
+
+from headrace.errors import HeadraceError, SqlError
+from headrace.streaming_sql.language.followed_query import FollowedQuery, split_query, with_views
+
+SCANS = ("orders_now", "others_now")
+
+
+def split(text: str) -> FollowedQuery:
+    return split_query(text, SCANS, lambda query, name: name == "user")
+
+
+def test_the_parts_of_an_aggregate_query() -> None:
+    query = split(
+        "SELECT user AS u, sum(price) / count(*) AS mean, SUM(price) FROM orders_now o "
+        "WHERE status <> 'void' GROUP BY user HAVING count(*) > 1"
+    )
+    assert query.scans == ("orders_now",)
+    assert query.rows_sql == (
+        "SELECT user AS g0, price AS a0, __sign, __order FROM orders_now o WHERE status <> 'void'"
+    )
+    assert query.group_names == ("g0",)
+    assert [(call.kind, call.arguments, call.text) for call in query.aggregates] == [
+        ("sum", ("a0",), "sum(price)"),
+        ("count_rows", (), "count(*)"),
+    ]
+    assert query.result_sql == (
+        "SELECT g0 AS `u`, CASE WHEN __keep THEN (s0 / s1) END AS `mean`, CASE WHEN __keep THEN (s0) END AS `_c2`, "
+        "__keep FROM (SELECT *, coalesce(CASE WHEN __alive THEN (s1 > 1) END, false) AS __keep FROM __groups)"
+    )
+    assert [(item.name, item.group, item.groups_only) for item in query.items] == [
+        ("u", "g0", True),
+        ("mean", None, False),
+        (None, None, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "rows_sql"),
+    [
+        ("SELECT * FROM orders_now;", "SELECT * EXCEPT (__sign, __order), __sign, __order FROM orders_now"),
+        (
+            "SELECT d.*, o.* EXCEPT (a), count FROM orders_now o, d // all\n",
+            "SELECT d.*, o.* EXCEPT (a, __sign, __order), count, __sign, __order FROM orders_now o, d",
+        ),
+        (
+            "WITH x(a, b) AS (SELECT id, k FROM orders_now) SELECT a FROM (SELECT x.* FROM x) AS y(c, d)",
+            "WITH x(a, b, __sign, __order) AS (SELECT id, k, __sign, __order FROM orders_now) SELECT a, __sign, "
+            "__order FROM (SELECT x.* EXCEPT (__sign, __order), __sign, __order FROM x) AS y(c, d, __sign, __order)",
+        ),
+        (
+            "SELECT a FROM d JOIN orders_now USING (id) WHERE a IS DISTINCT FROM 3",
+            "SELECT a, __sign, __order FROM d JOIN orders_now USING (id) WHERE a IS DISTINCT FROM 3",
+        ),
+    ],
+)
+def test_rows_carry_the_sign_and_the_order(text: str, rows_sql: str) -> None:
+    assert split(text).rows_sql == rows_sql
+
+
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        ("k + 1 AS a, (k + 1) * 2 FROM orders_now GROUP BY k + 1", "g0;(g0) * 2"),
+        ("a + b * 2, count(*) FROM orders_now GROUP BY a + b, a, b", "g1 + g2 * 2;s0"),
+        ("o.user, `user` x FROM orders_now o GROUP BY user", "g0;g0"),
+        ("upper(user) AS user FROM orders_now GROUP BY user", "upper(g0)"),
+        ("upper(user) AS u, u || '!' FROM orders_now GROUP BY u", "g0;(g0) || '!'"),
+        ("place.city, place.a.b FROM orders_now GROUP BY place", "g0.`city`;g0.`a`.`b`"),
+        ("place.city FROM orders_now GROUP BY place, place.city", "g1"),
+        ("CAST(max(ts) AS date), date '2026-01-01', date FROM orders_now GROUP BY date",
+         "CAST(s0 AS date);date '2026-01-01';g0"),
+        ("INTERVAL 1 day, extract(day FROM max(ts)), day FROM orders_now GROUP BY day",
+         "INTERVAL 1 day;extract(day FROM s0);g0"),
+        ("window.start, window FROM orders_now GROUP BY window(ts, '1 minute')", "g0.`start`;g0"),
+        ("f(k) AS a, k AS b, sum(v) AS c, c + b FROM orders_now GROUP BY ALL", "g0;g1;s0;(s0) + (g1)"),
+        ("CASE WHEN k > 1 THEN k END end_, k FROM orders_now GROUP BY 1, k", "g0;g1"),
+    ],
+)  # fmt: skip
+def test_group_expressions_are_replaced_where_they_are_whole(text: str, items: str) -> None:
+    query = split(f"SELECT {text}")
+    assert query.result_sql is not None
+    for item in items.split(";"):
+        assert f"({item})" in query.result_sql or f" {item} AS " in query.result_sql, query.result_sql
+
+
+def test_what_the_target_needs_to_know() -> None:
+    query = split("SELECT id, id AS again, k + 1 AS n, place.city, o.k FROM orders_now o JOIN d ON o.id = d.k")
+    columns = {"orders_now": ["id", "k", "place"]}
+    assert query.copies(columns) == {
+        "id": ("orders_now", "id"),
+        "again": ("orders_now", "id"),
+        "k": ("orders_now", "k"),
+    }
+    assert query.has_join
+    assert query.others == ("d",)
+    inner = split("SELECT y.i, z FROM (SELECT id + 0 AS z, id AS i FROM orders_now) AS y WHERE z > 0")
+    assert inner.copies(columns) == {"i": ("orders_now", "id")}
+    assert split("SELECT * EXCEPT (id), k + 1 AS id FROM orders_now").copies(columns).keys() == {"k", "place"}
+    union = split("SELECT id, 'a' AS o FROM orders_now UNION ALL SELECT k, 'b' FROM orders_now")
+    assert (union.branch_column, union.copies(columns)) == (1, {})
+
+
+def test_views_have_other_names() -> None:
+    assert with_views("SELECT 1 FROM a", {"a": "b`"}) == "WITH `a` AS (SELECT * FROM `b```) SELECT 1 FROM a"
+    text = with_views("WITH x AS (SELECT 1 FROM a) SELECT * FROM x", {"a": "b"})
+    assert text == "WITH `a` AS (SELECT * FROM `b`), x AS (SELECT 1 FROM a) SELECT * FROM x"
+
+
+REFUSALS = [
+    ("SELECT DISTINCT k FROM orders_now", "SELECT DISTINCT"),
+    ("SELECT k FROM orders_now ORDER BY k", "ORDER BY"),
+    ("SELECT k FROM orders_now SORT BY k", "SORT BY"),
+    ("SELECT k FROM orders_now CLUSTER BY k", "CLUSTER BY"),
+    ("SELECT k FROM orders_now DISTRIBUTE BY k", "DISTRIBUTE BY"),
+    ("SELECT k FROM orders_now LIMIT 5", "LIMIT"),
+    ("SELECT k FROM orders_now OFFSET 5", "OFFSET"),
+    ("SELECT k FROM orders_now QUALIFY k > 1", "QUALIFY"),
+    ("SELECT k FROM orders_now WINDOW w AS (ORDER BY k)", "WINDOW"),
+    ("SELECT sum(k) OVER (PARTITION BY id) FROM orders_now", "OVER"),
+    ("SELECT row_number() OVER w FROM orders_now", "OVER"),
+    ("SELECT stddev(k) FROM orders_now", "aggregate stddev"),
+    ("SELECT collect_list(k) FROM orders_now GROUP BY id", "aggregate collect_list"),
+    ("SELECT first(k) FROM orders_now", "aggregate first"),
+    ("SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY k) FROM orders_now", "percentile_cont"),
+    ("SELECT sum(DISTINCT k) FROM orders_now", r"sum\(DISTINCT"),
+    ("SELECT avg(DISTINCT k) FROM orders_now", r"avg\(DISTINCT"),
+    ("SELECT count(DISTINCT *) FROM orders_now", "star"),
+    ("SELECT count(o.*) FROM orders_now o", "star"),
+    ("SELECT * FROM orders_now GROUP BY ALL", "star"),
+    ("SELECT * FROM orders_now PIVOT (sum(k) FOR id IN (1, 2))", "PIVOT"),
+    ("SELECT * FROM orders_now TABLESAMPLE (5 PERCENT)", "TABLESAMPLE"),
+    ("SELECT * FROM orders_now LATERAL VIEW explode(a) t AS x", "LATERAL VIEW"),
+    ("SELECT * FROM orders_now, LATERAL (SELECT 1)", "LATERAL"),
+    ("SELECT explode(a) FROM orders_now", "explode"),
+    ("SELECT k FROM orders_now WHERE k IN (SELECT k FROM d)", r"IN \(SELECT"),
+    ("SELECT k FROM orders_now o WHERE EXISTS (SELECT 1 FROM d)", "EXISTS"),
+    ("SELECT (SELECT max(k) FROM d) FROM orders_now", "scalar subquery|subquery"),
+    ("SELECT k FROM orders_now WHERE k > (SELECT 1)", "scalar subquery"),
+    ("SELECT rand() FROM orders_now", "rand"),
+    ("SELECT uuid(), k FROM orders_now", "uuid"),
+    ("SELECT k FROM orders_now WHERE ts > current_timestamp", "current_timestamp"),
+    ("SELECT k FROM orders_now WHERE ts > now() - INTERVAL 1 DAY", "now"),
+    ("SELECT unix_timestamp() FROM orders_now", "unix_timestamp"),
+    ("SELECT k FROM orders_now WHERE ts > TIMESTAMP 'now'", "TIMESTAMP 'now'"),
+    ("SELECT d.k FROM orders_now RIGHT JOIN d ON true", "RIGHT JOIN"),
+    ("SELECT d.k FROM orders_now FULL OUTER JOIN d ON true", "FULL JOIN"),
+    ("SELECT d.k FROM d LEFT JOIN orders_now ON true", "on the left of a LEFT JOIN"),
+    ("SELECT d.k FROM d LEFT ANTI JOIN orders_now ON true", "on the left of a LEFT ANTI JOIN"),
+    ("SELECT d.k FROM d LEFT JOIN (e JOIN orders_now) ON true", "on the left of a LEFT JOIN"),
+    ("SELECT a.k FROM orders_now a JOIN orders_now b ON a.id = b.id", "join two followed scans"),
+    ("SELECT 1 FROM orders_now, others_now", "join two followed scans"),
+    ("WITH x AS (SELECT k FROM orders_now) SELECT x.k FROM x, others_now", "join two followed scans"),
+    ("SELECT n FROM (SELECT count(*) AS n FROM orders_now)", "count in a subquery"),
+    ("SELECT n FROM (SELECT k AS n FROM orders_now GROUP BY k)", "GROUP BY or HAVING inside a subquery"),
+    ("WITH x AS (SELECT k AS n FROM d GROUP BY k) SELECT 1 FROM x, orders_now", "GROUP BY or HAVING inside"),
+    ("SELECT k FROM orders_now UNION SELECT k FROM others_now", "UNION without ALL"),
+    ("SELECT k FROM orders_now INTERSECT SELECT k FROM d", "INTERSECT"),
+    ("SELECT k FROM orders_now EXCEPT ALL SELECT k FROM d", "EXCEPT"),
+    ("SELECT k FROM orders_now MINUS SELECT k FROM d", "MINUS"),
+    ("SELECT k FROM orders_now UNION ALL SELECT k FROM others_now", "one key"),
+    ("SELECT k, 1 FROM orders_now UNION ALL SELECT k, 1 FROM others_now", "one key"),
+    ("SELECT k, 1 FROM orders_now UNION ALL SELECT k, '2' FROM others_now", "one key"),
+    ("SELECT k, 1 FROM orders_now UNION ALL SELECT k, 2 FROM d", "reads no followed scan"),
+    ("SELECT count(*) FROM (SELECT k FROM orders_now UNION ALL SELECT k FROM d)", "reads no followed scan"),
+    ("SELECT k FROM (SELECT k FROM orders_now UNION ALL SELECT k FROM others_now)", "UNION ALL inside of FROM"),
+    ("SELECT k FROM orders_now UNION ALL BY NAME SELECT k FROM others_now", "BY NAME"),
+    ("SELECT k FROM d", "reads no followed scan"),
+    ("SELECT 1", "reads no followed scan"),
+    ("VALUES (1)", "must be a SELECT"),
+    ("FROM orders_now SELECT k", "must be a SELECT"),
+    ("FROM orders_now |> WHERE k > 1", "must be a SELECT"),
+    ("SELECT k FROM orders_now |> LIMIT 1", "pipe"),
+    ("SELECT k FROM STREAM orders_now", "STREAM"),
+    ("SELECT k FROM orders_now VERSION AS OF 3", "time travel"),
+    ("SELECT k FROM orders_now TIMESTAMP AS OF '2026-01-01'", "time travel"),
+    ("SELECT k FROM orders_now WITH ('a' = 'b')", "options"),
+    ("SELECT k FROM orders_now WATERMARK ts DELAY OF INTERVAL 1 MINUTE", "WATERMARK"),
+    ("SELECT k FROM orders_now, range(5)", "table function"),
+    ("SELECT k, _change_type FROM orders_now", "no column _change_type"),
+    ("SELECT __sign FROM orders_now", "__sign"),
+    ("SELECT k AS __keep FROM orders_now", "__keep"),
+    ("SELECT count(*) FROM orders_now GROUP BY ROLLUP (k)", "ROLLUP"),
+    ("SELECT count(*) FROM orders_now GROUP BY k WITH CUBE", "CUBE"),
+    ("SELECT count(*) FROM orders_now GROUP BY k GROUPING SETS ((k), ())", "GROUPING SETS"),
+    ("SELECT count(*) FROM orders_now GROUP BY (k, id)", "list in parentheses"),
+    ("SELECT count(*) FROM orders_now GROUP BY session_window(ts, '1 minute')", "session_window"),
+    ("SELECT window(ts, '1 minute') FROM orders_now", "window"),
+    ("SELECT transform(a, k -> k + 1) FROM orders_now GROUP BY a, k", "parameter k"),
+    ("SELECT k FROM orders_now HAVING k > 1", "HAVING without"),
+    ("SELECT k FROM orders_now WHERE sum(k) > 1", "sum in a subquery"),
+    ("SELECT IDENTIFIER('sum')(k) FROM orders_now", "IDENTIFIER"),
+    ("WITH RECURSIVE x AS (SELECT k FROM orders_now) SELECT k FROM x", "RECURSIVE"),
+    ("SELECT TRANSFORM(k) USING 'cat' FROM orders_now", "TRANSFORM"),
+    ("SELECT stack(1, 2) AS (a, b) FROM orders_now", "several names|stack"),
+    ("SELECT max(sum(k)) FROM orders_now", "inside of an aggregate"),
+    ("SELECT k FROM (orders_now", "not closed"),
+]
+
+
+@pytest.mark.parametrize(("text", "name"), REFUSALS, ids=[text for text, _ in REFUSALS])
+def test_a_construct_is_refused_by_name(text: str, name: str) -> None:
+    with pytest.raises(SqlError, match=name) as caught:
+        split(text)
+    assert "^" in str(caught.value)
+    assert caught.value.remedy is not None or "aggregate" in caught.value.problem or "closed" in caught.value.problem
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT offset, limit FROM orders_now WHERE offset > 5 AND a = offset",
+        "SELECT left(user, 1), right(user, 1) l FROM orders_now o JOIN d ON left(o.user, 1) = d.k",
+        "SELECT `now`, o.current_date FROM orders_now o",
+        "SELECT transform(a, x -> x + 1) AS t FROM orders_now",
+        "SELECT 'ORDER BY', ',', ')' FROM orders_now -- LIMIT 5",
+        "SELECT a FROM (orders_now o JOIN d ON o.id = d.id) LEFT JOIN e ON e.id = d.id",
+        "(SELECT a FROM orders_now)",
+    ],
+)
+def test_words_in_other_places_are_not_refused(text: str) -> None:
+    assert split(text).result_sql is None
+
+
+@given(s.lists(s.sampled_from([*(" ".join(text for text, _ in REFUSALS)).split(" "), "(", ")", ",", "orders_now"])))
+def test_any_text_is_split_or_refused(words: list[str]) -> None:
+    for text in ("SELECT " + " ".join(words), " ".join(words)):
+        try:
+            split(text)
+        except HeadraceError:
+            continue
+
+
+# -- generated queries ------------------------------------------------------------------------------------------------
+
+GROUPINGS = ["u", "k", "k % 2", "coalesce(u, 'none')", "CASE WHEN k > 1 THEN 'many' ELSE u END", "k + v", "(k - 1)"]
+ARGUMENTS = ["v", "k * v", "coalesce(v, k)", "CASE WHEN k > 1 THEN v END"]
+FORMS_OF_CALLS = ["count(*)", "count({})", "sum({})", "avg({})", "min({})", "max({})", "count(DISTINCT {})"]
+FORMS_OF_ITEMS = ["concat({}, '/', {})", "CASE WHEN ({}) IS NULL THEN 'x' ELSE CAST(({}) AS VARCHAR) END"]
+SOURCES = [
+    "t",
+    "t AS x",
+    "(SELECT k, v, u, id FROM t WHERE k IS NOT NULL) y",
+    "(SELECT k, v, u FROM t UNION ALL SELECT k, v + 1, u FROM t)",
+    "t JOIN (SELECT n FROM d WHERE n > 1) e ON t.k = e.n",
+    "t LEFT JOIN d ON t.k = d.n AND d.n <> 2",
+    "(d JOIN t ON true)",
+    "c",
+]
+
+
+@s.composite
+def aggregate_calls(draw: s.DrawFn) -> str:
+    argument = draw(s.sampled_from(ARGUMENTS))
+    name = draw(
+        s.sampled_from(["count(*)", "count({})", "sum({})", "avg({})", "min({})", "max({})", "count(DISTINCT {})"])
+    )
+    condition = draw(s.sampled_from(["", "", " FILTER (WHERE v > 1)"]))
+    return name.format(argument) + condition
+
+
+@s.composite
+def queries(draw: s.DrawFn) -> str:
+    groups = draw(s.lists(s.sampled_from(GROUPINGS), max_size=3, unique=True))
+    calls = draw(s.lists(aggregate_calls(), min_size=0 if groups else 1, max_size=3))
+    operands = [*groups, *calls]
+    items = list(operands)
+    for _ in range(draw(s.integers(0, 2))):
+        one, two = draw(s.sampled_from(operands)), draw(s.sampled_from(operands))
+        form = draw(
+            s.sampled_from(["concat({}, '/', {})", "CASE WHEN ({}) IS NULL THEN 'x' ELSE CAST(({}) AS VARCHAR) END"])
+        )
+        items.append(form.format(one, two))
+    named = [f"{item} AS i{number}" for number, item in enumerate(items)]
+    source = draw(s.sampled_from(SOURCES))
+    condition = draw(s.sampled_from(["", " WHERE v IS NULL OR v < 4"]))
+    having = ""
+    if draw(s.booleans()):
+        tested = draw(s.sampled_from([*operands, "count(*)"]))
+        having = f" HAVING ({tested}) IS NOT NULL AND count(*) > 1"
+    style = draw(s.sampled_from(["expressions", "numbers", "aliases"]))
+    names = {
+        "expressions": groups,
+        "numbers": [str(number + 1) for number in range(len(groups))],
+        "aliases": [f"i{number}" for number in range(len(groups))],
+    }[style]
+    with_ = "WITH c(k, v, u) AS (SELECT k, v, u FROM t) " if source == "c" else ""
+    by = f" GROUP BY {', '.join(names)}" if names else ""
+    return f"{with_}SELECT {', '.join(named)} FROM {source}{condition}{by}{having}"
+
+
+@pytest.fixture(scope="module")
+def duck() -> duckdb.DuckDBPyConnection:
+    """Tables: ``t_now`` of current rows; ``t_signed`` with rows that came and went; ``d``."""
+    numbers = random.Random(1)
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t_signed (id INT, k INT, v INT, u VARCHAR, __sign INT, __order INT)")
+    for number in range(60):
+        row = (
+            number,
+            numbers.choice([None, 0, 1, 2, 3]),
+            numbers.choice([None, 1, 2, 5]),
+            numbers.choice([None, "a", "b", f"{number}"]),
+        )
+        signs = (1, -1) if number % 2 else (1,)
+        connection.executemany(
+            "INSERT INTO t_signed VALUES (?, ?, ?, ?, ?, ?)", [(*row, sign, number) for sign in signs]
+        )
+    connection.execute("CREATE TABLE t_now AS SELECT id, k, v, u FROM t_signed WHERE id % 2 = 0")
+    connection.execute("CREATE TABLE d AS SELECT unnest([1, 2, 3, 3]) AS n")
+    return connection
+
+
+@given(text=queries())
+def test_generated_queries_give_what_duckdb_gives(duck: duckdb.DuckDBPyConnection, text: str) -> None:
+    query = split_query(text, ["t"], lambda _, name: name in ("k", "v", "u", "id"))
+    assert query.result_sql is not None
+    expected = duck.execute(with_views(text, {"t": "t_now"}).replace("`", '"')).fetchall()
+
+    def run(sql: str) -> str:
+        return sql.replace("`", '"').replace(" EXCEPT (", " EXCLUDE (")
+
+    rows = run(with_views(query.rows_sql, {"t": "t_signed"}))
+    columns = [*query.group_names, *sorted({each for call in query.aggregates for each in call.arguments})]
+    listed = "".join(f"{column}, " for column in columns)
+    by = f" GROUP BY {', '.join(columns)}" if columns else ""
+    calls = "".join(f", {call.sql} AS s{number}" for number, call in enumerate(query.aggregates))
+    groups = ", ".join(query.group_names)
+    duck.execute(f"CREATE OR REPLACE TEMP TABLE happened AS {rows}")
+    duck.execute(
+        "CREATE OR REPLACE TEMP TABLE remaining AS SELECT * EXCLUDE (net) FROM "
+        f"(SELECT {listed} sum(__sign)::INT AS net FROM happened{by}) x, LATERAL (SELECT unnest(range(net)))"
+    )
+    grouped = f"SELECT {groups + ', ' if groups else ''}true AS __alive{calls} FROM remaining"
+    if groups:
+        same = " AND ".join(f"h.{name} IS NOT DISTINCT FROM r.{name}" for name in query.group_names)
+        results = "".join(f", r.s{number}" for number in range(len(query.aggregates)))
+        grouped = (
+            f"SELECT h.*, coalesce(r.__alive, false) AS __alive{results} "
+            f"FROM (SELECT DISTINCT {groups} FROM happened) h LEFT JOIN ({grouped} GROUP BY {groups}) r ON {same}"
+        )
+    duck.execute(f"CREATE OR REPLACE TEMP TABLE groups AS {grouped}")
+    found = duck.execute(run(with_views(query.result_sql, {"__groups": "groups"}))).fetchall()
+    kept = [row[:-1] for row in found if row[-1]]
+    assert sorted(map(repr, kept)) == sorted(map(repr, expected))
