@@ -84,5 +84,5 @@ def _report(app: App, outcome: Outcome) -> None:
         },
         title="Proof",
     )
-    for difference in [*outcome.differences[:20], *outcome.totals_differences[:20]]:
-        app.output.done(f"{difference.key}: sink {difference.in_sink}, recomputed {difference.recomputed}")
+    for line in (*map(str, outcome.differences[:20]), *map(str, outcome.totals_differences[:20])):
+        app.output.done(line)

@@ -38,6 +38,9 @@ class Difference(Generic[Key, Value]):
     in_sink: Value | None
     recomputed: Value | None
 
+    def __str__(self) -> str:
+        return f"{self.key}: sink {self.in_sink}, recomputed {self.recomputed}"
+
 
 @dataclass(frozen=True)
 class Recomputation:

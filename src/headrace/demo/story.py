@@ -104,6 +104,7 @@ class Story:
         self._begin = time.monotonic()
         self._driver_state = "starting"
         self._checkpoint = self.directory / "checkpoint" / "job1"
+        self._totals_checkpoint = self.directory / "checkpoint" / "totals"
         self._script = self.directory / "job.sql"
         self._children = Children()
 
@@ -139,9 +140,7 @@ class Story:
         store.create_tunnel(SOURCE, TOTALS_TUNNEL)
         store.create_tunnel(SOURCE, PROOF_TUNNEL)
         text = script(endpoint=self.directory, tunnel_id=tunnel.id, checkpoint=self._checkpoint)
-        text += totals_script(
-            store=self.directory / INSTANCE, tunnel=TOTALS_TUNNEL, checkpoint=self._checkpoint.with_name("totals")
-        )
+        text += totals_script(store=self.directory / INSTANCE, tunnel=TOTALS_TUNNEL, checkpoint=self._totals_checkpoint)
         self._script.write_text(text)
         self._say(f"Created a store with {FIRST_ORDERS} orders and two tunnels in {self.directory}", "prepared")
         self._output.event(f"\n{text}", event="script", path=str(self._script), text=text)
@@ -152,7 +151,11 @@ class Story:
         driver = self._start_driver()
         self._say("Started the driver: headrace run job.sql", "driver-started")
         watch = _Watch(self, store, view, writers)
-        watch.until(lambda: self.last_committed() is not None, "the first batch", driver)
+        watch.until(
+            lambda: self.last_committed() is not None and _last_batch(self._totals_checkpoint / "commits") is not None,
+            "the first batch of both streams",
+            driver,
+        )
         self._driver_state = "running"
         until = time.monotonic() + self._seconds
         watch.until(lambda: time.monotonic() > until and self._committed() >= 3, "three batches", driver)
