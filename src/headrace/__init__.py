@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from headrace.spark.session import session
     from headrace.spark.write_stream import write_stream
     from headrace.stores.registry import open
+    from headrace.streaming_sql.followed.follow import follow
+    from headrace.streaming_sql.merges import merge
     from headrace.streaming_sql.session import StreamingSql, sql
     from headrace.workers import ChangeBatch, TunnelWorker
     from pyspark_headrace import DefaultSource as HeadraceDataSource
@@ -47,7 +49,9 @@ _HOMES = {
     "checkpoint": "headrace.spark.checkpoint_location",
     "checksum_table": "headrace.comparing.tables",
     "diff_tables": "headrace.comparing.tables",
+    "follow": "headrace.streaming_sql.followed.follow",
     "lag_of": "headrace.spark.listener",
+    "merge": "headrace.streaming_sql.merges",
     "open": "headrace.stores.registry",
     "session": "headrace.spark.session",
     "sql": "headrace.streaming_sql.session",
@@ -75,7 +79,9 @@ __all__ = [
     "checkpoint",
     "checksum_table",
     "diff_tables",
+    "follow",
     "lag_of",
+    "merge",
     "open",
     "session",
     "sql",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as s
 
-from headrace.errors import HeadraceError, SqlError, UnsupportedError
+from headrace.errors import HeadraceError, SqlError
 from headrace.queues.columns import QueueSchema
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.grammar import parse
@@ -64,9 +64,10 @@ def test_the_vendors_script_parses_unchanged() -> None:
     assert scan.options == {"tunnel.id": "4987845a-1321-4d36-9f4e-73d6db63bf0f", "maxoffsetsperchannel": "10000"}
     assert isinstance(stream, st.CreateStream)
     assert stream.options == {"checkpointLocation": "/tmp/spark/cp/job1", "outputMode": "update"}
-    assert str(stream.insert.target) == "order_stream_sink"
-    assert stream.insert.query.text.startswith("SELECT CAST(window.start")
-    assert stream.insert.query.text.endswith('"30 seconds")')
+    assert isinstance(stream.body, st.Insert)
+    assert str(stream.body.target) == "order_stream_sink"
+    assert stream.body.query.text.startswith("SELECT CAST(window.start")
+    assert stream.body.query.text.endswith('"30 seconds")')
 
 
 @pytest.mark.parametrize(
@@ -259,11 +260,6 @@ def test_errors_do_not_show_secrets(rest: str) -> None:
     assert "t0p" not in str(caught.value)
 
 
-def test_merge_in_a_stream_is_not_supported_yet() -> None:
-    with pytest.raises(UnsupportedError, match=r"later version.*INSERT INTO with outputMode='update'"):
-        parse("CREATE STREAM s OPTIONS (checkpointLocation='x') MERGE INTO t USING u ON a = b WHEN MATCHED THEN DELETE")
-
-
 @settings(deadline=None)
 @given(s.text())
 def test_reading_is_the_inverse_of_quoting(text: str) -> None:
@@ -273,7 +269,8 @@ def test_reading_is_the_inverse_of_quoting(text: str) -> None:
 
 WORDS = (
     "CREATE TABLE SCAN STREAM TUNNEL QUEUE CONSUMER REGISTER PARTITIONS DROP SHOW DESCRIBE EXPLAIN START STOP IF NOT "
-    "EXISTS ON USING OPTIONS INSERT INTO SELECT FROM WHERE AS BEGIN END CASE SET MERGE LOCATION BATCH BaseData t s.a "
+    "EXISTS ON USING OPTIONS INSERT INTO SELECT FROM WHERE AS BEGIN END CASE SET MERGE WHEN MATCHED THEN UPDATE "
+    "LOCATION BATCH BaseData t s.a "
     "int array < > ( ) , = . ; - 'x' \"y\" `z` 1 1.5 '\\ud800' // -- /* */ ' \" ` streaming.query.name "
     "spark.sql.streaming.query.options.q.a"
 )
