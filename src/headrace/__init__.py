@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from headrace.ports import Consumer, Producer, Queue, Store, Table, Tunnel
     from headrace.spark.checkpoint_location import checkpoint
     from headrace.spark.listener import LagListener, lag_of
+    from headrace.spark.mirrors import mirror
     from headrace.spark.outputs import Output
     from headrace.spark.session import session
     from headrace.spark.write_stream import write_stream
@@ -52,6 +53,7 @@ _HOMES = {
     "follow": "headrace.streaming_sql.followed.follow",
     "lag_of": "headrace.spark.listener",
     "merge": "headrace.streaming_sql.merges",
+    "mirror": "headrace.spark.mirrors",
     "open": "headrace.stores.registry",
     "session": "headrace.spark.session",
     "sql": "headrace.streaming_sql.session",
@@ -82,6 +84,7 @@ __all__ = [
     "follow",
     "lag_of",
     "merge",
+    "mirror",
     "open",
     "session",
     "sql",

@@ -33,6 +33,7 @@ def test_the_public_names_are_these() -> None:
         "follow",
         "lag_of",
         "merge",
+        "mirror",
         "open",
         "session",
         "sql",

@@ -37,21 +37,21 @@ class Tables:
     def spark_sql(self, part: st.ScriptPart) -> DataFrame:
         """Run a query in Spark SQL with the dialect's functions and the names of the catalog."""
         self.create_views_for(part)
-        return self._spark.sql(rewrite(part, self._columns_of))
+        return self._spark.sql(rewrite(part, self._types_of))
 
     def rewritten(self, part: st.ScriptPart) -> str:
         """Return a query as Spark SQL, without the dialect's functions."""
         self.create_views_for(part)
-        return rewrite(part, self._columns_of)
+        return rewrite(part, self._types_of)
 
-    def _columns_of(self, relation: str) -> list[str]:
+    def _types_of(self, relation: str) -> dict[str, str]:
         from pyspark.errors import AnalysisException
 
         try:
-            return self._spark.sql(f"SELECT * FROM {relation}").columns
+            return dict(self._spark.sql(f"SELECT * FROM {relation}").dtypes)
         except AnalysisException:
             # The relation exists only inside of the query, such as a common table expression.
-            return []
+            return {}
 
     def definitions_in(self, part: st.ScriptPart) -> tuple[list[ScanDefinition], list[TableDefinition]]:
         """Return the scans and the tables of the catalog that a query names."""

@@ -13,6 +13,7 @@ from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.cursor import Cursor
 from headrace.streaming_sql.language.lexer import Token, tokenize
 from headrace.streaming_sql.language.merge_grammar import merge_body
+from headrace.streaming_sql.language.mirror_statement import mirror_statement
 from headrace.streaming_sql.language.older_grammar import set_statement
 from headrace.streaming_sql.providers import is_headrace
 
@@ -214,8 +215,11 @@ def _create_stream(cursor: Cursor) -> st.CreateStream:
     options = cursor.options()
     if cursor.at_words("MERGE"):
         return st.CreateStream(part=cursor.whole, name=name, options=options, body=merge_body(cursor))
+    if cursor.at_words("MIRROR"):
+        return st.CreateStream(part=cursor.whole, name=name, options=options, body=mirror_statement(cursor))
     start = cursor.start
-    cursor.need_words("INSERT", "INTO")
+    if not cursor.take_words("INSERT", "INTO"):
+        raise cursor.expected("INSERT INTO, MERGE INTO or MIRROR")
     return st.CreateStream(part=cursor.whole, name=name, options=options, body=_insert(cursor, start, False))
 
 
