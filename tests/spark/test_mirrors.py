@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace import failpoints
+from headrace.errors import UnsupportedError
 from headrace.following.history import HISTORY_COLUMNS
 from headrace.ports import Store, Table
 from tests.conformance import serving
@@ -140,7 +141,7 @@ def test_no_value_of_a_new_column_is_lost(
     assert content(copy.table("items")) == content(orders)
 
 
-def test_a_mirror_in_a_tablestore_instance_also_keeps_a_history(run: Run, orders: Table) -> None:
+def test_a_mirror_in_a_tablestore_instance_also_keeps_a_history(run: Run, tmp_path: Path, orders: Table) -> None:
     url = f"tablestore+{serving.tablestore_endpoint()}/t{uuid.uuid4().hex[:15]}"
     keys = {"accessKeyId": serving.KEY_ID, "accessKeySecret": serving.KEY_SECRET}
     run(to=url, to_options=keys, history=True)
@@ -154,9 +155,11 @@ def test_a_mirror_in_a_tablestore_instance_also_keeps_a_history(run: Run, orders
         history = content(store.table("orders", columns))
     assert [without_history(row) for row in history if row["is_current"]] == content(orders)
     assert all((row["valid_to"] is None) == row["is_current"] for row in history)
+    with pytest.raises(UnsupportedError, match="only the cells that were set"):
+        run(source=url, options=keys, to=tmp_path / "shop", to_table="back")
 
 
-def test_a_mirror_is_a_sorted_table_of_a_ytsaurus_cluster(run: Run, orders: Table) -> None:
+def test_a_mirror_is_a_sorted_table_of_a_ytsaurus_cluster(run: Run, tmp_path: Path, orders: Table) -> None:
     path = f"//tests/{uuid.uuid4().hex}/orders"
     url, token = f"yt+{serving.ytsaurus_endpoint()}", {"token": serving.TOKEN}
     run(to=url, to_table=path, to_options=token)
@@ -164,7 +167,11 @@ def test_a_mirror_is_a_sorted_table_of_a_ytsaurus_cluster(run: Run, orders: Tabl
     run(to=url, to_table=path, to_options=token)
     with headrace.open(url, token=serving.TOKEN) as store:
         assert content(store.table(path)) == content(orders)
-        store.drop_table(path)
+    orders.add_columns({"note": "string"})
+    with pytest.raises(UnsupportedError, match=r"cannot add columns.*note string"):
+        run(to=url, to_table=path, to_options=token)
+    with pytest.raises(UnsupportedError, match="keep no changes"):
+        run(source=url, table=path, options=token, to=tmp_path / "shop", to_table="back")
 
 
 def test_a_history_in_sql_shows_the_table_of_each_time(

@@ -22,6 +22,7 @@ from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
 from headrace.spark.query_start import BatchedStream
 from headrace.spark.stream_arguments import checked_trigger, format_name
 from headrace.stores.registry import open as open_store
+from headrace.tables.change_columns import ChangeShape
 from headrace.tables.schema import TableSchema
 from headrace.tunnels.values import Start, StartKind
 
@@ -101,7 +102,7 @@ class Mirror(BatchedStream):
 
     def _changes(self, form: MirrorForm, tunnel: str) -> DataFrame:
         """Return the changes of the source with the columns that the mirror needs."""
-        from pyspark.sql.types import StructType
+        from pyspark.sql.pandas.types import from_arrow_schema
 
         fixed = {"preImages": "false", "readAs": "changes", "tunnel": tunnel}
         fixed_names = {name.lower() for name in fixed}
@@ -109,10 +110,10 @@ class Mirror(BatchedStream):
         if not _ROW_LIMITS & {name.lower() for name in options}:
             options[DEFAULT_FORMAT.batch_limit_option] = str(MAX_ROWS)
         options |= fixed
+        # The columns that the target was prepared for, also if the source has got another one since.
+        columns = ChangeShape(form.source, [*form.source.names, *form.change_columns]).schema
         reader = self.spark.readStream.format(DEFAULT_FORMAT.name).options(**options)
-        wanted = {*form.source.names, *form.change_columns}
-        columns = StructType([column for column in reader.load().schema if column.name in wanted])
-        return reader.schema(columns).load()
+        return reader.schema(from_arrow_schema(columns)).load()
 
 
 def _staging(form: MirrorForm, source: Location) -> Callable[[DataFrame, BatchTasks], Receipts]:

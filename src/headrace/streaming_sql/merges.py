@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ from headrace.streaming_sql.language.merge_grammar import merge_body
 from headrace.streaming_sql.language.merge_plan import PREIMAGE, MergePlan, plan_merge
 from headrace.streaming_sql.language.merge_queries import MergeQueries
 from headrace.streaming_sql.language.merge_statement import Merge, MergeAction
-from headrace.streaming_sql.merging import MergeBatches, temporary_view
+from headrace.streaming_sql.merging import MergeBatches, sql_over, sql_over_named
 from headrace.streaming_sql.providers import is_headrace
 from headrace.streaming_sql.secrets import secret_values
 from headrace.streaming_sql.stream_kinds import DefinedStream, ReadyStream, StreamKind, analyzed_plan
@@ -144,14 +144,11 @@ def merge(
 
 
 def _source(spark: SparkSession, body: Merge, scans: Mapping[str, DataFrame]) -> DataFrame:
-    # Under new names, because the session may have views with these names.
-    with ExitStack() as views:
-        named = [
-            f"{quote_name(scan)} AS (SELECT * FROM {views.enter_context(temporary_view(df))})"
-            for scan, df in scans.items()
-        ]
-        definitions = f"WITH {', '.join(named)} " if named else ""
-        return spark.sql(f"{definitions}SELECT * FROM {_relation(body.source.text, body)}")
+    # A common table expression, so that views of the session keep their names.
+    frames = {f"__headrace_merge_scan{index}_": frame for index, frame in enumerate(scans.values())}
+    named = [f"{quote_name(scan)} AS (SELECT * FROM {frame})" for scan, frame in zip(scans, frames, strict=True)]
+    definitions = f"WITH {', '.join(named)} " if named else ""
+    return sql_over_named(spark, f"{definitions}SELECT * FROM {_relation(body.source.text, body)}", frames)
 
 
 def _relation(source: str, body: Merge) -> str:
@@ -229,26 +226,25 @@ def _check_types(spark: SparkSession, batches: MergeBatches, frame: DataFrame) -
     """Let Spark analyse all expressions, and compare their types with the target's."""
     queries, schema = batches.queries, batches.schema
     where = f"table {batches.table!r}"
-    with temporary_view(spark.createDataFrame([], frame.schema)) as rows:
-        keys = spark.sql(queries.keys(rows))
-        given = _arrow(keys.select([quote_name(name) for name in queries.key_columns]))
-        named = [field.with_name(name) for field, name in zip(given, queries.key_names, strict=True)]
-        check_columns(pa.schema(named), schema, where)
-        keyed = spark.sql(queries.keyed(rows)).schema
-    with temporary_view(batches.empty_rows(spark, keyed)) as rows:
-        types: dict[str, set[pa.DataType]] = {}
-        for clause in (*queries.plan.matched, *queries.plan.not_matched):
-            kept = queries.written if clause.action is MergeAction.UPDATE else ()
-            for name in set(kept) - clause.values.keys():
-                types.setdefault(name, set()).add(schema.column(name).type)
-            if clause.values:
-                columns = _arrow(spark.sql(queries.expressions(clause, rows)))
-                check_columns(columns, schema, where)
-                for field in columns:
-                    types.setdefault(field.name, set()).add(field.type)
-        for name, found in types.items():
-            _check_same_kind(name, found, schema.column(name).type)
-        spark.sql(queries.decided(rows)).schema  # noqa: B018 - Spark analyses the query
+    rows = spark.createDataFrame([], frame.schema)
+    given = _arrow(sql_over(spark, queries.keys, rows).select([quote_name(name) for name in queries.key_columns]))
+    named = [field.with_name(name) for field, name in zip(given, queries.key_names, strict=True)]
+    check_columns(pa.schema(named), schema, where)
+    looked_up = batches.empty_rows(spark, sql_over(spark, queries.keyed, rows).schema)
+    types: dict[str, set[pa.DataType]] = {}
+    for clause in (*queries.plan.matched, *queries.plan.not_matched):
+        kept = queries.written if clause.action is MergeAction.UPDATE else ()
+        for name in set(kept) - clause.values.keys():
+            types.setdefault(name, set()).add(schema.column(name).type)
+        if clause.values:
+            columns = _arrow(sql_over(spark, partial(queries.expressions, clause), looked_up))
+            check_columns(columns, schema, where)
+            for field in columns:
+                types.setdefault(field.name, set()).add(field.type)
+    for name, found in types.items():
+        _check_same_kind(name, found, schema.column(name).type)
+    # Spark analyses a query when its columns are asked for.
+    assert sql_over(spark, queries.decided, looked_up).columns
 
 
 def _check_same_kind(column: str, found: set[pa.DataType], wanted: pa.DataType) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _SHOWN_KEYS = 3
+_ROWS = "__headrace_merge_rows"
 
 
 @dataclass(frozen=True)
@@ -65,11 +64,8 @@ class MergeBatches:
             batch.write.format("noop").mode("overwrite").save()
             return [[], []]
         spark = batch.sparkSession
-        with (
-            temporary_view(batch) as rows,
-            temporary_view(self._looked_up(spark.sql(self.queries.keyed(rows)), tasks)) as looked_up,
-        ):
-            return tasks.stage_routed(spark.sql(self.queries.decided(looked_up)), self._route)
+        looked_up = self._looked_up(sql_over(spark, self.queries.keyed, batch), tasks)
+        return tasks.stage_routed(sql_over(spark, self.queries.decided, looked_up), self._route)
 
     def _check_columns(self, store: Store) -> None:
         now = store.table(self.table, self.declared).schema
@@ -190,12 +186,20 @@ class MergeBatches:
                 yield 1, part.filter(pc.equal(action, DELETE)).select(keys)
 
 
-@contextmanager
-def temporary_view(frame: DataFrame) -> Iterator[str]:
-    """Create a temporary view; yield its name, which is new."""
-    name = f"__headrace_merge_{uuid.uuid4().hex}"
-    frame.createOrReplaceTempView(name)
-    try:
-        yield name
-    finally:
-        frame.sparkSession.catalog.dropTempView(name)
+def sql_over(spark: SparkSession, query: Callable[[str], str], rows: DataFrame) -> DataFrame:
+    """Return a query over a DataFrame.
+
+    Views would not do: over Spark Connect, a query is analysed when it runs, and its views must still exist then.
+
+    Args:
+        query: returns the text for the name of the DataFrame.
+    """
+    return sql_over_named(spark, query(_ROWS), {_ROWS: rows})
+
+
+def sql_over_named(spark: SparkSession, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
+    """Return a query over several DataFrames, of which each has a name that occurs nowhere else in the text."""
+    escaped = text.replace("{", "{{").replace("}", "}}")
+    for name in frames:
+        escaped = escaped.replace(name, f"{{{name}}}")
+    return spark.sql(escaped, args=None, **frames)
