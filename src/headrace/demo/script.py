@@ -39,14 +39,14 @@ SELECT CAST(window.start AS String) AS begin, CAST(window.end AS String) AS end,
 FROM order_source_stream_view GROUP BY window(to_timestamp(timestamp / 1000), "30 seconds");
 """)
 
-# A batch each second: the totals share two cores with the vendor's stream and the writers.
+# A batch every two seconds: the totals share two cores with the vendor's stream and the writers.
 _TOTALS_SCRIPT = Template("""
 -- The orders that exist, by user: updates and deletes of orders change the totals, too.
 CREATE TABLE orders USING headrace OPTIONS (store = "$store", table = "$source");
 CREATE TABLE order_totals USING headrace OPTIONS (store = "$store", table = "$totals");
 CREATE SCAN orders_now ON orders USING STREAM OPTIONS (tunnel = "$tunnel", readAs = "table");
 
-CREATE STREAM totals OPTIONS (checkpointLocation = "$checkpoint", outputMode = "update", triggerIntervalMs = 1000)
+CREATE STREAM totals OPTIONS (checkpointLocation = "$checkpoint", outputMode = "update", triggerIntervalMs = 2000)
 INSERT INTO order_totals
 SELECT UserId, count(*) AS orders, sum(price) AS spent, max(price) AS highest FROM orders_now GROUP BY UserId;
 """)
