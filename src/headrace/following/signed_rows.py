@@ -55,7 +55,7 @@ def read_rows(batches: Iterable[pa.RecordBatch], groups: pa.Schema, arguments: p
         return SignedRows(arguments.empty_table(), nothing, nothing, group_keys([], 1), _one_row_without_columns())
     columns = [normalized(plain(_whole(rows.column(name)))) for name in groups.names]
     encoded = group_keys(columns, rows.num_rows).dictionary_encode()
-    order = pc.sort_indices(encoded.dictionary)
+    order = pc.array_sort_indices(encoded.dictionary)
     rank = np.empty(len(order), np.int64)
     rank[order.to_numpy()] = np.arange(len(order))
     numbers = rank[encoded.indices.to_numpy()]
