@@ -8,13 +8,14 @@ import signal
 import tempfile
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from headrace.cli.app import App, common_options, pass_app
 
 if TYPE_CHECKING:
+    from headrace.demo.proof import Difference
     from headrace.demo.story import Outcome
 
 
@@ -84,5 +85,6 @@ def _report(app: App, outcome: Outcome) -> None:
         },
         title="Proof",
     )
-    for line in (*map(str, outcome.differences[:20]), *map(str, outcome.totals_differences[:20])):
-        app.output.done(line)
+    shown: list[Difference[Any, Any]] = [*outcome.differences[:20], *outcome.totals_differences[:20]]
+    for difference in shown:
+        app.output.done(f"{difference.key}: sink {difference.in_sink}, recomputed {difference.recomputed}")

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.ports import Table, Tunnel
+from headrace.rows.by_position import aggregated
 from headrace.tables.changes import DELETES, ChangeOp, Changes
 from headrace.tunnels.values import FINISHED, ChannelState
 
@@ -37,9 +38,6 @@ class Difference(Generic[Key, Value]):
     key: Key
     in_sink: Value | None
     recomputed: Value | None
-
-    def __str__(self) -> str:
-        return f"{self.key}: sink {self.in_sink}, recomputed {self.recomputed}"
 
 
 @dataclass(frozen=True)
@@ -117,8 +115,9 @@ def sink_content(sink: Table) -> dict[WindowKey, Statistic]:
 def current_totals(orders: Table) -> dict[str, Total]:
     """Compute the totals over the rows that the table of orders has now."""
     rows = orders.scan(columns=["UserId", "price"]).read_all()
-    totals = rows.group_by("UserId").aggregate([("price", "count"), ("price", "sum"), ("price", "max")])
-    return _by_user(totals.select(["UserId", "price_count", "price_sum", "price_max"]))
+    price = rows.column("price")
+    (users,), totals = aggregated([rows.column("UserId")], [("count", price), ("sum", price), ("max", price)])
+    return _by_user(pa.table([users, *totals], names=["UserId", "orders", "spent", "highest"]))
 
 
 def totals_content(sink: Table) -> dict[str, Total]:

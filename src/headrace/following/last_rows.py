@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 
 from headrace.errors import SchemaError, UnsupportedError
 from headrace.following.signed_rows import SIGN
+from headrace.rows import by_position
 
 ORDER = "__order"
 """A column of signed rows beside `SIGN`: the place of the change that the row comes from."""
 PUT, DELETE = 0, 1
 _WAITING_BYTES = 64 << 20
-_PLACE = "__place"
 
 
 def last_rows(
@@ -41,14 +41,14 @@ def last_rows(
         if deleted is None and pc.min(rows.column(SIGN)).as_py() > 0:
             yield from ((PUT, part) for part in _shown(rows).to_batches())
             continue
-        last = _last(rows.select([*key, SIGN]), key)
+        last = pa.array(by_position.last_rows(rows, key))
         stays = pc.greater(rows.column(SIGN).take(last), 0)
         put = rows.take(last.filter(stays))
         yield from ((PUT, part) for part in _shown(put).to_batches())
         gone = rows.select([*key, SIGN]).take(last)
         if deleted is not None:
             gone = pa.concat_tables([deleted, gone])
-            gone = gone.take(_last(gone, key))
+            gone = gone.take(pa.array(by_position.last_rows(gone, key)))
         deleted = gone.filter(pc.less(gone.column(SIGN), 0))
     if deleted is not None:
         yield from ((DELETE, part) for part in deleted.select(list(key)).combine_chunks().to_batches())
@@ -70,17 +70,6 @@ def _pieces(parts: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting)
 
 
-def _last(rows: pa.Table, key: Sequence[str]) -> pa.Array:
-    """Return the index of the last row of each key."""
-    rows = rows.append_column(_PLACE, pa.array(np.arange(rows.num_rows)))
-    return (
-        rows.group_by(list(key), use_threads=False)
-        .aggregate([(_PLACE, "max")])
-        .column(f"{_PLACE}_max")
-        .combine_chunks()
-    )
-
-
 def _shown(rows: pa.Table) -> pa.Table:
     return rows.drop_columns([SIGN, ORDER])
 
@@ -98,7 +87,7 @@ def _check_keys(rows: pa.Table, key: Sequence[str]) -> None:
     repeated[:-1] |= repeated[1:]
     entering = pc.and_(pa.array(repeated), pc.greater(rows.column(SIGN).combine_chunks(), 0))
     found = rows.select([*key, ORDER]).filter(entering)
-    counts = found.group_by([*key, ORDER], use_threads=False).aggregate([([], "count_all")]).column("count_all")
+    _, (counts,) = by_position.aggregated([found.column(name) for name in (*key, ORDER)], [("count_all", None)])
     several = pc.sum(pc.greater(counts, 1)).as_py()
     if several:
         raise UnsupportedError(
