@@ -14,7 +14,7 @@ import apsw
 import pyarrow as pa
 import pyspark
 
-from bench import checkpoints, latency, plainbuffer, queues, streams, tables, tablestore, yson, ytsaurus
+from bench import checkpoints, following, latency, plainbuffer, queues, streams, tables, tablestore, yson, ytsaurus
 from bench.measure import Result
 
 BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
@@ -23,6 +23,9 @@ BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
     "diff": tables.diff,
     "source": streams.source,
     "sink": streams.sink,
+    "following": following.following,
+    "following_rows": following.following_rows,
+    "following_size": following.following_size,
     "idle": latency.idle,
     "small_batch": latency.small_batch,
     "history": latency.history,

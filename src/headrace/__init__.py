@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headrace.spark.session import session
     from headrace.spark.write_stream import write_stream
     from headrace.stores.registry import open
+    from headrace.streaming_sql.followed.follow import follow
     from headrace.streaming_sql.session import StreamingSql, sql
     from headrace.workers import ChangeBatch, TunnelWorker
     from pyspark_headrace import DefaultSource as HeadraceDataSource
@@ -47,6 +48,7 @@ _HOMES = {
     "checkpoint": "headrace.spark.checkpoint_location",
     "checksum_table": "headrace.comparing.tables",
     "diff_tables": "headrace.comparing.tables",
+    "follow": "headrace.streaming_sql.followed.follow",
     "lag_of": "headrace.spark.listener",
     "open": "headrace.stores.registry",
     "session": "headrace.spark.session",
@@ -75,6 +77,7 @@ __all__ = [
     "checkpoint",
     "checksum_table",
     "diff_tables",
+    "follow",
     "lag_of",
     "open",
     "session",

@@ -11,6 +11,8 @@
      +-- UnsupportedError       the store, or this version, cannot do it
      +-- MissingDependencyError an optional package is not installed
      +-- DataLossError          requested rows no longer exist
+     +-- StateMismatchError     changes do not fit the kept state of a followed query
+     +-- NumericOverflowError   a number does not fit its type
      +-- StoreError             the store failed
      |    +-- StoreBusyError    (retry) another process holds the store
      |    +-- RowsNotWrittenError  the store rejected some rows of a write
@@ -191,6 +193,14 @@ class MissingDependencyError(HeadraceError, ImportError):
 
 class DataLossError(HeadraceError):
     """Requested rows no longer exist: they were trimmed, have expired or were dropped."""
+
+
+class StateMismatchError(HeadraceError):
+    """Changes do not fit the kept state of a followed query, for example a row leaves a group that it never entered."""
+
+
+class NumericOverflowError(HeadraceError, ArithmeticError):
+    """A number does not fit its type."""
 
 
 class StoreError(HeadraceError):

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.stores.embedded.tables.codec import RowCodec, ordered_bytes
+from headrace.rows.byte_order import ordered_bytes
+from headrace.stores.embedded.tables.codec import RowCodec
 from headrace.tables.schema import TableSchema
 
 UTC = datetime.UTC

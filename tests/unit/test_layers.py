@@ -36,14 +36,15 @@ ALLOWED = {
     "http": {"errors"},
     "checkpoint_server": BELOW_STORES | {"http"},
     "sinks": {"errors", "types", "tables", "queues", "ports", "rows"},
+    "following": {"errors", "types", "tables", "ports", "rows"},
     "formats": BELOW_STORES | {"feeds", "registry"},
     "spark": BELOW_STORES | {"feeds", "sinks", "formats", "checkpoint_server", "registry"},
-    "streaming_sql": BELOW_STORES | {"feeds", "formats", "spark", "registry"},
+    "streaming_sql": BELOW_STORES | {"feeds", "formats", "sinks", "following", "spark", "registry"},
     # They serve an embedded store.
     "endpoints": BELOW_STORES | {"registry", "stores", "http"},
     "demo": BELOW_STORES | {"feeds", "formats", "spark", "registry", "streaming_sql", "cli"},
     "cli": BELOW_STORES
-    | {"comparing", "feeds", "formats", "spark", "registry", "streaming_sql", "endpoints", "demo", "http"},
+    | {"comparing", "feeds", "following", "formats", "spark", "registry", "streaming_sql", "endpoints", "demo", "http"},
 }
 # They import all stores, or all public names, on first use.
 DIRECTORIES = {"__init__", "registry"}

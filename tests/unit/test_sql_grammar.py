@@ -64,9 +64,10 @@ def test_the_vendors_script_parses_unchanged() -> None:
     assert scan.options == {"tunnel.id": "4987845a-1321-4d36-9f4e-73d6db63bf0f", "maxoffsetsperchannel": "10000"}
     assert isinstance(stream, st.CreateStream)
     assert stream.options == {"checkpointLocation": "/tmp/spark/cp/job1", "outputMode": "update"}
-    assert str(stream.insert.target) == "order_stream_sink"
-    assert stream.insert.query.text.startswith("SELECT CAST(window.start")
-    assert stream.insert.query.text.endswith('"30 seconds")')
+    assert isinstance(stream.body, st.Insert)
+    assert str(stream.body.target) == "order_stream_sink"
+    assert stream.body.query.text.startswith("SELECT CAST(window.start")
+    assert stream.body.query.text.endswith('"30 seconds")')
 
 
 @pytest.mark.parametrize(

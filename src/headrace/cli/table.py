@@ -37,13 +37,17 @@ def _command(name: str, **settings: Any) -> Callable[[Callable[..., None]], clic
 
 
 @_command("list")
-def list_tables(app: App) -> None:
+@click.option("--all", "internal", is_flag=True, help="Also the tables with the state of queries that follow tables.")
+def list_tables(app: App, internal: bool) -> None:
     """List the tables of the store.
 
     Example: headrace table list -s shop
     """
+    from headrace.following.jobs import is_internal
+
     with app.store() as store:
-        records = [_summary(store.table(name).describe()) for name in store.tables()]
+        names = [name for name in store.tables() if internal or not is_internal(name)]
+        records = [_summary(store.table(name).describe()) for name in names]
     app.output.records(
         records, columns=("name", "columns", "primary_key", "rows", "partitions"), nothing="The store has no tables."
     )

@@ -108,6 +108,38 @@ class Table(Port):
         """Return one row as ``{column: value}``, or None."""
 
     @abstractmethod
+    def get_many(self, keys: Rows, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows of many keys.
+
+        Args:
+            keys: the keys, each once; other columns are ignored.
+            columns: the columns of the result, in this order; all by default.
+
+        Returns:
+            One row for each key, in the order of the keys. Where no row exists, all columns are null, also those of
+            the key.
+        """
+
+    def first_rows(
+        self, ranges: Sequence[KeyRange], columns: Sequence[str] | None = None, *, rows: int = 1
+    ) -> pa.Table:
+        """Return the first rows of each of many key ranges, in key order, one range after the other.
+
+        Args:
+            columns: the columns of the result, in this order; all by default.
+            rows: the maximum number of rows of each range.
+        """
+        names = self.schema.names if columns is None else columns
+        found: list[pa.RecordBatch] = []
+        for each in ranges:
+            missing = rows
+            with self.scan(names, keys=each, batch_rows=rows) as reader:
+                while missing and (batch := next(reader, None)) is not None:
+                    found.append(batch.slice(0, missing))
+                    missing -= found[-1].num_rows
+        return pa.Table.from_batches(found, pa.schema([self.schema.arrow.field(name) for name in names]))
+
+    @abstractmethod
     def scan(
         self,
         columns: Sequence[str] | None = None,

@@ -91,5 +91,26 @@ def compared(left: pa.Table, right: pa.Table, names: Sequence[str]) -> Compared:
     )
 
 
+def aligned(keys: pa.Table, rows: pa.Table, names: Sequence[str], fields: pa.Schema) -> pa.Table:
+    """Return a row for each key, in the order of the keys; where no row has the key, all columns are null.
+
+    Args:
+        keys: the keys, in columns ``names``.
+        rows: the rows, with the columns ``names`` and those of the result. No key occurs twice.
+        fields: the columns of the result.
+    """
+    codes = np.zeros(keys.num_rows + rows.num_rows, np.int64)
+    for name in names:
+        both = pa.concat_arrays([*keys.column(name).chunks, *rows.column(name).cast(keys.column(name).type).chunks])
+        encoded = both.dictionary_encode()
+        codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
+        # Without gaps, products of several columns fit into 64 bits.
+        codes = np.unique(codes, return_inverse=True)[1]
+    places = np.full(len(codes), -1, np.int64)
+    places[codes[keys.num_rows :]] = np.arange(rows.num_rows)
+    found = places[codes[: keys.num_rows]]
+    return rows.select(fields.names).take(pa.array(found, mask=found < 0)).cast(fields)
+
+
 def _renamed(columns: Columns) -> pa.Table:
     return pa.table(list(columns), names=[f"c{index}" for index in range(len(columns))])

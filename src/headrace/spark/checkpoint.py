@@ -37,8 +37,17 @@ def query_id(spark: SparkSession, checkpoint: str, store: Store | None = None) -
         if job:
             return job
     # Spark Connect runs a batch as an operation without these properties.
-    text = _read(checkpoint, "metadata", spark, store)
-    return str(json.loads(text or "{}")["id"])
+    return _id_in(_read(checkpoint, "metadata", spark, store) or "{}")
+
+
+def stored_query_id(checkpoint: str, store: Store | None = None) -> str | None:
+    """Return the id of the query that has a checkpoint; None if there is none, or only Spark can read it."""
+    text = _read(checkpoint, "metadata", None, store)
+    return None if text is None else _id_in(text)
+
+
+def _id_in(metadata: str) -> str:
+    return str(json.loads(metadata)["id"])
 
 
 def batch_content(checkpoint: str, batch: int, spark: SparkSession | None = None, *, store: Store | None = None) -> str:

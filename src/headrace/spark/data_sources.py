@@ -36,7 +36,11 @@ class FormatDataSource(DataSource):
     def schema(self) -> StructType:
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        return from_arrow_schema(self.source.schema())
+        columns = self.source.schema()
+        schema = from_arrow_schema(columns)
+        for field, column in zip(schema.fields, columns, strict=True):
+            field.metadata = {name.decode(): text.decode() for name, text in (column.metadata or {}).items()}
+        return schema
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from headrace.spark.queue_stream_reader import QueueStreamReader

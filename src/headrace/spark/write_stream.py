@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import OptionError
@@ -20,10 +20,9 @@ from headrace.formats.registry import format_named, source_of
 from headrace.formats.source import Source
 from headrace.ports import Queue
 from headrace.spark.batch_tasks import BatchTasks, Receipts, joined, publishing
-from headrace.spark.checkpoint import clear_unfinished_start
-from headrace.spark.checkpoint_location import checkpoint_errors, sink_checkpoint
 from headrace.spark.outputs import Output
-from headrace.spark.stream_arguments import checked_trigger, format_name, output_mode, triggered
+from headrace.spark.query_start import BatchedStream
+from headrace.spark.stream_arguments import checked_trigger, format_name, output_mode
 from headrace.stores.registry import open as open_store
 from headrace.tables.changes import RowChange
 
@@ -31,31 +30,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
-@dataclass(frozen=True)
-class StreamWriter:
+@dataclass(frozen=True, kw_only=True)
+class StreamWriter(BatchedStream):
     """A stream that `start` starts. `write_stream` creates it."""
 
     df: DataFrame
-    store_url: str
     outputs: tuple[Output, ...]
     mode: str
-    checkpoint: str
-    name: str | None = None
-    trigger_options: Mapping[str, Any] | None = None
-    store_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     rows_per_write: int | None = None
     columns: pa.Schema | None = None
-
-    def trigger(self, **options: Any) -> StreamWriter:
-        """Return the stream with another trigger: ``processingTime="5 seconds"`` or ``availableNow=True``.
-
-        Raises:
-            OptionError: the trigger is unknown, or the number of triggers is not one.
-        """
-        return replace(self, trigger_options=checked_trigger(options))
 
     def start(self) -> StreamingQuery:
         """Check the columns of each output against its table or queue, and start the query.
@@ -72,25 +57,17 @@ class StreamWriter:
                 target.check(store, _columns(self.df, output))
             # The absolute URL: tasks may have another working directory.
             url = store.url
-        checkpoint = sink_checkpoint(self.checkpoint, url, self.store_options, self.df.sparkSession)
-        clear_unfinished_start(checkpoint)
-        stream: DataStreamWriter = self.df.writeStream.outputMode(self.mode)
-        stream = stream.option("checkpointLocation", checkpoint)
-        if self.name:
-            stream = stream.queryName(self.name)
-        if self.trigger_options:
-            stream = triggered(stream, self.trigger_options)
-        with checkpoint_errors(self.checkpoint):
-            publish = publishing(
-                url,
-                self.store_options,
-                targets,
-                checkpoint,
-                _staging(self.outputs),
-                stateful=True,
-                rows_per_write=self.rows_per_write,
-            )
-            return stream.foreachBatch(publish).start()
+        location = self._location(self.df, url)
+        publish = publishing(
+            url,
+            self.store_options,
+            targets,
+            location,
+            _staging(self.outputs),
+            stateful=True,
+            rows_per_write=self.rows_per_write,
+        )
+        return self._start(self.df, self.mode, location, publish)
 
 
 def _staging(outputs: Sequence[Output]) -> Callable[[DataFrame, BatchTasks], Receipts]:
@@ -196,16 +173,16 @@ def write_stream(
         )
     _check_tables_once(outputs)
     return StreamWriter(
-        df,
-        location.store_url,
-        tuple(outputs),
-        mode,
-        checkpoint_location,
-        name,
-        None if trigger is None else checked_trigger(trigger),
-        location.store_options,
-        source.rows_per_write(lambda setting: df.sparkSession.conf.get(setting, None)),
-        location.columns,
+        df=df,
+        store_url=location.store_url,
+        outputs=tuple(outputs),
+        mode=mode,
+        checkpoint=checkpoint_location,
+        name=name,
+        trigger_options=None if trigger is None else checked_trigger(trigger),
+        store_options=location.store_options,
+        rows_per_write=source.rows_per_write(lambda setting: df.sparkSession.conf.get(setting, None)),
+        columns=location.columns,
     )
 
 

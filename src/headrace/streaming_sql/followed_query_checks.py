@@ -22,6 +22,7 @@ from headrace.streaming_sql.language.followed_query import (
     KEEP,
     ORDER,
     SIGN,
+    STATE,
     FollowedQuery,
     split_query,
     with_views,
@@ -125,7 +126,7 @@ def _check(
     plain: Mapping[str, str],
     signed: Mapping[str, str],
 ) -> CheckedQuery:
-    from pyspark.sql.types import BooleanType, StructField, StructType
+    from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType
 
     _refuse_streams(spark, query)
     _check_operators(spark, with_views(text, plain), aggregates=1 if query.is_aggregate else 0)
@@ -138,17 +139,17 @@ def _check(
         return CheckedQuery(query, schema, rows, None)
     groups = _analysed(spark, with_views(query.types_sql, signed))
     _refuse_collations(rows)
-    alive = StructField(ALIVE, BooleanType(), nullable=False)
+    own = [StructField(ALIVE, BooleanType(), nullable=False), StructField(STATE, BinaryType())]
     view = f"__headrace_{uuid.uuid4().hex}"
-    spark.createDataFrame([], StructType([*groups.fields, alive])).createOrReplaceTempView(view)
+    spark.createDataFrame([], StructType([*groups.fields, *own])).createOrReplaceTempView(view)
     try:
         result_sql = with_views(query.result_sql, {GROUPS: view})
         result = _analysed(spark, result_sql)
         _check_operators(spark, result_sql, aggregates=0)
     finally:
         spark.catalog.dropTempView(view)
-    assert result.names[-1] == KEEP, "the result SQL ends with the column of HAVING"
-    _check_same(schema, StructType(result.fields[:-1]))
+    assert result.names[-2:] == [KEEP, STATE], "the result SQL ends with the column of HAVING and the state"
+    _check_same(schema, StructType(result.fields[:-2]))
     for item, column in zip(query.items, schema.names, strict=True):
         if item.name is not None and item.name.lower() != column.lower():
             raise SqlError(

@@ -31,9 +31,9 @@ def scan_text(scan: ScanDefinition) -> str:
     return f"CREATE SCAN {quote_name(scan.name)} ON {table} USING {scan.kind}{_options_clause(scan.options)}"
 
 
-def stream_text(name: str, options: Mapping[str, str], insert: str) -> str:
+def stream_text(name: str, options: Mapping[str, str], body: str) -> str:
     """Return the ``CREATE STREAM`` statement of a stream."""
-    return f"CREATE STREAM {quote_name(name)}{_options_clause(options)}\n{insert}"
+    return f"CREATE STREAM {quote_name(name)}{_options_clause(options)}\n{body}"
 
 
 def script_of(scans: Iterable[ScanDefinition], stream: str) -> str:

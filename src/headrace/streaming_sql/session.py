@@ -259,7 +259,7 @@ class StreamingSql:
             )
         name, self._next_query = self._next_query, None
         options = {**self._options_of_all, **self._query_options.get(name.lower(), {})}
-        stream = st.CreateStream(part=insert.part, name=st.Name((name,), insert.part), options=options, insert=insert)
+        stream = st.CreateStream(part=insert.part, name=st.Name((name,), insert.part), options=options, body=insert)
         return self._streams.create(stream, available_now=self._available_now)
 
 

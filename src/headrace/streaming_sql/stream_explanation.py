@@ -3,71 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from headrace.formats.registry import format_named
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition, overlaid
-from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.locations import location_of
 from headrace.streaming_sql.providers import is_headrace, is_of_files
 from headrace.streaming_sql.scripts import options_text
 from headrace.streaming_sql.secrets import hide, secret_values
+from headrace.streaming_sql.stream_kinds import DefinedStream, StreamKind
 from headrace.streaming_sql.stream_options import StreamOptions
 from headrace.streaming_sql.tables import Tables
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+
+def explanation(
+    stream: DefinedStream, kind: StreamKind, catalog: Catalog, tables: Tables
+) -> tuple[tuple[str, str], ...]:
+    """Return the properties of a stream and their values, without starting it."""
+    body, options, target = stream.statement.body, stream.options, stream.target
+    scans, read_in_batch = tables.definitions_in(body.reads)
+    rows = [("stream", stream.name)]
+    for scan in scans:
+        table = catalog.find_table(scan.table)
+        rows.append(("source", f"{scan.name}: {scan.kind} scan of {_table_text(scan.table, table, scan.options)}"))
+    rows += [("source", f"{table.name}: batch read of {_table_text(table.name, table, {})}") for table in read_in_batch]
+    rows += [
+        ("sink", _table_text(str(body.target), target, options.sink)),
+        *kind.properties(stream),
+        ("trigger", options.trigger_text),
+        ("checkpoint", options.checkpoint),
+        ("guarantee", _guarantee(target, options, catalog, scans)),
+        ("plan", hide(kind.plan(stream), tables.secrets() | secret_values(stream.statement.options))),
+    ]
+    return tuple(rows)
 
 
-class StreamExplanation:
-    """Explains streams in a session, without starting them."""
-
-    def __init__(self, spark: SparkSession, catalog: Catalog, tables: Tables) -> None:
-        self._spark = spark
-        self._catalog = catalog
-        self._tables = tables
-
-    def rows(
-        self, statement: st.CreateStream, options: StreamOptions, target: TableDefinition | None
-    ) -> tuple[tuple[str, str], ...]:
-        """Return the properties of a stream and their values.
-
-        Args:
-            target: the definition of the table that the stream writes; None for one of Spark's own.
-        """
-        scans, tables = self._tables.definitions_in(statement.insert.query)
-        rows = [("stream", str(statement.name))]
-        for scan in scans:
-            table = self._catalog.find_table(scan.table)
-            rows.append(("source", f"{scan.name}: {scan.kind} scan of {_table_text(scan.table, table, scan.options)}"))
-        rows += [("source", f"{table.name}: batch read of {_table_text(table.name, table, {})}") for table in tables]
-        rows += [
-            ("sink", _table_text(str(statement.insert.target), target, options.sink)),
-            ("output mode", options.output_mode),
-            ("trigger", options.trigger_text),
-            ("checkpoint", options.checkpoint),
-            ("guarantee", self._guarantee(target, options, scans)),
-            ("plan", self._plan(statement)),
-        ]
-        return tuple(rows)
-
-    def _guarantee(
-        self, target: TableDefinition | None, options: StreamOptions, scans: Iterable[ScanDefinition]
-    ) -> str:
-        if target is None:
-            return "as Spark's own table promises"
-        if is_headrace(target.provider):
-            return store_guarantee(target, options.sink, self._catalog, scans)
-        if is_of_files(target.provider):
-            return "exactly once (Spark's sink keeps a log of its batches)"
-        return f"as the sink of format {target.provider} promises; at least once for most"
-
-    def _plan(self, statement: st.CreateStream) -> str:
-        text = self._spark.sql(f"EXPLAIN EXTENDED {self._tables.rewritten(statement.insert.query)}").collect()[0][0]
-        # Spark optimizes a streaming plan again for each batch, so only the analyzed plan is meaningful.
-        _, _, plan = str(text).partition("== Analyzed Logical Plan ==\n")
-        plan, _, _ = plan.partition("== Optimized Logical Plan ==")
-        return hide(plan.strip(), self._tables.secrets() | secret_values(statement.options))
+def _guarantee(
+    target: TableDefinition | None, options: StreamOptions, catalog: Catalog, scans: Iterable[ScanDefinition]
+) -> str:
+    if target is None:
+        return "as Spark's own table promises"
+    if is_headrace(target.provider):
+        return store_guarantee(target, options.sink, catalog, scans)
+    if is_of_files(target.provider):
+        return "exactly once (Spark's sink keeps a log of its batches)"
+    return f"as the sink of format {target.provider} promises; at least once for most"
 
 
 def store_guarantee(

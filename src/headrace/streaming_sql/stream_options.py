@@ -12,7 +12,9 @@ from headrace.option_names import check_names, nearest
 
 OUTPUT_MODES = ("append", "update", "complete")
 TRIGGER_TYPES = ("ProcessingTime", "AvailableNow", "Once")
-KNOWN = ("checkpointLocation", "outputMode", "triggerType", "triggerIntervalMs", "triggerInterval", "timeoutMs")
+KNOWN = (
+    "checkpointLocation", "outputMode", "triggerType", "triggerIntervalMs", "triggerInterval", "timeoutMs", "overwrite",
+)  # fmt: skip
 _MOST_DIGITS = 15
 # An unknown option that is less similar to the stream's options counts as an option of the sink.
 _NEAR_MISS = 0.85
@@ -28,6 +30,7 @@ class StreamOptions:
         trigger: the arguments of `DataStreamWriter.trigger`.
         timeout_ms: the time after which the stream is stopped, in milliseconds; None for no limit.
         sink: the options of the sink.
+        overwrite: the first batch of a stream that follows tables replaces the rows of the target.
     """
 
     checkpoint: str
@@ -35,6 +38,7 @@ class StreamOptions:
     trigger: Mapping[str, Any]
     timeout_ms: int | None
     sink: Mapping[str, str] = field(repr=False)
+    overwrite: bool = False
 
     @property
     def trigger_text(self) -> str:
@@ -75,6 +79,7 @@ def read_stream_options(stream: str, options: Mapping[str, str], *, available_no
         trigger={"availableNow": True} if available_now else _trigger(own),
         timeout_ms=None if timeout is None else _milliseconds("timeoutMs", timeout),
         sink=sink,
+        overwrite=_one_of(("false", "true"), "overwrite", own.get("overwrite", "false")) == "true",
     )
 
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import datetime
-from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.errors import SqlError
-from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
+from headrace.streaming_sql.catalog import Catalog, ScanDefinition
+from headrace.streaming_sql.followed.inserts import FollowedInserts
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.grammar import parse
-from headrace.streaming_sql.language.lexer import quote_name
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.running_streams import RunningStreams
 from headrace.streaming_sql.scripts import fingerprint, script_of, stream_text
-from headrace.streaming_sql.secrets import resolved, secret_values
-from headrace.streaming_sql.stream_explanation import StreamExplanation
+from headrace.streaming_sql.secrets import resolved
+from headrace.streaming_sql.stream_explanation import explanation
+from headrace.streaming_sql.stream_kinds import DefinedStream, InsertStreams, StreamKind
 from headrace.streaming_sql.stream_options import read_stream_options
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
-from headrace.streaming_sql.stream_sinks import check_sink_options, sink_options, start_query
 from headrace.streaming_sql.tables import Tables
 
 if TYPE_CHECKING:
@@ -34,6 +33,8 @@ class Streams:
         self._tables = tables
         self._registry = registry
         self._running = RunningStreams(registry)
+        self._kinds: dict[type[st.StreamBody], StreamKind] = {st.Insert: InsertStreams(spark, catalog, tables)}
+        self._followed = FollowedInserts(spark, catalog, tables)
         # The statements of this session, with the secrets that the workspace does not store.
         self._statements: dict[str, st.CreateStream] = {}
 
@@ -51,40 +52,31 @@ class Streams:
         return Result(statement.part.text, message=f"stream {name} {how}")
 
     def _start(self, statement: st.CreateStream, *, available_now: bool) -> None:
-        name = str(statement.name)
-        given = resolved(statement.options, f"stream {name}")
-        options = read_stream_options(name, given, available_now=available_now)
-        target = self._target(statement.insert)
-        check_sink_options(name, target, statement.options, options)
-        frame = self._tables.query(statement.insert)
-        if not frame.isStreaming:
-            raise SqlError(
-                f"stream {name} reads no stream",
-                remedy="select from a scan: CREATE SCAN … ON … USING STREAM",
-            )
-        target_options = sink_options(target, options)
-        stream = stream_text(name, statement.options, _insert_text(statement.insert))
-        scans, _ = self._tables.definitions_in(statement.insert.query)
+        stream = self._defined(statement, available_now=available_now)
+        ready = self._kind(statement.body).prepare(stream)
+        text = stream_text(stream.name, statement.options, statement.body.text)
+        scans, _ = self._tables.definitions_in(statement.body.reads)
         self._registry.claim(
-            name,
-            script=script_of(scans, stream),
-            fingerprint=fingerprint(stream),
-            target=str(statement.insert.target),
-            checkpoint=options.checkpoint,
+            stream.name,
+            script=script_of(scans, text),
+            fingerprint=fingerprint(text),
+            target=str(statement.body.target),
+            checkpoint=stream.options.checkpoint,
         )
+        secrets = self._tables.secrets() | ready.secrets
+        self._running.start(stream.name, ready.start, timeout_ms=stream.options.timeout_ms, secrets=secrets)
 
-        start = partial(
-            start_query, self._spark, name, frame, str(statement.insert.target), target, options, target_options
-        )
-        secrets = self._tables.secrets() | secret_values(statement.options) | secret_values(target_options)
-        self._running.start(name, start, timeout_ms=options.timeout_ms, secrets=secrets)
+    def _kind(self, body: st.StreamBody) -> StreamKind:
+        return self._followed if self._followed.reads(body) else self._kinds[type(body)]
 
-    def _target(self, insert: st.Insert) -> TableDefinition | None:
-        """Return the definition of the target table; None for one of Spark's own tables."""
-        name = str(insert.target)
-        if self._catalog.find_scan(name) is not None:
-            raise SqlError(f"{name} is a scan, which can only be read", remedy="insert into its table")
-        return self._catalog.find_table(name)
+    def _defined(self, statement: st.CreateStream, *, available_now: bool) -> DefinedStream:
+        """Return a stream with its options and the definition of its target."""
+        name = str(statement.name)
+        options = read_stream_options(name, resolved(statement.options, f"stream {name}"), available_now=available_now)
+        table = str(statement.body.target)
+        if self._catalog.find_scan(table) is not None:
+            raise SqlError(f"{table} is a scan, which can only be read", remedy="name its table as the target")
+        return DefinedStream(statement, options, self._catalog.find_table(table))
 
     # -- starting, stopping, dropping -----------------------------------------------------------------------
 
@@ -153,8 +145,8 @@ class Streams:
                 if isinstance(statement, st.CreateScan):
                     names = {str(statement.table).lower()}
                 elif isinstance(statement, st.CreateStream):
-                    _, tables = self._tables.definitions_in(statement.insert.query)
-                    names = {str(statement.insert.target).lower(), *(each.name.lower() for each in tables)}
+                    _, tables = self._tables.definitions_in(statement.body.reads)
+                    names = {str(statement.body.target).lower(), *(each.name.lower() for each in tables)}
                 else:
                     continue
                 if wanted in names:
@@ -182,18 +174,9 @@ class Streams:
         if isinstance(created, st.Name):
             status = self._registry.get(str(created))
             created = self._statements.get(status.name.lower()) or self._from_script(status)
-        name = str(created.name)
-        given = resolved(created.options, f"stream {name}")
-        options = read_stream_options(name, given, available_now=available_now)
-        target = self._target(created.insert)
-        check_sink_options(name, target, created.options, options)
-        rows = StreamExplanation(self._spark, self._catalog, self._tables).rows(created, options, target)
+        stream = self._defined(created, available_now=available_now)
+        rows = explanation(stream, self._kind(created.body), self._catalog, self._tables)
         return Result(statement.part.text, ("property", "value"), rows)
-
-
-def _insert_text(insert: st.Insert) -> str:
-    columns = "" if insert.columns is None else f" ({', '.join(map(quote_name, insert.columns))})"
-    return f"INSERT INTO {insert.target.part.text}{columns} {insert.query.text}"
 
 
 def _time_text(seconds: float) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import SqlError
 from headrace.formats.options import BATCH_READ, BATCH_WRITE, SOURCE
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
+from headrace.streaming_sql.followed.scans import asks_for_table
 from headrace.streaming_sql.format_options import check_definition, check_given, options_for_use
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.lexer import quote_name, tokenize
@@ -15,6 +16,7 @@ from headrace.streaming_sql.language.rewriting import rewrite
 from headrace.streaming_sql.providers import is_headrace, is_of_files
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.secrets import secret_values
+from headrace.tables.change_columns import CHANGE_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -102,6 +104,11 @@ class Tables:
         # A view for batch reads is created again each time, because files and columns can have been added.
         reader: DataFrameReader | DataStreamReader = self._spark.readStream if streaming else self._spark.read
         reader = reader.format(table.provider).options(**options)
+        if streaming and is_headrace(table.provider) and asks_for_table(options):
+            # A schema of the user's would lose the key of the table.
+            _with_columns(reader.load(), table.columns).createOrReplaceTempView(quote_name(name))
+            self._views[name.lower()] = source
+            return
         if table.columns:
             reader = reader.schema(table.columns)
         elif streaming and is_of_files(table.provider):
@@ -175,6 +182,18 @@ class Tables:
         for scan in self._catalog.scans():
             found |= secret_values(scan.options)
         return frozenset(found)
+
+
+def _with_columns(changes: DataFrame, columns: str | None) -> DataFrame:
+    """Return changes with the columns of a definition, and the columns of changes."""
+    from pyspark.sql.types import StructType
+
+    if columns is None:
+        return changes
+    declared = StructType.fromDDL(columns)
+    assert isinstance(declared, StructType)
+    names = [name for name in declared.names if name not in CHANGE_COLUMNS.names]
+    return changes.select(*map(quote_name, [*names, *CHANGE_COLUMNS.names]))
 
 
 def show_scans(statement: st.ShowScans, catalog: Catalog) -> Result:

@@ -92,8 +92,14 @@ class ChangeShape(Shape):
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
+ROW_KEY = "headrace.key"
+"""In the metadata of a column of `SignedShape`: its place in the primary key, from 0."""
+
+
 class SignedShape(ChangeShape):
     """The rows of `ChangeShape`, each update and delete with its old row: enough to follow the table's content.
+
+    The schema tells the columns of the primary key, see `ROW_KEY`.
 
     Args:
         table: the table's columns.
@@ -104,6 +110,8 @@ class SignedShape(ChangeShape):
     def __init__(self, table: TableSchema, name: str, wanted: Sequence[str] | None = None) -> None:
         super().__init__(table, wanted)
         self._name = name
+        places = {column: {ROW_KEY: str(place)} for place, column in enumerate(table.primary_key)}
+        self.schema = pa.schema([field.with_metadata(places.get(field.name)) for field in self.schema])
 
     def rows(self, changes: Changes) -> pa.RecordBatch:
         """Return the changes as rows; raise `UnsupportedError` if one of them lacks its old row."""

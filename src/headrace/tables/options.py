@@ -15,9 +15,11 @@ class TableOptions:
         retention_bytes: the approximate maximum size of the log of a partition; None is no limit.
         retention_ignores_tunnels: remove also changes that a live tunnel has not read. By default these changes are
             kept, and `Table.describe` returns the tunnel that holds them.
+        change_log: log changes. A table without a log can have no tunnels; it is chosen when the table is created.
     """
 
     pre_images: bool = False
     retention_seconds: float | None = 7 * 86400.0
     retention_bytes: int | None = None
     retention_ignores_tunnels: bool = False
+    change_log: bool = True

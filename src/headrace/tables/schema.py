@@ -147,6 +147,10 @@ class TableSchema(RowSchema):
         """The Arrow schema of `Changes.rows`: all attributes are nullable, because a delete may have none."""
         return pa.schema([pa.field(c.name, c.type, nullable=c.name not in self.primary_key) for c in self.columns])
 
+    def nullable(self, names: Sequence[str] | None = None) -> pa.Schema:
+        """The Arrow schema of some columns (all by default), where rows may be missing: every column may be null."""
+        return pa.schema([pa.field(n, self.column(n).type) for n in (self.names if names is None else names)])
+
     def with_columns(self, added: Mapping[str, str | pa.DataType]) -> TableSchema:
         """Return the schema with new attribute columns at the end, which are null in existing rows."""
         new = parse_columns(added)

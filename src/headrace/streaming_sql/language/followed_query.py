@@ -6,8 +6,8 @@ text is split into
 - *rows SQL*: FROM, JOIN and WHERE as written. Its columns are the group expressions ``g0``…, the arguments of
   aggregates ``a0``…, ``__sign`` and ``__order``; without aggregates, the items as written, ``__sign`` and ``__order``;
 - the aggregates, which headrace keeps from signed rows;
-- *result SQL*: the items and HAVING as written, over one row for each group with the columns ``g0``…, ``s0``… and
-  ``__alive``.
+- *result SQL*: the items and HAVING as written, over one row for each group with the columns ``g0``…, ``s0``…,
+  ``__alive`` and ``__state``.
 
 The split is of text, because Spark Connect gives no access to plans. It knows no columns, and does not have to: Spark
 analyses the original text first. In a valid query each name outside of aggregates is a group expression, a part of one,
@@ -34,7 +34,7 @@ __all__ = [
     "with_views",
 ]  # fmt: skip
 
-KEEP, ALIVE, GROUPS = "__keep", "__alive", "__groups"
+KEEP, ALIVE, STATE, GROUPS = "__keep", "__alive", "__state", "__groups"
 """The columns of the result SQL and of its groups that are headrace's own, and the view that the result SQL reads."""
 
 HasColumn = Callable[[str, str], bool]
@@ -70,8 +70,8 @@ class FollowedQuery:
         group_names: ``g0``…; empty without aggregates and for aggregates of all rows.
         aggregates: the aggregates, ``s0``…
         result_sql: None without groups and aggregates. Else a query over the view ``__groups``, whose columns are the
-            output columns by position, and ``__keep``: whether the group has a row in the result. The output columns
-            of groups that have none are null, except copies of groups.
+            output columns by position, ``__keep``: whether the group has a row in the result, and ``__state`` as it
+            is. The output columns of groups that have no row are null, except copies of groups and constants.
         items: the output columns of a query with aggregates; empty without.
         types_sql: a query whose columns ``g0``… and ``s0``… have the types of the view ``__groups``; else None.
         branch_column: the position of the output column with another literal in each branch of UNION ALL; None
@@ -192,7 +192,7 @@ def _with_aggregates(
         rows_sql=rows_sql,
         group_names=group_names,
         aggregates=tuple(items.aggregates),
-        result_sql=f"SELECT {listed}, {KEEP} FROM (SELECT *, {kept} AS {KEEP} FROM {GROUPS})",
+        result_sql=f"SELECT {listed}, {KEEP}, {STATE} FROM (SELECT *, {kept} AS {KEEP} FROM {GROUPS})",
         items=tuple(outputs),
         types_sql=types + (f" GROUP BY {', '.join(group_names)}" if group_names else ""),
     )

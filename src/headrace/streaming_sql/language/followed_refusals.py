@@ -8,7 +8,7 @@ from headrace.streaming_sql.language.lexer import TokenKind
 from headrace.streaming_sql.language.token_text import TokenText
 
 SIGN, ORDER = "__sign", "__order"
-_OWN_NAMES = (SIGN, ORDER, "__keep", "__alive", "__groups")
+_OWN_NAMES = (SIGN, ORDER, "__keep", "__alive", "__state", "__groups")
 CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 

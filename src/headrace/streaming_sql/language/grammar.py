@@ -219,7 +219,7 @@ def _create_stream(cursor: Cursor) -> st.CreateStream:
         )
     start = cursor.start
     cursor.need_words("INSERT", "INTO")
-    return st.CreateStream(part=cursor.whole, name=name, options=options, insert=_insert(cursor, start, False))
+    return st.CreateStream(part=cursor.whole, name=name, options=options, body=_insert(cursor, start, False))
 
 
 def _show_streams(cursor: Cursor) -> st.Statement:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from headrace.streaming_sql.language.lexer import quote_name
 
 
 @dataclass(frozen=True)
@@ -66,13 +69,41 @@ class DropTable(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Insert(Statement):
-    """``INSERT INTO`` or ``INSERT OVERWRITE`` with a query."""
+class StreamBody(Statement, ABC):
+    """The statement of a ``CREATE STREAM`` after the name and the options: what a stream does in each batch.
+
+    ``target`` is the name of the table that it writes.
+    """
 
     target: Name
+
+    @property
+    @abstractmethod
+    def reads(self) -> ScriptPart:
+        """The part of the statement that names the scans and tables that the stream reads."""
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """The statement as the workspace stores it, from which it can be parsed again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Insert(StreamBody):
+    """``INSERT INTO`` or ``INSERT OVERWRITE`` with a query."""
+
     overwrite: bool
     columns: tuple[str, ...] | None
     query: ScriptPart
+
+    @property
+    def reads(self) -> ScriptPart:
+        return self.query
+
+    @property
+    def text(self) -> str:
+        columns = "" if self.columns is None else f" ({', '.join(map(quote_name, self.columns))})"
+        return f"INSERT INTO {self.target.part.text}{columns} {self.query.text}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +130,7 @@ class DropScan(Statement):
 class CreateStream(Statement):
     name: Name
     options: Mapping[str, str] = field(repr=False)
-    insert: Insert
+    body: StreamBody
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from headrace.cached import cached_property
 from headrace.errors import SchemaError
 from headrace.queues.values import partition_of_keys
-from headrace.stores.embedded.tables.codec import ordered_bytes
+from headrace.rows.byte_order import ordered_bytes
 from headrace.tables.conditions import Predicate
 from headrace.tables.schema import MAX_KEY_COLUMNS, Column, TableSchema
 from headrace.wire.ytsaurus.errors import Code, YtError

@@ -6,7 +6,7 @@
   comparing bytes compares values (null slots are all zeros);
 * a string or binary column: a presence byte, then the length in bytes as a big-endian u32. The text itself is a native
   SQLite column, ``k<i>`` in the key or ``v<i>`` among the attributes;
-* a composite column: as a binary column of the bytes that `composite` packs its values into.
+* a composite column: as a binary column of the bytes that `headrace.rows.packing` packs its values into.
 
 A new column adds its slot at the end. An older ``f`` is then a prefix, and padding with zeros makes the new columns
 null. Keys of type long are both in ``f`` and in their own column. So a page of rows is one concatenated ``f`` and one
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SchemaError
-from headrace.stores.embedded.tables.composite import fixed_width, is_text_or_bytes, pack, unpack
+from headrace.rows.byte_order import Bytes, bytes_of, data_of_ordered, ordered_bytes
+from headrace.rows.packing import fixed_width, is_text_or_bytes, pack, unpack
 from headrace.tables.schema import TableSchema
-
-Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 PRESENCE = 1
 """Width of the presence byte."""
@@ -128,7 +127,7 @@ class RowCodec:
             if is_variable(column.type):
                 lengths = pc.binary_length(array).fill_null(0).to_numpy()
                 total += lengths
-                values = _bytes_of(lengths.astype(">u4"))
+                values = bytes_of(lengths.astype(">u4"))
             else:
                 values = ordered_bytes(array)
             packed[:, start : start + slot.width] = values
@@ -172,60 +171,15 @@ class RowCodec:
                 if name in self._composite:
                     arrays.append(unpack(pa.Array.from_buffers(pa.binary(), count, buffers), data_type))
                     continue
-            elif pa.types.is_decimal(data_type):
-                high = self._view(packed, count, start, ">u8").astype("<u8") ^ _sign_bit(8)
-                low = self._view(packed, count, start + 8, ">u8").astype("<u8")
-                buffers = [validity, pa.py_buffer(np.stack([low, high], axis=1))]
             else:
-                numbers = self._view(packed, count, start, f">u{slot.width}").astype(f"<u{slot.width}")
-                buffers = [validity, pa.py_buffer(_from_ordered(numbers, data_type))]
+                values = np.ndarray((count, slot.width), np.uint8, packed, start, (self.row_width, 1))
+                buffers = [validity, pa.py_buffer(data_of_ordered(values, data_type))]
             arrays.append(pa.Array.from_buffers(data_type, count, buffers))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _view(self, packed: bytes, count: int, offset: int, kind: str) -> npt.NDArray[Any]:
         """Return a view of the numbers at one offset of every row."""
         return np.ndarray((count,), np.dtype(kind), packed, offset, (self.row_width,))
-
-
-def ordered_bytes(array: pa.Array) -> Bytes:
-    """Return fixed-width values as a matrix of big-endian bytes that sort as the values do; nulls are arbitrary.
-
-    Signed numbers have their sign bit flipped; floats follow IEEE 754's total order, bit for bit: from negative NaNs
-    and -inf over -0.0 and 0.0 to inf and positive NaNs.
-    """
-    data_type = array.type
-    width = value_width(data_type)
-    if pa.types.is_boolean(data_type):
-        return _bytes_of(array.fill_null(False).cast(pa.uint8()).to_numpy())
-    raw = np.frombuffer(array.buffers()[1], dtype=np.uint8)[array.offset * width : (array.offset + len(array)) * width]
-    if pa.types.is_decimal(data_type):
-        big_endian = raw.reshape(-1, width)[:, ::-1].copy()
-        big_endian[:, 0] ^= 0x80
-        return big_endian
-    bits: npt.NDArray[Any] = raw.view(f"<u{width}")
-    sign = _sign_bit(width)
-    # Negative floats: all bits are flipped. Other numbers: only the sign bit.
-    flipped = bits ^ (-(bits >> (8 * width - 1)) | sign) if pa.types.is_floating(data_type) else bits ^ sign
-    return _bytes_of(flipped.astype(f">u{width}"))
-
-
-def _from_ordered(numbers: npt.NDArray[Any], data_type: pa.DataType) -> npt.NDArray[Any]:
-    """Return the Arrow data buffer of numbers of one to eight bytes; the inverse of `ordered_bytes`."""
-    if pa.types.is_boolean(data_type):
-        return np.packbits(numbers, bitorder="little")
-    width = numbers.dtype.itemsize
-    sign = _sign_bit(width)
-    flips = ((numbers >> (8 * width - 1)) - 1) | sign if pa.types.is_floating(data_type) else sign
-    restored: npt.NDArray[Any] = numbers ^ flips
-    return restored
-
-
-def _sign_bit(width: int) -> Any:
-    return np.dtype(f"u{width}").type(1 << (8 * width - 1))
-
-
-def _bytes_of(numbers: npt.NDArray[Any]) -> Bytes:
-    return np.ascontiguousarray(numbers).view(np.uint8).reshape(len(numbers), numbers.dtype.itemsize)
 
 
 def _python_values(array: pa.Array) -> list[Any]:

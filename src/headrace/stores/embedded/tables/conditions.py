@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from headrace.errors import OptionError
+from headrace.rows.byte_order import ordered_bytes
 from headrace.rows.conditions import BOUNDING, Cut, after_prefix, key_cuts, operands
-from headrace.stores.embedded.tables.codec import RowCodec, Slot, ordered_bytes, value_width
+from headrace.stores.embedded.tables.codec import RowCodec, Slot, value_width
 from headrace.tables.conditions import KeyRange, Predicate
 from headrace.tables.schema import Key
 from headrace.types import type_name

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import apsw
@@ -20,6 +21,7 @@ import pyarrow as pa
 
 from headrace.stores.embedded.tables.codec import Encoded, RowCodec
 from headrace.stores.embedded.tables.conditions import Sql, where
+from headrace.stores.embedded.tables.given_keys import given_keys
 from headrace.tables.conditions import KeyRange, Predicate
 from headrace.tables.schema import Key, TableSchema
 
@@ -60,6 +62,7 @@ class PhysicalTable:
         self.codec = RowCodec(schema)
         self._rows, self._undo = _names(object_id)
         self._keys = [f"k{index}" for index in range(len(schema.primary_key))]
+        self._key_types = [_SQL_TYPES[self.schema.column(name).type] for name in schema.primary_key]
         self._values = [f"v{index}" for index in range(len(self.codec.variable_attributes))]
         self._columns = [*self._keys, "f", *self._values]
         # Rows that are older than the newest column are padded. In SQLite, || of two binaries is a text.
@@ -79,10 +82,7 @@ class PhysicalTable:
 
     def create(self, connection: apsw.Connection) -> None:
         """Create the tables, empty."""
-        keys = [
-            f"{key} {_SQL_TYPES[self.schema.column(name).type]} NOT NULL"
-            for key, name in zip(self._keys, self.schema.primary_key, strict=True)
-        ]
+        keys = [f"{key} {sql_type} NOT NULL" for key, sql_type in zip(self._keys, self._key_types, strict=True)]
         values = [f"v{index} {kind}" for index, kind in enumerate(self._value_types())]
         key = ", ".join(self._keys)
         connection.execute(
@@ -109,8 +109,11 @@ class PhysicalTable:
 
     def exists(self, connection: apsw.Connection, keys: Sequence[Sequence[Any]]) -> npt.NDArray[np.bool_]:
         """Return which of some keys exist; ``keys`` are the key columns as lists of Python values."""
-        found = connection.executemany(
-            f"SELECT EXISTS (SELECT 1 FROM {self._rows} WHERE {self._key_equals()})", zip(*keys, strict=True)
+        if not len(keys[0]):
+            return np.zeros(0, np.bool_)
+        given = given_keys(self._keys, self._key_types, keys)
+        found = connection.execute(
+            f"SELECT k0 IS NOT NULL FROM {given.source} LEFT JOIN {self._rows} ON {given.equal}", given.bindings
         )
         return np.fromiter((row[0] for row in found), dtype=np.bool_, count=len(keys[0]))
 
@@ -118,22 +121,31 @@ class PhysicalTable:
         self, connection: apsw.Connection, keys: Sequence[Sequence[Any]]
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
         """Return the rows of some keys, and which of them exist; the values of the others are undefined."""
-        native = [name for name in self.codec.blobs(self.schema.names) if name not in self._keys]
-        selected = ", ".join([self._packed, *(f"CAST({name} AS BLOB)" for name in native)])
-        found = connection.executemany(
-            f"SELECT {selected} FROM (SELECT 1) LEFT JOIN {self._rows} ON {self._key_equals()}",
-            zip(*keys, strict=True),
-        )
+        attributes = [column.name for column in self.schema.attributes]
+        rows, present = self.fetch_attributes(connection, keys, attributes)
+        return self._with_keys(rows, keys), present
+
+    def fetch_attributes(
+        self, connection: apsw.Connection, keys: Sequence[Sequence[Any]], attributes: Sequence[str]
+    ) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
+        """Return some columns outside the key for some keys, and which keys exist; the other rows are nulls."""
+        native = self.codec.blobs(attributes)
+        found: Iterable[tuple[Any, ...]] = ()
+        if len(keys[0]):
+            given = given_keys(self._keys, self._key_types, keys)
+            selected = ", ".join([self._packed, *(f"CAST({name} AS BLOB)" for name in native)])
+            found = connection.execute(
+                f"SELECT {selected} FROM {given.source} LEFT JOIN {self._rows} ON {given.equal}", given.bindings
+            )
         packed, *values = zip(*found, strict=True) if len(keys[0]) else ((), *((),) * len(native))
         present = np.fromiter((value is not None for value in packed), dtype=np.bool_, count=len(packed))
         absent = bytes(self.codec.row_width)
-        attributes = [column.name for column in self.schema.attributes]
         rows = self.codec.decode(
             b"".join(absent if value is None else value for value in packed),
             {name: _joined(column) for name, column in zip(native, values, strict=True)},
             attributes,
         )
-        return self._with_keys(rows, keys), present
+        return rows, present
 
     def write(self, connection: apsw.Connection, rows: Encoded) -> None:
         """Insert or replace rows. Rows in key order are fastest."""
@@ -200,6 +212,25 @@ class PhysicalTable:
         if count:
             last = tuple(rows.column(name)[count - 1].as_py() for name in self.schema.primary_key)
         return Rows(rows.select(list(columns)), last, ended)
+
+    def first_rows(
+        self, connection: apsw.Connection, columns: Sequence[str], ranges: Iterable[KeyRange], limit: int
+    ) -> pa.RecordBatch:
+        """Return at most ``limit`` rows of each of many key ranges, in key order, one range after the other."""
+        blobs = self.codec.blobs(columns)
+        selected = ", ".join([self._packed, *(f"CAST({name} AS BLOB)" for name in blobs)])
+        order = ", ".join(self._keys)
+        found: list[tuple[Any, ...]] = []
+        # One prepared statement for all ranges with bounds of the same length.
+        conditions = (where(self.codec, each, ()) for each in ranges)
+        for text, group in groupby(conditions, key=lambda condition: condition.text):
+            found += connection.executemany(
+                f"SELECT {selected} FROM {self._rows} WHERE {text} ORDER BY {order} LIMIT {limit}",
+                (condition.bindings for condition in group),
+            )
+        packed, *values = zip(*found, strict=True) if found else ((), *((),) * len(blobs))
+        joined = {name: _joined(column) for name, column in zip(blobs, values, strict=True)}
+        return self.codec.decode(b"".join(packed), joined, columns)
 
     def count(self, connection: apsw.Connection, keys: KeyRange, predicates: Sequence[Predicate] = ()) -> int:
         """Return the number of rows in a key range that satisfy the predicates."""

@@ -65,7 +65,10 @@ def table_options(options: TableOptions, **changes: Any) -> TableOptions:
                 raise OptionError(f"option {name} is a number, or None for no limit", received=repr(value))
         elif not isinstance(value, bool):
             raise OptionError(f"option {name} is True or False", received=repr(value))
-    return dataclasses.replace(options, **changes)
+    changed = dataclasses.replace(options, **changes)
+    if changed.pre_images and not changed.change_log:
+        raise OptionError("a table without a change log has no pre-images", received="pre_images=True")
+    return changed
 
 
 def save_schema(connection: apsw.Connection, table: PhysicalTable) -> None:

@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.errors import NotFoundError, SchemaError
+from headrace.errors import NotFoundError, OptionError, SchemaError
 from headrace.ports import Rows, Table, TableDescription, TrimReport
 from headrace.rows import check_not_null, to_arrow
 from headrace.rows.conditions import typed_key, typed_range
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.tables import change_log, partitions, retention
+from headrace.stores.embedded.tables.lookups import first_rows, get_many
 from headrace.stores.embedded.tables.physical import PhysicalTable
 from headrace.stores.embedded.tables.physical import Rows as TableRows
 from headrace.stores.embedded.tables.reading import scan
@@ -134,6 +135,19 @@ class EmbeddedTable(Table):
         row: dict[str, Any] = rows.select(names).to_pylist()[0]
         return row
 
+    def get_many(self, keys: Rows, columns: Sequence[str] | None = None) -> pa.Table:
+        with self._database.read() as connection:
+            table = self._load(connection).table
+            typed = to_arrow(keys, table.schema, columns="keys")
+            return get_many(connection, table, typed, columns)
+
+    def first_rows(
+        self, ranges: Sequence[KeyRange], columns: Sequence[str] | None = None, *, rows: int = 1
+    ) -> pa.Table:
+        with self._database.read() as connection:
+            table = self._load(connection).table
+            return first_rows(connection, table, [typed_range(table.schema, each) for each in ranges], columns, rows)
+
     def fetch(
         self, connection: apsw.Connection, keys: Rows
     ) -> tuple[TableSchema, pa.RecordBatch, npt.NDArray[np.bool_]]:
@@ -232,6 +246,12 @@ class EmbeddedTable(Table):
         with self._database.write() as connection:
             state = self._load(connection)
             options = table_options(state.options, **changes)
+            if options.change_log != state.options.change_log:
+                raise OptionError(
+                    "a table gets its change log when it is created, or never",
+                    received=f"change_log={options.change_log}",
+                    remedy="create another table, and copy the rows",
+                )
             connection.execute(
                 "UPDATE object SET options = ? WHERE id = ?", (options_to_json(options), state.table.object_id)
             )

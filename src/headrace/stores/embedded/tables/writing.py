@@ -235,16 +235,17 @@ class Writer:
             if start == end:
                 continue
             ops = changes.ops[start:end]
-            change_log.append(
-                self._connection,
-                partition.id,
-                self._table.schema_version,
-                changes.rows.slice(start, end - start),
-                pa.array(ops),
-                None if changes.written is None else changes.written.slice(start, end - start),
-                self._version,
-                self._ts,
-            )
+            if self._options.change_log:
+                change_log.append(
+                    self._connection,
+                    partition.id,
+                    self._table.schema_version,
+                    changes.rows.slice(start, end - start),
+                    pa.array(ops),
+                    None if changes.written is None else changes.written.slice(start, end - start),
+                    self._version,
+                    self._ts,
+                )
             added = int(np.isin(ops, (ChangeOp.INSERT, ChangeOp.UPSERT)).sum() - np.isin(ops, DELETES).sum())
             if added:
                 self._connection.execute("UPDATE partition SET rows = rows + ? WHERE id = ?", (added, partition.id))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import apsw
 
-from headrace.errors import AlreadyExistsError, DataLossError, NotFoundError
+from headrace.errors import AlreadyExistsError, DataLossError, NotFoundError, UnsupportedError
 from headrace.ports import Table
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.connection import Database
@@ -64,10 +64,17 @@ def create(
     boundaries = _boundaries(database, table, base_channels) if has_base else []
     tunnel_id = str(uuid.uuid4())
     with database.write() as connection:
-        found = connection.execute("SELECT id FROM object WHERE name = ?", (table.name,)).fetchone()
+        found = connection.execute("SELECT id, options FROM object WHERE name = ?", (table.name,)).fetchone()
         if found is None:
             raise NotFoundError("no such table", received=repr(table.name))
-        (object_id,) = found
+        object_id, options = found
+        # Tables of earlier versions do not have the option.
+        if not json.loads(options).get("change_log", True):
+            raise UnsupportedError(
+                "the table keeps no changes, so it can have no tunnels",
+                received=repr(table.name),
+                remedy="create the table without change_log=False",
+            )
         if connection.execute("SELECT 1 FROM tunnel WHERE object = ? AND name = ?", (object_id, name)).fetchone():
             raise AlreadyExistsError(f"table {table.name!r} has a tunnel of this name", received=repr(name))
         connection.execute(

@@ -32,6 +32,7 @@ from headrace.wire.tablestore.limits import MAX_BATCH_GET_ROWS, MAX_COLUMNS_TO_G
 _MEBIBYTE = 1 << 20
 # The service splits by size and does not report the size of a table, so the largest size is tried first.
 _SPLIT_SIZES = (256, 16, 1)
+_PARALLEL_GETS = 8
 # For rows of a BatchGetRow with a temporary error.
 PATIENCE = Patience()
 _log = logging.getLogger("headrace")
@@ -99,6 +100,13 @@ class Reader:
         """Return the existing rows of at most 100 keys, in the order of the keys."""
         records = [row for row in self._records(keys) if row]
         return self._matching(decode_records(records, self._read))
+
+    def get_all(self, keys: pa.Table) -> pa.Table:
+        """Return the existing rows of any number of keys, with their key columns, by several requests at a time."""
+        given = list(zip(*(keys.column(name).to_pylist() for name in self.schema.primary_key), strict=True))
+        parts = [given[start : start + MAX_BATCH_GET_ROWS] for start in range(0, len(given), MAX_BATCH_GET_ROWS)]
+        with ThreadPoolExecutor(_PARALLEL_GETS, "headrace-get") as pool:
+            return pa.Table.from_batches(pool.map(self.get, parts), self._read.changes).combine_chunks()
 
     def _records(self, keys: Sequence[Key]) -> list[bytes]:
         """Return the row of each key, empty if it does not exist. Rows with a temporary error are retried."""

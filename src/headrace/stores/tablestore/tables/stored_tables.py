@@ -141,7 +141,9 @@ def stream_hours(options: Mapping[str, Any]) -> int | None:
     """
     check_names("a table", options, sorted(field.name for field in dataclasses.fields(TableOptions)))
     for name, value in options.items():
-        if name != "retention_seconds" and value != getattr(FIXED_OPTIONS, name):
+        # A table has no log of changes until the first tunnel, unless its retention is set.
+        unlogged = name == "change_log" and value is False and "retention_seconds" not in options
+        if name != "retention_seconds" and value != getattr(FIXED_OPTIONS, name) and not unlogged:
             raise UnsupportedError(
                 f"tables of Tablestore cannot have option {name}",
                 received=repr(value),

@@ -15,6 +15,7 @@ import pyarrow as pa
 from headrace.errors import SchemaError, UnsupportedError
 from headrace.ports import Rows, Table, TableDescription, TrimReport
 from headrace.rows import to_arrow
+from headrace.rows.by_position import aligned
 from headrace.rows.conditions import typed_key, typed_range
 from headrace.stores.tablestore.tables.reading import Reader, splits
 from headrace.stores.tablestore.tables.stored_tables import (
@@ -106,6 +107,13 @@ class TablestoreTable(Table):
             return None
         row: dict[str, Any] = rows.select(names).to_pylist()[0]
         return row
+
+    def get_many(self, keys: Rows, columns: Sequence[str] | None = None) -> pa.Table:
+        schema = self._schema
+        fields = schema.nullable(columns)
+        typed = to_arrow(keys, schema, columns="keys")
+        reader = Reader(self._connection, self.name, schema, fields.names)
+        return aligned(typed, reader.get_all(typed), schema.primary_key, fields)
 
     def scan(
         self,

@@ -14,6 +14,7 @@ from headrace.errors import OptionError, SchemaError, UnsupportedError
 from headrace.option_names import check_names
 from headrace.ports import Rows, Table, TableDescription, TrimReport
 from headrace.rows import to_arrow
+from headrace.rows.by_position import aligned
 from headrace.rows.conditions import operands, typed_key, typed_range
 from headrace.stores.ytsaurus import catalog
 from headrace.stores.ytsaurus.catalog import Names
@@ -26,9 +27,10 @@ from headrace.tables.conditions import KeyRange, Where, parse_where
 from headrace.tables.options import TableOptions
 from headrace.tables.schema import Key, KeyValue, TableSchema
 
-FIXED_OPTIONS = TableOptions(retention_seconds=None)
+FIXED_OPTIONS = TableOptions(retention_seconds=None, change_log=False)
 """The options of all tables: they have no change log."""
 _PAGE_ROWS = 65_536
+_LOOKUP_ROWS = 20_000
 # The size of rows is not known before the first page.
 _FIRST_PAGE_ROWS = 256
 _PAGE_BYTES = 32 << 20
@@ -109,6 +111,19 @@ class YtTable(Table):
             return None
         row: dict[str, Any] = self.layout.read(found, names).to_pylist()[0]
         return row
+
+    def get_many(self, keys: Rows, columns: Sequence[str] | None = None) -> pa.Table:
+        schema = self.schema
+        fields = schema.nullable(columns)
+        typed = to_arrow(keys, schema, columns="keys")
+        needed = list(dict.fromkeys((*schema.primary_key, *fields.names)))
+        wanted = [self.layout.columns[name] for name in needed]
+        found = [schema.nullable(needed).empty_table()]
+        for start in range(0, typed.num_rows, _LOOKUP_ROWS):
+            given, key_columns = self.layout.written(typed.slice(start, _LOOKUP_ROWS))
+            rows = self._connection.lookup(self.path, given, key_columns, wanted)
+            found.append(pa.Table.from_batches([self.layout.read(rows, needed)]).cast(found[0].schema))
+        return aligned(typed, pa.concat_tables(found).combine_chunks(), schema.primary_key, fields)
 
     def scan(
         self,

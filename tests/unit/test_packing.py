@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.stores.embedded.tables.composite import pack, unpack
+from headrace.rows.packing import pack, unpack
 from headrace.types import parse_type
 from tests.unit.type_strategies import COMPOSITE_NAMES, cells_of
 

@@ -1,0 +1,163 @@
+"""The jobs that follow tables into targets: a table of the target's store has a row for each target.
+
+The state of a job is right only together with the rows that the job has written. So a target has one job, which begins
+with an empty target and is there alone until another job takes its place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from headrace.errors import NotFoundError, OptionError, StoreDamagedError
+from headrace.ports import Store
+
+JOBS = "__headrace_followed__"
+_STATE = "__headrace_state_"
+_INTERNAL = "__headrace_"
+_COLUMNS = {"target": "string", "job": "string", "content": "string"}
+_HASH_LENGTH = 12
+# Tablestore's limit for names is 255 characters; a name can have a suffix.
+_LONGEST_TARGET = 200
+
+
+def is_internal(table: str) -> bool:
+    """Return whether headrace keeps a table for itself. `headrace table list` does not show it by default."""
+    return table.startswith(_INTERNAL)
+
+
+def state_name(target: str, job: str) -> str:
+    """Return the name, or the beginning of the names, of the tables with the state of a job."""
+    digest = hashlib.sha256(f"{job}/{target}".encode()).hexdigest()[:_HASH_LENGTH]
+    return f"{_STATE}{target[:_LONGEST_TARGET]}_{digest}"
+
+
+@dataclass(frozen=True)
+class FollowedJob:
+    """A job that follows tables into a target.
+
+    Attributes:
+        target: the table that the job writes.
+        job: Spark's id of the query.
+        definition: the meaning of the state, by the names of its parts: the query, and the content of static tables.
+        state_tables: the names of the tables with the job's state.
+        overwrite: the first batch replaces the rows of the target.
+        obsolete: tables with the state of earlier jobs, which are to be dropped.
+    """
+
+    target: str
+    job: str
+    definition: Mapping[str, str]
+    state_tables: tuple[str, ...] = ()
+    overwrite: bool = False
+    obsolete: tuple[str, ...] = ()
+
+
+class FollowedJobs:
+    """The jobs of all targets in a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def find(self, target: str) -> FollowedJob | None:
+        """Return the job of a target."""
+        try:
+            row = self._store.table(JOBS, _COLUMNS).get({"target": target})
+        except NotFoundError:
+            return None
+        if row is None:
+            return None
+        try:
+            content = json.loads(row["content"])
+            return FollowedJob(
+                target,
+                row["job"],
+                dict(content["definition"]),
+                tuple(content["state_tables"]),
+                bool(content["overwrite"]),
+                tuple(content["obsolete"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreDamagedError(f"the row of {target!r} in table {JOBS} is invalid", received=str(error)) from None
+
+    def check(self, wanted: FollowedJob) -> None:
+        """Check whether a job can start or continue, without changing the store.
+
+        Args:
+            wanted: the job; its ``job`` is empty if it has no checkpoint yet.
+
+        Raises:
+            OptionError: see `begin`.
+        """
+        known = self.find(wanted.target)
+        if known is not None and known.job == wanted.job:
+            _check_same(known, wanted)
+        elif not wanted.job:
+            self._check_empty(wanted)
+
+    def begin(self, wanted: FollowedJob, batch: int) -> FollowedJob:
+        """Return the job of a target, before each of its batches. With batch 0, the job can take the target.
+
+        Raises:
+            OptionError: the target has rows, and the job does not overwrite them; another job has taken the target; or
+                the definition of the job has changed.
+        """
+        known = self.find(wanted.target)
+        if known is not None and known.job == wanted.job:
+            _check_same(known, wanted)
+            return known
+        if batch:
+            raise OptionError(
+                f"the state of this query is no longer kept: another query follows a table into {wanted.target!r}",
+                received=f"batch {batch} of query {wanted.job}",
+                remedy="use one target for each query; to start again, use a new checkpoint location and overwrite "
+                "the target",
+            )
+        self._check_empty(wanted)
+        obsolete = () if known is None else (*known.obsolete, *known.state_tables)
+        begun = replace(wanted, obsolete=tuple(name for name in obsolete if name not in wanted.state_tables))
+        self._save(begun)
+        return begun
+
+    def drop_obsolete(self, job: FollowedJob) -> None:
+        """Drop the state of the earlier jobs of a target."""
+        for name in job.obsolete:
+            self._store.drop_table(name, missing_ok=True)
+        if job.obsolete:
+            self._save(replace(job, obsolete=()))
+
+    def _check_empty(self, wanted: FollowedJob) -> None:
+        table = self._store.table(wanted.target)
+        if wanted.overwrite or not any(
+            part.num_rows for part in table.scan([table.schema.primary_key[0]], batch_rows=1)
+        ):
+            return
+        raise OptionError(
+            f"a query with a new checkpoint needs an empty target, and table {wanted.target!r} has rows",
+            remedy="set overwrite to true to replace its rows in the first batch, delete its rows, or use the "
+            "checkpoint of the query that wrote them",
+        )
+
+    def _save(self, job: FollowedJob) -> None:
+        content = {
+            "definition": dict(job.definition),
+            "state_tables": job.state_tables,
+            "overwrite": job.overwrite,
+            "obsolete": job.obsolete,
+        }
+        table = self._store.create_table(JOBS, _COLUMNS, "target", exist_ok=True)
+        table.put([{"target": job.target, "job": job.job, "content": json.dumps(content)}])
+
+
+def _check_same(known: FollowedJob, wanted: FollowedJob) -> None:
+    before, now = known.definition, wanted.definition
+    changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    if changed:
+        raise OptionError(
+            f"the state of this query was computed with another {', '.join(changed)}",
+            received=f"the checkpoint of query {wanted.job}, which follows a table into {wanted.target!r}",
+            remedy="restore what has changed; or compute the target again: use a new checkpoint location and a new "
+            "tunnel, and set overwrite to true",
+        )

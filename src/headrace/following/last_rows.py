@@ -1,0 +1,117 @@
+"""The last row of each key in signed rows: it is put, or its key is deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import SchemaError, UnsupportedError
+from headrace.following.signed_rows import SIGN
+
+ORDER = "__order"
+"""A column of signed rows beside `SIGN`: the place of the change that the row comes from."""
+PUT, DELETE = 0, 1
+_WAITING_BYTES = 64 << 20
+_PLACE = "__place"
+
+
+def last_rows(
+    parts: Iterable[pa.RecordBatch], key: Sequence[str], *, waiting_bytes: int = _WAITING_BYTES
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield (`PUT`, rows to put) and (`DELETE`, keys to delete). Puts come before deletes, and apply before them.
+
+    Besides a part of the rows, only the deleted keys are in memory.
+
+    Args:
+        parts: signed rows with the columns `SIGN` and `ORDER`. All rows of a key are here, in their order.
+        key: the key columns.
+        waiting_bytes: the size of the rows that are reduced at once.
+
+    Raises:
+        SchemaError: a key column is null.
+        UnsupportedError: one change gives several rows with the same key.
+    """
+    deleted: pa.Table | None = None
+    for rows in _pieces(parts, waiting_bytes):
+        _check_keys(rows, key)
+        # Without deletions before, the last row of a repeated key wins when rows are put.
+        if deleted is None and pc.min(rows.column(SIGN)).as_py() > 0:
+            yield from ((PUT, part) for part in _shown(rows).to_batches())
+            continue
+        last = _last(rows.select([*key, SIGN]), key)
+        stays = pc.greater(rows.column(SIGN).take(last), 0)
+        put = rows.take(last.filter(stays))
+        yield from ((PUT, part) for part in _shown(put).to_batches())
+        gone = rows.select([*key, SIGN]).take(last)
+        if deleted is not None:
+            gone = pa.concat_tables([deleted, gone])
+            gone = gone.take(_last(gone, key))
+        deleted = gone.filter(pc.less(gone.column(SIGN), 0))
+    if deleted is not None:
+        yield from ((DELETE, part) for part in deleted.select(list(key)).combine_chunks().to_batches())
+
+
+def _pieces(parts: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
+    """Yield rows in pieces of at least ``size`` bytes, except the last. The rows of a change are in one piece."""
+    waiting: list[pa.RecordBatch] = []
+    waiting_bytes = 0
+    for part in parts:
+        if not part.num_rows:
+            continue
+        if waiting_bytes >= size and part.column(ORDER)[0] != waiting[-1].column(ORDER)[-1]:
+            yield pa.Table.from_batches(waiting)
+            waiting, waiting_bytes = [], 0
+        waiting.append(part)
+        waiting_bytes += part.nbytes
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _last(rows: pa.Table, key: Sequence[str]) -> pa.Array:
+    """Return the index of the last row of each key."""
+    rows = rows.append_column(_PLACE, pa.array(np.arange(rows.num_rows)))
+    return (
+        rows.group_by(list(key), use_threads=False)
+        .aggregate([(_PLACE, "max")])
+        .column(f"{_PLACE}_max")
+        .combine_chunks()
+    )
+
+
+def _shown(rows: pa.Table) -> pa.Table:
+    return rows.drop_columns([SIGN, ORDER])
+
+
+def _check_keys(rows: pa.Table, key: Sequence[str]) -> None:
+    for name in key:
+        if rows.column(name).null_count:
+            raise null_key(name)
+    order = rows.column(ORDER).to_numpy()
+    repeated = np.zeros(len(order), np.bool_)
+    repeated[1:] = order[1:] == order[:-1]
+    if not repeated.any():
+        return
+    # Rows of one change are neighbours. A join can give several of them, which must have different keys.
+    repeated[:-1] |= repeated[1:]
+    entering = pc.and_(pa.array(repeated), pc.greater(rows.column(SIGN).combine_chunks(), 0))
+    found = rows.select([*key, ORDER]).filter(entering)
+    counts = found.group_by([*key, ORDER], use_threads=False).aggregate([([], "count_all")]).column("count_all")
+    several = pc.sum(pc.greater(counts, 1)).as_py()
+    if several:
+        raise UnsupportedError(
+            "the query gives several rows with the same key of the target for one row of a followed table",
+            received=f"{several} keys with several rows",
+            valid=f"one row for each ({', '.join(key)})",
+            remedy="add the key columns of the joined table to the primary key of the target, or GROUP BY the key",
+        )
+
+
+def null_key(column: str) -> SchemaError:
+    """Return the error for a null in a key column of the target."""
+    return SchemaError(
+        f"the query gives null for key column {column!r} of the target",
+        remedy=f"replace it: coalesce(…, a value) AS {column}; or leave the rows out: WHERE … IS NOT NULL",
+    )

@@ -1,0 +1,72 @@
+"""Starting a streaming query whose batches a Python function writes into a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from headrace.spark.checkpoint import clear_unfinished_start
+from headrace.spark.checkpoint_location import checkpoint_errors, sink_checkpoint
+from headrace.spark.stream_arguments import checked_trigger, triggered
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+BatchFunction: TypeAlias = "Callable[[DataFrame, int], None]"
+"""The function of ``foreachBatch``: the rows of a batch, and its id."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchedStream:
+    """What the streams that a Python function writes have in common.
+
+    Attributes:
+        store_url: the path or URL of the store that the stream writes.
+        checkpoint: the checkpoint location, as the user wrote it.
+        name: the query's name.
+        trigger_options: the trigger; None for Spark's default.
+        store_options: options for opening the store.
+    """
+
+    store_url: str
+    checkpoint: str
+    name: str | None = None
+    trigger_options: Mapping[str, Any] | None = None
+    store_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def trigger(self, **options: Any) -> Self:
+        """Return the stream with another trigger: ``processingTime="5 seconds"`` or ``availableNow=True``.
+
+        Raises:
+            OptionError: the trigger is unknown, or the number of triggers is not one.
+        """
+        return replace(self, trigger_options=checked_trigger(options))
+
+    def _location(self, df: DataFrame, url: str) -> str:
+        """Return the checkpoint location as Spark has it.
+
+        Args:
+            url: the absolute URL of the store.
+        """
+        return sink_checkpoint(self.checkpoint, url, self.store_options, df.sparkSession)
+
+    def _start(self, df: DataFrame, mode: str, location: str, write: BatchFunction) -> StreamingQuery:
+        """Start the query.
+
+        Args:
+            location: the checkpoint location as Spark has it.
+            write: writes each batch. Spark Connect pickles it.
+
+        Raises:
+            OptionError: Spark cannot write the checkpoint, or does not accept the trigger.
+        """
+        clear_unfinished_start(location)
+        stream = df.writeStream.outputMode(mode).option("checkpointLocation", location)
+        if self.name:
+            stream = stream.queryName(self.name)
+        if self.trigger_options:
+            stream = triggered(stream, self.trigger_options)
+        with checkpoint_errors(self.checkpoint):
+            return stream.foreachBatch(write).start()

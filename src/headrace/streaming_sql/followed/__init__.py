@@ -1,0 +1,1 @@
+"""Queries that follow tables: their target holds what the same SELECT would give over the current rows."""

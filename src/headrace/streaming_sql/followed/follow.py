@@ -1,0 +1,242 @@
+"""`follow`: keeps a table that holds what a SELECT over followed tables would give, by Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import OptionError, shown
+from headrace.following.group_states import ALIVE
+from headrace.following.jobs import FollowedJob, FollowedJobs
+from headrace.following.state_rows import STATE, STATE_DDL
+from headrace.formats.checkpoint_locations import checkpoint_text
+from headrace.formats.option_checks import check_options, option_texts
+from headrace.formats.options import SINK
+from headrace.formats.registry import format_named, source_of
+from headrace.ports import Store
+from headrace.ports.arguments import flag
+from headrace.sinks.targets import TableTarget
+from headrace.spark.checkpoint import stored_query_id
+from headrace.spark.query_start import BatchedStream
+from headrace.spark.stream_arguments import checked_trigger, format_name
+from headrace.stores.registry import open as open_store
+from headrace.streaming_sql.followed.batches import BatchQuery, FollowedBatches
+from headrace.streaming_sql.followed.plans import FollowedPlan
+from headrace.streaming_sql.followed.scans import FollowedScan, one_stream
+from headrace.streaming_sql.followed.static_tables import StaticTable, read_static_tables, reading
+from headrace.tables.changes import RowChange
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowedStream(BatchedStream):
+    """A followed query that `start` starts. `follow` creates it.
+
+    Attributes:
+        spark: the session of the query.
+        frames: the streaming DataFrames of the followed scans that the query reads, by name.
+        plan: the query.
+        target: the table that it writes.
+        overwrite: the first batch of a query with a new checkpoint replaces the rows of the target.
+        rows_per_write: the maximum number of rows in one write to the store; None is no limit.
+    """
+
+    spark: SparkSession
+    frames: Mapping[str, DataFrame]
+    plan: FollowedPlan
+    target: TableTarget
+    overwrite: bool = False
+    rows_per_write: int | None = None
+
+    def start(self) -> StreamingQuery:
+        """Check the target and the static tables, and start the query.
+
+        Raises:
+            NotFoundError: the store or the table does not exist.
+            SchemaError: the columns, or the key, of the target do not fit.
+            OptionError: the target has rows of others; the query or a static table has changed since the checkpoint;
+                Spark cannot write the checkpoint, or does not accept the trigger.
+        """
+        others = self.plan.checked.query.others
+        with (
+            open_store(self.store_url, **self.store_options) as store,
+            read_static_tables(self.spark, others) as static,
+        ):
+            query = self._query(store, static)
+            df = one_stream(self.frames)
+            location = self._location(df, store.url)
+            definition = {"query": self.plan.fingerprint}
+            definition |= {f"static table {table.name}": table.fingerprint for table in static}
+            job = stored_query_id(location, store) or ""
+            FollowedJobs(store).check(FollowedJob(self.target.name, job, definition, overwrite=self.overwrite))
+            batches = FollowedBatches(
+                query,
+                store.url,
+                self.store_options,
+                self.target,
+                location,
+                definition,
+                self.overwrite,
+                self.rows_per_write,
+            )
+            return self._start(df, "append", location, batches)
+
+    def check(self, store: Store) -> tuple[str, ...]:
+        """Check the columns and the key of the target; return its key columns.
+
+        Raises:
+            SchemaError: they do not fit.
+        """
+        self.target.check(store, self.plan.output)
+        primary_key = store.table(self.target.name, self.target.columns).schema.primary_key
+        self.plan.check_key(self.target.name, primary_key)
+        return primary_key
+
+    def _query(self, store: Store, static: Sequence[StaticTable]) -> BatchQuery:
+        from pyspark.sql.types import BooleanType, DataType, StructField, StructType
+
+        checked = self.plan.checked
+        query = checked.query
+        merged = None
+        if checked.groups is not None:
+            own = [StructField(ALIVE, BooleanType()), StructField(STATE, DataType.fromDDL(STATE_DDL))]
+            merged = StructType([*checked.groups.fields, *own])
+        return BatchQuery(
+            self.plan.scans,
+            reading(query.rows_sql, static),
+            self.plan.names,
+            self.check(store),
+            gathers=query.has_join,
+            result_sql=query.result_sql,
+            states=self.plan.states(keeps_previous=keeps_previous(store)),
+            merged=merged,
+        )
+
+
+def keeps_previous(store: Store) -> bool:
+    """Return whether state in a store must keep what it was before the last batch, because a batch can be half done."""
+    return not store.capabilities.transactions or store.capabilities.rows_at_once is not None
+
+
+def follow(
+    spark: SparkSession,
+    sql: str,
+    *,
+    scans: Mapping[str, DataFrame],
+    checkpoint: str | os.PathLike[str],
+    store: str | os.PathLike[str] | None = None,
+    table: str | None = None,
+    name: str | None = None,
+    overwrite: bool = False,
+    trigger: Mapping[str, Any] | None = None,
+    format: str = "headrace",
+    options: Mapping[str, str] | None = None,
+) -> FollowedStream:
+    """Follow tables into a table: after each batch it holds what the same SELECT gives over their current rows.
+
+    The query is a text over named scans, not a DataFrame, because each batch runs parts of it over other rows than the
+    whole table. Spark has a public way to run a text over other views, in classic Spark and in Spark Connect. It has
+    none to run the plan of a DataFrame over other rows.
+
+    Args:
+        spark: the session. Its views and tables that the query names are static: they are read once, when the query
+            starts.
+        sql: a SELECT in Spark SQL; docs/following-tables.md has what it can contain.
+        scans: for each name of a followed scan in ``sql`` a streaming DataFrame that ``format("headrace")`` with
+            ``option("readAs", "table")`` has loaded.
+        checkpoint: the checkpoint location, see `write_stream`.
+        store: the path or URL of the target's store. The state of aggregates is in this store, too.
+        table: the target. Its primary key has all columns of GROUP BY; without aggregates the key of the scan.
+        name: the query's name.
+        overwrite: replace the rows of the target in the first batch of a query with a new checkpoint. Without it, such
+            a query needs an empty target.
+        trigger: as for Spark's ``trigger``: ``{"processingTime": "5 seconds"}``, ``{"availableNow": True}``.
+        format: ``headrace``; or ``tablestore`` or ``yt``, with store and table in the ``options`` of that format.
+        options: further options of the format for writing streams.
+
+    Returns:
+        A `FollowedStream`; its ``start()`` returns Spark's ``StreamingQuery``.
+
+    Raises:
+        SqlError: the query has a construct that cannot be followed.
+        OptionError: an option is missing, invalid, or unknown to the format; or a scan is not a followed one.
+        AnalysisException, ParseException: Spark's errors for an invalid query.
+    """
+    format = format_name(format)
+    checkpoint_location = checkpoint_text(checkpoint)
+    named = {"store": store, "table": table}
+    given, arguments = option_texts(options, "follow"), option_texts(named, "follow")
+    check_options(format_named(format), [*given, *arguments], use=SINK, place=f"follow with format {format}")
+    if not isinstance(sql, str):
+        raise OptionError("a query must be a text", received=shown(sql), valid="a SELECT in Spark SQL")
+    if not scans:
+        raise OptionError("no scans to follow", valid='scans={"orders_now": df}')
+    plan = FollowedPlan.read(spark, sql, [FollowedScan.of(scan, df) for scan, df in scans.items()])
+    return followed_stream(
+        spark,
+        scans,
+        plan,
+        given | arguments,
+        format=format,
+        checkpoint=checkpoint_location,
+        name=name,
+        overwrite=flag(overwrite, "overwrite"),
+        trigger=trigger,
+    )
+
+
+def followed_stream(
+    spark: SparkSession,
+    frames: Mapping[str, DataFrame],
+    plan: FollowedPlan,
+    sink_options: Mapping[str, str],
+    *,
+    format: str,
+    checkpoint: str,
+    name: str | None,
+    overwrite: bool,
+    trigger: Mapping[str, Any] | None,
+) -> FollowedStream:
+    """Return the stream of a query.
+
+    Args:
+        frames: the DataFrames of all followed scans.
+        sink_options: the options of the format for writing the target, with checked names.
+
+    Raises:
+        OptionError: the options name no table.
+    """
+    source = source_of(format, sink_options)
+    location = source.location
+    if location.queue or not location.table:
+        raise OptionError(
+            "the target of a followed query must be a table: rows of a queue cannot be replaced or deleted",
+            received=f"queue {location.queue!r}" if location.queue else "no table",
+            remedy="name a table with the columns of the query",
+        )
+    if source.row_change() not in (None, RowChange.PUT):
+        raise OptionError(
+            "a followed query puts and deletes rows as the result has them",
+            received=f"{source.format.row_change_option}={source.row_change()}",
+            remedy=f"leave out option {source.format.row_change_option}",
+        )
+    return FollowedStream(
+        store_url=location.store_url,
+        checkpoint=checkpoint,
+        name=name,
+        trigger_options=None if trigger is None else checked_trigger(trigger),
+        store_options=location.store_options,
+        spark=spark,
+        frames={scan.name: frames[scan.name] for scan in plan.scans},
+        plan=plan,
+        target=TableTarget(location.table, columns=location.columns),
+        overwrite=overwrite,
+        rows_per_write=source.rows_per_write(lambda setting: spark.conf.get(setting, None)),
+    )

@@ -1,0 +1,102 @@
+"""``CREATE STREAM … INSERT INTO … SELECT`` over scans with ``readAs = 'table'``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from headrace.errors import OptionError, SqlError
+from headrace.stores.registry import open as open_store
+from headrace.streaming_sql.catalog import Catalog, ScanDefinition
+from headrace.streaming_sql.followed.explanation import properties
+from headrace.streaming_sql.followed.follow import FollowedStream, followed_stream
+from headrace.streaming_sql.followed.plans import FollowedPlan
+from headrace.streaming_sql.followed.scans import FollowedScan, asks_for_table
+from headrace.streaming_sql.language import statements as st
+from headrace.streaming_sql.language.lexer import quote_name
+from headrace.streaming_sql.providers import is_headrace
+from headrace.streaming_sql.secrets import secret_values
+from headrace.streaming_sql.stream_kinds import DefinedStream, ReadyStream, StreamKind, analyzed_plan
+from headrace.streaming_sql.stream_sinks import check_sink_options, sink_options
+from headrace.streaming_sql.tables import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class FollowedInserts(StreamKind):
+    """``INSERT INTO`` with a query over followed scans: the target holds its result over the current rows."""
+
+    def __init__(self, spark: SparkSession, catalog: Catalog, tables: Tables) -> None:
+        self._spark = spark
+        self._catalog = catalog
+        self._tables = tables
+
+    def reads(self, body: st.StreamBody) -> bool:
+        """Return whether a statement is of this kind."""
+        return isinstance(body, st.Insert) and bool(self._scans(body))
+
+    def prepare(self, stream: DefinedStream) -> ReadyStream:
+        followed = self._stream(stream)
+        with open_store(followed.store_url, **followed.store_options) as store:
+            followed.check(store)
+        return ReadyStream(followed.start, frozenset(secret_values(stream.statement.options)))
+
+    def properties(self, stream: DefinedStream) -> list[tuple[str, str]]:
+        followed = self._stream(stream)
+        with open_store(followed.store_url, **followed.store_options) as store:
+            return [("output mode", "update"), *properties(followed, store)]
+
+    def plan(self, stream: DefinedStream) -> str:
+        return analyzed_plan(self._spark, self._tables.rewritten(stream.statement.body.reads))
+
+    def _stream(self, stream: DefinedStream) -> FollowedStream:
+        insert, options, target = stream.statement.body, stream.options, stream.target
+        assert isinstance(insert, st.Insert)
+        if target is None or not is_headrace(target.provider):
+            raise SqlError(
+                f"stream {stream.name} follows a table, and its target cannot delete rows",
+                received=f"{insert.target}, {'a table of Spark' if target is None else f'format {target.provider}'}",
+                remedy="INSERT INTO a table of a store: CREATE TABLE … USING headrace OPTIONS (store = …, table = …)",
+            )
+        check_sink_options(stream.name, target, stream.statement.options, options)
+        _check_mode(stream.name, stream.statement.options)
+        text = self._tables.rewritten(insert.query)
+        frames = {scan.name: self._spark.table(quote_name(scan.name)) for scan in self._scans(insert)}
+        scans = [FollowedScan.of(name, frame) for name, frame in frames.items()]
+        plan = FollowedPlan.read(self._spark, text, scans, insert.columns)
+        return followed_stream(
+            self._spark,
+            frames,
+            plan,
+            sink_options(target, options),
+            format=target.provider.lower(),
+            checkpoint=options.checkpoint,
+            name=stream.name,
+            overwrite=options.overwrite,
+            trigger=options.trigger,
+        )
+
+    def _scans(self, insert: st.Insert) -> list[ScanDefinition]:
+        """Return the followed scans that a query names."""
+        scans, _ = self._tables.definitions_in(insert.query)
+        return [scan for scan in scans if scan.streaming and self._is_followed(scan)]
+
+    def _is_followed(self, scan: ScanDefinition) -> bool:
+        table = self._catalog.find_table(scan.table)
+        return (
+            table is not None and is_headrace(table.provider) and asks_for_table(table.resolved_options(scan.options))
+        )
+
+
+def _check_mode(name: str, options: Mapping[str, str]) -> None:
+    """Raise `OptionError` for an output mode other than update. It may be omitted."""
+    for option, value in options.items():
+        if option.lower() == "outputmode" and value.strip().lower() != "update":
+            raise OptionError(
+                f"stream {name} follows a table: it changes and deletes single rows of its target",
+                received=f"outputMode = {value!r}",
+                valid="update",
+                remedy="append cannot remove rows, and complete would write all of them in each batch; to start with "
+                "an empty target set overwrite = 'true'",
+            )

@@ -1,0 +1,196 @@
+"""`FollowedPlan`: a checked query with the names of its output columns, and its rules for the key of the target."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.errors import SchemaError, SqlError
+from headrace.following.aggregates import Aggregate
+from headrace.following.group_states import GroupStates
+from headrace.streaming_sql.followed.scans import FollowedScan
+from headrace.streaming_sql.followed_query_checks import CheckedQuery, read_followed_query
+from headrace.streaming_sql.language.followed_shape import Select, origins
+from headrace.streaming_sql.language.lexer import tokenize
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class FollowedPlan:
+    """A query over followed scans, as its batches run it.
+
+    Attributes:
+        scans: the followed scans that it reads.
+        checked: the query, split, with Spark's types.
+        names: the names of the output columns.
+    """
+
+    scans: tuple[FollowedScan, ...]
+    checked: CheckedQuery
+    names: tuple[str, ...]
+
+    @classmethod
+    def read(
+        cls, spark: SparkSession, text: str, scans: Iterable[FollowedScan], columns: Sequence[str] | None = None
+    ) -> FollowedPlan:
+        """Split and check a query.
+
+        Args:
+            text: Spark SQL, without the functions of the dialect.
+            columns: names for the output columns, by position; by default they have the names in the query.
+
+        Raises:
+            SqlError: the query cannot be followed.
+            AnalysisException, ParseException: the query is invalid, in Spark's words.
+        """
+        known = {scan.name: scan for scan in scans}
+        checked = read_followed_query(spark, text, {name: scan.schema for name, scan in known.items()})
+        names = tuple(checked.schema.names if columns is None else columns)
+        if len(names) != len(checked.schema.names):
+            raise SqlError(
+                "the column list and the query do not have the same number of columns",
+                received=checked.schema.names,
+                valid=names,
+            )
+        return cls(tuple(known[name] for name in checked.query.scans), checked, names)
+
+    @property
+    def output(self) -> pa.Schema:
+        """The output columns."""
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        types = to_arrow_schema(self.checked.schema, timezone="UTC")
+        return pa.schema([field.with_name(name) for name, field in zip(self.names, types, strict=True)])
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the meaning of the query: texts with other spaces or comments have the same."""
+        query, groups = self.checked.query, self.checked.groups
+        texts = [query.rows_sql, query.result_sql or "", ", ".join(self.names)]
+        words = [" ".join(token.text for token in tokenize(text).tokens) for text in texts]
+        types = "" if groups is None else groups.simpleString()
+        kept = [f"{each.kind} {each.arguments}" for each in query.aggregates]
+        return hashlib.sha256("\n".join((*words, types, *kept)).encode()).hexdigest()
+
+    def states(self, *, keeps_previous: bool) -> GroupStates | None:
+        """Return the state of the query's groups; None for a query without aggregates.
+
+        Raises:
+            UnsupportedError: an aggregate cannot be kept for the types of its arguments.
+        """
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        query = self.checked.query
+        if self.checked.groups is None:
+            return None
+        groups = to_arrow_schema(self.checked.groups, timezone="UTC")
+        rows = to_arrow_schema(self.checked.rows, timezone="UTC")
+        aggregates = [
+            Aggregate(
+                each.kind,
+                each.arguments,
+                tuple(rows.field(name).type for name in each.arguments),
+                groups.field(f"s{number}").type,
+                each.text,
+            )
+            for number, each in enumerate(query.aggregates)
+        ]
+        keys = pa.schema([groups.field(name) for name in query.group_names])
+        return GroupStates(keys, aggregates, keeps_previous=keeps_previous)
+
+    def check_key(self, table: str, primary_key: Sequence[str]) -> None:
+        """Check that each row of the result has its own key in the target, which does not change.
+
+        Raises:
+            SchemaError: the primary key has a column that can change, or lacks one.
+        """
+        if self.checked.query.is_aggregate:
+            self._check_groups(table, primary_key)
+        else:
+            self._check_scan_keys(table, primary_key)
+
+    def _check_groups(self, table: str, primary_key: Sequence[str]) -> None:
+        query = self.checked.query
+        items = dict(zip(self.names, query.items, strict=True))
+        covered = set()
+        for name in primary_key:
+            item = items[name]
+            if not item.always:
+                raise SchemaError(
+                    f"key column {name!r} of table {table!r} is not a column of GROUP BY as it is",
+                    valid=self._copies() or "a constant, such as 'all' AS key",
+                    remedy="put the whole expression into GROUP BY, or use a target with another primary key",
+                )
+            covered.add(item.group)
+        missing = [name for name in query.group_names if name not in covered]
+        if missing:
+            shown = [self._name_of(group) for group in missing]
+            raise SchemaError(
+                f"the primary key of table {table!r} does not contain each group expression, so groups would overwrite "
+                "each other",
+                received=f"({', '.join(primary_key)})",
+                valid=f"also {', '.join(shown)}",
+                remedy="use a target whose primary key has all columns of GROUP BY",
+            )
+
+    def _copies(self) -> list[str]:
+        items = zip(self.names, self.checked.query.items, strict=True)
+        return [name for name, item in items if item.group is not None]
+
+    def _name_of(self, group: str) -> str:
+        """Return the output column that copies a group expression, or its place in GROUP BY."""
+        for name, item in zip(self.names, self.checked.query.items, strict=True):
+            if item.group == group:
+                return name
+        return f"expression {int(group[1:]) + 1} of GROUP BY, which the select list lacks"
+
+    def _check_scan_keys(self, table: str, primary_key: Sequence[str]) -> None:
+        query = self.checked.query
+        branch = None if query.branch_column is None else self.names[query.branch_column]
+        if branch is not None and branch not in primary_key:
+            raise SchemaError(
+                f"the primary key of table {table!r} does not tell the branches of UNION ALL apart",
+                received=f"({', '.join(primary_key)})",
+                valid=f"also {branch}",
+            )
+        for select in query.selects:
+            scan, copied = self._copied(select)
+            missing = [column for column in scan.key if copied.get(column, set()).isdisjoint(primary_key)]
+            if missing:
+                raise SchemaError(
+                    f"the primary key of table {table!r} does not contain the key of scan {scan.name!r}, so its rows "
+                    "would overwrite each other",
+                    received=f"({', '.join(primary_key)})",
+                    valid=f"also {', '.join(missing)}, selected as it is",
+                    remedy="select the key columns of the scan into key columns of the target, or GROUP BY the key "
+                    "of the target",
+                )
+
+    def _copied(self, select: Select) -> tuple[FollowedScan, dict[str, set[str]]]:
+        """Return the followed scan of a SELECT, and the output columns that are copies of each of its columns."""
+        columns = {scan.name: scan.schema.names for scan in self.scans}
+        found = origins(select, columns)
+        if len(self.checked.query.selects) == 1:
+            names = [name.lower() for name in self.checked.schema.names]
+        else:
+            # The branches of UNION ALL have no star.
+            names = [str(item.name).lower() for item in select.items]
+        copied: dict[str, set[str]] = {}
+        for name, shown in zip(names, self.names, strict=True):
+            if name in found:
+                copied.setdefault(found[name][1], set()).add(shown)
+        return self._scan_of(select), copied
+
+    def _scan_of(self, select: Select) -> FollowedScan:
+        source = select.followed
+        while source is not None and source.scan is None:
+            source = source.query[0].followed
+        assert source is not None, "each SELECT of a followed query reads a scan"
+        return next(scan for scan in self.scans if scan.name == source.scan)

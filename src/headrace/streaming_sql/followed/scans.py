@@ -1,0 +1,111 @@
+"""Followed scans: streaming DataFrames of ``readAs=table``, and the signed rows of their batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.errors import OptionError
+from headrace.following.last_rows import ORDER
+from headrace.following.signed_rows import SIGN
+from headrace.formats.headrace.read_as import TABLE
+from headrace.streaming_sql.language.lexer import quote_name
+from headrace.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, ROW_KEY
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+_SCAN = "__scan"
+_ENTERS = f"{CHANGE_TYPE} IN ('insert', 'update_postimage')"
+_SIGNED = f"CAST(CASE WHEN {_ENTERS} THEN 1 ELSE -1 END AS TINYINT) AS {SIGN}"
+
+
+@dataclass(frozen=True)
+class FollowedScan:
+    """A followed scan.
+
+    Attributes:
+        name: its name in the query.
+        schema: the table's columns, without those of changes.
+        key: the columns of the table's primary key, in order.
+    """
+
+    name: str
+    schema: StructType
+    key: tuple[str, ...]
+
+    @classmethod
+    def of(cls, name: str, df: DataFrame) -> FollowedScan:
+        """Return the scan of a DataFrame.
+
+        Raises:
+            OptionError: the DataFrame is not a stream of ``readAs=table``, or not all its columns are there.
+        """
+        from pyspark.sql.types import StructType
+
+        if not df.isStreaming or not is_followed(df.schema):
+            raise OptionError(
+                f"scan {name!r} does not read a table as a table",
+                received="a stream of other rows" if df.isStreaming else "a DataFrame that is not a stream",
+                remedy='read it with spark.readStream.format("headrace").option("tunnel", …)'
+                '.option("readAs", "table").load(), without a schema; join static tables as views of the session',
+            )
+        columns = StructType([field for field in df.schema if field.name not in CHANGE_COLUMNS.names])
+        places = {int(field.metadata[ROW_KEY]): field.name for field in columns if ROW_KEY in field.metadata}
+        return cls(name, columns, tuple(places[place] for place in sorted(places)))
+
+    def signed(self, changes: DataFrame) -> DataFrame:
+        """Return the rows of a batch with `SIGN` and `ORDER` instead of the columns of changes."""
+        from pyspark.sql import functions as F
+
+        columns = [quote_name(field.name) for field in self.schema]
+        return changes.selectExpr(*columns, _SIGNED).withColumn(ORDER, F.monotonically_increasing_id())
+
+
+def is_followed(schema: StructType) -> bool:
+    """Return whether the rows of a DataFrame are changes that add up to a table."""
+    return CHANGE_TYPE in schema.names and any(ROW_KEY in field.metadata for field in schema)
+
+
+def asks_for_table(options: Mapping[str, str]) -> bool:
+    """Return whether the options of a scan of one of headrace's formats have ``readAs=table``."""
+    return any(name.lower() == "readas" and value.strip().lower() == TABLE for name, value in options.items())
+
+
+def one_stream(frames: Mapping[str, DataFrame]) -> DataFrame:
+    """Return one DataFrame with the changes of all scans: a streaming query has one."""
+    from pyspark.sql import functions as F
+
+    if len(frames) == 1:
+        return next(iter(frames.values()))
+    united: DataFrame | None = None
+    for name, df in frames.items():
+        one = df.select(F.lit(name).alias(_SCAN), F.struct("*").alias(_packed(list(frames).index(name))))
+        united = one if united is None else united.unionByName(one, allowMissingColumns=True)
+    assert united is not None
+    return united
+
+
+@contextmanager
+def batch_of_each(batch: DataFrame, scans: Sequence[FollowedScan]) -> Iterator[dict[str, DataFrame]]:
+    """Yield the signed rows of a batch of `one_stream`, by scan."""
+    from pyspark.sql import functions as F
+
+    if len(scans) == 1:
+        yield {scans[0].name: scans[0].signed(batch)}
+        return
+    batch.persist()
+    try:
+        yield {
+            scan.name: scan.signed(batch.where(F.col(_SCAN) == scan.name).select(f"{_packed(number)}.*"))
+            for number, scan in enumerate(scans)
+        }
+    finally:
+        batch.unpersist()
+
+
+def _packed(number: int) -> str:
+    return f"s{number}"

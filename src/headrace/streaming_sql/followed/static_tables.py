@@ -1,0 +1,107 @@
+"""The static tables of a followed query: read once, when the query starts, and the same in each of its batches.
+
+A row that entered a join with one content of a static table must leave it with the same content. So a query that starts
+again needs the content with which it began, and its fingerprint is a part of the job's definition.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.errors import SqlError
+from headrace.streaming_sql.language.lexer import quote_name, tokenize
+from headrace.streaming_sql.language.query_shape import QueryShape
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+
+@dataclass(frozen=True)
+class StaticTable:
+    """A static table as a query has read it.
+
+    Attributes:
+        name: its name in the query, as written but without quotes.
+        view: the temporary view with the rows that were read.
+        fingerprint: changes with the columns and rows of the table.
+    """
+
+    name: str
+    view: str
+    fingerprint: str
+
+
+@contextmanager
+def read_static_tables(spark: SparkSession, names: Sequence[str]) -> Iterator[tuple[StaticTable, ...]]:
+    """Read static tables, and keep their rows in the session's executors. A query that starts inside has the views.
+
+    Raises:
+        SqlError: a name is not that of a table or view.
+    """
+    tables: list[StaticTable] = []
+    try:
+        for name in names:
+            view = f"__headrace_static_{uuid.uuid4().hex}"
+            rows = _table(spark, name).localCheckpoint()
+            rows.createOrReplaceTempView(view)
+            tables.append(StaticTable(name, view, _fingerprint(rows)))
+        yield tuple(tables)
+    finally:
+        for table in tables:
+            spark.catalog.dropTempView(table.view)
+
+
+def _table(spark: SparkSession, name: str) -> DataFrame:
+    from pyspark.errors import AnalysisException, ParseException
+
+    try:
+        return spark.table(name)
+    except ParseException:
+        pass
+    except AnalysisException as error:
+        raise SqlError(f"the query joins {name}, which Spark cannot read", received=str(error).split("\n")[0]) from None
+    raise SqlError(
+        "a followed query cannot join files or a table whose name needs quotes",
+        received=name,
+        remedy="make a view of it, and join the view: CREATE TEMPORARY VIEW … AS SELECT * FROM …",
+    )
+
+
+def _fingerprint(rows: DataFrame) -> str:
+    """Return a text that is the same for the same columns and rows in any order."""
+    from pyspark.sql import functions as F
+
+    columns = [_hashable(name, field.dataType) for name, field in zip(rows.columns, rows.schema, strict=True)]
+    # Two sums: one of 64 bits could be equal by chance in a large table.
+    hashes = [F.xxhash64(*columns), F.xxhash64(F.lit(1), *columns)]
+    sums = rows.select(F.count("*"), *(F.sum(each.cast("decimal(38,0)")) for each in hashes))
+    return f"{rows.schema.simpleString()}: {', '.join(map(str, sums.collect()[0]))}"
+
+
+def _hashable(name: str, data_type: DataType) -> Column:
+    """Return a column that Spark can hash: it hashes no maps."""
+    from pyspark.sql import functions as F
+
+    column = F.col(quote_name(name))
+    return F.to_json(F.struct(column)) if "map<" in data_type.simpleString() else column
+
+
+def reading(sql: str, tables: Sequence[StaticTable]) -> str:
+    """Return a query that reads the rows that were read, instead of the tables."""
+    views: Mapping[str, str] = {table.name.lower(): table.view for table in tables}
+    pieces: list[str] = []
+    position = 0
+    relations = [relation for block in QueryShape(tokenize(sql).tokens).blocks for relation in block.relations]
+    for relation in sorted(relations, key=lambda each: each.start):
+        view = None if relation.name is None else views.get(".".join(relation.name).lower())
+        if view is None or relation.name is None:
+            continue
+        alias = f" AS {quote_name(relation.name[-1])}" if relation.alias is None else ""
+        pieces += (sql[position : relation.start], f"{quote_name(view)}{alias}")
+        position = relation.end
+    return "".join((*pieces, sql[position:]))

@@ -1,0 +1,192 @@
+"""Queries that follow tables: after each batch the target is the result over the current rows."""
+
+from __future__ import annotations
+
+import datetime
+from contextlib import ExitStack
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+import headrace
+from headrace.errors import HeadraceError, OptionError
+from headrace.ports import Store, Table
+from tests.spark.following import Following, scan
+
+COLUMNS = {"id": "long", "user": "string", "price": "double", "paid": "decimal(10,2)", "at": "timestamp"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return headrace.open(tmp_path / "shop", create=True, synchronous="off")
+
+
+@pytest.fixture
+def orders(store: Store) -> Table:
+    table = store.create_table("orders", COLUMNS, "id", pre_images=True)
+    table.put([row(number, f"u{number % 3}", number * 1.5) for number in range(9)])
+    return table
+
+
+def row(number: int, user: str | None, price: float | None, paid: str | None = None) -> dict[str, Any]:
+    at = datetime.datetime(2026, 1, 1, 0, number % 60, tzinfo=datetime.UTC)
+    return {"id": number, "user": user, "price": price, "paid": None if paid is None else Decimal(paid), "at": at}
+
+
+REGIONS = "CREATE TEMPORARY VIEW regions AS SELECT * FROM VALUES ('u0', 'north'), ('u1', 'south') AS (user, region)"
+TOTALS = """
+    SELECT user, count(*) AS n, count(price) AS c, sum(price) AS s, avg(price) AS a, min(price) AS low,
+           max(price) AS high, count(DISTINCT price) AS d, sum(paid) AS p
+    FROM orders WHERE user <> 'void' GROUP BY user HAVING count(*) > 1
+"""
+
+
+def test_groups_follow_inserts_updates_and_deletes(
+    spark: SparkSession, store: Store, orders: Table, tmp_path: Path
+) -> None:
+    types = {"n": "long", "c": "long", "s": "double", "a": "double", "low": "double", "high": "double", "d": "long"}
+    store.create_table("totals", {"user": "string", **types, "p": "decimal(20,2)"}, "user")
+    with Following(spark, store, TOTALS, ["orders"], "totals", tmp_path) as following:
+        assert following.advance() == following.expected()
+        # A row moves to another group, the greatest value goes, and a group has too few rows.
+        orders.put([row(1, "u0", 0.25, "0.10"), row(2, "u2", None, "0.20")])
+        orders.delete([{"id": 8}, {"id": 5}])
+        assert following.advance() == following.expected()
+        assert [each["user"] for each in following.advance()] == ["u0", "u1"]
+        following.restart()
+        orders.put([row(20 + number, "u9", 0.5 * number, "0.10") for number in range(4)])
+        orders.put([row(0, "void", 1.0)])
+        assert following.advance() == following.expected()
+        orders.delete([{"id": number} for number in range(30)])
+        assert following.advance() == following.expected() == []
+
+
+def test_rows_enter_and_leave_a_filter(spark: SparkSession, store: Store, orders: Table, tmp_path: Path) -> None:
+    store.create_table("big", {"id": "long", "who": "string", "p2": "double"}, "id")
+    sql = "SELECT id, upper(user) AS who, price * 2 AS p2 FROM orders WHERE price > 5"
+    with Following(spark, store, sql, ["orders"], "big", tmp_path) as following:
+        assert following.advance() == following.expected()
+        orders.put([row(8, "u2", 1.0), row(0, "u0", 99.0), row(30, "u0", 6.0)])
+        orders.put([row(30, "u0", 7.0)])
+        orders.delete([{"id": 7}, {"id": 1}])
+        assert following.advance() == following.expected()
+        following.restart()
+        orders.delete([{"id": 30}])
+        orders.put([row(30, "u1", 8.0)])
+        assert following.advance() == following.expected()
+        assert "__headrace_followed__" in store.tables()
+
+
+def test_joins_windows_unions_and_aggregates_of_all_rows(
+    spark: SparkSession, store: Store, orders: Table, tmp_path: Path
+) -> None:
+    spark.sql(
+        "CREATE TEMPORARY VIEW regions AS SELECT * FROM VALUES ('u0', 'north'), ('u1', 'south') AS (user, region)"
+    )
+    store.create_table("visits", COLUMNS, "id", pre_images=True).put([row(number, "u1", 2.0) for number in range(4)])
+    store.create_table("per_region", {"region": "string", "n": "long", "s": "double"}, "region")
+    store.create_table("per_window", {"start": "timestamp", "n": "long", "low": "double"}, "start")
+    store.create_table("all_rows", {"key": "string", "n": "long", "s": "double"}, "key")
+    store.create_table("both", {"origin": "string", "id": "long", "price": "double"}, ["origin", "id"])
+    store.create_table("with_region", {"id": "long", "region": "string"}, "id")
+    queries = {
+        "per_region": "SELECT region, count(*) AS n, sum(price) AS s FROM orders o LEFT JOIN regions r "
+        "ON o.user = r.user WHERE region IS NOT NULL GROUP BY region",
+        "per_window": "SELECT window.start AS start, count(*) AS n, min(price) AS low FROM orders "
+        "GROUP BY window(at, '4 minutes')",
+        "all_rows": "SELECT 'all' AS key, count(*) AS n, sum(price) AS s FROM orders WHERE price > 3",
+        "both": "SELECT 'orders' AS origin, id, price FROM orders UNION ALL SELECT 'visits', id, price FROM visits",
+        "with_region": "SELECT id, region FROM orders JOIN regions ON orders.user = regions.user",
+    }
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(
+                Following(spark, store, sql, ["orders", "visits"] if target == "both" else ["orders"], target, tmp_path)
+            )
+            for target, sql in queries.items()
+        ]
+        for change in (
+            lambda: None,
+            lambda: (orders.put([row(0, "u1", 7.0), row(4, "u0", 2.5)]), orders.delete([{"id": 1}, {"id": 3}])),
+            lambda: orders.delete([{"id": number} for number in range(9)]),
+        ):
+            change()
+            for following in running:
+                assert following.advance() == following.expected(), following.target
+
+
+def test_what_cannot_be_kept_is_refused_before_the_query_starts(
+    spark: SparkSession, store: Store, orders: Table, tmp_path: Path
+) -> None:
+    spark.sql("CREATE TEMPORARY VIEW regions AS SELECT 'u0' AS user, 'north' AS region")
+    for name, key in {"by_user": "user", "by_id": "id"}.items():
+        store.create_table(name, {"user": "string", "id": "long", "n": "long"}, key)
+    store.table("by_user").put([{"user": "old", "id": 1, "n": 1}])
+    store.create_tunnel("orders", "changes", kind="BaseAndStream")
+    followed = scan(spark, store, "changes")
+    changes = spark.readStream.format("headrace").options(store=store.url, tunnel="changes").load()
+    changes.createOrReplaceTempView("changes")
+
+    def refused(sql: str, table: str, df: DataFrame = followed) -> str:
+        try:
+            headrace.follow(
+                spark, sql, scans={"o": df}, store=store.url, table=table, checkpoint=tmp_path / "c"
+            ).start()
+        except HeadraceError as error:
+            return str(error)
+        return "started"
+
+    count = "SELECT user, count(*) AS n FROM o GROUP BY user"
+    assert "table 'by_user' has rows" in refused(count, "by_user")
+    assert "overwrite" in refused(count, "by_user")
+    assert "does not read a table as a table" in refused(count, "by_user", changes)
+    assert "key column 'id'" in refused("SELECT count(*) AS id, user FROM o GROUP BY user", "by_id")
+    assert "valid: also user" in refused("SELECT id, user, count(*) AS n FROM o GROUP BY id, user", "by_id")
+    assert "key of scan 'o'" in refused("SELECT user, id + 1 AS id FROM o", "by_user")
+    assert "no column for a key column" in refused("SELECT user, count(*) AS n FROM o GROUP BY user", "by_id")
+    assert "changes is a stream" in refused("SELECT o.id, c.user FROM o JOIN changes c ON o.id = c.id", "by_id")
+    assert "a column of the query" in refused("SELECT user, count(*) AS other FROM o GROUP BY user", "by_user")
+
+
+def test_a_new_query_replaces_the_rows_and_the_state_of_an_earlier_one(
+    spark: SparkSession, store: Store, orders: Table, tmp_path: Path
+) -> None:
+    store.create_table("totals", {"user": "string", "n": "long"}, "user")
+    sql = "SELECT user, count(*) AS n FROM orders GROUP BY user"
+    with Following(spark, store, sql, ["orders"], "totals", tmp_path) as first:
+        first.advance()
+    (state,) = [name for name in store.tables() if name.startswith("__headrace_state_totals_")]
+    orders.delete([{"id": number} for number in (0, 3, 6)])
+    store.drop_tunnel("totals_orders", "orders")
+    with Following(
+        spark, store, sql, ["orders"], "totals", tmp_path / "again", arguments={"overwrite": True}
+    ) as second:
+        assert second.advance() == [{"user": "u1", "n": 3}, {"user": "u2", "n": 3}]
+    assert state not in store.tables()
+    # The first query has lost its state.
+    store.create_tunnel("orders", "totals_orders", kind="BaseAndStream")
+    with pytest.raises(StreamingQueryException, match=r"another query follows a table|no record of this batch"):
+        first.advance()
+
+
+def test_a_restart_needs_the_same_query_and_the_same_static_tables(
+    spark: SparkSession, store: Store, orders: Table, tmp_path: Path
+) -> None:
+    spark.sql(
+        "CREATE TEMPORARY VIEW regions AS SELECT * FROM VALUES ('u0', 'north'), ('u1', 'south') AS (user, region)"
+    )
+    store.create_table("totals", {"region": "string", "n": "long"}, "region")
+    sql = "SELECT region, count(*) AS n FROM orders JOIN regions USING (user) GROUP BY region"
+    following = Following(spark, store, sql, ["orders"], "totals", tmp_path)
+    with following:
+        assert following.advance() == following.expected()
+    with pytest.raises(OptionError, match="another query"):
+        replace(following, sql=sql.replace("count(*)", "count(DISTINCT price)")).start()
+    spark.sql("CREATE OR REPLACE TEMPORARY VIEW regions AS SELECT 'u0' AS user, 'south' AS region")
+    with pytest.raises(OptionError, match=r"another static table regions.*overwrite"):
+        following.start()
