@@ -1,4 +1,4 @@
-"""The jobs that follow tables into targets: a table of the target's store has a row for each target.
+"""The jobs that follow tables into targets: a table beside the targets has a row for each of them.
 
 The state of a job is right only together with the rows that the job has written. So a target has one job, which begins
 with an empty target and is there alone until another job takes its place.
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from headrace.errors import NotFoundError, OptionError, StoreDamagedError
 from headrace.ports import Store
 
-JOBS = "__headrace_followed__"
+_JOBS = "__headrace_followed__"
 _STATE = "__headrace_state_"
 _INTERNAL = "__headrace_"
 _COLUMNS = {"target": "string", "job": "string", "content": "string"}
@@ -25,13 +25,20 @@ _LONGEST_TARGET = 200
 
 def is_internal(table: str) -> bool:
     """Return whether headrace keeps a table for itself. `headrace table list` does not show it by default."""
-    return table.startswith(_INTERNAL)
+    return table.rpartition("/")[2].startswith(_INTERNAL)
 
 
 def state_name(target: str, job: str) -> str:
     """Return the name, or the beginning of the names, of the tables with the state of a job."""
     digest = hashlib.sha256(f"{job}/{target}".encode()).hexdigest()[:_HASH_LENGTH]
-    return f"{_STATE}{target[:_LONGEST_TARGET]}_{digest}"
+    directory, slash, name = target.rpartition("/")
+    return f"{directory}{slash}{_STATE}{name[:_LONGEST_TARGET]}_{digest}"
+
+
+def _jobs_of(target: str) -> str:
+    """Return the name of the table with the jobs of targets in the directory of this one."""
+    directory, slash, _ = target.rpartition("/")
+    return f"{directory}{slash}{_JOBS}"
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ class FollowedJobs:
     def find(self, target: str) -> FollowedJob | None:
         """Return the job of a target."""
         try:
-            row = self._store.table(JOBS, _COLUMNS).get({"target": target})
+            row = self._store.table(_jobs_of(target), _COLUMNS).get({"target": target})
         except NotFoundError:
             return None
         if row is None:
@@ -80,7 +87,7 @@ class FollowedJobs:
                 tuple(content["obsolete"]),
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise StoreDamagedError(f"the row of {target!r} in table {JOBS} is invalid", received=str(error)) from None
+            raise StoreDamagedError(f"the row of {target!r} in table {_jobs_of(target)!r} is invalid", received=str(error)) from None
 
     def check(self, wanted: FollowedJob) -> None:
         """Check whether a job can start or continue, without changing the store.
@@ -147,7 +154,7 @@ class FollowedJobs:
             "overwrite": job.overwrite,
             "obsolete": job.obsolete,
         }
-        table = self._store.create_table(JOBS, _COLUMNS, "target", exist_ok=True)
+        table = self._store.create_table(_jobs_of(job.target), _COLUMNS, "target", exist_ok=True)
         table.put([{"target": job.target, "job": job.job, "content": json.dumps(content)}])
 
 

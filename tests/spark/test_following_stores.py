@@ -1,0 +1,114 @@
+"""Followed queries into each kind of store: batches that are repeated half done, and streams of SQL."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+import headrace
+from headrace.failpoints import VARIABLE
+from headrace.ports import Store
+from tests.conformance import serving
+from tests.spark.following import Following
+from tests.spark.sql_scripts import sql_session
+from tests.spark_session import processes_with
+
+TOTALS = """
+    SELECT user, count(*) AS n, sum(price) AS s, max(price) AS high, count(DISTINCT price) AS d
+    FROM orders GROUP BY user
+"""
+COLUMNS = {"user": "string", "n": "long", "s": "double", "high": "double", "d": "long"}
+
+
+@dataclass
+class Sink:
+    """A store for targets, and the options that open it."""
+
+    store: Store
+    options: dict[str, str]
+
+
+@contextmanager
+def sink(kind: str, directory: Path) -> Iterator[Sink]:
+    options: dict[str, str] = {}
+    if kind == "tablestore":
+        url = f"tablestore+{serving.tablestore_endpoint()}/t{uuid.uuid4().hex[:15]}"
+        options = {"accessKeyId": serving.KEY_ID, "accessKeySecret": serving.KEY_SECRET}
+        opened = headrace.open(url, access_key_id=serving.KEY_ID, access_key_secret=serving.KEY_SECRET)
+    elif kind == "ytsaurus":
+        options = {"token": serving.TOKEN}
+        opened = headrace.open(f"yt://{serving.ytsaurus_endpoint().removeprefix('http://')}", token=serving.TOKEN)
+    else:
+        opened = headrace.open(directory / "sink", create=True, synchronous="off")
+    with opened as store:
+        yield Sink(store, options)
+
+
+@pytest.mark.parametrize("kind", ["embedded", "tablestore", "ytsaurus"])
+def test_a_batch_whose_task_died_after_staging_is_repeated_from_the_same_state(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    store = headrace.open(tmp_path / "shop", create=True, synchronous="off")
+    orders = store.create_table("orders", {"id": "long", "user": "string", "price": "double"}, "id", pre_images=True)
+    orders.put([{"id": n, "user": f"u{n % 3}", "price": float(n)} for n in range(12)])
+    with sink(kind, tmp_path) as to:
+        target = f"totals_{uuid.uuid4().hex[:8]}" if kind != "ytsaurus" else f"//home/totals_{uuid.uuid4().hex[:8]}"
+        to.store.create_table(target, COLUMNS, "user")
+        arguments = {"options": to.options}
+        following = Following(spark, store, TOTALS, ["orders"], target, tmp_path, sink=to.store, arguments=arguments)
+        with following:
+            assert following.advance() == following.expected()
+            following.restart()
+            orders.put([{"id": 0, "user": "u1", "price": 50.0}, {"id": 20, "user": "u3", "price": 1.0}])
+            orders.delete([{"id": n} for n in (2, 5, 8, 11)])
+            with processes_with(spark, **{VARIABLE: "rows-staged"}), pytest.raises(StreamingQueryException):
+                following.advance()
+            following.restart()
+            assert following.advance() == following.expected()
+            orders.delete([{"id": 0}])
+            assert following.advance() == following.expected()
+
+
+_SCRIPT = """
+CREATE TABLE orders USING headrace OPTIONS (store = '{store}', table = 'orders');
+CREATE TABLE totals USING headrace OPTIONS (store = '{store}', table = 'totals');
+CREATE SCAN orders_now ON orders USING STREAM OPTIONS (tunnel = 'stats', readAs = 'table');
+CREATE STREAM sums OPTIONS (checkpointLocation = '{directory}/c', outputMode = '{mode}', triggerType = 'AvailableNow')
+INSERT INTO totals (user, n, s) SELECT user, count(*), sum(price) FROM orders_now WHERE price > 1 GROUP BY user;
+"""
+
+
+def test_create_stream_follows_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    store = headrace.open(tmp_path / "shop", create=True, synchronous="off")
+    orders = store.create_table("orders", {"id": "long", "user": "string", "price": "double"}, "id", pre_images=True)
+    totals = store.create_table("totals", {"user": "string", "n": "long", "s": "double"}, "user")
+    store.create_tunnel("orders", "stats", kind="BaseAndStream")
+    orders.put([{"id": n, "user": f"u{n % 2}", "price": float(n)} for n in range(6)])
+    script = _SCRIPT.format(store=store.url, directory=tmp_path, mode="update")
+    with sql_session(spark, tmp_path / "workspace") as session:
+        with pytest.raises(headrace.HeadraceError, match="append cannot remove rows"):
+            session.run(_SCRIPT.format(store=store.url, directory=tmp_path, mode="append"))
+        session.run(script)
+        session.wait()
+        assert totals.scan().read_all().to_pylist() == [
+            {"user": "u0", "n": 2, "s": 6.0},
+            {"user": "u1", "n": 2, "s": 8.0},
+        ]
+        orders.delete([{"id": 3}, {"id": 5}])
+        session.run("START STREAM sums")
+        session.wait()
+        assert totals.scan().read_all().to_pylist() == [{"user": "u0", "n": 2, "s": 6.0}]
+        rows = session.run("EXPLAIN STREAM sums")[0].rows
+        shown = {name: value for name, value in rows if name != "aggregate"}
+        assert shown["followed"] == "orders_now, by its key (id)"
+        assert shown["guarantee"] == "exactly once"
+        assert "__headrace_state_totals_" in shown["state tables"]
+        assert [value.split(":")[0] for name, value in rows if name == "aggregate"] == ["count(*)", "sum(price)"]
+        assert session.run("DESCRIBE STREAM sums")[0].rows[1] == ("state", "finished")
