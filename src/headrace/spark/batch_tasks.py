@@ -30,8 +30,9 @@ _RECEIPT = StructType(
 # A task with several targets collects rows in memory up to this size before it stages them.
 _ROUTED_BYTES = 64 << 20
 
-Route: TypeAlias = "Callable[[Store, Iterator[pa.RecordBatch]], Iterable[tuple[int, pa.RecordBatch]]]"
-"""Runs in a task: from the rows of its partition to rows for targets, each with the target's index."""
+Route: TypeAlias = "Callable[[Store, Iterator[pa.RecordBatch]], Iterable[tuple[int, pa.RecordBatch | Staged]]]"
+"""Runs in a task: from the rows of its partition to rows for targets, or receipts of rows that an earlier step of the
+task has staged, each with the target's index."""
 
 Receipts: TypeAlias = list[list[Staged]]
 """The receipts of all tasks, for each target in order."""
@@ -77,11 +78,21 @@ class BatchTasks:
         def stage_in_task(store: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, list[Staged]]]:
             writer = self.writer(store)
             done: list[Staged] = []
+            earlier: list[tuple[int, Staged]] = []
+
+            def rows() -> Iterator[tuple[int, pa.RecordBatch]]:
+                for target, routed in route(store, parts):
+                    if isinstance(routed, Staged):
+                        earlier.append((target, routed))
+                    else:
+                        yield target, routed
+
             try:
-                for target, routed in _collected(route(store, parts), len(self.targets)):
-                    staged = writer.stage(self.batch, self.targets[target], routed, self.rows_per_write)
+                for target, collected in _collected(rows(), len(self.targets)):
+                    staged = writer.stage(self.batch, self.targets[target], collected, self.rows_per_write)
                     done += staged
                     yield target, staged
+                yield from ((target, [receipt]) for target, receipt in earlier)
             except BaseException:
                 writer.discard(self.batch, done)
                 raise

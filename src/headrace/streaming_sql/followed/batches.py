@@ -18,6 +18,7 @@ from headrace.following.last_rows import DELETE, ORDER, PUT, last_rows, null_key
 from headrace.following.signed_rows import SIGN
 from headrace.following.state_rows import STATE, state_rows
 from headrace.following.state_tables import StateTable, create_tables, open_tables
+from headrace.ports import Staged
 from headrace.sinks.targets import TableTarget
 from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
 from headrace.spark.checkpoint import query_id
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
     from headrace.ports import Store
 
+STATE_DDL = "array<struct<target:bigint,id:bigint,rows:bigint>>"
+"""The type of column `STATE` after the merge: the receipts of a task's state rows."""
 _VIEW = "__headrace_batch"
 # A first batch that replaces the rows of the target puts all of them at the end.
 _NO_LIMIT = 1 << 62
@@ -185,17 +188,18 @@ def _groups_staging(
     assert result_sql is not None
     assert merged is not None
 
-    def route(store: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def route(store: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch | Staged]]:
         del store
         for part in parts:
             yield from _routed_groups(part, query.key)
-            for rows in state_rows(part.column(STATE)):
-                yield from ((places[rows.table, rows.change], each) for each in rows.rows.to_batches())
+            for each in part.column(STATE).drop_null().flatten().to_pylist():
+                yield each["target"], Staged(each["id"], each["rows"])
 
     def stage(batch: DataFrame, tasks: BatchTasks) -> Receipts:
         def merge(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             with tasks.open_store() as store:
-                yield from states.merge(open_tables(store, tables), tasks.batch, parts)
+                for part in states.merge(open_tables(store, tables), tasks.batch, parts):
+                    yield _with_state_staged(part, store, tasks, places)
 
         with batch_of_each(batch, query.scans) as changes:
             rows = query.signed_rows(changes).drop(ORDER)
@@ -210,6 +214,26 @@ def _groups_staging(
             return tasks.stage_routed(results.toDF(*query.names, KEEP, STATE), route)
 
     return stage
+
+
+def _with_state_staged(
+    results: pa.RecordBatch, store: Store, tasks: BatchTasks, places: Mapping[tuple[str, RowChange], int]
+) -> pa.RecordBatch:
+    """Stage the state rows of a record batch, and return it with their receipts in place of them.
+
+    The state itself does not travel through the result SQL: Spark converts large binaries slowly.
+    """
+    import pyarrow as pa
+
+    writer = tasks.writer(store)
+    receipts: list[dict[str, int]] = []
+    for rows in state_rows(results.column(STATE)):
+        place = places[rows.table, rows.change]
+        staged = writer.stage(tasks.batch, tasks.targets[place], rows.rows.to_batches(), tasks.rows_per_write)
+        receipts += [{"target": place, "id": receipt.id, "rows": receipt.rows} for receipt in staged]
+    fields = [pa.field(name, pa.int64()) for name in ("target", "id", "rows")]
+    column = pa.array([receipts, *[None] * (results.num_rows - 1)], pa.list_(pa.struct(fields)))
+    return results.set_column(results.schema.get_field_index(STATE), STATE, column)
 
 
 def _no_change(rows: DataFrame) -> DataFrame:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import OptionError, shown
 from headrace.following.group_states import ALIVE
 from headrace.following.jobs import FollowedJob, FollowedJobs
-from headrace.following.state_rows import STATE, STATE_DDL
+from headrace.following.state_rows import STATE
 from headrace.formats.checkpoint_locations import checkpoint_text
 from headrace.formats.option_checks import check_options, option_texts
 from headrace.formats.options import SINK
@@ -22,7 +22,7 @@ from headrace.spark.checkpoint import stored_query_id
 from headrace.spark.query_start import BatchedStream
 from headrace.spark.stream_arguments import checked_trigger, format_name
 from headrace.stores.registry import open as open_store
-from headrace.streaming_sql.followed.batches import BatchQuery, FollowedBatches
+from headrace.streaming_sql.followed.batches import STATE_DDL, BatchQuery, FollowedBatches
 from headrace.streaming_sql.followed.plans import FollowedPlan
 from headrace.streaming_sql.followed.scans import FollowedScan, one_stream
 from headrace.streaming_sql.followed.static_tables import StaticTable, read_static_tables, reading
