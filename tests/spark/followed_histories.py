@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -110,8 +110,14 @@ def changes(draw: st.DrawFn) -> Change:
 
 
 @st.composite
-def histories(draw: st.DrawFn, *, steps: int = 3, queries: int = 3) -> History:
-    """Return a history with a query without aggregates and others with aggregates."""
+def histories(
+    draw: st.DrawFn, *, steps: int = 3, queries: int = 3, fits: Callable[[RandomQuery], bool] = lambda query: True
+) -> History:
+    """Return a history with a query without aggregates and others with aggregates.
+
+    Args:
+        fits: returns whether a query can be followed.
+    """
     key = draw(st.sampled_from(KEYS))
     parts = [
         Step(
@@ -120,7 +126,10 @@ def histories(draw: st.DrawFn, *, steps: int = 3, queries: int = 3) -> History:
         )
         for number in range(steps)
     ]
-    chosen = [draw(row_queries(key)), *(draw(aggregate_queries()) for _ in range(queries - 1))]
+    chosen = [
+        draw(row_queries(key).filter(fits)),
+        *(draw(aggregate_queries().filter(fits)) for _ in range(queries - 1)),
+    ]
     return History(key, tuple(parts), tuple(chosen), draw(st.sampled_from([None, None, 7])))
 
 
@@ -166,7 +175,7 @@ class Tables:
         partitions = sorted((each for each in table.describe().partitions if each.open), key=lambda p: p.keys.low or ())
         if len(partitions) > 1:
             table.merge(partitions[0].id, partitions[1].id)
-        elif table.describe().rows > 1:
+        elif (table.describe().rows or 0) > 1:
             table.split(partitions[0].id)
 
 
@@ -178,6 +187,7 @@ class Run:
         store: the store of the tables.
         sink: the store of the targets.
         sink_options: options that open it.
+        prefix: the beginning of the targets' names.
     """
 
     spark: SparkSession
@@ -186,6 +196,7 @@ class Run:
     sink: Store
     directory: Path
     sink_options: Mapping[str, str] = field(default_factory=dict)
+    prefix: str = ""
 
     def check(self) -> None:
         """Run the history, and compare the targets after each step."""
@@ -208,7 +219,7 @@ class Run:
                     assert comparable(following.advance()) == query.expected(tables.rows)
 
     def _following(self, query: RandomQuery) -> Following:
-        target = f"t{uuid.uuid4().hex[:10]}"
+        target = f"{self.prefix}t{uuid.uuid4().hex[:10]}"
         self.sink.create_table(target, query.columns, list(query.key))
         options = {} if self.history.max_rows is None else {"maxRowsPerTrigger": self.history.max_rows}
         return Following(
@@ -228,7 +239,7 @@ class Run:
             return
         following.restart()
         if how == "repeat":
-            forget_last_commit(self.directory / following.target)
+            forget_last_commit(self.directory / following.target.replace("/", "_"))
 
 
 def prepare(spark: SparkSession) -> None:

@@ -152,7 +152,7 @@ def test_a_table_that_was_dropped_and_created_again_is_not_followed_further(
             query.advance()
 
 
-def test_a_query_without_its_checkpoint_reads_its_tunnel_from_the_beginning(
+def test_a_query_without_its_checkpoint_needs_another_tunnel(
     spark: SparkSession, store: Store, numbers: Table, tmp_path: Path
 ) -> None:
     numbers.put([row(1, 3), row(2, 3)])
@@ -167,4 +167,9 @@ def test_a_query_without_its_checkpoint_reads_its_tunnel_from_the_beginning(
         with pytest.raises(HeadraceError, match="needs an empty target"):
             query.start()
         query.arguments = {"overwrite": True}
+        with pytest.raises(StreamingQueryException, match="create a new tunnel"):
+            query.advance()
+        query.stop()
+        shutil.rmtree(tmp_path / query.target)
+        store.drop_tunnel(f"{query.target}_numbers", "numbers")
         assert query.advance() == query.expected()

@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 
 from headrace.errors import SchemaError, UnsupportedError
 from headrace.following.signed_rows import SIGN
+from headrace.rows import by_position
 
 ORDER = "__order"
 """A column of signed rows beside `SIGN`: the place of the change that the row comes from."""
 PUT, DELETE = 0, 1
 _WAITING_BYTES = 64 << 20
-_PLACE = "__place"
 
 
 def last_rows(
@@ -72,13 +72,7 @@ def _pieces(parts: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
 
 def _last(rows: pa.Table, key: Sequence[str]) -> pa.Array:
     """Return the index of the last row of each key."""
-    rows = rows.append_column(_PLACE, pa.array(np.arange(rows.num_rows)))
-    return (
-        rows.group_by(list(key), use_threads=False)
-        .aggregate([(_PLACE, "max")])
-        .column(f"{_PLACE}_max")
-        .combine_chunks()
-    )
+    return pa.array(by_position.last_rows(rows, key))
 
 
 def _shown(rows: pa.Table) -> pa.Table:
@@ -98,7 +92,7 @@ def _check_keys(rows: pa.Table, key: Sequence[str]) -> None:
     repeated[:-1] |= repeated[1:]
     entering = pc.and_(pa.array(repeated), pc.greater(rows.column(SIGN).combine_chunks(), 0))
     found = rows.select([*key, ORDER]).filter(entering)
-    counts = found.group_by([*key, ORDER], use_threads=False).aggregate([([], "count_all")]).column("count_all")
+    _, (counts,) = by_position.aggregated([found.column(name) for name in (*key, ORDER)], [("count_all", None)])
     several = pc.sum(pc.greater(counts, 1)).as_py()
     if several:
         raise UnsupportedError(
