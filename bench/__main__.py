@@ -14,7 +14,19 @@ import apsw
 import pyarrow as pa
 import pyspark
 
-from bench import checkpoints, following, latency, plainbuffer, queues, streams, tables, tablestore, yson, ytsaurus
+from bench import (
+    checkpoints,
+    following,
+    latency,
+    mirrors,
+    plainbuffer,
+    queues,
+    streams,
+    tables,
+    tablestore,
+    yson,
+    ytsaurus,
+)
 from bench.measure import Result
 
 BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
@@ -26,6 +38,7 @@ BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
     "following": following.following,
     "following_rows": following.following_rows,
     "following_size": following.following_size,
+    "mirror": mirrors.mirror,
     "idle": latency.idle,
     "small_batch": latency.small_batch,
     "history": latency.history,

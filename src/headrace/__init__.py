@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from headrace.ports import Consumer, Producer, Queue, Store, Table, Tunnel
     from headrace.spark.checkpoint_location import checkpoint
     from headrace.spark.listener import LagListener, lag_of
+    from headrace.spark.mirrors import mirror
     from headrace.spark.outputs import Output
     from headrace.spark.session import session
     from headrace.spark.write_stream import write_stream
     from headrace.stores.registry import open
     from headrace.streaming_sql.followed.follow import follow
+    from headrace.streaming_sql.merges import merge
     from headrace.streaming_sql.session import StreamingSql, sql
     from headrace.workers import ChangeBatch, TunnelWorker
     from pyspark_headrace import DefaultSource as HeadraceDataSource
@@ -50,6 +52,8 @@ _HOMES = {
     "diff_tables": "headrace.comparing.tables",
     "follow": "headrace.streaming_sql.followed.follow",
     "lag_of": "headrace.spark.listener",
+    "merge": "headrace.streaming_sql.merges",
+    "mirror": "headrace.spark.mirrors",
     "open": "headrace.stores.registry",
     "session": "headrace.spark.session",
     "sql": "headrace.streaming_sql.session",
@@ -79,6 +83,8 @@ __all__ = [
     "diff_tables",
     "follow",
     "lag_of",
+    "merge",
+    "mirror",
     "open",
     "session",
     "sql",

@@ -46,10 +46,12 @@ def test_staged_rows_are_invisible_until_they_are_published(store: Store, orders
     staged = stage(publisher, 0, {"id": "a"}, {"id": "b"})
     assert sum(receipt.rows for receipt in staged) == 2
     assert (rows_of(orders), drain(tunnel), publisher.published(0)) == ([], [], False)
+    assert not publisher.resume(0)
     assert publisher.publish(0, [Write("orders", RowChange.PUT, staged)])
     assert [row["id"] for row in rows_of(orders)] == ["a", "b"]
     assert [change.key for change in drain(tunnel)] == [("a",), ("b",)]
     assert publisher.published(0)
+    assert publisher.resume(0)
     assert not publisher.published(1)
 
 

@@ -165,6 +165,31 @@ def test_an_interrupted_batch_in_parts_is_completed_from_its_files(
 
 
 @pytest.mark.usefixtures("in_parts")
+@pytest.mark.parametrize("calls", [0, 8])
+def test_resume_completes_a_batch_of_which_a_part_can_be_visible(
+    store: Store, proxy: FaultyProxy, publisher: Publisher, calls: int
+) -> None:
+    writes = staged(publisher, 1, *MANY)
+    left = [calls]
+
+    def fault(command: str) -> Any:
+        if command in ("push_queue_producer", "insert_rows", "commit_transaction"):
+            left[0] -= 1
+        return "forward" if left[0] >= 0 else error(500_000, "killed here")
+
+    proxy.fault = fault
+    with pytest.raises(HeadraceError):
+        publisher.publish(1, writes, advances=MOVED, content="x")
+    proxy.fault = lambda command: "forward"
+    again = store.publisher("job")
+    assert again.resume(1) == bool(calls)
+    assert seen(store) == ((list(MANY), list(MANY), {0: 4}) if calls else ([], [], {0: 0}))
+    assert again.publish(1, staged(again, 1, *MANY), advances=MOVED, content="x") != bool(calls)
+    assert again.resume(1)
+    assert seen(store) == (list(MANY), list(MANY), {0: 4})
+
+
+@pytest.mark.usefixtures("in_parts")
 def test_lost_answers_do_not_repeat_a_part(store: Store, proxy: FaultyProxy, publisher: Publisher) -> None:
     writes = staged(publisher, 1, *MANY)
     asked: dict[str, int] = {}

@@ -59,7 +59,9 @@ class Following:
             scans[table] = scan(self.spark, self.store, tunnel, **self.options)
         sink = self.sink or self.store
         given = {"store": sink.url, "table": self.target, **self.arguments}
-        stream = headrace.follow(self.spark, self.sql, scans=scans, checkpoint=self.directory / self.target.replace("/", "_"), **given)
+        stream = headrace.follow(
+            self.spark, self.sql, scans=scans, checkpoint=self.directory / self.target.replace("/", "_"), **given
+        )
         self.query = stream.start()
         return self.query
 

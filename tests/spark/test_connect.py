@@ -34,6 +34,16 @@ query = headrace.write_stream(
 ).trigger(availableNow=True).start()
 query.awaitTermination()
 print(sums.scan().read_all().to_pylist())
+merged = store.create_table("merged", {"id": "long", "price": "double", "times": "long"}, "id")
+store.create_tunnel("items", "merge", kind="BaseAndStream")
+items.put([{"id": 0, "price": 7.0}])
+statement = '''MERGE INTO merged t USING changes s ON t.id = s.id
+    WHEN MATCHED THEN UPDATE SET price = s.price, times = t.times + 1
+    WHEN NOT MATCHED THEN INSERT (id, price, times) VALUES (s.id, price, 0)'''
+scans = {"changes": spark.readStream.format("headrace").options(store=store.url, tunnel="merge").load()}
+query = headrace.merge(spark, statement, scans=scans, store=store.url, checkpoint=directory / "m")
+query.trigger(availableNow=True).start().awaitTermination()
+print(merged.get({"id": 0}), merged.get({"id": 2}))
 clicks = store.create_queue("clicks", {"id": "long"})
 store.create_queue("copy", {"id": "long"})
 store.create_consumer("c")
@@ -63,7 +73,8 @@ def test_streams_and_batches_over_connect(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
     lines = done.stdout.strip().splitlines()
     even, odd = sum(n / 4 for n in range(0, 100, 2)), sum(n / 4 for n in range(1, 100, 2))
-    assert lines[-4] == str([{"bucket": 0, "count": 50, "total": even}, {"bucket": 1, "count": 50, "total": odd}])
+    assert lines[-4] == "{'id': 0, 'price': 7.0, 'times': 1} {'id': 2, 'price': 0.5, 'times': 0}"
+    assert lines[-5] == str([{"bucket": 0, "count": 50, "total": even}, {"bucket": 1, "count": 50, "total": odd}])
     assert lines[-3] == "10 {0: 10} {'id': 8, 'price': 0.0}"
     # The server of the second checkpoint is in the client's process.
     assert lines[-2] == "True"

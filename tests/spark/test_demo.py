@@ -32,6 +32,9 @@ def test_the_demo_proves_its_result_after_the_kill(tmp_path: Path) -> None:
     assert proof["differences"] == []
     assert proof["orphaned_stages"] == 0
     assert proof["windows"] > 0
+    assert proof["totals_differences"] == []
+    assert proof["users"] == 3
+    assert proof["orders"] > 1000
     assert proof["events"] > 1000
     assert proof["deletions"] > 0
     assert proof["batches_before_kill"] >= 3
@@ -41,13 +44,13 @@ def test_the_demo_proves_its_result_after_the_kill(tmp_path: Path) -> None:
     assert max(lag or 0 for lag in lags) > 0
     assert lags[-1] == 0
 
-    # The workspace stays usable: the stream continues from its checkpoint, and ends without new rows.
+    # The workspace stays usable: the streams continue from their checkpoints, and end without new rows.
     workspace = ["--workspace", str(place), "--json"]
     again = headrace("run", str(place / "job.sql"), "--available-now", "--master", "local[2,4]", *workspace)
     assert again.returncode == 0, again.stderr
     listed = headrace("stream", "list", *workspace)
-    (stream,) = json.loads(listed.stdout)
-    assert (stream["name"], stream["state"], stream["lag"]) == ("job1", "finished", 0)
+    streams = [(stream["name"], stream["state"], stream["lag"]) for stream in json.loads(listed.stdout)]
+    assert streams == [("job1", "finished", 0), ("totals", "finished", 0)]
 
 
 def test_an_invalid_script_exits_with_1_and_a_position(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.functions import PandasUDFType, pandas_udf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     BooleanType,
     ByteType,
     DateType,
@@ -232,13 +233,14 @@ def followed(spark: SparkSession, query: CheckedQuery, signed: dict[str, str]) -
             *group,
             *(value_of(c, counts, query.rows.names, types[size + i]) for i, c in enumerate(parts.aggregates)),
             not size or counts.total() > 0,
+            None,
         )
         for group, counts in groups.values()
     ]
-    schema = StructType([*query.groups.fields]).add("__alive", BooleanType())
+    schema = StructType([*query.groups.fields]).add("__alive", BooleanType()).add("__state", BinaryType())
     local(spark, table, schema).createOrReplaceTempView("groups_of_test")
     result = spark.sql(with_views(parts.result_sql, {GROUPS: "groups_of_test"})).collect()
-    return [tuple(row[:-1]) for row in result if row[KEEP]]
+    return [tuple(row[:-2]) for row in result if row[KEEP]]
 
 
 def test_parts_give_what_the_query_gives(spark: SparkSession, tables: dict[str, dict[str, str]]) -> None:

@@ -169,7 +169,6 @@ def test_a_new_query_replaces_the_rows_and_the_state_of_an_earlier_one(
         assert second.advance() == [{"user": "u1", "n": 3}, {"user": "u2", "n": 3}]
     assert state not in store.tables()
     # The first query has lost its state.
-    store.create_tunnel("orders", "totals_orders", kind="BaseAndStream")
     with pytest.raises(StreamingQueryException, match=r"another query follows a table|no record of this batch"):
         first.advance()
 

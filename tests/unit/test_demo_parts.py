@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import headrace
 from headrace.demo.orders import COLUMNS, LATENESS_MS, PRIMARY_KEY, OrderBook
 from headrace.demo.processes import Children, session_members
-from headrace.demo.proof import compare, read_all, recompute, window_key
-from headrace.demo.script import script
+from headrace.demo.proof import compare, current_totals, read_all, recompute, totals_content, window_key
+from headrace.demo.script import TOTALS_COLUMNS, TOTALS_KEY, script, totals_script
 from headrace.demo.view import Snapshot, as_facts, as_line, as_picture
 from headrace.errors import HeadraceError
 from headrace.streaming_sql.language.grammar import parse
@@ -81,21 +81,36 @@ def test_windows_have_sparks_names_in_utc() -> None:
 def test_every_kind_of_difference_is_found() -> None:
     a, b, c = ("a", "b"), ("c", "d"), ("e", "f")
     found = compare({a: (1, 1.0), b: (1, 1.0)}, {a: (1, 1.0), b: (1, 1.25), c: (2, 0.0)})
-    assert [(one.window, one.in_sink, one.recomputed) for one in found] == [
+    assert [(one.key, one.in_sink, one.recomputed) for one in found] == [
         (b, (1, 1.0), (1, 1.25)),
         (c, None, (2, 0.0)),
     ]
     assert compare({a: (1, 1.0)}, {a: (1, 1.0)}) == []
 
 
+def test_totals_are_those_of_the_orders_that_exist(tmp_path: Path) -> None:
+    with headrace.open(tmp_path / "store", create=True) as store:
+        orders = store.create_table("orders", COLUMNS, PRIMARY_KEY)
+        rows = [("a", "1", 2.5), ("a", "2", 10.0), ("b", "3", 4.0), ("c", "4", 1.0)]
+        orders.put([{"UserId": user, "OrderId": order, "price": price} for user, order, price in rows])
+        orders.delete({"UserId": "c", "OrderId": "4"})
+        found = current_totals(orders)
+        assert found == {"a": (2, 12.5, 10.0), "b": (1, 4.0, 4.0)}
+        table = store.create_table("totals", TOTALS_COLUMNS, TOTALS_KEY)
+        assert totals_content(table) == {}
+        table.put([{"UserId": user, "orders": n, "spent": s, "highest": h} for user, (n, s, h) in found.items()])
+        assert totals_content(table) == found
+
+
 def test_the_script_is_in_the_dialect() -> None:
     text = script(endpoint=Path("/data"), tunnel_id="0-1", checkpoint=Path("/checkpoint"))
+    text += totals_script(store=Path("/data/i"), tunnel="totals", checkpoint=Path("/checkpoint"))
     assert [type(statement).__name__ for statement in parse(text)] == [
         "CreateTable",
         "CreateTable",
         "CreateScan",
         "CreateStream",
-    ]
+    ] * 2
 
 
 def test_killing_a_child_kills_its_descendants_in_other_process_groups(tmp_path: Path) -> None:
@@ -145,9 +160,10 @@ def test_a_child_ends_on_request(tmp_path: Path) -> None:
 
 def test_every_snapshot_can_be_shown() -> None:
     windows = {window_key(number * 30_000): (number, number * 0.25) for number in range(20)}
+    totals = {"alice": (2, 12.5, 10.0), "bob": (1, 4.0, 4.0)}
     for snapshot in (
         Snapshot(0.0, "starting", 0, 0, None, None),
-        Snapshot(12.5, "running", 10, 5, 3, 7, windows),
+        Snapshot(12.5, "running", 10, 5, 3, 7, windows, totals),
         Snapshot(99.0, "killed", 10, 5, 0, 0, {window_key(0): (0, 0.0)}),
     ):
         assert snapshot.driver in as_line(snapshot)

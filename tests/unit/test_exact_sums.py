@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 from typing import Any
@@ -131,7 +132,7 @@ group_values: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.float32(): st.sampled_from([0.0, -0.0, 1.5, math.nan]),
     pa.decimal128(5, 2): st.decimals(-99, 99, places=2),
     pa.date32(): st.dates(),
-    pa.duration("us"): st.timedeltas(),
+    pa.duration("us"): st.timedeltas(timedelta(days=-9), timedelta(days=9)),
     pa.list_(pa.float64()): st.lists(st.sampled_from([None, 0.0, -0.0, math.nan]), max_size=3),
     pa.struct([("a", pa.float64()), ("b", pa.string())]): st.fixed_dictionaries(
         {"a": st.sampled_from([0.0, -0.0, None, math.nan]), "b": st.none() | st.text("ab", max_size=2)}

@@ -19,6 +19,7 @@ from headrace.errors import HeadraceError, shown
 from headrace.ports import Advance, Store, Write
 from headrace.stores.embedded.store import EmbeddedStore
 from headrace.tables.changes import RowChange
+from headrace.tables.conditions import KeyRange
 from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
 from headrace.tunnels.values import FINISHED, Start, StartKind
 from tests.unit.hostile_values import VALUES
@@ -95,6 +96,8 @@ def valid_arguments(found: dict[str, Any], receiver: str, method: str) -> dict[s
         named |= {"rows": 1, "start": Start(StartKind.LATEST)}
     if receiver == "table":
         named |= {"columns": {}}
+    if method == "first_rows":
+        named |= {"ranges": [KeyRange()], "columns": ["id"], "rows": 1}
     if receiver == "publisher":
         named |= {"batch": 1, "rows": batches, "writes": [Write("t", RowChange.PUT, ())]}
         named |= {"advances": [Advance("c", "q", {0: 0})]}

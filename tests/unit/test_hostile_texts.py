@@ -51,7 +51,7 @@ def of_bytes(parser: Callable[[bytes], Any]) -> Callable[[str], Any]:
 
 def sql(text: str) -> None:
     for statement in parse(text):
-        rewrite(statement.part, lambda relation: [])
+        rewrite(statement.part, lambda relation: {})
 
 
 def json_lines(data: bytes) -> None:

@@ -36,9 +36,9 @@ ALLOWED = {
     "http": {"errors"},
     "checkpoint_server": BELOW_STORES | {"http"},
     "sinks": {"errors", "types", "tables", "queues", "ports", "rows"},
-    "following": {"errors", "types", "tables", "ports", "rows"},
+    "following": {"errors", "types", "tables", "tunnels", "ports", "rows", "sinks"},
     "formats": BELOW_STORES | {"feeds", "registry"},
-    "spark": BELOW_STORES | {"feeds", "sinks", "formats", "checkpoint_server", "registry"},
+    "spark": BELOW_STORES | {"feeds", "sinks", "following", "formats", "checkpoint_server", "registry"},
     "streaming_sql": BELOW_STORES | {"feeds", "formats", "sinks", "following", "spark", "registry"},
     # They serve an embedded store.
     "endpoints": BELOW_STORES | {"registry", "stores", "http"},

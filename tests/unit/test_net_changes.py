@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.following.last_rows import DELETE, ORDER, PUT, last_rows
 from headrace.following.net_changes import net_changes
 from headrace.following.signed_rows import SIGN
 
-KEY = [".id", "a.b"]
 keys = st.tuples(st.integers(0, 3), st.sampled_from(["", "x"]))
 tables = st.dictionaries(keys, st.integers(0, 9))
 
@@ -55,27 +52,3 @@ def test_net_changes_lead_from_the_old_rows_to_the_new_ones(
 
     assert signed_with(-1) == sorted((key, value) for key, value in before.items() if key in touched)
     assert signed_with(1) == sorted((key, value) for key, value in after.items() if key in touched)
-
-
-@given(before=tables, changes=st.lists(st.tuples(keys, st.none() | st.integers(0, 9)), max_size=20))
-def test_the_last_row_of_each_key_decides(
-    before: dict[tuple[int, str], int], changes: list[tuple[tuple[int, str], int | None]]
-) -> None:
-    signed = _signed(before, changes)
-    if not signed.num_rows:
-        return
-    signed = signed.append_column(ORDER, pc.cast(pa.array(range(signed.num_rows)), pa.int64()))
-    after = dict(before)
-    for target, rows in last_rows(signed.to_batches(max_chunksize=3), KEY, waiting_bytes=50):
-        for row in rows.to_pylist():
-            if target == PUT:
-                after[row[".id"], row["a.b"]] = row["v"]
-            else:
-                assert target == DELETE
-                after.pop((row[".id"], row["a.b"]), None)
-    expected = dict(before)
-    for key, value in changes:
-        expected.pop(key, None)
-        if value is not None:
-            expected[key] = value
-    assert after == expected

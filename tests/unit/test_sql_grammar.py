@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as s
 
-from headrace.errors import HeadraceError, SqlError, UnsupportedError
+from headrace.errors import HeadraceError, SqlError
 from headrace.queues.columns import QueueSchema
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.grammar import parse
 from headrace.streaming_sql.language.lexer import quote, string_value, tokenize
+from headrace.streaming_sql.language.mirror_statement import Mirror
 
 VENDOR_SCRIPT = """
      // Create an external table, which is the Sink table named order_stream_sink. It's indented.
@@ -219,9 +220,12 @@ def test_a_compound_statement_is_not_split() -> None:
         ("CREATE SCAN s ON t USING STREAM OPTIONS (a='1' b='2')", 1, 48, "expected a comma or )"),
         ("CREATE SCAN s ON t USING STREAM OPTIONS (a=b)", 1, 44, "the value of option a"),
         ("CREATE SCAN s ON t USING STREAM OPTIONS (a=1, A=2)", 1, 47, "occurs twice"),
-        ("CREATE STREAM s\n\tSELECT 1", 2, 2, "expected INSERT INTO"),
-        ("CREATE STREAM s", 1, 16, "expected INSERT INTO"),
+        ("CREATE STREAM s\n\tSELECT 1", 2, 2, "expected INSERT INTO, MERGE INTO or MIRROR"),
+        ("CREATE STREAM s", 1, 16, "expected INSERT INTO, MERGE INTO or MIRROR"),
         ("CREATE STREAM a.b INSERT INTO t SELECT 1", 1, 15, "no dots"),
+        ("CREATE STREAM s MIRROR t", 1, 25, "expected INTO"),
+        ("CREATE STREAM s MIRROR t INTO c WITH TIME", 1, 38, "expected HISTORY"),
+        ("CREATE STREAM s MIRROR t INTO c WHERE 1", 1, 33, "expected the end"),
         ("CREATE TABLE t USING headrace PARTITIONED BY (a)", 1, 31, "expected OPTIONS"),
         ("CREATE TUNNEL x ON t USING Base", 1, 28, "expected BaseData"),
         ("STOP STREAM s t", 1, 15, "the end of the statement"),
@@ -260,11 +264,6 @@ def test_errors_do_not_show_secrets(rest: str) -> None:
     assert "t0p" not in str(caught.value)
 
 
-def test_merge_in_a_stream_is_not_supported_yet() -> None:
-    with pytest.raises(UnsupportedError, match=r"later version.*INSERT INTO with outputMode='update'"):
-        parse("CREATE STREAM s OPTIONS (checkpointLocation='x') MERGE INTO t USING u ON a = b WHEN MATCHED THEN DELETE")
-
-
 @settings(deadline=None)
 @given(s.text())
 def test_reading_is_the_inverse_of_quoting(text: str) -> None:
@@ -274,7 +273,8 @@ def test_reading_is_the_inverse_of_quoting(text: str) -> None:
 
 WORDS = (
     "CREATE TABLE SCAN STREAM TUNNEL QUEUE CONSUMER REGISTER PARTITIONS DROP SHOW DESCRIBE EXPLAIN START STOP IF NOT "
-    "EXISTS ON USING OPTIONS INSERT INTO SELECT FROM WHERE AS BEGIN END CASE SET MERGE LOCATION BATCH BaseData t s.a "
+    "EXISTS ON USING OPTIONS INSERT INTO SELECT FROM WHERE AS BEGIN END CASE SET MERGE WHEN MATCHED THEN UPDATE "
+    "LOCATION BATCH BaseData t s.a "
     "int array < > ( ) , = . ; - 'x' \"y\" `z` 1 1.5 '\\ud800' // -- /* */ ' \" ` streaming.query.name "
     "spark.sql.streaming.query.options.q.a"
 )
@@ -295,3 +295,14 @@ def test_any_text_parses_or_raises_a_headrace_error(text: str) -> None:
         return
     for statement in statements:
         assert text[statement.part.start : statement.part.end]
+
+
+@pytest.mark.parametrize("history", ["", " WITH HISTORY"])
+def test_the_text_of_a_mirror_is_the_same_mirror(history: str) -> None:
+    (stream,) = parse(f"CREATE STREAM s OPTIONS (a = 1) mirror `my orders` into copy {history};")
+    assert isinstance(stream, st.CreateStream)
+    body = stream.body
+    assert isinstance(body, Mirror)
+    assert (str(body.source), str(body.target), body.history) == ("my orders", "copy", bool(history))
+    assert body.text == f"MIRROR `my orders` INTO copy{history}"
+    assert body.reads.text == "FROM `my orders`"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given, settings
@@ -17,12 +17,20 @@ from headrace.streaming_sql.language.statements import ScriptPart
 COLUMNS = {"orders": ["id", "ts"], "clicks": ["id", "click_ts"], "other": ["id", "ts"]}
 
 
-def columns_of(relation: str) -> Sequence[str]:
-    return COLUMNS.get(relation.strip("`").lower(), [])
+HISTORY = {"id": "bigint", "valid_from_version": "bigint", "is_current": "boolean"}
+HISTORIES = {
+    "history": {**HISTORY, "valid_from": "timestamp", "valid_to": "timestamp"},
+    "micros": {**HISTORY, "valid_from": "bigint", "valid_to": "bigint"},
+}
+
+
+def types_of(relation: str) -> Mapping[str, str]:
+    name = relation.strip("`").lower()
+    return HISTORIES.get(name, dict.fromkeys(COLUMNS.get(name, []), "bigint"))
 
 
 def rewritten(query: str) -> str:
-    return rewrite(ScriptPart(query, 0, len(query)), columns_of)
+    return rewrite(ScriptPart(query, 0, len(query)), types_of)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +167,7 @@ def test_invalid_functions_are_errors_with_a_position(query: str, column: int, s
 def test_errors_have_the_position_in_the_whole_script() -> None:
     script = "SELECT 1;\n\nSELECT 2 FROM t GROUP BY TUMBLING(ts, 5)"
     with pytest.raises(SqlError) as caught:
-        rewrite(ScriptPart(script, 11, len(script)), columns_of)
+        rewrite(ScriptPart(script, 11, len(script)), types_of)
     assert (caught.value.line, caught.value.column) == (3, 39)
 
 
@@ -197,3 +205,47 @@ def test_any_query_is_rewritten_or_raises_a_headrace_error(query: str) -> None:
 def test_deep_parentheses_are_accepted() -> None:
     deep = "(" * 50_000
     assert rewritten(f"SELECT TUMBLING(a, '1 day') FROM {deep}").startswith("SELECT window(a, '1 day')")
+
+
+def at(relation: str, time: str) -> str:
+    """Return the subquery for the rows of a history at a time."""
+    return f"(SELECT `id` FROM {relation} WHERE valid_from <= {time} AND (valid_to IS NULL OR valid_to > {time}))"
+
+
+DAY, YESTERDAY = "CAST('2026-01-01' AS TIMESTAMP)", "CAST(now() - INTERVAL '1' DAY AS TIMESTAMP)"
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (
+            "SELECT * FROM history TIMESTAMP AS OF '2026-01-01' WHERE id = 1",
+            f"SELECT * FROM {at('history', DAY)} AS `history` WHERE id = 1",
+        ),
+        (
+            "SELECT * FROM history FOR SYSTEM_TIME AS OF '2026-01-01' h JOIN orders o ON h.id = o.id",
+            f"SELECT * FROM {at('history', DAY)} h JOIN orders o ON h.id = o.id",
+        ),
+        (
+            "SELECT (SELECT count(*) FROM `history` FOR TIMESTAMP AS OF now() - INTERVAL '1' DAY) FROM orders, "
+            "history timestamp as of '2026-01-01' AS h",
+            f"SELECT (SELECT count(*) FROM {at('`history`', YESTERDAY)} AS `history`) FROM orders, "
+            f"{at('history', DAY)} AS h",
+        ),
+        (
+            "SELECT * FROM micros TIMESTAMP AS OF '2026-01-01'",
+            f"SELECT * FROM {at('micros', f'unix_micros({DAY})')} AS `micros`",
+        ),
+        # Spark's own tables, streams, and columns with these names.
+        ("SELECT * FROM orders TIMESTAMP AS OF '2026-01-01'", "SELECT * FROM orders TIMESTAMP AS OF '2026-01-01'"),
+        ("SELECT timestamp AS of FROM history", "SELECT timestamp AS of FROM history"),
+        ("SELECT TIMESTAMP '2026-01-01' AS of", "SELECT TIMESTAMP '2026-01-01' AS of"),
+    ],
+)
+def test_a_time_of_a_history(query: str, expected: str) -> None:
+    assert rewritten(query) == expected
+
+
+def test_a_time_and_a_window_in_one_query() -> None:
+    query = "SELECT count(*) FROM history TIMESTAMP AS OF '2026-01-01' GROUP BY TUMBLING(ts, '1 hour')"
+    assert rewritten(query) == f"SELECT count(*) FROM {at('history', DAY)} AS `history` GROUP BY window(ts, '1 hour')"

@@ -8,13 +8,14 @@ import signal
 import tempfile
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from headrace.cli.app import App, common_options, pass_app
 
 if TYPE_CHECKING:
+    from headrace.demo.proof import Difference
     from headrace.demo.story import Outcome
 
 
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 def demo(context: click.Context, app: App, directory: Path | None, seconds: float) -> None:
     """Keep statistics of changing orders, exactly once, in about a minute.
 
-    Writers insert, update and delete orders while a streaming SQL script counts them in windows of 30 seconds. The
-    driver is killed and started again. At the end the statistics are computed again from the change log. The exit code
-    is 1 if they differ from those of the job.
+    Writers insert, update and delete orders. A streaming SQL script counts these events in windows of 30 seconds, and
+    keeps totals of the orders that exist, by user. The driver is killed and started again. At the end the statistics
+    are computed again from the change log, and the totals from the orders. The exit code is 1 if the job's differ.
 
     Example: headrace demo --dir demo --seconds 5
     """
@@ -72,9 +73,10 @@ def _report(app: App, outcome: Outcome) -> None:
     app.output.record(
         {
             "windows compared": outcome.windows,
+            "totals compared": f"{outcome.users} users with {outcome.orders} orders",
             "changes": f"{outcome.events + outcome.deletions} ({outcome.events} inserts and updates counted, "
             f"{outcome.deletions} deletions)",
-            "differences": len(outcome.differences),
+            "differences": len(outcome.differences) + len(outcome.totals_differences),
             "batches": f"{outcome.batches_before_kill} before the kill, {outcome.batches_after_kill} after",
             "killed": killed,
             "marker in the store": f"batch {outcome.published_batch}",
@@ -83,5 +85,6 @@ def _report(app: App, outcome: Outcome) -> None:
         },
         title="Proof",
     )
-    for difference in outcome.differences[:20]:
-        app.output.done(f"{difference.window}: sink {difference.in_sink}, recomputed {difference.recomputed}")
+    shown: list[Difference[Any, Any]] = [*outcome.differences[:20], *outcome.totals_differences[:20]]
+    for difference in shown:
+        app.output.done(f"{difference.key}: sink {difference.in_sink}, recomputed {difference.recomputed}")

@@ -1,4 +1,4 @@
-"""The proof: the statistics computed again from the whole change log, without Spark.
+"""The proof: the statistics computed again from the whole change log, and the totals from the orders, without Spark.
 
 Each put and update of an order is one event, counted in the window of its timestamp. A deletion is a change without a
 timestamp (its attributes are null), and belongs to no window, as in Spark.
@@ -9,12 +9,13 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.ports import Table, Tunnel
+from headrace.rows.by_position import aggregated
 from headrace.tables.changes import DELETES, ChangeOp, Changes
 from headrace.tunnels.values import FINISHED, ChannelState
 
@@ -24,15 +25,19 @@ Statistic: TypeAlias = tuple[int, float]
 """The number of events in a window, and the sum of their prices."""
 WindowKey: TypeAlias = tuple[str, str]
 """The begin and end of a window in the form of the sink: ``2026-01-31 12:00:30``, in UTC."""
+Total: TypeAlias = tuple[int, float, float]
+"""The number of orders of a user, the sum of their prices, and the highest price."""
+Key = TypeVar("Key", str, WindowKey)
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
-class Difference:
-    """A window with different statistics in sink and recomputation. None means that the window is missing."""
+class Difference(Generic[Key, Value]):
+    """A window or user with different values in sink and recomputation. None means that there is no row."""
 
-    window: WindowKey
-    in_sink: Statistic | None
-    recomputed: Statistic | None
+    key: Key
+    in_sink: Value | None
+    recomputed: Value | None
 
 
 @dataclass(frozen=True)
@@ -107,10 +112,28 @@ def sink_content(sink: Table) -> dict[WindowKey, Statistic]:
     }
 
 
-def compare(in_sink: Mapping[WindowKey, Statistic], recomputed: Mapping[WindowKey, Statistic]) -> list[Difference]:
-    """Return the windows in which two results differ, in order. Sums are compared exactly."""
+def current_totals(orders: Table) -> dict[str, Total]:
+    """Compute the totals over the rows that the table of orders has now."""
+    rows = orders.scan(columns=["UserId", "price"]).read_all()
+    price = rows.column("price")
+    (users,), totals = aggregated([rows.column("UserId")], [("count", price), ("sum", price), ("max", price)])
+    return _by_user(pa.table([users, *totals], names=["UserId", "orders", "spent", "highest"]))
+
+
+def totals_content(sink: Table) -> dict[str, Total]:
+    """Return the totals in their table."""
+    return _by_user(sink.scan(columns=["UserId", "orders", "spent", "highest"]).read_all())
+
+
+def _by_user(rows: pa.Table) -> dict[str, Total]:
+    users, *values = (column.to_pylist() for column in rows.columns)
+    return dict(zip(users, zip(*values, strict=True), strict=True))
+
+
+def compare(in_sink: Mapping[Key, Value], recomputed: Mapping[Key, Value]) -> list[Difference[Key, Value]]:
+    """Return the keys for which two results differ, in order. Sums are compared exactly."""
     return [
-        Difference(window, in_sink.get(window), recomputed.get(window))
-        for window in sorted(in_sink.keys() | recomputed.keys())
-        if in_sink.get(window) != recomputed.get(window)
+        Difference(key, in_sink.get(key), recomputed.get(key))
+        for key in sorted(in_sink.keys() | recomputed.keys())
+        if in_sink.get(key) != recomputed.get(key)
     ]

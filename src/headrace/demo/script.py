@@ -1,4 +1,8 @@
-"""The script of the demonstration: the sample of Tablestore's vendor with endpoint, keys and tunnel id."""
+"""The script of the demonstration: the sample of Tablestore's vendor, and a stream that follows the orders.
+
+The vendor's sample has only an endpoint, keys and a tunnel id of ours. It counts events. The second part, in headrace's
+own format, keeps totals of the orders that exist.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,9 @@ INSTANCE = "vehicle-test"
 SOURCE, SINK = "OrderSource", "OrderStreamSink"
 SINK_COLUMNS = {"begin": "string", "end": "string", "count": "long", "totalPrice": "double"}
 SINK_KEY = ("begin", "end")
+TOTALS = "OrderTotals"
+TOTALS_COLUMNS = {"UserId": "string", "orders": "long", "spent": "double", "highest": "double"}
+TOTALS_KEY = ("UserId",)
 
 _SCRIPT = Template("""\
 CREATE TABLE order_source USING tablestore OPTIONS(
@@ -32,9 +39,26 @@ SELECT CAST(window.start AS String) AS begin, CAST(window.end AS String) AS end,
 FROM order_source_stream_view GROUP BY window(to_timestamp(timestamp / 1000), "30 seconds");
 """)
 
+# A batch each second: the totals share two cores with the vendor's stream and the writers.
+_TOTALS_SCRIPT = Template("""
+-- The orders that exist, by user: updates and deletes of orders change the totals, too.
+CREATE TABLE orders USING headrace OPTIONS (store = "$store", table = "$source");
+CREATE TABLE order_totals USING headrace OPTIONS (store = "$store", table = "$totals");
+CREATE SCAN orders_now ON orders USING STREAM OPTIONS (tunnel = "$tunnel", readAs = "table");
+
+CREATE STREAM totals OPTIONS (checkpointLocation = "$checkpoint", outputMode = "update", triggerIntervalMs = 1000)
+INSERT INTO order_totals
+SELECT UserId, count(*) AS orders, sum(price) AS spent, max(price) AS highest FROM orders_now GROUP BY UserId;
+""")
+
 
 def script(*, endpoint: Path | str, tunnel_id: str, checkpoint: Path) -> str:
-    """Return the script for the instance `INSTANCE` of an endpoint, or for that sub-directory of a path."""
+    """Return the vendor's script for the instance `INSTANCE` of an endpoint, or for that sub-directory of a path."""
     return _SCRIPT.substitute(
         endpoint=endpoint, instance=INSTANCE, source=SOURCE, sink=SINK, tunnel=tunnel_id, checkpoint=checkpoint
     )
+
+
+def totals_script(*, store: Path | str, tunnel: str, checkpoint: Path) -> str:
+    """Return the script of the totals, for the tunnel with a name in a store."""
+    return _TOTALS_SCRIPT.substitute(store=store, source=SOURCE, totals=TOTALS, tunnel=tunnel, checkpoint=checkpoint)

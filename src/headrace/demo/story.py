@@ -10,17 +10,40 @@ from typing import TYPE_CHECKING
 
 from headrace.demo.orders import COLUMNS, PRIMARY_KEY, EventClock, OrderBook
 from headrace.demo.processes import Child, Children
-from headrace.demo.proof import Difference, compare, read_all, recompute, sink_content
-from headrace.demo.script import INSTANCE, SINK, SINK_COLUMNS, SINK_KEY, SOURCE, script
+from headrace.demo.proof import (
+    Difference,
+    Statistic,
+    Total,
+    WindowKey,
+    compare,
+    current_totals,
+    read_all,
+    recompute,
+    sink_content,
+    totals_content,
+)
+from headrace.demo.script import (
+    INSTANCE,
+    SINK,
+    SINK_COLUMNS,
+    SINK_KEY,
+    SOURCE,
+    TOTALS,
+    TOTALS_COLUMNS,
+    TOTALS_KEY,
+    script,
+    totals_script,
+)
 from headrace.demo.view import Snapshot, as_facts, as_line, as_picture
 from headrace.errors import HeadraceError, OptionError
+from headrace.spark.checkpoint import stored_query_id
 
 if TYPE_CHECKING:
     from headrace.cli.output import LiveView, Output
     from headrace.ports import Store
 
 USERS = ("alice", "bob")
-TUNNEL, PROOF_TUNNEL = "order-statistics", "proof"
+TUNNEL, TOTALS_TUNNEL, PROOF_TUNNEL = "order-statistics", "order-totals", "proof"
 FIRST_ORDERS = 1000
 # Without Java's optimizing compiler a driver starts in half the time.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -35,6 +58,8 @@ class Outcome:
 
     Attributes:
         differences: windows with different statistics in the sink and in the recomputation.
+        users: the number of users in the totals, and ``orders`` that of the orders that exist in the end.
+        totals_differences: users with different totals in the table of totals and over the orders that exist.
         orphaned_stages: the number of staged row sets in the store that no batch will publish.
         published_batch: the batch of the job's marker in the store.
         killed_in_batch: the batch that was running when the driver was killed; None between two batches.
@@ -44,7 +69,10 @@ class Outcome:
     windows: int
     events: int
     deletions: int
-    differences: list[Difference]
+    differences: list[Difference[WindowKey, Statistic]]
+    users: int
+    orders: int
+    totals_differences: list[Difference[str, Total]]
     batches_before_kill: int
     batches_after_kill: int
     killed_in_batch: int | None
@@ -54,7 +82,8 @@ class Outcome:
 
     @property
     def proven(self) -> bool:
-        return not self.differences and self.orphaned_stages == 0 and self.windows > 0
+        differ = self.differences or self.totals_differences
+        return not differ and self.orphaned_stages == 0 and self.windows > 0 and self.users > 0
 
 
 class Story:
@@ -87,7 +116,9 @@ class Story:
             with self._output.live() as view:
                 outcome = self._live(store, view)
             self._output.event(
-                f"The sink has {outcome.windows} windows; {len(outcome.differences)} differ from the recomputation.",
+                f"The sink has {outcome.windows} windows; {len(outcome.differences)} differ from the recomputation.\n"
+                f"The totals have {outcome.users} users; {len(outcome.totals_differences)} differ from the "
+                f"{outcome.orders} orders that exist.",
                 event="proof",
                 proven=outcome.proven,
                 **asdict(outcome),
@@ -97,17 +128,22 @@ class Story:
     # -- the steps --------------------------------------------------------------------------------------
 
     def _prepare(self, store: Store) -> None:
-        source = store.create_table(SOURCE, COLUMNS, PRIMARY_KEY)
+        source = store.create_table(SOURCE, COLUMNS, PRIMARY_KEY, pre_images=True)
         store.create_table(SINK, SINK_COLUMNS, SINK_KEY)
+        store.create_table(TOTALS, TOTALS_COLUMNS, TOTALS_KEY)
         self._clock = EventClock(time.time())
         book = OrderBook("carol", seed=0)
         source.put(book.place(FIRST_ORDERS, self._clock.now_ms()))
         tunnel = store.create_tunnel(SOURCE, TUNNEL)
-        # No row is written between the two calls, so both tunnels begin with the same rows.
+        # No row is written between the calls, so all tunnels begin with the same rows.
+        store.create_tunnel(SOURCE, TOTALS_TUNNEL)
         store.create_tunnel(SOURCE, PROOF_TUNNEL)
         text = script(endpoint=self.directory, tunnel_id=tunnel.id, checkpoint=self._checkpoint)
+        text += totals_script(
+            store=self.directory / INSTANCE, tunnel=TOTALS_TUNNEL, checkpoint=self._checkpoint.with_name("totals")
+        )
         self._script.write_text(text)
-        self._say(f"Created a store with {FIRST_ORDERS} orders and a tunnel in {self.directory}", "prepared")
+        self._say(f"Created a store with {FIRST_ORDERS} orders and two tunnels in {self.directory}", "prepared")
         self._output.event(f"\n{text}", event="script", path=str(self._script), text=text)
 
     def _live(self, store: Store, view: LiveView) -> Outcome:
@@ -150,22 +186,27 @@ class Story:
         clean = driver.end(END_SECONDS) == 0
         self._driver_state = "stopped"
         watch.look()
-        self._say("Stopped the driver. Computing the statistics again from the change log.", "driver-stopped")
+        self._say("Stopped the driver. Computing the results again from the log and the table.", "driver-stopped")
         return self._prove(store, before, killed_in, clean)
 
     def _prove(self, store: Store, before: int, killed_in: int | None, clean: bool) -> Outcome:
         from headrace.stores.embedded.connection import Database
 
         recomputed = recompute(read_all(store.tunnel(PROOF_TUNNEL)))
-        in_sink = sink_content(store.table(SINK))
+        in_sink, totals = sink_content(store.table(SINK)), totals_content(store.table(TOTALS))
+        source = store.table(SOURCE)
         database = Database(self.directory / INSTANCE)
-        markers = database.query("SELECT batch FROM marker")
+        job = stored_query_id(str(self._checkpoint), store)
+        markers = database.query("SELECT batch FROM marker WHERE job = ?", (job,))
         stages = database.query("SELECT count(*) FROM stage")
         return Outcome(
             windows=len(in_sink),
             events=recomputed.events,
             deletions=recomputed.deletions,
             differences=compare(in_sink, recomputed.windows),
+            users=len(totals),
+            orders=source.describe().rows or 0,
+            totals_differences=compare(totals, current_totals(source)),
             batches_before_kill=before,
             batches_after_kill=self._committed() - before,
             killed_in_batch=killed_in,
@@ -215,6 +256,7 @@ class Story:
             lag=_lag(store),
             batch=self.last_committed(),
             windows=sink_content(store.table(SINK)),
+            totals=totals_content(store.table(TOTALS)),
         )
 
     def _say(self, text: str, step: str) -> None:
@@ -255,8 +297,10 @@ class _Watch:
 
 
 def _lag(store: Store) -> int | None:
-    """Return the number of changes that are not committed; None if the tunnel does not know it."""
-    return store.tunnel(TUNNEL).describe().backlog_rows
+    """Return the number of changes that the slower stream has not committed; None if its tunnel does not know it."""
+    lags = [store.tunnel(name).describe().backlog_rows for name in (TUNNEL, TOTALS_TUNNEL)]
+    known = [lag for lag in lags if lag is not None]
+    return max(known) if len(known) == len(lags) else None
 
 
 def _last_batch(log: Path) -> int | None:

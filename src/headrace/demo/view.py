@@ -6,18 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.demo.proof import Statistic, WindowKey
+from headrace.demo.proof import Statistic, Total, WindowKey
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _WINDOWS_SHOWN = 8
+_USERS_SHOWN = 3
 _BAR_CELLS = 40
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state at one time: ``lag`` is the number of uncommitted changes, ``batch`` the last committed batch."""
+    """The state at one time.
+
+    Attributes:
+        lag: the number of changes that a stream has not committed, the greater one of both streams.
+        batch: the last committed batch of the statistics.
+    """
 
     seconds: float
     driver: str
@@ -26,11 +32,17 @@ class Snapshot:
     lag: int | None
     batch: int | None
     windows: Mapping[WindowKey, Statistic] = field(default_factory=dict)
+    totals: Mapping[str, Total] = field(default_factory=dict)
 
     @property
     def counted(self) -> int:
         """The number of events in all windows."""
         return sum(count for count, _ in self.windows.values())
+
+    @property
+    def totalled(self) -> int:
+        """The number of orders in all totals."""
+        return sum(orders for orders, _, _ in self.totals.values())
 
 
 def as_facts(snapshot: Snapshot) -> dict[str, Any]:
@@ -45,6 +57,7 @@ def as_facts(snapshot: Snapshot) -> dict[str, Any]:
         "batch": snapshot.batch,
         "windows": len(snapshot.windows),
         "events_counted": snapshot.counted,
+        "orders_in_totals": snapshot.totalled,
     }
 
 
@@ -54,12 +67,13 @@ def as_line(snapshot: Snapshot) -> str:
     batch = "none" if snapshot.batch is None else snapshot.batch
     return (
         f"{snapshot.seconds:5.1f} s  driver {snapshot.driver:<10} changes {snapshot.changes:>6}  lag {lag:>6}  "
-        f"batch {batch:>4}  windows {len(snapshot.windows):>3}  events counted {snapshot.counted:>6}"
+        f"batch {batch:>4}  windows {len(snapshot.windows):>3}  events counted {snapshot.counted:>6}  "
+        f"orders in totals {snapshot.totalled:>6}"
     )
 
 
 def as_picture(snapshot: Snapshot) -> RenderableType:
-    """Return a snapshot as a line of figures and a table of the latest windows."""
+    """Return a snapshot as a line of figures, a table of the latest windows, and a table of the totals."""
     from rich.console import Group
     from rich.text import Text
 
@@ -84,4 +98,13 @@ def as_picture(snapshot: Snapshot) -> RenderableType:
         "   batches published ",
         (f"{0 if snapshot.batch is None else snapshot.batch + 1:>4}", "bold"),
     )
-    return Group(head, console_table(("begin", "end", "count", "totalPrice", ""), rows))
+    totals = [
+        [user, orders, f"{spent:.2f}", f"{highest:.2f}"]
+        for user, (orders, spent, highest) in sorted(snapshot.totals.items())
+    ]
+    totals += [["", "", "", ""]] * (_USERS_SHOWN - len(totals))
+    return Group(
+        head,
+        console_table(("begin", "end", "count", "totalPrice", ""), rows),
+        console_table(("UserId", "orders", "spent", "highest"), totals),
+    )

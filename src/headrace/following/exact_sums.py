@@ -137,7 +137,8 @@ def _digits_of_doubles(values: npt.NDArray[np.float64]) -> tuple[int, int, list[
 def _carried(digits: Digits, first: int) -> ExactSums:
     """Return sums of digits that may have any value up to 2**62, as digits in their range."""
     count, width = digits.shape
-    result = np.zeros((count, width + _CARRY_DIGITS + 1), np.int64)
+    # By columns: each step below works on one digit of all groups.
+    result = np.zeros((count, width + _CARRY_DIGITS + 1), np.int64, order="F")
     result[:, :width] = digits
     for place in range(width + _CARRY_DIGITS):
         result[:, place + 1] += result[:, place] >> _BITS

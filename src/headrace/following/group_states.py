@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from headrace.following import state_tables
 from headrace.following.aggregates import Aggregate
+from headrace.following.exact_sums import ExactSums
 from headrace.following.kept_numbers import KeptCount, KeptSum, mismatch
 from headrace.following.kept_values import KeptDistinct, KeptExtreme, ValueCounts
 from headrace.following.signed_rows import SignedRows, read_rows
@@ -163,7 +164,8 @@ class GroupStates:
             new |= kept.merged(old, signed, counts, states)
             changed.append((kept, counts))
         self._check(new)
-        results = pa.table([self._result(each, new) for each in self._aggregates], self._result_names())
+        sums = {name: total.exact(new) for name, total in self._sums.items()}
+        results = pa.table([self._result(each, new, sums) for each in self._aggregates], self._result_names())
         for start in range(0, signed.count, _OUTPUT_ROWS):
             end = min(start + _OUTPUT_ROWS, signed.count)
             yield self._output_rows(signed, results, old, new, changed, batch, start, end)
@@ -184,15 +186,17 @@ class GroupStates:
         for (_, arguments), kept in self._values.items():
             kept.check(state, self._counts[arguments].counts(state))
 
-    def _result(self, aggregate: Aggregate, state: Mapping[str, pa.Array]) -> pa.Array:
+    def _result(self, aggregate: Aggregate, state: Mapping[str, pa.Array], sums: Mapping[str, ExactSums]) -> pa.Array:
         counted = self._counts[aggregate.arguments]
         match aggregate.kind:
             case "count_rows" | "count":
                 return state[counted.name].cast(aggregate.result)
             case "sum":
-                return self._sums[aggregate.arguments[0]].sums(state, counted.counts(state), aggregate)
+                (name,) = aggregate.arguments
+                return self._sums[name].sums(sums[name], state, counted.counts(state), aggregate)
             case "avg":
-                return self._sums[aggregate.arguments[0]].averages(state, counted.counts(state), aggregate)
+                (name,) = aggregate.arguments
+                return self._sums[name].averages(sums[name], state, counted.counts(state), aggregate)
             case _:
                 return self._values[(aggregate.kind, aggregate.arguments)].results(state, aggregate)
 

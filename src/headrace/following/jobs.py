@@ -87,7 +87,9 @@ class FollowedJobs:
                 tuple(content["obsolete"]),
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise StoreDamagedError(f"the row of {target!r} in table {_jobs_of(target)!r} is invalid", received=str(error)) from None
+            raise StoreDamagedError(
+                f"the row of {target!r} in table {_jobs_of(target)!r} is invalid", received=str(error)
+            ) from None
 
     def check(self, wanted: FollowedJob) -> None:
         """Check whether a job can start or continue, without changing the store.

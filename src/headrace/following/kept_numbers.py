@@ -100,16 +100,18 @@ class KeptSum:
             zero &= ~is_valid(state[self._special])
         return np.asarray(zero)
 
-    def sums(self, state: State, counts: Numbers, aggregate: Aggregate) -> pa.Array:
+    def exact(self, state: State) -> ExactSums:
+        """Return the exact sum of each group, for the two functions below."""
+        return exact_sums.decoded(state[self.name])
+
+    def sums(self, sums: ExactSums, state: State, counts: Numbers, aggregate: Aggregate) -> pa.Array:
         """Return the sum of each group; null if no value counts."""
-        sums = exact_sums.decoded(state[self.name])
         if self._floating:
             return self._doubles(exact_sums.to_doubles(sums, exact_sums.DOUBLE_UNIT), state, counts, aggregate)
         return _exact_result(sums, counts == 0, aggregate)
 
-    def averages(self, state: State, counts: Numbers, aggregate: Aggregate) -> pa.Array:
+    def averages(self, sums: ExactSums, state: State, counts: Numbers, aggregate: Aggregate) -> pa.Array:
         """Return the average of each group, rounded once; null if no value counts."""
-        sums = exact_sums.decoded(state[self.name])
         divisors = np.maximum(counts, 1)
         if pa.types.is_floating(aggregate.result):
             unit = exact_sums.DOUBLE_UNIT if self._floating else 0

@@ -41,14 +41,14 @@ def last_rows(
         if deleted is None and pc.min(rows.column(SIGN)).as_py() > 0:
             yield from ((PUT, part) for part in _shown(rows).to_batches())
             continue
-        last = _last(rows.select([*key, SIGN]), key)
+        last = pa.array(by_position.last_rows(rows, key))
         stays = pc.greater(rows.column(SIGN).take(last), 0)
         put = rows.take(last.filter(stays))
         yield from ((PUT, part) for part in _shown(put).to_batches())
         gone = rows.select([*key, SIGN]).take(last)
         if deleted is not None:
             gone = pa.concat_tables([deleted, gone])
-            gone = gone.take(_last(gone, key))
+            gone = gone.take(pa.array(by_position.last_rows(gone, key)))
         deleted = gone.filter(pc.less(gone.column(SIGN), 0))
     if deleted is not None:
         yield from ((DELETE, part) for part in deleted.select(list(key)).combine_chunks().to_batches())
@@ -68,11 +68,6 @@ def _pieces(parts: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
         waiting_bytes += part.nbytes
     if waiting:
         yield pa.Table.from_batches(waiting)
-
-
-def _last(rows: pa.Table, key: Sequence[str]) -> pa.Array:
-    """Return the index of the last row of each key."""
-    return pa.array(by_position.last_rows(rows, key))
 
 
 def _shown(rows: pa.Table) -> pa.Table:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.following.keys import group_keys, normalized, plain
+from headrace.rows.by_position import sort_indices
 from headrace.rows.nested import Numbers
 
 SIGN = "__sign"
@@ -55,7 +55,7 @@ def read_rows(batches: Iterable[pa.RecordBatch], groups: pa.Schema, arguments: p
         return SignedRows(arguments.empty_table(), nothing, nothing, group_keys([], 1), _one_row_without_columns())
     columns = [normalized(plain(_whole(rows.column(name)))) for name in groups.names]
     encoded = group_keys(columns, rows.num_rows).dictionary_encode()
-    order = pc.sort_indices(encoded.dictionary)
+    order = sort_indices(pa.table({"key": encoded.dictionary}), ["key"])
     rank = np.empty(len(order), np.int64)
     rank[order.to_numpy()] = np.arange(len(order))
     numbers = rank[encoded.indices.to_numpy()]

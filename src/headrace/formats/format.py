@@ -92,6 +92,7 @@ class Format:
         key_option: the option with the columns that choose the partition of a sink queue; None if there is none.
         missing_columns_are_null: a batch read may name columns that the table does not have; they are null.
         rows_per_write: the limit of rows in one write; None for no limit.
+        follows_tables: returns whether a stream with these options, as the user wrote them, reads a table as a table.
         checkpoint_scheme: the scheme of checkpoints in the format's stores; None if there is none.
     """
 
@@ -110,6 +111,7 @@ class Format:
     key_option: str | None = None
     missing_columns_are_null: bool = False
     rows_per_write: RowsPerWrite | None = None
+    follows_tables: Callable[[Mapping[str, str]], bool] = lambda _: False
     checkpoint_scheme: CheckpointScheme | None = None
 
     @property

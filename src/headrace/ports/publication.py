@@ -74,6 +74,14 @@ class Publisher(Port):
     def published(self, batch: int) -> bool:
         """Return whether this batch, or a later one, is published."""
 
+    def resume(self, batch: int) -> bool:
+        """Complete a publication that an earlier attempt has begun and not ended; return whether a batch is published.
+
+        A batch whose rows depend on the rows of its target calls it before it reads them: in a store that publishes a
+        large batch in parts, a part of the batch can be visible.
+        """
+        return self.published(batch)
+
     @abstractmethod
     def stage(
         self,

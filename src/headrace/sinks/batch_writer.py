@@ -37,6 +37,10 @@ class BatchWriter:
         """Return whether this batch, or a later one, is published."""
         return self._publisher.published(batch)
 
+    def resume(self, batch: int) -> bool:
+        """Complete an interrupted publication; see `headrace.ports.Publisher.resume`."""
+        return self._publisher.resume(batch)
+
     def stage(
         self, batch: int, target: Target, rows: Iterable[pa.RecordBatch], rows_per_write: int | None = None
     ) -> list[Staged]:

@@ -181,7 +181,9 @@ def publishing(
             tasks = BatchTasks(url, options, job, batch, tuple(targets), rows_per_write)
             writer = tasks.writer(store)
             try:
-                if stateful or not writer.published(batch):
+                # `stage` may read the rows of the targets, of which a part of the batch must not be visible.
+                published = writer.resume(batch)
+                if stateful or not published:
                     staged = stage(batch_df, tasks)
                 else:
                     staged = [[] for _ in targets]

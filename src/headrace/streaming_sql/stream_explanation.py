@@ -20,12 +20,14 @@ def explanation(
 ) -> tuple[tuple[str, str], ...]:
     """Return the properties of a stream and their values, without starting it."""
     body, options, target = stream.statement.body, stream.options, stream.target
-    scans, read_in_batch = tables.definitions_in(body.reads)
+    scans, without_scan = tables.definitions_in(body.reads)
     rows = [("stream", stream.name)]
     for scan in scans:
         table = catalog.find_table(scan.table)
         rows.append(("source", f"{scan.name}: {scan.kind} scan of {_table_text(scan.table, table, scan.options)}"))
-    rows += [("source", f"{table.name}: batch read of {_table_text(table.name, table, {})}") for table in read_in_batch]
+    rows += [
+        ("source", f"{table.name}: {kind.table_read} of {_table_text(table.name, table, {})}") for table in without_scan
+    ]
     rows += [
         ("sink", _table_text(str(body.target), target, options.sink)),
         *kind.properties(stream),

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from headrace.errors import OptionError, SqlError
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
@@ -55,6 +55,9 @@ class ReadyStream:
 
 class StreamKind(ABC):
     """The streams of one kind of statement."""
+
+    table_read: ClassVar[str] = "batch read"
+    """How a stream reads a table that it names without a scan."""
 
     @abstractmethod
     def prepare(self, stream: DefinedStream) -> ReadyStream:

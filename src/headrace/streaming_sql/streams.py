@@ -10,6 +10,10 @@ from headrace.streaming_sql.catalog import Catalog, ScanDefinition
 from headrace.streaming_sql.followed.inserts import FollowedInserts
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.grammar import parse
+from headrace.streaming_sql.language.merge_statement import Merge
+from headrace.streaming_sql.language.mirror_statement import Mirror
+from headrace.streaming_sql.merges import MergeStreams
+from headrace.streaming_sql.mirror_streams import MirrorStreams
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.running_streams import RunningStreams
 from headrace.streaming_sql.scripts import fingerprint, script_of, stream_text
@@ -33,7 +37,11 @@ class Streams:
         self._tables = tables
         self._registry = registry
         self._running = RunningStreams(registry)
-        self._kinds: dict[type[st.StreamBody], StreamKind] = {st.Insert: InsertStreams(spark, catalog, tables)}
+        self._kinds: dict[type[st.StreamBody], StreamKind] = {
+            st.Insert: InsertStreams(spark, catalog, tables),
+            Merge: MergeStreams(spark, catalog, tables),
+            Mirror: MirrorStreams(spark, catalog),
+        }
         self._followed = FollowedInserts(spark, catalog, tables)
         # The statements of this session, with the secrets that the workspace does not store.
         self._statements: dict[str, st.CreateStream] = {}

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import SqlError
 from headrace.formats.options import BATCH_READ, BATCH_WRITE, SOURCE
+from headrace.formats.registry import format_named
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
-from headrace.streaming_sql.followed.scans import asks_for_table
 from headrace.streaming_sql.format_options import check_definition, check_given, options_for_use
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.lexer import quote_name, tokenize
@@ -37,21 +37,21 @@ class Tables:
     def spark_sql(self, part: st.ScriptPart) -> DataFrame:
         """Run a query in Spark SQL with the dialect's functions and the names of the catalog."""
         self.create_views_for(part)
-        return self._spark.sql(rewrite(part, self._columns_of))
+        return self._spark.sql(rewrite(part, self._types_of))
 
     def rewritten(self, part: st.ScriptPart) -> str:
         """Return a query as Spark SQL, without the dialect's functions."""
         self.create_views_for(part)
-        return rewrite(part, self._columns_of)
+        return rewrite(part, self._types_of)
 
-    def _columns_of(self, relation: str) -> list[str]:
+    def _types_of(self, relation: str) -> dict[str, str]:
         from pyspark.errors import AnalysisException
 
         try:
-            return self._spark.sql(f"SELECT * FROM {relation}").columns
+            return dict(self._spark.sql(f"SELECT * FROM {relation}").dtypes)
         except AnalysisException:
             # The relation exists only inside of the query, such as a common table expression.
-            return []
+            return {}
 
     def definitions_in(self, part: st.ScriptPart) -> tuple[list[ScanDefinition], list[TableDefinition]]:
         """Return the scans and the tables of the catalog that a query names."""
@@ -104,7 +104,7 @@ class Tables:
         # A view for batch reads is created again each time, because files and columns can have been added.
         reader: DataFrameReader | DataStreamReader = self._spark.readStream if streaming else self._spark.read
         reader = reader.format(table.provider).options(**options)
-        if streaming and is_headrace(table.provider) and asks_for_table(options):
+        if streaming and is_headrace(table.provider) and format_named(table.provider).follows_tables(options):
             # A schema of the user's would lose the key of the table.
             _with_columns(reader.load(), table.columns).createOrReplaceTempView(quote_name(name))
             self._views[name.lower()] = source

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headrace.formats.format import CheckpointScheme, Format
 from headrace.formats.headrace.location import STORE, add_environment, default_store, find
 from headrace.formats.headrace.options import OPTIONS
+from headrace.formats.headrace.read_as import asks_for_table
 
 HEADRACE = Format(
     name="headrace",
@@ -19,5 +20,6 @@ HEADRACE = Format(
     queue_option="queue",
     consumer_option="consumer",
     key_option="keyColumns",
+    follows_tables=asks_for_table,
     checkpoint_scheme=CheckpointScheme("headrace", (STORE,), default_store),
 )

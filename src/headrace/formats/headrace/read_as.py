@@ -6,6 +6,7 @@ So every update and delete needs its old row, and the query reads the tunnel fro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.errors import OptionError, UnsupportedError
@@ -30,6 +31,11 @@ _FROM_THE_BEGINNING = (StartKind.COMMITTED, StartKind.EARLIEST)
 def reads_table(settings: Settings) -> bool:
     """Return whether the options ask for the rows of ``readAs=table``."""
     return bool(settings.get("readAs") == TABLE)
+
+
+def asks_for_table(options: Mapping[str, str]) -> bool:
+    """Return whether options, as the user wrote them, have ``readAs=table``."""
+    return any(name.lower() == "readas" and value.strip().lower() == TABLE for name, value in options.items())
 
 
 def check_options(settings: Settings) -> None:

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.errors import OptionError, SqlError
+from headrace.formats.registry import format_named
 from headrace.stores.registry import open as open_store
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition
 from headrace.streaming_sql.followed.explanation import properties
 from headrace.streaming_sql.followed.follow import FollowedStream, followed_stream
 from headrace.streaming_sql.followed.plans import FollowedPlan
-from headrace.streaming_sql.followed.scans import FollowedScan, asks_for_table
+from headrace.streaming_sql.followed.scans import FollowedScan
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.lexer import quote_name
 from headrace.streaming_sql.providers import is_headrace
@@ -85,7 +86,9 @@ class FollowedInserts(StreamKind):
     def _is_followed(self, scan: ScanDefinition) -> bool:
         table = self._catalog.find_table(scan.table)
         return (
-            table is not None and is_headrace(table.provider) and asks_for_table(table.resolved_options(scan.options))
+            table is not None
+            and is_headrace(table.provider)
+            and format_named(table.provider).follows_tables(table.resolved_options(scan.options))
         )
 
 

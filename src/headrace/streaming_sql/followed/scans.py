@@ -11,7 +11,6 @@ from headrace.errors import OptionError
 from headrace.following.last_rows import ORDER
 from headrace.following.net_changes import net_changes
 from headrace.following.signed_rows import SIGN
-from headrace.formats.headrace.read_as import TABLE
 from headrace.streaming_sql.language.lexer import quote_name
 from headrace.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, ROW_KEY
 
@@ -81,11 +80,6 @@ class FollowedScan:
 def is_followed(schema: StructType) -> bool:
     """Return whether the rows of a DataFrame are changes that add up to a table."""
     return CHANGE_TYPE in schema.names and any(ROW_KEY in field.metadata for field in schema)
-
-
-def asks_for_table(options: Mapping[str, str]) -> bool:
-    """Return whether the options of a scan of one of headrace's formats have ``readAs=table``."""
-    return any(name.lower() == "readas" and value.strip().lower() == TABLE for name, value in options.items())
 
 
 def one_stream(frames: Mapping[str, DataFrame]) -> DataFrame:

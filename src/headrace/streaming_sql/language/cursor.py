@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from headrace.errors import SqlError
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.lexer import Token, TokenKind, error_at, hide_secrets, option_key, string_value
@@ -141,6 +143,11 @@ class Cursor:
         return self._tokens[min(self._index, len(self._tokens) - 1)].start
 
     @property
+    def before(self) -> Token:
+        """The token before the current one, which must exist."""
+        return self._tokens[self._index - 1]
+
+    @property
     def whole(self) -> st.ScriptPart:
         return self.part(self._tokens[0].start, self._tokens[-1].end)
 
@@ -224,6 +231,10 @@ class Cursor:
         raise self.expected(f"the value of option {key}: a text in quotes, a number, true or false")
 
     # -- errors ---------------------------------------------------------------------------------------
+
+    def refused(self, problem: str, start: int, **details: Any) -> SqlError:
+        """Return an error at an offset of the script; ``details`` are those of `SqlError`."""
+        return error_at(problem, self._original, start, **details)
 
     def error(self, problem: str, token: Token, *, received: str | None = None, valid: str | None = None) -> SqlError:
         """Return the error for a token."""

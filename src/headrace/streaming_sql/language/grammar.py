@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.errors import SqlError, UnsupportedError
+from headrace.errors import SqlError
 from headrace.streaming_sql.language import queue_grammar
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.cursor import Cursor
 from headrace.streaming_sql.language.lexer import Token, tokenize
+from headrace.streaming_sql.language.merge_grammar import merge_body
+from headrace.streaming_sql.language.mirror_statement import mirror_statement
 from headrace.streaming_sql.language.older_grammar import set_statement
 from headrace.streaming_sql.providers import is_headrace
 
@@ -27,7 +29,6 @@ def parse(text: str) -> list[st.Statement]:
 
     Raises:
         SqlError: with line, column and a caret.
-        UnsupportedError: a statement is not supported yet.
     """
     lexed = tokenize(text)
     return [_statement(Cursor(text, lexed.text, tokens)) for tokens in _split(lexed.tokens) if tokens]
@@ -213,12 +214,12 @@ def _create_stream(cursor: Cursor) -> st.CreateStream:
     name = cursor.need_simple_name("the stream")
     options = cursor.options()
     if cursor.at_words("MERGE"):
-        raise UnsupportedError(
-            f"MERGE INTO in a stream comes in a later version (line {cursor.whole.line})",
-            remedy="use INSERT INTO with outputMode='update': rows of a table with a primary key are replaced",
-        )
+        return st.CreateStream(part=cursor.whole, name=name, options=options, body=merge_body(cursor))
+    if cursor.at_words("MIRROR"):
+        return st.CreateStream(part=cursor.whole, name=name, options=options, body=mirror_statement(cursor))
     start = cursor.start
-    cursor.need_words("INSERT", "INTO")
+    if not cursor.take_words("INSERT", "INTO"):
+        raise cursor.expected("INSERT INTO, MERGE INTO or MIRROR")
     return st.CreateStream(part=cursor.whole, name=name, options=options, body=_insert(cursor, start, False))
 
 

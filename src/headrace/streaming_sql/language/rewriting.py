@@ -1,4 +1,4 @@
-"""The dialect's time functions as Spark SQL.
+"""The dialect's time functions as Spark SQL, and times of histories (`time_travel`).
 
 ``TUMBLING`` and ``HOPPING`` become Spark's ``window``. ``DELAY`` and ``WATERMARK`` become a clause of a relation:
 ``FROM t WATERMARK ts DELAY OF INTERVAL 2 minutes``. `DataFrame.withWatermark` on the view of a scan is not used: it
@@ -10,16 +10,15 @@ User-defined functions with one of these names are called in backquotes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace.errors import SqlError
+from headrace.streaming_sql.language.edits import Edit, edited
 from headrace.streaming_sql.language.lexer import Token, TokenKind, error_at, quote_name, string_value, tokenize
 from headrace.streaming_sql.language.query_shape import Block, QueryShape, Relation, dotted_name
 from headrace.streaming_sql.language.statements import ScriptPart
-
-ColumnsOf = Callable[[str], Sequence[str]]
-"""Returns the columns of a relation, given as SQL text; an empty sequence if they are unknown."""
+from headrace.streaming_sql.language.time_travel import TypesOf, time_travel_edits
 
 _FUNCTIONS = ("TUMBLING", "HOPPING", "DELAY", "WATERMARK")
 _UNITS = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week")
@@ -32,19 +31,21 @@ def uses_dialect(tokens: Sequence[Token]) -> bool:
     return any(_is_call(tokens, index) for index in range(len(tokens)))
 
 
-def rewrite(part: ScriptPart, columns_of: ColumnsOf) -> str:
+def rewrite(part: ScriptPart, types_of: TypesOf) -> str:
     """Return a part of a script as Spark SQL.
 
     Args:
-        columns_of: is called only if the column of a watermark can belong to several relations.
+        types_of: is called for relations with ``TIMESTAMP AS OF``, and if the column of a watermark can belong to
+            several relations.
 
     Raises:
         SqlError: a duration or the position of a watermark is invalid; with line, column and caret.
     """
     tokens = [token for token in tokenize(part.script).tokens if part.start <= token.start < part.end]
+    edits = time_travel_edits(part, tokens, types_of)
     if not uses_dialect(tokens):
-        return part.text
-    return _Rewriter(part, tokens, columns_of).result()
+        return edited(part, edits)
+    return _Rewriter(part, tokens, types_of, edits).result()
 
 
 def _is_call(tokens: Sequence[Token], index: int) -> bool:
@@ -54,13 +55,6 @@ def _is_call(tokens: Sequence[Token], index: int) -> bool:
         and tokens[index + 1].is_symbol("(")
         and not (index and tokens[index - 1].is_symbol("."))
     )
-
-
-@dataclass(frozen=True)
-class _Edit:
-    start: int
-    end: int
-    text: str
 
 
 @dataclass(frozen=True)
@@ -77,12 +71,12 @@ class _Watermark:
 
 
 class _Rewriter:
-    def __init__(self, part: ScriptPart, tokens: Sequence[Token], columns_of: ColumnsOf) -> None:
+    def __init__(self, part: ScriptPart, tokens: Sequence[Token], types_of: TypesOf, edits: Sequence[Edit]) -> None:
         self._part = part
         self._tokens = tokens
-        self._columns_of = columns_of
+        self._types_of = types_of
         self._shape = QueryShape(tokens)
-        self._edits: list[_Edit] = []
+        self._edits = list(edits)
         self._placed: dict[int, _Watermark] = {}
         self._done: set[int] = set()
 
@@ -93,12 +87,7 @@ class _Rewriter:
         for index in range(len(self._tokens)):
             if _is_call(self._tokens, index):
                 self._window_or_leftover(self._tokens[index], self._tokens[index + 1])
-        pieces: list[str] = []
-        position = self._part.start
-        for edit in sorted(self._edits, key=lambda edit: (edit.start, edit.end)):
-            pieces += (self._part.script[position : edit.start], edit.text)
-            position = edit.end
-        return "".join((*pieces, self._part.script[position : self._part.end]))
+        return edited(self._part, self._edits)
 
     def _error(self, problem: str, token: Token, valid: str | None = None, remedy: str | None = None) -> SqlError:
         return error_at(problem, self._part.script, token.start, valid=valid, remedy=remedy)
@@ -121,10 +110,10 @@ class _Rewriter:
         form = "TUMBLING(column, length)" if wanted == 2 else "HOPPING(column, length, slide)"
         if len(arguments) != wanted or not all(arguments):
             raise self._error(f"{function.text.upper()} takes {wanted} arguments", function, valid=form)
-        self._edits.append(_Edit(function.start, function.end, "window"))
+        self._edits.append(Edit(function.start, function.end, "window"))
         for argument in arguments[1:]:
             duration = self._duration(argument, function)
-            self._edits.append(_Edit(argument[0].start, argument[-1].end, f"'{duration}'"))
+            self._edits.append(Edit(argument[0].start, argument[-1].end, f"'{duration}'"))
 
     def _is_clause_of_spark(self, opening: Token) -> bool:
         """Return whether this is Spark's own clause ``FROM t WATERMARK (expression) AS x DELAY OF …``."""
@@ -187,7 +176,7 @@ class _Rewriter:
         *qualifier, name = dotted_name(column, 0)[0]
         watermark = _Watermark(quote_name(name), None, self._duration(limit, function))
         self._place(block, qualifier, name, watermark, function)
-        self._edits.append(_Edit(function.start, limit[-1].end, "true"))
+        self._edits.append(Edit(function.start, limit[-1].end, "true"))
         self._done.add(function.start)
 
     def _watermark_items(self, block: Block) -> None:
@@ -226,16 +215,16 @@ class _Rewriter:
         self._edits.append(self._without_item(item, last) if has_star else self._named_item(item, shown))
         self._done.add(function.start)
 
-    def _named_item(self, item: Sequence[Token], name: str) -> _Edit:
-        return _Edit(item[0].start, item[-1].end, quote_name(name))
+    def _named_item(self, item: Sequence[Token], name: str) -> Edit:
+        return Edit(item[0].start, item[-1].end, quote_name(name))
 
-    def _without_item(self, item: Sequence[Token], last: bool) -> _Edit:
+    def _without_item(self, item: Sequence[Token], last: bool) -> Edit:
         """Remove an item with an adjacent comma."""
         if last:
             before = max(token.end for token in self._tokens if token.end <= item[0].start)
-            return _Edit(before - 1, item[-1].end, "")
+            return Edit(before - 1, item[-1].end, "")
         after = min(token.start for token in self._tokens if token.start >= item[-1].end)
-        return _Edit(item[0].start, after + 1, "")
+        return Edit(item[0].start, after + 1, "")
 
     def _unqualified(self, block: Block, expression: Sequence[Token], function: Token) -> tuple[list[str], str]:
         """Return the qualifier of the columns in an expression, and the text of the expression without it."""
@@ -267,14 +256,14 @@ class _Rewriter:
         named = "" if watermark.name is None else f" AS {watermark.name}"
         clause = f" WATERMARK {watermark.expression}{named} DELAY OF INTERVAL {watermark.duration}"
         if watermark.also_named is None:
-            self._edits.append(_Edit(relation.end, relation.end, clause))
+            self._edits.append(Edit(relation.end, relation.end, clause))
             return
         # Both names have the watermark, so the query can use the new one in ON, WHERE and GROUP BY.
         opening = f"(SELECT *, {watermark.expression} AS {quote_name(watermark.also_named)} FROM "
         closing = f"{clause})"
         if relation.alias is None and relation.name is not None:
             closing += f" AS {quote_name(relation.name[-1])}"
-        self._edits += (_Edit(relation.start, relation.start, opening), _Edit(relation.end, relation.end, closing))
+        self._edits += (Edit(relation.start, relation.start, opening), Edit(relation.end, relation.end, closing))
 
     def _relation(self, block: Block, qualifier: Sequence[str], column: str | None, function: Token) -> Relation:
         candidates = [relation for relation in block.relations if not qualifier or relation.answers_to(qualifier)]
@@ -291,7 +280,7 @@ class _Rewriter:
 
     def _has_column(self, relation: Relation, column: str) -> bool:
         text = self._part.script[relation.start : relation.end]
-        return column.lower() in (name.lower() for name in self._columns_of(text))
+        return column.lower() in (name.lower() for name in self._types_of(text))
 
 
 def _conjuncts(condition: Sequence[Token]) -> Iterator[Sequence[Token]]:

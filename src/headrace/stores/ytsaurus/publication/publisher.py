@@ -63,6 +63,13 @@ class YtPublisher(Publisher):
         marker = self._markers.load()
         return marker is not None and marker.covers(batch)
 
+    def resume(self, batch: int) -> bool:
+        marker = self._markers.load()
+        if marker is not None and marker.intent is not None and marker.batch <= batch:
+            self._finish(marker)
+            self._staging.sweep(marker.batch)
+        return self.published(batch)
+
     # -- staging ------------------------------------------------------------------------------------------
 
     def stage(

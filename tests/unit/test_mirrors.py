@@ -1,0 +1,311 @@
+"""Mirrors without Spark: the rows of random changes, compared with a model, also after repeated parts of a batch."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import headrace
+from headrace.errors import AlreadyExistsError, DataLossError, OptionError, SchemaError
+from headrace.following.history import RowVersions, VersionRows, version_rows
+from headrace.following.mirror_setup import MirrorSetup
+from headrace.following.mirrors import LatestRows
+from headrace.ports import Store, Tunnel
+from headrace.tables.change_columns import CHANGE_COLUMNS
+from headrace.tables.schema import TableSchema
+
+SCHEMA = TableSchema.of({"user": "string", "id": "long", "price": "double"}, ["user", "id"])
+CHANGES = pa.schema([*(field.with_nullable(True) for field in SCHEMA.arrow), *CHANGE_COLUMNS])
+Key = tuple[str, int]
+EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
+
+
+@dataclass(frozen=True)
+class Change:
+    key: Key
+    price: float | None
+    """None is a delete."""
+    version: int
+
+    def row(self, kind: str) -> dict[str, Any]:
+        return {
+            "user": self.key[0],
+            "id": self.key[1],
+            "price": self.price,
+            "_change_type": kind,
+            "_commit_version": self.version,
+            "_commit_timestamp": time_of(self.version),
+        }
+
+
+def time_of(version: int) -> datetime.datetime:
+    """Two commits have each time: stores may have coarse clocks."""
+    return EPOCH + datetime.timedelta(microseconds=version // 2)
+
+
+@st.composite
+def change_lists(draw: st.DrawFn) -> list[Change]:
+    """Draw changes in commit order; some commits change a key several times."""
+    keys = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 2))
+    prices = st.one_of(st.none(), st.integers(0, 9).map(float))
+    steps = draw(st.lists(st.tuples(keys, prices, st.integers(0, 2)), max_size=40))
+    found, version = [], 1
+    for key, price, step in steps:
+        version += step
+        found.append(Change(key, price, version))
+    return found
+
+
+def rows_of(changes: list[Change]) -> list[dict[str, Any]]:
+    """Return rows as a tunnel has them."""
+    rows, there = [], set[Key]()
+    for change in changes:
+        if change.price is None:
+            kind = "delete"
+            there.discard(change.key)
+        else:
+            kind = "update_postimage" if change.key in there else "insert"
+            there.add(change.key)
+        rows.append(change.row(kind))
+    return rows
+
+
+def table_at(changes: list[Change], at: datetime.datetime) -> dict[Key, float]:
+    rows: dict[Key, float] = {}
+    for change in changes:
+        if time_of(change.version) <= at:
+            rows.pop(change.key, None)
+            if change.price is not None:
+                rows[change.key] = change.price
+    return rows
+
+
+def cut(data: st.DataObject, rows: list[Any]) -> list[list[Any]]:
+    """Cut a list into parts of random lengths."""
+    parts, position = [], 0
+    while position < len(rows):
+        size = data.draw(st.integers(1, 7))
+        parts.append(rows[position : position + size])
+        position += size
+    return parts
+
+
+def batches(rows: list[list[dict[str, Any]]]) -> Iterator[pa.RecordBatch]:
+    return iter([pa.RecordBatch.from_pylist(part, CHANGES) for part in rows])
+
+
+@given(st.data())
+def test_the_latest_rows_are_the_rows_of_the_source(data: st.DataObject) -> None:
+    changes = data.draw(change_lists())
+    form = LatestRows(SCHEMA, "copy")
+    copy: dict[Key, float] = {}
+    for batch in cut(data, rows_of(changes)):
+        routed = list(form.route(cast("Store", None), batches(cut(data, batch))))
+        for target in (0, 1):
+            for row in (row for to, part in routed if to == target for row in part.to_pylist()):
+                if target == 0:
+                    copy[row["user"], row["id"]] = row["price"]
+                else:
+                    copy.pop((row["user"], row["id"]), None)
+    assert copy == table_at(changes, time_of(1 << 20))
+
+
+class History:
+    """The target of a history, and the table of current versions beside it, as dicts."""
+
+    def __init__(self) -> None:
+        self.versions: dict[tuple[str, int, int], dict[str, Any]] = {}
+        self.current: dict[Key, int] = {}
+
+    def of(self, batch: list[dict[str, Any]]) -> VersionRows:
+        known = [self.current.get((row["user"], row["id"])) for row in batch]
+        changes = pa.Table.from_pylist(batch, CHANGES)
+        return version_rows(changes, pa.chunked_array([pa.array(known, pa.int64())]), SCHEMA)
+
+    def write(self, rows: VersionRows, target: int, most: int | None = None) -> None:
+        written = (rows.versions, rows.closings, rows.current, rows.gone)[target].slice(0, most).to_pylist()
+        for row in written:
+            key = row["user"], row["id"]
+            if target < 2:
+                self.versions[*key, row["valid_from_version"]] = {
+                    **(self.versions[*key, row["valid_from_version"]] if target else {}),
+                    **row,
+                }
+            elif target == 2:
+                self.current[key] = row["valid_from_version"]
+            else:
+                self.current.pop(key, None)
+
+    def at(self, time: datetime.datetime) -> dict[Key, float]:
+        return {
+            (row["user"], row["id"]): row["price"]
+            for row in self.versions.values()
+            if row["valid_from"] <= time and (row["valid_to"] is None or time < row["valid_to"])
+        }
+
+
+@given(st.data())
+def test_a_history_has_the_table_of_each_time_also_after_repeated_batches(data: st.DataObject) -> None:
+    changes = data.draw(change_lists())
+    history = History()
+    for batch in cut(data, rows_of(changes)):
+        rows = history.of(batch)
+        if data.draw(st.booleans()):
+            # The process ends after a part of the writes, in a store without transactions. The batch runs again.
+            stopped = data.draw(st.integers(0, 3))
+            for target in range(stopped):
+                history.write(rows, target)
+            history.write(rows, stopped, data.draw(st.integers(0, 3)))
+            rows = history.of(batch)
+        for target in range(4):
+            history.write(rows, target)
+    for version in {change.version for change in changes} | {0}:
+        time = time_of(version)
+        assert history.at(time) == table_at(changes, time)
+    current = {key[:2]: row["price"] for key, row in history.versions.items() if row["is_current"]}
+    assert current == table_at(changes, time_of(1 << 20))
+    assert history.versions.keys() <= {(*change.key, change.version) for change in changes if change.price is not None}
+
+
+def test_of_several_changes_in_one_commit_the_last_one_is_the_version() -> None:
+    changes = [Change(("a", 1), price, 7) for price in (1.0, None, 3.0)]
+    (version,) = History().of(rows_of(changes)).versions.to_pylist()
+    assert version["price"] == 3.0
+
+
+def test_a_history_needs_a_free_key_column_and_free_names() -> None:
+    four = TableSchema.of(dict.fromkeys("abcd", "long"), list("abcd"))
+    with pytest.raises(SchemaError, match="one key column more"):
+        RowVersions(four, "copy")
+    taken = TableSchema.of({"id": "long", "valid_to": "long"}, "id")
+    with pytest.raises(SchemaError, match="name of a column of its history"):
+        RowVersions(taken, "copy")
+
+
+def test_a_new_column_of_the_source_is_an_error_with_its_name() -> None:
+    with pytest.raises(SchemaError, match="note string"):
+        LatestRows(SCHEMA, "copy").check_unchanged(SCHEMA.with_columns({"note": "string"}))
+
+
+# -- the start of a mirror ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Store:
+    store = headrace.open(tmp_path / "shop", create=True, synchronous="off")
+    store.create_table("orders", SCHEMA.arrow, SCHEMA.primary_key).put({"user": "a", "id": 1, "price": 1.0})
+    return store
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Store:
+    return headrace.open(tmp_path / "copy", create=True, synchronous="off")
+
+
+def prepare(shop: Store, copy: Store, *, table: str = "orders", history: bool = False, tunnel: str = "") -> Tunnel:
+    source = shop.table(table)
+    form = (RowVersions if history else LatestRows)(source.schema, "orders")
+    return MirrorSetup(shop, source, copy, form, tunnel or "mirror-orders", create_tunnel=not tunnel).prepare()
+
+
+def put_into_copy(copy: Store) -> None:
+    copy.table("orders").put({"user": "a", "id": 1, "price": 1.0})
+
+
+def test_a_start_creates_tunnel_and_target_and_the_next_start_finds_them(shop: Store, copy: Store) -> None:
+    tunnel = prepare(shop, copy)
+    assert copy.table("orders").schema == SCHEMA
+    put_into_copy(copy)
+    assert prepare(shop, copy).id == tunnel.id
+    assert [each.name for each in shop.tunnels()] == ["mirror-orders"]
+
+
+def test_the_target_of_a_new_mirror_must_be_empty(shop: Store, copy: Store) -> None:
+    copy.create_table("orders", SCHEMA.arrow, SCHEMA.primary_key)
+    put_into_copy(copy)
+    with pytest.raises(AlreadyExistsError, match="must be empty"):
+        prepare(shop, copy)
+    assert shop.tunnels() == []
+
+
+def test_a_mirror_of_another_table_or_kind_is_no_target(shop: Store, copy: Store) -> None:
+    shop.create_table("others", SCHEMA.arrow, SCHEMA.primary_key)
+    prepare(shop, copy)
+    put_into_copy(copy)
+    with pytest.raises(AlreadyExistsError, match="latest rows of 'orders'"):
+        prepare(shop, copy, table="others")
+    with pytest.raises(AlreadyExistsError, match="another kind"):
+        prepare(shop, copy, history=True)
+
+
+def test_a_mirror_without_its_tunnel_is_refused_until_its_target_is_dropped(shop: Store, copy: Store) -> None:
+    prepare(shop, copy)
+    put_into_copy(copy)
+    shop.drop_tunnel("mirror-orders", "orders")
+    with pytest.raises(DataLossError, match="rows that were deleted"):
+        prepare(shop, copy)
+    copy.drop_table("orders")
+    prepare(shop, copy)
+
+
+def test_a_dropped_target_is_built_again_from_the_base_data(shop: Store, copy: Store) -> None:
+    first = prepare(shop, copy, history=True)
+    copy.table("orders__current").put({"user": "a", "id": 1, "valid_from_version": 1})
+    copy.drop_table("orders")
+    assert prepare(shop, copy, history=True).id != first.id
+    assert copy.table("orders__current").scan().read_all().num_rows == 0
+
+
+def test_a_start_that_ended_before_its_tunnel_is_repeated(shop: Store, copy: Store) -> None:
+    first = prepare(shop, copy)
+    copy.table("__headrace_mirrors__").update({"target": "orders", "tunnel": None})
+    assert prepare(shop, copy).id != first.id
+    assert len(shop.tunnels()) == 1
+
+
+def test_an_unread_tunnel_with_base_data_can_be_given(shop: Store, copy: Store) -> None:
+    shop.create_tunnel("orders", "changes", "Stream")
+    with pytest.raises(OptionError, match="base data and changes"):
+        prepare(shop, copy, tunnel="changes")
+    own = shop.create_tunnel("orders", "mine")
+    assert prepare(shop, copy, tunnel="mine").id == own.id
+    shop.create_tunnel("orders", "other")
+    with pytest.raises(OptionError, match="another tunnel fills"):
+        prepare(shop, copy, tunnel="other")
+
+
+def test_a_foreign_tunnel_of_the_same_name_is_kept(shop: Store, copy: Store) -> None:
+    tunnel = shop.create_tunnel("orders", "mirror-orders")
+    with pytest.raises(AlreadyExistsError, match="name of the mirror's own tunnel"):
+        prepare(shop, copy)
+    assert [each.id for each in shop.tunnels()] == [tunnel.id]
+
+
+def test_new_columns_of_the_source_are_added_to_the_target(shop: Store, copy: Store) -> None:
+    prepare(shop, copy)
+    shop.table("orders").add_columns({"note": "string"})
+    prepare(shop, copy)
+    assert copy.table("orders").schema == shop.table("orders").schema
+
+
+def test_a_target_with_another_key_or_type_is_refused(shop: Store, copy: Store) -> None:
+    copy.create_table("orders", SCHEMA.arrow, ["id", "user"])
+    with pytest.raises(SchemaError, match="another primary key"):
+        prepare(shop, copy)
+    copy.drop_table("orders")
+    copy.create_table("orders", {"user": "string", "id": "long", "price": "long"}, SCHEMA.primary_key)
+    with pytest.raises(SchemaError, match="another type"):
+        prepare(shop, copy)
+
+
+def test_a_table_is_not_its_own_mirror(shop: Store) -> None:
+    with pytest.raises(OptionError, match="same table"):
+        prepare(shop, shop)
