@@ -8,9 +8,10 @@ published batches.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.following.group_states import GroupStates
 from headrace.following.jobs import FollowedJob, FollowedJobs, state_name
@@ -38,8 +39,11 @@ if TYPE_CHECKING:
 STATE_DDL = "array<struct<target:bigint,id:bigint,rows:bigint>>"
 """The type of column `STATE` after the merge: the receipts of a task's state rows."""
 _VIEW = "__headrace_batch"
+# Classes of SQLSTATE: errors in data, of functions of users, and by raise_error.
+_ERRORS_OF_EXPRESSIONS = ("22", "38", "39", "P0")
 # A first batch that replaces the rows of the target puts all of them at the end.
 _NO_LIMIT = 1 << 62
+_log = logging.getLogger("headrace")
 
 
 @dataclass(frozen=True)
@@ -147,13 +151,37 @@ class FollowedBatches:
             self.store_options,
             targets,
             self.checkpoint,
-            stage,
+            _repeated_with_net_changes(stage),
             stateful=False,
             rows_per_write=self.rows_per_write,
         )
 
 
-Stage = Callable[["DataFrame", BatchTasks], Receipts]
+Stage: TypeAlias = 'Callable[["DataFrame", BatchTasks, bool], Receipts]'
+"""Stages a batch; of its changes only the net ones if the last argument is true."""
+
+
+def _repeated_with_net_changes(stage: Stage) -> Callable[[DataFrame, BatchTasks], Receipts]:
+    """Return a function that stages a batch, and again with its net changes if the query fails for some row.
+
+    The row can be one that the batch adds and removes again: a query over the table never sees it. Net changes give the
+    same result as all changes, but cost a pass through Python, so they are not the first choice.
+    """
+
+    def repeated(batch: DataFrame, tasks: BatchTasks) -> Receipts:
+        from pyspark.errors import PySparkException
+
+        try:
+            return stage(batch, tasks, False)
+        except PySparkException as error:
+            if (error.getSqlState() or "")[:2] not in _ERRORS_OF_EXPRESSIONS:
+                raise
+            _log.info("batch %d failed, and is computed again from its net changes", tasks.batch, exc_info=True)
+        with tasks.open_store() as store:
+            tasks.writer(store).discard(tasks.batch)
+        return stage(batch, tasks, True)
+
+    return repeated
 
 
 def _rows_staging(query: BatchQuery, replaces: bool) -> Stage:
@@ -163,8 +191,8 @@ def _rows_staging(query: BatchQuery, replaces: bool) -> Stage:
         del store
         return last_rows(parts, query.key, waiting_bytes=_NO_LIMIT) if replaces else last_rows(parts, query.key)
 
-    def stage(batch: DataFrame, tasks: BatchTasks) -> Receipts:
-        with batch_of_each(batch, query.scans) as changes:
+    def stage(batch: DataFrame, tasks: BatchTasks, net: bool) -> Receipts:
+        with batch_of_each(batch, query.scans, net=net) as changes:
             signed = query.signed_rows(changes)
             rows = signed.toDF(*query.names, *signed.columns[-2:])
             if query.gathers:
@@ -195,13 +223,13 @@ def _groups_staging(
             for each in part.column(STATE).drop_null().flatten().to_pylist():
                 yield each["target"], Staged(each["id"], each["rows"])
 
-    def stage(batch: DataFrame, tasks: BatchTasks) -> Receipts:
+    def stage(batch: DataFrame, tasks: BatchTasks, net: bool) -> Receipts:
         def merge(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             with tasks.open_store() as store:
                 for part in states.merge(open_tables(store, tables), tasks.batch, parts):
                     yield _with_state_staged(part, store, tasks, places)
 
-        with batch_of_each(batch, query.scans) as changes:
+        with batch_of_each(batch, query.scans, net=net) as changes:
             rows = query.signed_rows(changes).drop(ORDER)
             groups = [name for name in merged.names if name in rows.columns]
             if not groups and tasks.batch == 0:

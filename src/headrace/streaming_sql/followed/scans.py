@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import OptionError
 from headrace.following.last_rows import ORDER
+from headrace.following.net_changes import net_changes
 from headrace.following.signed_rows import SIGN
 from headrace.streaming_sql.language.lexer import quote_name
 from headrace.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, ROW_KEY
@@ -56,12 +57,24 @@ class FollowedScan:
         places = {int(field.metadata[ROW_KEY]): field.name for field in columns if ROW_KEY in field.metadata}
         return cls(name, columns, tuple(places[place] for place in sorted(places)))
 
-    def signed(self, changes: DataFrame) -> DataFrame:
-        """Return the rows of a batch with `SIGN` and `ORDER` instead of the columns of changes."""
+    def signed(self, changes: DataFrame, *, net: bool = False) -> DataFrame:
+        """Return the rows of a batch with `SIGN` and `ORDER` instead of the columns of changes.
+
+        Args:
+            net: leave out the rows that the batch adds and removes again.
+        """
         from pyspark.sql import functions as F
 
         columns = [quote_name(field.name) for field in self.schema]
-        return changes.selectExpr(*columns, _SIGNED).withColumn(ORDER, F.monotonically_increasing_id())
+        rows = changes.selectExpr(*columns, _SIGNED)
+        return (self._net(rows) if net else rows).withColumn(ORDER, F.monotonically_increasing_id())
+
+    def _net(self, rows: DataFrame) -> DataFrame:
+        # All changes of a key are in one partition, in their order: a channel of a batch is one task.
+        names, places = rows.columns, [self.schema.names.index(name) for name in self.key]
+        # mapInArrow parses column names as paths, with dots and back-ticks.
+        renamed = rows.toDF(*(f"c{index}" for index in range(len(names))))
+        return renamed.mapInArrow(lambda parts: net_changes(parts, places), renamed.schema).toDF(*names)
 
 
 def is_followed(schema: StructType) -> bool:
@@ -84,17 +97,19 @@ def one_stream(frames: Mapping[str, DataFrame]) -> DataFrame:
 
 
 @contextmanager
-def batch_of_each(batch: DataFrame, scans: Sequence[FollowedScan]) -> Iterator[dict[str, DataFrame]]:
-    """Yield the signed rows of a batch of `one_stream`, by scan."""
+def batch_of_each(
+    batch: DataFrame, scans: Sequence[FollowedScan], *, net: bool = False
+) -> Iterator[dict[str, DataFrame]]:
+    """Yield the signed rows of a batch of `one_stream`, by scan; see `FollowedScan.signed`."""
     from pyspark.sql import functions as F
 
     if len(scans) == 1:
-        yield {scans[0].name: scans[0].signed(batch)}
+        yield {scans[0].name: scans[0].signed(batch, net=net)}
         return
     batch.persist()
     try:
         yield {
-            scan.name: scan.signed(batch.where(F.col(_SCAN) == scan.name).select(f"{_packed(number)}.*"))
+            scan.name: scan.signed(batch.where(F.col(_SCAN) == scan.name).select(f"{_packed(number)}.*"), net=net)
             for number, scan in enumerate(scans)
         }
     finally:

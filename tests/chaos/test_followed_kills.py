@@ -1,0 +1,57 @@
+"""Kills around followed queries: their targets are the results over the current rows, and stay so with more changes."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.ports import Store
+from tests.chaos import followed_actors
+from tests.chaos.actors import order
+from tests.chaos.storm import SEED, Actor, random_victims, storm, wait_for
+
+
+@pytest.mark.storm
+@pytest.mark.timeout(3600)
+def test_after_kills_at_any_moment_followed_queries_have_their_results(tmp_path: Path, actors_of: list[Actor]) -> None:
+    store = followed_actors.create(tmp_path)
+    driver = Actor("followed_actors", tmp_path, "driver")
+    writer = Actor("followed_actors", tmp_path, "writer", str(SEED))
+    actors_of += [driver, writer]
+    chance = random.Random(SEED)
+    killed = storm(tmp_path, driver, [writer], chance, random_victims(chance))
+    context = f"seed {SEED}, kills {dict(killed)}"
+    _check(store, context)
+    # A wrong state can have right results, until more changes come.
+    driver.process.wait(60)
+    (tmp_path / "done").unlink()
+    orders = store.table("orders")
+    keys = orders.scan(["UserId", "OrderId"]).read_all().to_pylist()
+    orders.delete(chance.sample(keys, len(keys) // 2))
+    orders.put([order(chance, number) for number in range(0, 5_000, 7)])
+    driver.start()
+    wait_for((tmp_path / "done").exists, 300)
+    _check(store, context)
+
+
+def _check(store: Store, context: str) -> None:
+    orders: list[dict[str, Any]] = store.table("orders").scan().read_all().to_pylist()
+    assert orders, context
+    prices: dict[str, list[float]] = defaultdict(list)
+    for row in orders:
+        prices[row["UserId"]].append(row["price"])
+    # Prices are quarters, so their sums are exact in any order.
+    totals = {
+        user: (len(each), sum(each), sum(each) / len(each), min(each), max(each), len(set(each)))
+        for user, each in prices.items()
+        if len(each) > 2
+    }
+    found = store.table("totals").scan().read_all().to_pylist()
+    assert {row.pop("UserId"): tuple(row.values()) for row in found} == totals, context
+    large = {(row["UserId"], row["OrderId"]): row["price"] * 2 for row in orders if row["price"] > 50}
+    found = store.table("large").scan().read_all().to_pylist()
+    assert {(row["UserId"], row["OrderId"]): row["double_price"] for row in found} == large, context
