@@ -90,14 +90,14 @@ def test_joins_windows_unions_and_aggregates_of_all_rows(
     )
     store.create_table("visits", COLUMNS, "id", pre_images=True).put([row(number, "u1", 2.0) for number in range(4)])
     store.create_table("per_region", {"region": "string", "n": "long", "s": "double"}, "region")
-    store.create_table("per_window", {"start": "timestamp", "n": "long", "low": "double"}, "start")
+    store.create_table("per_window", {"start": "string", "n": "long", "low": "double"}, "start")
     store.create_table("all_rows", {"key": "string", "n": "long", "s": "double"}, "key")
     store.create_table("both", {"origin": "string", "id": "long", "price": "double"}, ["origin", "id"])
     store.create_table("with_region", {"id": "long", "region": "string"}, "id")
     queries = {
         "per_region": "SELECT region, count(*) AS n, sum(price) AS s FROM orders o LEFT JOIN regions r "
         "ON o.user = r.user WHERE region IS NOT NULL GROUP BY region",
-        "per_window": "SELECT window.start AS start, count(*) AS n, min(price) AS low FROM orders "
+        "per_window": "SELECT CAST(window.start AS STRING) AS start, count(*) AS n, min(price) AS low FROM orders "
         "GROUP BY window(at, '4 minutes')",
         "all_rows": "SELECT 'all' AS key, count(*) AS n, sum(price) AS s FROM orders WHERE price > 3",
         "both": "SELECT 'orders' AS origin, id, price FROM orders UNION ALL SELECT 'visits', id, price FROM visits",

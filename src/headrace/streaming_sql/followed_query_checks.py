@@ -55,12 +55,14 @@ class CheckedQuery:
         schema: the output columns.
         rows: the columns of the rows SQL.
         groups: ``g0``… and ``s0``… of the view that the result SQL reads; None for a query without aggregates.
+        time_zone: the session's time zone, on which the values of expressions can depend.
     """
 
     query: FollowedQuery
     schema: StructType
     rows: StructType
     groups: StructType | None
+    time_zone: str
 
 
 def read_followed_query(spark: SparkSession, text: str, scans: Mapping[str, StructType]) -> CheckedQuery:
@@ -128,6 +130,7 @@ def _check(
 ) -> CheckedQuery:
     from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType
 
+    time_zone = str(spark.conf.get("spark.sql.session.timeZone"))
     _refuse_streams(spark, query)
     _check_operators(spark, with_views(text, plain), aggregates=1 if query.is_aggregate else 0)
     _check_names(schema)
@@ -136,7 +139,7 @@ def _check(
     _check_operators(spark, rows_sql, aggregates=0)
     if query.result_sql is None or query.types_sql is None:
         _check_same(schema, StructType(rows.fields[:-2]))
-        return CheckedQuery(query, schema, rows, None)
+        return CheckedQuery(query, schema, rows, None, time_zone)
     groups = _analysed(spark, with_views(query.types_sql, signed))
     _refuse_collations(rows)
     own = [StructField(ALIVE, BooleanType(), nullable=False), StructField(STATE, BinaryType())]
@@ -155,7 +158,7 @@ def _check(
             raise SqlError(
                 "Spark gives this column another name than its text", received=column, remedy="name it with AS"
             )
-    return CheckedQuery(query, schema, rows, groups)
+    return CheckedQuery(query, schema, rows, groups, time_zone)
 
 
 def _analysed(spark: SparkSession, sql: str) -> StructType:

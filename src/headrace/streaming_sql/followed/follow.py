@@ -72,7 +72,7 @@ class FollowedStream(BatchedStream):
             query = self._query(store, static)
             df = one_stream(self.frames)
             location = self._location(df, store.url)
-            definition = {"query": self.plan.fingerprint}
+            definition = {"query": self.plan.fingerprint, "session time zone": self.plan.checked.time_zone}
             definition |= {f"static table {table.name}": table.fingerprint for table in static}
             job = stored_query_id(location, store) or ""
             FollowedJobs(store).check(FollowedJob(self.target.name, job, definition, overwrite=self.overwrite))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,6 +19,9 @@ from headrace.streaming_sql.language.lexer import tokenize
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+
+# In other zones the clocks go back once a year, and an hour's texts repeat.
+_FIXED_ZONE = re.compile(r"(Etc/)?(UTC|GMT|UCT|Zulu)|Z|(UTC|GMT)?[+-]\d{1,2}(:?\d{2}){0,2}", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,8 @@ class FollowedPlan:
                     valid=self._copies() or "a constant, such as 'all' AS key",
                     remedy="put the whole expression into GROUP BY, or use a target with another primary key",
                 )
+            if item.as_text:
+                self._check_text(name, str(item.group))
             covered.add(item.group)
         missing = [name for name in query.group_names if name not in covered]
         if missing:
@@ -139,6 +145,27 @@ class FollowedPlan:
                 valid=f"also {', '.join(shown)}",
                 remedy="use a target whose primary key has all columns of GROUP BY",
             )
+
+    def _check_text(self, name: str, group: str) -> None:
+        """Raise `SchemaError` if two values of a group expression can have the same text."""
+        from pyspark.sql import types
+
+        assert self.checked.groups is not None
+        exact = (types.StringType, types.IntegralType, types.DecimalType, types.BooleanType, types.DateType)
+        kind = self.checked.groups[group].dataType
+        if isinstance(kind, types.StructType):
+            # The group is a window. The item is its start or its end.
+            kind = kind.fields[0].dataType
+        fixed = isinstance(kind, types.TimestampNTZType) or _FIXED_ZONE.fullmatch(self.checked.time_zone)
+        if isinstance(kind, exact) or (isinstance(kind, types.TimestampType | types.TimestampNTZType) and fixed):
+            return
+        zone = f", session time zone {self.checked.time_zone}" if isinstance(kind, types.TimestampType) else ""
+        raise SchemaError(
+            f"two groups can have the same text in key column {name!r}",
+            received=f"CAST({kind.simpleString()} AS STRING){zone}",
+            valid="texts of strings, integers, decimals, booleans and dates; of timestamps in time zone UTC",
+            remedy="put the whole CAST into GROUP BY, or set spark.sql.session.timeZone to UTC",
+        )
 
     def _copies(self) -> list[str]:
         items = zip(self.names, self.checked.query.items, strict=True)

@@ -38,7 +38,10 @@ class StaticTable:
 
 @contextmanager
 def read_static_tables(spark: SparkSession, names: Sequence[str]) -> Iterator[tuple[StaticTable, ...]]:
-    """Read static tables, and keep their rows in the session's executors. A query that starts inside has the views.
+    """Read static tables, and keep their rows in the session's executors for a query that starts inside.
+
+    The views stay in the session, because the query copies the session in its own thread, some time after its start.
+    If the query does not start, they are dropped.
 
     Raises:
         SqlError: a name is not that of a table or view.
@@ -51,9 +54,10 @@ def read_static_tables(spark: SparkSession, names: Sequence[str]) -> Iterator[tu
             rows.createOrReplaceTempView(view)
             tables.append(StaticTable(name, view, _fingerprint(rows)))
         yield tuple(tables)
-    finally:
+    except BaseException:
         for table in tables:
             spark.catalog.dropTempView(table.view)
+        raise
 
 
 def _table(spark: SparkSession, name: str) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -24,6 +25,7 @@ _KINDS: dict[str, AggregateKind] = {
     "count": "count", "count_if": "count", "sum": "sum", "avg": "avg", "mean": "avg", "min": "min", "max": "max",
     "every": "min", "bool_and": "min", "bool_or": "max",
 }  # fmt: skip
+_CAST_AS_TEXT = re.compile(r"\(*cast\s*\((.+)\sas\s+string\s*\)\)*", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -333,13 +335,18 @@ class Items:
                     remedy="rename the parameter",
                 )
 
-    def copied(self, converted: str) -> int | None:
-        """Return the group of which an item is a plain copy, or the start or end of its window; None otherwise."""
-        plain = converted.strip("() \n\t").replace("`", "").lower()
+    def copied(self, converted: str) -> tuple[int, bool] | None:
+        """Return the group of which an item is a plain copy, or the start or end of its window, and whether as text.
+
+        The result is None for any other expression. A copy as text is ``CAST(… AS STRING)``.
+        """
+        plain = converted.replace("`", "").lower().strip()
+        cast = _CAST_AS_TEXT.fullmatch(plain)
+        plain = (plain if cast is None else cast[1]).strip("() \n\t")
         for number, group in enumerate(self.groups):
             bounds = (f"g{number}.start", f"g{number}.end") if group.is_window else ()
             if plain in (f"g{number}", *bounds):
-                return number
+                return number, cast is not None
         return None
 
     def uses_aggregates(self, start: int, end: int, visible: int) -> bool:

@@ -49,6 +49,7 @@ class ResultItem:
         name: its name; None if Spark generates one.
         group: the group expression of which it is a plain copy, or, for a window, its start or end.
         groups_only: whether it is computed of the groups only.
+        as_text: whether it is that copy as text, ``CAST(… AS STRING)``.
         always: whether groups without a row in the result have its value too: for copies of groups, and literals.
     """
 
@@ -56,6 +57,7 @@ class ResultItem:
     group: str | None
     groups_only: bool
     always: bool
+    as_text: bool = False
 
 
 @dataclass(frozen=True)
@@ -168,11 +170,12 @@ def _with_aggregates(
                 remedy="name the columns",
             )
         converted = items.converted(item.start, item.end, number)
-        group = items.copied(converted)
-        always = group is not None or item.kind == "literal"
+        copy = items.copied(converted)
+        always = copy is not None or item.kind == "literal"
         shown.append(converted if always else f"CASE WHEN {KEEP} THEN ({converted}) END")
         groups_only = not items.uses_aggregates(item.start, item.end, number)
-        outputs.append(ResultItem(item.name, None if group is None else f"g{group}", groups_only, always))
+        group, as_text = (None, False) if copy is None else (f"g{copy[0]}", copy[1])
+        outputs.append(ResultItem(item.name, group, groups_only, always, as_text))
     names = [f"_c{number}" if item.name is None else item.name for number, item in enumerate(outputs)]
     having = "true"
     if select.having is not None:
