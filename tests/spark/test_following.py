@@ -151,6 +151,10 @@ def test_what_cannot_be_kept_is_refused_before_the_query_starts(
     assert "no column for a key column" in refused("SELECT user, count(*) AS n FROM o GROUP BY user", "by_id")
     assert "changes is a stream" in refused("SELECT o.id, c.user FROM o JOIN changes c ON o.id = c.id", "by_id")
     assert "a column of the query" in refused("SELECT user, count(*) AS other FROM o GROUP BY user", "by_user")
+    windows = "SELECT CAST(window.start AS STRING) AS user, count(*) AS n FROM o GROUP BY window(at, '1 hour')"
+    assert "table 'by_user' has rows" in refused(windows, "by_user")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    assert "two groups can have the same text in key column 'user'" in refused(windows, "by_user")
 
 
 def test_a_new_query_replaces_the_rows_and_the_state_of_an_earlier_one(
