@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.errors import AlreadyExistsError, NotFoundError, OptionError
+from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlError
 from headrace.ports import Store
 from headrace.streaming_sql.session import StreamingSql
 from tests.spark.sql_scripts import (
@@ -59,6 +59,8 @@ def test_a_running_stream_can_be_shown_stopped_and_started(session: StreamingSql
     create = script[script.index("CREATE STREAM") :]
     with pytest.raises(AlreadyExistsError, match="already running"):
         session.run(create)
+    with pytest.raises(SqlError, match="stream job1 already reads the tunnel of scan order_source_stream_view"):
+        session.run(create.replace("job1", "job2"))
     session.run("STOP STREAM job1")
     assert session.streams()[0].state == "stopped"
     for table, by in (

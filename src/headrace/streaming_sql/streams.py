@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headrace.errors import SqlError
+from headrace.formats.registry import format_named
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition
 from headrace.streaming_sql.followed.inserts import FollowedInserts
 from headrace.streaming_sql.language import statements as st
@@ -14,6 +16,7 @@ from headrace.streaming_sql.language.merge_statement import Merge
 from headrace.streaming_sql.language.mirror_statement import Mirror
 from headrace.streaming_sql.merges import MergeStreams
 from headrace.streaming_sql.mirror_streams import MirrorStreams
+from headrace.streaming_sql.providers import is_headrace
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.running_streams import RunningStreams
 from headrace.streaming_sql.scripts import fingerprint, script_of, stream_text
@@ -64,6 +67,7 @@ class Streams:
         ready = self._kind(statement.body).prepare(stream)
         text = stream_text(stream.name, statement.options, statement.body.text)
         scans, _ = self._tables.definitions_in(statement.body.reads)
+        self._check_tunnels(stream.name, scans)
         self._registry.claim(
             stream.name,
             script=script_of(scans, text),
@@ -73,6 +77,34 @@ class Streams:
         )
         secrets = self._tables.secrets() | ready.secrets
         self._running.start(stream.name, ready.start, timeout_ms=stream.options.timeout_ms, secrets=secrets)
+
+    def _check_tunnels(self, name: str, scans: Iterable[ScanDefinition]) -> None:
+        """Raise `SqlError` if a running stream reads a tunnel that a new stream would take from it."""
+        wanted = {tunnel: scan.name for scan in scans if (tunnel := self._tunnel_of(scan)) is not None}
+        for status in self._registry.all():
+            if not wanted or not status.is_live or status.name.lower() == name.lower():
+                continue
+            for statement in parse(status.script):
+                if not isinstance(statement, st.CreateScan):
+                    continue
+                tunnel = self._tunnel_of(ScanDefinition.from_statement(statement))
+                if tunnel in wanted:
+                    raise SqlError(
+                        f"stream {status.name} already reads the tunnel of scan {wanted[tunnel]}, and runs",
+                        received=f"tunnel {tunnel[1]} of table {tunnel[0]}",
+                        valid="a tunnel of its own for each stream",
+                        remedy="CREATE TUNNEL … and a scan with it for this stream",
+                    )
+
+    def _tunnel_of(self, scan: ScanDefinition) -> tuple[str, str] | None:
+        """Return the table and the tunnel that a scan reads as a stream; None if it reads none."""
+        table = self._catalog.find_table(scan.table)
+        if not scan.streaming or table is None or not is_headrace(table.provider):
+            return None
+        option = format_named(table.provider).tunnel_option
+        options = {name.lower(): value for name, value in table.resolved_options(scan.options).items()}
+        tunnel = options.get(option.lower()) if option else None
+        return None if tunnel is None else (scan.table.lower(), tunnel)
 
     def _kind(self, body: st.StreamBody) -> StreamKind:
         return self._followed if self._followed.reads(body) else self._kinds[type(body)]
