@@ -335,12 +335,19 @@ class Items:
 
     def copied(self, converted: str) -> int | None:
         """Return the group of which an item is a plain copy, or the start or end of its window; None otherwise."""
-        plain = converted.strip("() \n\t").replace("`", "").lower()
+        plain = _plain(converted)
         for number, group in enumerate(self.groups):
             bounds = (f"g{number}.start", f"g{number}.end") if group.is_window else ()
             if plain in (f"g{number}", *bounds):
                 return number
         return None
+
+    def column(self, converted: str) -> str | None:
+        """Return the column ``g0``…, ``s0``… that an item is; None if it is more than a column."""
+        plain = _plain(converted)
+        groups = (f"g{number}" for number in range(len(self.groups)))
+        aggregates = (f"s{number}" for number in range(len(self.aggregates)))
+        return plain if plain in (*groups, *aggregates) else None
 
     def uses_aggregates(self, start: int, end: int, visible: int) -> bool:
         """Return whether an expression needs more than the groups."""
@@ -354,6 +361,10 @@ class Items:
                     if named and self.uses_aggregates(item.start, item.end, number) and not self._is_column(name):
                         return True
         return False
+
+
+def _plain(converted: str) -> str:
+    return converted.strip("() \n\t").replace("`", "").lower()
 
 
 def _same(left: tuple[Atom, ...], right: tuple[Atom, ...]) -> bool:

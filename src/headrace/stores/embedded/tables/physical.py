@@ -362,7 +362,7 @@ def _concatenation(value: str) -> str:
 
 def _from_flags(digits: bytes) -> npt.NDArray[np.bool_]:
     """Return conditions that SQLite has concatenated."""
-    return np.frombuffer(digits, np.uint8) == ord("1")
+    return np.asarray(np.frombuffer(digits, np.uint8) == ord("1"))
 
 
 def _joined(values: Sequence[bytes | None]) -> bytes:
