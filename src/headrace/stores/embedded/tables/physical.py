@@ -161,8 +161,10 @@ class PhysicalTable:
 
     def write(self, connection: apsw.Connection, rows: Encoded) -> None:
         """Insert or replace rows. Rows in key order are fastest."""
+        updates = ", ".join(f"{name} = excluded.{name}" for name in ["f", *self._values])
         connection.executemany(
-            f"INSERT OR REPLACE INTO {self._rows} ({', '.join(self._columns)}) VALUES ({_marks(self._columns)})",
+            f"INSERT INTO {self._rows} ({', '.join(self._columns)}) VALUES ({_marks(self._columns)})"
+            f" ON CONFLICT DO UPDATE SET {updates}",
             zip(*rows.keys, rows.packed, *rows.values, strict=True),
         )
 
