@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _SCAN = "__scan"
 _ENTERS = f"{CHANGE_TYPE} IN ('insert', 'update_postimage')"
 _SIGNED = f"CAST(CASE WHEN {_ENTERS} THEN 1 ELSE -1 END AS TINYINT) AS {SIGN}"
+_ORDERED = f"monotonically_increasing_id() AS {ORDER}"
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,7 @@ class FollowedScan:
 
     def signed(self, changes: DataFrame) -> DataFrame:
         """Return the rows of a batch with `SIGN` and `ORDER` instead of the columns of changes."""
-        from pyspark.sql import functions as F
-
-        columns = [quote_name(field.name) for field in self.schema]
-        return changes.selectExpr(*columns, _SIGNED).withColumn(ORDER, F.monotonically_increasing_id())
+        return changes.selectExpr(*(quote_name(field.name) for field in self.schema), _SIGNED, _ORDERED)
 
 
 def is_followed(schema: StructType) -> bool:
