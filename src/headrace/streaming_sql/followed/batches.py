@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 STATE_DDL = "array<struct<target:bigint,id:bigint,rows:bigint>>"
 """The type of column `STATE`: the receipts of a task's state rows."""
 _VIEW = "__headrace_batch"
+# Spark joins smaller partitions of a shuffle into one task. By default it does so below 1 MB, which is 100,000 groups.
+_TASK_BYTES = ("spark.sql.adaptive.coalescePartitions.minPartitionSize", "64k")
 # A first batch that replaces the rows of the target puts all of them at the end.
 _NO_LIMIT = 1 << 62
 
@@ -215,6 +217,8 @@ def _groups_staging(
             if not groups and tasks.batch == 0:
                 # The one group exists without rows, too.
                 rows = rows.union(_no_change(rows))
+            # The session is that of the query alone.
+            rows.sparkSession.conf.set(*_TASK_BYTES)
             rows = rows.repartition(*groups) if groups else rows.repartition(1)
             if query.copied is not None:
                 # One step of Python instead of two, and no rows of Spark between them.
