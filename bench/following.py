@@ -97,9 +97,9 @@ def following_rows(directory: Path, scale: float) -> Result:
 
 
 def following_size(directory: Path, scale: float) -> Result:
-    """The time of a batch into targets with few and with many groups."""
-    keys = int(10_000 * scale)
-    groups = {"few": keys, "many": 100 * keys}
+    """The time of a batch into targets with few and with many groups. It touches the same number, at random."""
+    keys = int(1_000 * scale)
+    groups = {"few": 10 * keys, "many": 1_000 * keys}
     store = headrace.open(directory / "store", create=True, synchronous="off")
     sql = "SELECT k, count(*) AS n, sum(price) AS s, max(price) AS m FROM o GROUP BY k"
     tables: dict[str, headrace.Table] = {}
@@ -122,7 +122,7 @@ def following_size(directory: Path, scale: float) -> Result:
             query.stop()
     small, large = (statistics.median(taken[name][1:]) for name in ("few", "many"))
     return Result(
-        f"following: a batch of {keys:,} updated groups by count, sum and max",
+        f"following: a batch of {keys:,} updated groups, chosen at random, by count, sum and max",
         {
             f"into a target of {groups['few']:,} groups": rate(keys, small),
             f"into a target of {groups['many']:,} groups": rate(keys, large),

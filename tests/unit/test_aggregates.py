@@ -22,7 +22,6 @@ from headrace.errors import NumericOverflowError, OptionError, StateMismatchErro
 from headrace.following.aggregates import Aggregate
 from headrace.following.group_states import ALIVE, GroupStates
 from headrace.following.signed_rows import SIGN
-from headrace.following.state_rows import STATE, state_rows
 from headrace.following.state_tables import REMOVED, create_tables
 from headrace.ports import Store, Table
 from headrace.tables.changes import RowChange
@@ -100,7 +99,7 @@ class Following:
             [{**row, SIGN: sign} for sign, row in signed], schema.append(pa.field(SIGN, "int8"))
         )
         output = list(self.states.merge(self.tables, batch, rows.to_batches(max_chunksize=3)))
-        writes = [each for part in output for each in state_rows(part.column(STATE))]
+        writes = [each for _, of_groups in output for each in of_groups]
         for each in writes:
             change = each.rows.slice(0, math.ceil(each.rows.num_rows * applied))
             if change.num_rows:
@@ -108,7 +107,7 @@ class Following:
                 table.put(change) if each.change is RowChange.PUT else table.delete(change)
         if applied < 1:
             return
-        for part in output:
+        for part, _ in output:
             assert part.schema == self.states.output
             for row in part.to_pylist():
                 key = tuple(same(row[name]) for name in schema.names if name.startswith("g"))

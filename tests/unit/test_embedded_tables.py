@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -469,3 +470,12 @@ def test_added_columns_must_be_new(table: EmbeddedTable) -> None:
 def test_too_many_string_columns_are_an_error(database: Database) -> None:
     with pytest.raises(SchemaError, match="too many"):
         create(database, {"id": "long"} | {f"c{number}": "string" for number in range(2000)})
+
+
+def test_lookups_of_more_than_sqlite_concatenates(table: EmbeddedTable, database: Database) -> None:
+    rows = [{"id": number, "name": f"{number}é" * 100, "price": None, "data": b"\0" * number} for number in range(50)]
+    table.put(rows)
+    # The largest value of SQLite is 1 GB; of this connection it is 2 kB: about three rows.
+    database.connection.limit(apsw.SQLITE_LIMIT_LENGTH, 2000)
+    found = table.get_many([{"id": number} for number in (49, 3, 7, 100, 0, 3)])
+    assert found.to_pylist() == [rows[49], rows[3], rows[7], dict.fromkeys(COLUMNS), rows[0], rows[3]]

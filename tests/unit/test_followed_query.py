@@ -93,6 +93,23 @@ def test_group_expressions_are_replaced_where_they_are_whole(text: str, items: s
         assert f"({item})" in query.result_sql or f" {item} AS " in query.result_sql, query.result_sql
 
 
+@pytest.mark.parametrize(
+    ("text", "copied"),
+    [
+        ("SELECT sum(price), user AS u, (count(*)) AS n FROM orders_now GROUP BY user", ("s0", "g0", "s1")),
+        ("SELECT upper(user), count(*) FROM orders_now GROUP BY upper(user)", ("g0", "s0")),
+        ("SELECT count(*) AS n, n AS same FROM orders_now", ("s0", "s0")),
+        ("SELECT user, count(*) + 1 FROM orders_now GROUP BY user", None),
+        ("SELECT user, 'all', count(*) FROM orders_now GROUP BY user", None),
+        ("SELECT user, count(*) FROM orders_now GROUP BY user HAVING count(*) > 1", None),
+        ("SELECT window.start, count(*) FROM orders_now GROUP BY window(at, '1 day')", None),
+        ("SELECT user, price FROM orders_now", None),
+    ],
+)
+def test_results_that_only_copy_columns_are_recognised(text: str, copied: tuple[str, ...] | None) -> None:
+    assert split(text).copied == copied
+
+
 def test_what_the_target_needs_to_know() -> None:
     query = split("SELECT id, id AS again, k + 1 AS n, place.city, o.k FROM orders_now o JOIN d ON o.id = d.k")
     columns = {"orders_now": ["id", "k", "place"]}

@@ -1,7 +1,7 @@
 """The results of aggregates by group, from signed rows and kept state.
 
 A task that has all signed rows of its groups merges them with the state of these groups, which it reads from tables of
-the store. It yields the results, and the new state rows, which are published in one transaction with the results.
+the store. It gets the results, and the new state rows, which are published in one transaction with the results.
 
 The table *groups* has a row for each group. Its key is a binary of the group's values (`keys.group_keys`). Its columns:
 
@@ -26,7 +26,7 @@ from headrace.following.exact_sums import ExactSums
 from headrace.following.kept_numbers import KeptCount, KeptSum, mismatch
 from headrace.following.kept_values import KeptDistinct, KeptExtreme, ValueCounts
 from headrace.following.signed_rows import SignedRows, read_rows
-from headrace.following.state_rows import STATE, STATE_TYPE, state_column
+from headrace.following.state_rows import StateRows
 from headrace.following.state_tables import (
     COUNT,
     GROUPS,
@@ -123,15 +123,13 @@ class GroupStates:
 
     @property
     def output(self) -> pa.Schema:
-        """The columns of `merge`: the groups, ``s0``… with the results, `ALIVE` and `STATE`."""
+        """The columns of `merge`: the groups, ``s0``… with the results, and `ALIVE`."""
         results = [pa.field(f"s{index}", each.result) for index, each in enumerate(self._aggregates)]
-        return pa.schema(
-            [*self._groups, *results, pa.field(ALIVE, pa.bool_(), nullable=False), pa.field(STATE, STATE_TYPE)]
-        )
+        return pa.schema([*self._groups, *results, pa.field(ALIVE, pa.bool_(), nullable=False)])
 
     def merge(
         self, tables: Mapping[str, Table], batch: int, rows: Iterable[pa.RecordBatch]
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[tuple[pa.RecordBatch, list[StateRows]]]:
         """Merge the signed rows of a task into the state of their groups.
 
         Args:
@@ -141,8 +139,8 @@ class GroupStates:
                 and `SIGN`. Without columns of groups, one task has all rows, and calls this without rows, too.
 
         Yields:
-            One row for each touched group, in columns `output`. Of groups that are not `ALIVE`, no row is left. All
-            rows are yielded or none.
+            One row for each touched group, in columns `output`, and the state rows of these groups. Of groups that are
+            not `ALIVE`, no row is left. All rows are yielded or none.
 
         Raises:
             StateMismatchError: the rows do not fit the state.
@@ -210,8 +208,8 @@ class GroupStates:
         batch: int,
         start: int,
         end: int,
-    ) -> pa.RecordBatch:
-        """Return the results of consecutive groups, with the state rows of these groups."""
+    ) -> tuple[pa.RecordBatch, list[StateRows]]:
+        """Return the results of consecutive groups, and the state rows of these groups."""
         size = end - start
         rows = self._rows.counts(new)[start:end]
         alive = rows > 0 if len(self._groups) else np.ones(size, np.bool_)
@@ -247,4 +245,4 @@ class GroupStates:
         columns = [*signed.values.slice(start, size).columns, *results.slice(start, size).columns]
         schema = self.output
         arrays = [column.combine_chunks().cast(field.type) for column, field in zip(columns, schema, strict=False)]
-        return pa.RecordBatch.from_arrays([*arrays, pa.array(alive), state_column(size, writes)], schema=schema)
+        return pa.RecordBatch.from_arrays([*arrays, pa.array(alive)], schema=schema), writes

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace.following.group_states import GroupStates
+from headrace.following.group_states import ALIVE, GroupStates
 from headrace.following.jobs import FollowedJob, FollowedJobs, state_name
 from headrace.following.last_rows import DELETE, ORDER, PUT, last_rows, null_key
 from headrace.following.signed_rows import SIGN
-from headrace.following.state_rows import STATE, state_rows
+from headrace.following.state_rows import StateRows
 from headrace.following.state_tables import StateTable, create_tables, open_tables
 from headrace.ports import Staged
 from headrace.sinks.targets import TableTarget
@@ -26,7 +26,7 @@ from headrace.spark.checkpoint import query_id
 from headrace.spark.query_start import BatchFunction
 from headrace.stores.registry import open as open_store
 from headrace.streaming_sql.followed.scans import FollowedScan, batch_of_each
-from headrace.streaming_sql.language.followed_query import GROUPS, KEEP, with_views
+from headrace.streaming_sql.language.followed_query import GROUPS, KEEP, STATE, with_views
 from headrace.tables.changes import RowChange
 
 if TYPE_CHECKING:
@@ -37,10 +37,12 @@ if TYPE_CHECKING:
     from headrace.ports import Store
 
 STATE_DDL = "array<struct<target:bigint,id:bigint,rows:bigint>>"
-"""The type of column `STATE` after the merge: the receipts of a task's state rows."""
+"""The type of column `STATE`: the receipts of a task's state rows."""
 _VIEW = "__headrace_batch"
 # Classes of SQLSTATE: errors in data, of functions of users, and by raise_error.
 _ERRORS_OF_EXPRESSIONS = ("22", "38", "39", "P0")
+# Spark joins smaller partitions of a shuffle into one task. By default it does so below 1 MB, which is 100,000 groups.
+_TASK_BYTES = ("spark.sql.adaptive.coalescePartitions.minPartitionSize", "64k")
 # A first batch that replaces the rows of the target puts all of them at the end.
 _NO_LIMIT = 1 << 62
 _log = logging.getLogger("headrace")
@@ -57,7 +59,8 @@ class BatchQuery:
         key: the key columns of the target.
         gathers: the rows of a key can come from several tasks, in any order.
         result_sql, states, merged: for a query with aggregates, the query for rows of the target, the state of the
-            groups, and the columns that `GroupStates.merge` yields; else None.
+            groups, and the columns that the result SQL reads; else None.
+        copied: the columns of `merged` that the output columns are, if the result SQL need not run; else None.
     """
 
     scans: tuple[FollowedScan, ...]
@@ -68,6 +71,7 @@ class BatchQuery:
     result_sql: str | None = None
     states: GroupStates | None = None
     merged: StructType | None = None
+    copied: tuple[str, ...] | None = None
 
     def signed_rows(self, changes: Mapping[str, DataFrame]) -> DataFrame:
         """Return the signed rows of a batch.
@@ -216,18 +220,24 @@ def _groups_staging(
     assert result_sql is not None
     assert merged is not None
 
-    def route(store: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch | Staged]]:
+    def route_results(store: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch | Staged]]:
         del store
         for part in parts:
-            yield from _routed_groups(part, query.key)
+            yield from _routed_groups(part.drop_columns([STATE]), query.key)
             for each in part.column(STATE).drop_null().flatten().to_pylist():
                 yield each["target"], Staged(each["id"], each["rows"])
 
     def stage(batch: DataFrame, tasks: BatchTasks, net: bool) -> Receipts:
+        def merge_and_route(store: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+            for groups, writes in states.merge(open_tables(store, tables), tasks.batch, parts):
+                yield from _routed_groups(_copied(groups, query), query.key)
+                for each in writes:
+                    yield from ((places[each.table, each.change], rows) for rows in each.rows.to_batches())
+
         def merge(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             with tasks.open_store() as store:
-                for part in states.merge(open_tables(store, tables), tasks.batch, parts):
-                    yield _with_state_staged(part, store, tasks, places)
+                for groups, writes in states.merge(open_tables(store, tables), tasks.batch, parts):
+                    yield _with_state_staged(groups, writes, store, tasks, places)
 
         with batch_of_each(batch, query.scans, net=net) as changes:
             rows = query.signed_rows(changes).drop(ORDER)
@@ -235,19 +245,36 @@ def _groups_staging(
             if not groups and tasks.batch == 0:
                 # The one group exists without rows, too.
                 rows = rows.union(_no_change(rows))
+            # The session is that of the query alone.
+            rows.sparkSession.conf.set(*_TASK_BYTES)
             rows = rows.repartition(*groups) if groups else rows.repartition(1)
+            if query.copied is not None:
+                # One step of Python instead of two, and no rows of Spark between them.
+                return tasks.stage_routed(rows, merge_and_route)
             view = f"{_VIEW}_groups"
             rows.mapInArrow(merge, merged).createOrReplaceTempView(view)
             results = batch.sparkSession.sql(with_views(result_sql, {GROUPS: view}))
-            return tasks.stage_routed(results.toDF(*query.names, KEEP, STATE), route)
+            return tasks.stage_routed(results.toDF(*query.names, KEEP, STATE), route_results)
 
     return stage
 
 
+def _copied(groups: pa.RecordBatch, query: BatchQuery) -> pa.RecordBatch:
+    """Return what the result SQL gives for groups if it only copies columns."""
+    import pyarrow as pa
+
+    columns = [groups.column(name) for name in (*(query.copied or ()), ALIVE)]
+    return pa.RecordBatch.from_arrays(columns, [*query.names, KEEP])
+
+
 def _with_state_staged(
-    results: pa.RecordBatch, store: Store, tasks: BatchTasks, places: Mapping[tuple[str, RowChange], int]
+    groups: pa.RecordBatch,
+    writes: Iterable[StateRows],
+    store: Store,
+    tasks: BatchTasks,
+    places: Mapping[tuple[str, RowChange], int],
 ) -> pa.RecordBatch:
-    """Stage the state rows of a record batch, and return it with their receipts in place of them.
+    """Stage the state rows of groups, and return the groups with their receipts.
 
     The state itself does not travel through the result SQL: Spark converts large binaries slowly.
     """
@@ -255,13 +282,13 @@ def _with_state_staged(
 
     writer = tasks.writer(store)
     receipts: list[dict[str, int]] = []
-    for rows in state_rows(results.column(STATE)):
+    for rows in writes:
         place = places[rows.table, rows.change]
         staged = writer.stage(tasks.batch, tasks.targets[place], rows.rows.to_batches(), tasks.rows_per_write)
         receipts += [{"target": place, "id": receipt.id, "rows": receipt.rows} for receipt in staged]
     fields = [pa.field(name, pa.int64()) for name in ("target", "id", "rows")]
-    column = pa.array([receipts, *[None] * (results.num_rows - 1)], pa.list_(pa.struct(fields)))
-    return results.set_column(results.schema.get_field_index(STATE), STATE, column)
+    column = pa.array([receipts, *[None] * (groups.num_rows - 1)], pa.list_(pa.struct(fields)))
+    return groups.append_column(STATE, column)
 
 
 def _no_change(rows: DataFrame) -> DataFrame:
@@ -280,7 +307,7 @@ def _routed_groups(rows: pa.RecordBatch, key: Sequence[str]) -> Iterator[tuple[i
         if rows.column(name).null_count:
             raise null_key(name)
     kept = rows.column(KEEP)
-    shown = rows.drop_columns([KEEP, STATE])
+    shown = rows.drop_columns([KEEP])
     yield PUT, shown.filter(kept)
     yield DELETE, shown.select(list(key)).filter(pc.invert(kept))
 

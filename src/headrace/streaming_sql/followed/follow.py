@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import OptionError, shown
 from headrace.following.group_states import ALIVE
 from headrace.following.jobs import FollowedJob, FollowedJobs
-from headrace.following.state_rows import STATE
 from headrace.formats.checkpoint_locations import checkpoint_text
 from headrace.formats.option_checks import check_options, option_texts
 from headrace.formats.options import SINK
@@ -26,6 +25,7 @@ from headrace.streaming_sql.followed.batches import STATE_DDL, BatchQuery, Follo
 from headrace.streaming_sql.followed.plans import FollowedPlan
 from headrace.streaming_sql.followed.scans import FollowedScan, one_stream
 from headrace.streaming_sql.followed.static_tables import StaticTable, read_static_tables, reading
+from headrace.streaming_sql.language.followed_query import STATE
 from headrace.tables.changes import RowChange
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ class FollowedStream(BatchedStream):
             result_sql=query.result_sql,
             states=self.plan.states(keeps_previous=keeps_previous(store)),
             merged=merged,
+            copied=query.copied,
         )
 
 

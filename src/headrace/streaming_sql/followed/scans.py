@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _SCAN = "__scan"
 _ENTERS = f"{CHANGE_TYPE} IN ('insert', 'update_postimage')"
 _SIGNED = f"CAST(CASE WHEN {_ENTERS} THEN 1 ELSE -1 END AS TINYINT) AS {SIGN}"
+_ORDERED = f"monotonically_increasing_id() AS {ORDER}"
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,10 @@ class FollowedScan:
         Args:
             net: leave out the rows that the batch adds and removes again.
         """
-        from pyspark.sql import functions as F
-
         columns = [quote_name(field.name) for field in self.schema]
-        rows = changes.selectExpr(*columns, _SIGNED)
-        return (self._net(rows) if net else rows).withColumn(ORDER, F.monotonically_increasing_id())
+        if not net:
+            return changes.selectExpr(*columns, _SIGNED, _ORDERED)
+        return self._net(changes.selectExpr(*columns, _SIGNED)).selectExpr("*", _ORDERED)
 
     def _net(self, rows: DataFrame) -> DataFrame:
         # All changes of a key are in one partition, in their order: a channel of a batch is one task.

@@ -342,12 +342,19 @@ class Items:
         """
         plain = converted.replace("`", "").lower().strip()
         cast = _CAST_AS_TEXT.fullmatch(plain)
-        plain = (plain if cast is None else cast[1]).strip("() \n\t")
+        plain = _plain(plain if cast is None else cast[1])
         for number, group in enumerate(self.groups):
             bounds = (f"g{number}.start", f"g{number}.end") if group.is_window else ()
             if plain in (f"g{number}", *bounds):
                 return number, cast is not None
         return None
+
+    def column(self, converted: str) -> str | None:
+        """Return the column ``g0``…, ``s0``… that an item is; None if it is more than a column."""
+        plain = _plain(converted)
+        groups = (f"g{number}" for number in range(len(self.groups)))
+        aggregates = (f"s{number}" for number in range(len(self.aggregates)))
+        return plain if plain in (*groups, *aggregates) else None
 
     def uses_aggregates(self, start: int, end: int, visible: int) -> bool:
         """Return whether an expression needs more than the groups."""
@@ -361,6 +368,10 @@ class Items:
                     if named and self.uses_aggregates(item.start, item.end, number) and not self._is_column(name):
                         return True
         return False
+
+
+def _plain(converted: str) -> str:
+    return converted.strip("() \n\t").replace("`", "").lower()
 
 
 def _same(left: tuple[Atom, ...], right: tuple[Atom, ...]) -> bool:

@@ -75,6 +75,8 @@ class FollowedQuery:
             output columns by position, ``__keep``: whether the group has a row in the result, and ``__state`` as it
             is. The output columns of groups that have no row are null, except copies of groups and constants.
         items: the output columns of a query with aggregates; empty without.
+        copied: the column of the view ``__groups`` that each output column is, if the result SQL only copies columns
+            and leaves no group out; else None.
         types_sql: a query whose columns ``g0``… and ``s0``… have the types of the view ``__groups``; else None.
         branch_column: the position of the output column with another literal in each branch of UNION ALL; None
             without UNION ALL at the top level. Rows of different branches differ in it only.
@@ -88,6 +90,7 @@ class FollowedQuery:
     aggregates: tuple[AggregateCall, ...]
     result_sql: str | None
     items: tuple[ResultItem, ...]
+    copied: tuple[str, ...] | None
     types_sql: str | None
     branch_column: int | None
     has_join: bool
@@ -139,6 +142,7 @@ def split_query(text: str, scans: Collection[str], has_column: HasColumn | None 
         aggregates=(),
         result_sql=None,
         items=(),
+        copied=None,
         types_sql=None,
         branch_column=None,
         has_join=sources.has_join,
@@ -161,6 +165,7 @@ def _with_aggregates(
 ) -> FollowedQuery:
     """Return the query with its rows SQL and its result SQL."""
     shown: list[str] = []
+    columns: list[str | None] = []
     outputs: list[ResultItem] = []
     for number, item in enumerate(select.items):
         if item.kind == "star":
@@ -170,6 +175,7 @@ def _with_aggregates(
                 remedy="name the columns",
             )
         converted = items.converted(item.start, item.end, number)
+        columns.append(items.column(converted))
         copy = items.copied(converted)
         always = copy is not None or item.kind == "literal"
         shown.append(converted if always else f"CASE WHEN {KEEP} THEN ({converted}) END")
@@ -197,6 +203,7 @@ def _with_aggregates(
         aggregates=tuple(items.aggregates),
         result_sql=f"SELECT {listed}, {KEEP}, {STATE} FROM (SELECT *, {kept} AS {KEEP} FROM {GROUPS})",
         items=tuple(outputs),
+        copied=None if select.having is not None or None in columns else tuple(map(str, columns)),
         types_sql=types + (f" GROUP BY {', '.join(group_names)}" if group_names else ""),
     )
 

@@ -112,10 +112,11 @@ class PhysicalTable:
         if not len(keys[0]):
             return np.zeros(0, np.bool_)
         given = given_keys(self._keys, self._key_types, keys)
-        found = connection.execute(
-            f"SELECT k0 IS NOT NULL FROM {given.source} LEFT JOIN {self._rows} ON {given.equal}", given.bindings
+        ((flags,),) = connection.execute(
+            f"SELECT {_concatenation('k0 IS NOT NULL')} FROM {given.source} LEFT JOIN {self._rows} ON {given.equal}",
+            given.bindings,
         )
-        return np.fromiter((row[0] for row in found), dtype=np.bool_, count=len(keys[0]))
+        return _from_flags(flags)
 
     def fetch(
         self, connection: apsw.Connection, keys: Sequence[Sequence[Any]]
@@ -129,23 +130,34 @@ class PhysicalTable:
         self, connection: apsw.Connection, keys: Sequence[Sequence[Any]], attributes: Sequence[str]
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
         """Return some columns outside the key for some keys, and which keys exist; the other rows are nulls."""
+        if not len(keys[0]):
+            return self.codec.decode(b"", {}, attributes), np.zeros(0, np.bool_)
+        try:
+            return self._fetch_attributes(connection, keys, attributes)
+        except apsw.TooBigError:
+            # SQLite concatenates at most 1 GB.
+            half = len(keys[0]) // 2
+            if not half:
+                raise
+        fetched = [
+            self.fetch_attributes(connection, [column[part] for column in keys], attributes)
+            for part in (slice(half), slice(half, None))
+        ]
+        return pa.concat_batches([rows for rows, _ in fetched]), np.concatenate([present for _, present in fetched])
+
+    def _fetch_attributes(
+        self, connection: apsw.Connection, keys: Sequence[Sequence[Any]], attributes: Sequence[str]
+    ) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
         native = self.codec.blobs(attributes)
-        found: Iterable[tuple[Any, ...]] = ()
-        if len(keys[0]):
-            given = given_keys(self._keys, self._key_types, keys)
-            selected = ", ".join([self._packed, *(f"CAST({name} AS BLOB)" for name in native)])
-            found = connection.execute(
-                f"SELECT {selected} FROM {given.source} LEFT JOIN {self._rows} ON {given.equal}", given.bindings
-            )
-        packed, *values = zip(*found, strict=True) if len(keys[0]) else ((), *((),) * len(native))
-        present = np.fromiter((value is not None for value in packed), dtype=np.bool_, count=len(packed))
-        absent = bytes(self.codec.row_width)
-        rows = self.codec.decode(
-            b"".join(absent if value is None else value for value in packed),
-            {name: _joined(column) for name, column in zip(native, values, strict=True)},
-            attributes,
+        given = given_keys(self._keys, self._key_types, keys)
+        # As in pages of rows, SQLite concatenates them.
+        parts = ["f IS NOT NULL", f"ifnull({self._packed}, zeroblob({self.codec.row_width}))", *native]
+        selected = ", ".join(map(_concatenation, parts))
+        ((flags, packed, *values),) = connection.execute(
+            f"SELECT {selected} FROM {given.source} LEFT JOIN {self._rows} ON {given.equal}", given.bindings
         )
-        return rows, present
+        blobs = {name: value or b"" for name, value in zip(native, values, strict=True)}
+        return self.codec.decode(packed, blobs, attributes), _from_flags(flags)
 
     def write(self, connection: apsw.Connection, rows: Encoded) -> None:
         """Insert or replace rows. Rows in key order are fastest."""
@@ -156,18 +168,9 @@ class PhysicalTable:
             zip(*rows.keys, rows.packed, *rows.values, strict=True),
         )
 
-    def delete(self, connection: apsw.Connection, keys: Sequence[Sequence[Any]]) -> pa.RecordBatch:
-        """Delete the rows of some keys; return the deleted rows in the order of the keys."""
-        blobs = self.codec.blobs(self.schema.names)
-        selected = ", ".join([self._packed, *(f"CAST({name} AS BLOB)" for name in blobs)])
-        deleted = list(
-            connection.executemany(
-                f"DELETE FROM {self._rows} WHERE {self._key_equals()} RETURNING {selected}", zip(*keys, strict=True)
-            )
-        )
-        packed, *values = zip(*deleted, strict=True) if deleted else ((), *((),) * len(blobs))
-        joined = {name: _joined(column) for name, column in zip(blobs, values, strict=True)}
-        return self.codec.decode(b"".join(packed), joined, self.schema.names)
+    def delete(self, connection: apsw.Connection, keys: Sequence[Sequence[Any]]) -> None:
+        """Delete the rows of some keys. Keys in their order are fastest."""
+        connection.executemany(f"DELETE FROM {self._rows} WHERE {self._key_equals()}", zip(*keys, strict=True))
 
     def _with_keys(self, attributes: pa.RecordBatch, keys: Sequence[Sequence[Any]]) -> pa.RecordBatch:
         given = dict(zip(self.schema.primary_key, keys, strict=True))
@@ -266,7 +269,7 @@ class PhysicalTable:
         """
         blobs = self.codec.blobs(columns)
         source, bindings = self._source(blobs, condition, snapshot, reverse)
-        parts = ", ".join(f"CAST(group_concat({name}, '') AS BLOB)" for name in ["f", *blobs])
+        parts = ", ".join(map(_concatenation, ["f", *blobs]))
         sql = f"SELECT count(*), {parts} FROM ({source})"
         limit = max(1, min(limit, PAGE_BYTES // self.codec.row_width))
         largest = connection.limit(apsw.SQLITE_LIMIT_LENGTH, _CUT_BYTES)
@@ -352,6 +355,16 @@ def drop(connection: apsw.Connection, object_id: int) -> None:
 def _names(object_id: int) -> tuple[str, str]:
     """Return the names of the SQLite tables for rows and undo rows."""
     return f"t{object_id}", f"u{object_id}"
+
+
+def _concatenation(value: str) -> str:
+    """Return an expression for the concatenated values of all rows, as a binary; null if all are null."""
+    return f"CAST(group_concat({value}, '') AS BLOB)"
+
+
+def _from_flags(digits: bytes) -> npt.NDArray[np.bool_]:
+    """Return conditions that SQLite has concatenated."""
+    return np.asarray(np.frombuffer(digits, np.uint8) == ord("1"))
 
 
 def _joined(values: Sequence[bytes | None]) -> bytes:

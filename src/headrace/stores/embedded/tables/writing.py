@@ -182,8 +182,14 @@ class Writer:
 
     def _delete(self, part: EncodedPart) -> None:
         self._preserve(part.keys)
-        deleted = self._table.delete(self._connection, part.keys)
-        self._log(merge.delete(deleted, keep_old=self._options.pre_images, schema=self._table.schema))
+        old = part.groups.only_last(part.rows)
+        if self._options.pre_images:
+            old, existed = self._table.fetch(self._connection, part.keys)
+        else:
+            existed = self._table.exists(self._connection, part.keys)
+        old = old.filter(pa.array(existed))
+        self._table.delete(self._connection, self._table.codec.encode_keys(old))
+        self._log(merge.delete(old, keep_old=self._options.pre_images, schema=self._table.schema))
 
     def _replace_all(self, rows: pa.Table) -> None:
         """Compare each page of old rows with the new rows of the same key range."""
