@@ -91,6 +91,15 @@ def test_differences_are_printed_as_text(store: str, tables: str, capsys: pytest
     assert "1 more rows differ" in printed.err
 
 
+def test_binary_keys_are_printed_like_other_binary_values(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_store(store, create=True) as opened:
+        for name, value in (("orders", b"\xfe"), ("copy", b"")):
+            opened.create_table(name, {"id": "binary", "v": "binary"}, "id").put([{"id": b"\xff\x00", "v": value}])
+    assert diff(store) == 1
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["changed", "id=ff00", "v", "fe"] in lines
+
+
 def test_checksums_are_printed_by_key_range(
     store: str, tables: str, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:

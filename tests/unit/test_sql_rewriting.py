@@ -212,6 +212,10 @@ def at(relation: str, time: str) -> str:
     return f"(SELECT `id` FROM {relation} WHERE valid_from <= {time} AND (valid_to IS NULL OR valid_to > {time}))"
 
 
+def cast(time: str) -> str:
+    return f"CAST({time} AS TIMESTAMP)"
+
+
 DAY, YESTERDAY = "CAST('2026-01-01' AS TIMESTAMP)", "CAST(now() - INTERVAL '1' DAY AS TIMESTAMP)"
 
 
@@ -236,6 +240,25 @@ DAY, YESTERDAY = "CAST('2026-01-01' AS TIMESTAMP)", "CAST(now() - INTERVAL '1' D
             "SELECT * FROM micros TIMESTAMP AS OF '2026-01-01'",
             f"SELECT * FROM {at('micros', f'unix_micros({DAY})')} AS `micros`",
         ),
+        *(
+            (f"SELECT h.id FROM history TIMESTAMP AS OF {time} h", f"SELECT h.id FROM {at('history', cast(time))} h")
+            for time in (
+                "now() - INTERVAL 1 HOUR",
+                "now() - INTERVAL '1' DAY",
+                "now() - INTERVAL '1:30' HOUR TO MINUTE",
+                "current_timestamp",
+                "1767225600",
+                "'2026-01-01'::timestamp",
+                "CASE WHEN true IS NOT NULL THEN now() END",
+            )
+        ),
+        *(
+            (
+                f"FROM history TIMESTAMP AS OF {time} |> SELECT id",
+                f"FROM {at('history', cast(time))} AS `history` |> SELECT id",
+            )
+            for time in ("now()", "now() - INTERVAL 1 HOUR 30 MINUTES", "'2026-01-01'::date", "DATE '2026-01-01'")
+        ),
         # Spark's own tables, streams, and columns with these names.
         ("SELECT * FROM orders TIMESTAMP AS OF '2026-01-01'", "SELECT * FROM orders TIMESTAMP AS OF '2026-01-01'"),
         ("SELECT timestamp AS of FROM history", "SELECT timestamp AS of FROM history"),
@@ -244,6 +267,12 @@ DAY, YESTERDAY = "CAST('2026-01-01' AS TIMESTAMP)", "CAST(now() - INTERVAL '1' D
 )
 def test_a_time_of_a_history(query: str, expected: str) -> None:
     assert rewritten(query) == expected
+
+
+@pytest.mark.parametrize("time", ["valid_from", "now() - make_interval(`ID`)", "history.valid_to", "valid_from h"])
+def test_a_time_of_a_history_has_no_columns(time: str) -> None:
+    with pytest.raises(HeadraceError, match="cannot depend on a column"):
+        rewritten(f"SELECT * FROM history TIMESTAMP AS OF {time}")
 
 
 def test_a_time_and_a_window_in_one_query() -> None:

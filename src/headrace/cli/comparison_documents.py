@@ -113,6 +113,8 @@ def _attributes(row: Mapping[str, Any], key: Mapping[str, Any]) -> dict[str, Any
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.hex()  # as in the other cells of a table
     return value if isinstance(value, str) else to_json(value)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from headrace.following.history import HISTORY_COLUMNS, VALID_FROM, VALID_TO
 from headrace.streaming_sql.language.edits import Edit
-from headrace.streaming_sql.language.lexer import Token, TokenKind, quote_name
+from headrace.streaming_sql.language.lexer import Token, TokenKind, error_at, quote_name
 from headrace.streaming_sql.language.statements import ScriptPart
 from headrace.tables.change_columns import CHANGE_TYPE
 
@@ -21,6 +21,15 @@ _ENDS = (
     "UNION", "INTERSECT", "EXCEPT", "MINUS", "JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "SEMI", "ANTI",
     "NATURAL", "ON", "USING", "AS", "TABLESAMPLE", "LATERAL", "PIVOT", "UNPIVOT", "WATERMARK", "FROM", "WITH",
 )  # fmt: skip
+_UNITS = (
+    "YEAR", "YEARS", "QUARTER", "QUARTERS", "MONTH", "MONTHS", "WEEK", "WEEKS", "DAY", "DAYS", "HOUR", "HOURS",
+    "MINUTE", "MINUTES", "SECOND", "SECONDS", "MILLISECOND", "MILLISECONDS", "MICROSECOND", "MICROSECONDS",
+    "NANOSECOND", "NANOSECONDS",
+)  # fmt: skip
+_BEFORE_VALUES = (
+    "AND", "OR", "NOT", "IS", "IN", "LIKE", "RLIKE", "ILIKE", "BETWEEN", "DIV", "CASE", "WHEN", "THEN", "ELSE",
+    "INTERVAL", "TO", "DISTINCT", "COLLATE",
+)  # fmt: skip
 
 
 def time_travel_edits(part: ScriptPart, tokens: Sequence[Token], types_of: TypesOf) -> list[Edit]:
@@ -29,6 +38,9 @@ def time_travel_edits(part: ScriptPart, tokens: Sequence[Token], types_of: Types
     Args:
         tokens: the tokens of the part.
         types_of: is called for each relation with a time.
+
+    Raises:
+        SqlError: a time depends on a column.
     """
     edits = []
     for index in range(len(tokens)):
@@ -43,9 +55,32 @@ def time_travel_edits(part: ScriptPart, tokens: Sequence[Token], types_of: Types
         time = part.script[tokens[index + length].start : tokens[end - 1].end]
         types = types_of(relation)
         if set(HISTORY_COLUMNS) <= types.keys() and CHANGE_TYPE not in types:
+            _check_time(part, tokens, range(index + length, end), types)
             alias = "" if _has_alias(tokens, end) else f" AS {quote_name(tokens[index - 1].name)}"
             edits.append(Edit(tokens[first].start, tokens[end - 1].end, f"{_subquery(relation, time, types)}{alias}"))
     return edits
+
+
+def _check_time(part: ScriptPart, tokens: Sequence[Token], places: range, types: Mapping[str, str]) -> None:
+    """Raise `SqlError` if a time names a column of the history: each row would have a time of its own."""
+    names = {name.lower() for name in types}
+    for place in places:
+        token, before = tokens[place], tokens[place - 1]
+        following = tokens[place + 1] if place + 1 in places else None
+        # The names of functions, of types and of units can also be names of columns.
+        is_column = token.is_name and not (
+            (following is not None and (following.is_symbol("(") or following.kind is TokenKind.STRING))
+            or (place > places.start and (before.is_word("AS") or before.is_symbol(":")))
+            or token.is_word(*_UNITS)
+        )
+        if is_column and token.name.lower() in names:
+            raise error_at(
+                "the time after AS OF cannot depend on a column",
+                part.script,
+                token.start,
+                received=token.name,
+                remedy="write a literal, or an expression such as now() - INTERVAL '1' DAY",
+            )
 
 
 def _subquery(relation: str, time: str, types: Mapping[str, str]) -> str:
@@ -88,6 +123,8 @@ def _end_of_time(tokens: Sequence[Token], start: int) -> int:
         token = tokens[end]
         if depth == 0 and (token.is_symbol(")") or token.is_symbol(",") or token.is_word(*_ENDS)):
             break
+        if tokens[end].is_symbol("|") and end + 1 < len(tokens) and tokens[end + 1].is_symbol(">"):
+            break  # `|>` of a pipe
         depth += token.is_symbol("(") - token.is_symbol(")")
         end += 1
     if end - start > 1 and _is_alias(tokens, end - 1, start):
@@ -97,9 +134,13 @@ def _end_of_time(tokens: Sequence[Token], start: int) -> int:
 
 def _is_alias(tokens: Sequence[Token], index: int, start: int) -> bool:
     """Return whether the last token of an expression is an alias: a name after a complete value."""
-    before = tokens[index - 1]
-    is_unit = index - 2 >= start and tokens[index - 2].is_word("INTERVAL")
-    return tokens[index].is_name and not is_unit and (before.kind is TokenKind.STRING or before.is_symbol(")"))
+    token, before = tokens[index], tokens[index - 1]
+    if not token.is_name or token.is_word("END"):
+        return False
+    if token.is_word(*_UNITS) and any(each.is_word("INTERVAL") for each in tokens[start:index]):
+        return False
+    # Of two names in a row one is a keyword, or the second one is an alias.
+    return not before.is_word(*_BEFORE_VALUES) and (before.kind is not TokenKind.SYMBOL or before.is_symbol(")"))
 
 
 def _has_alias(tokens: Sequence[Token], index: int) -> bool:
