@@ -138,6 +138,7 @@ REFUSED = [
     ("SELECT user, product(k), count(*) FROM orders_now GROUP BY user", "cannot be split"),
     ("SELECT user, product(1), count(*) FROM orders_now GROUP BY user", "cannot be split"),
     ("SELECT k, user, count(*) FROM (SELECT k FROM orders_now) GROUP BY ALL", r"current_user\(\)"),
+    ("SELECT id FROM orders_now WHERE k > lowest", r"session variable(.|\n)*session\.lowest"),
     ("SELECT k AS a, k AS a FROM orders_now", "two output columns"),
     ("SELECT k AS a, id AS A FROM orders_now", "two output columns"),
     ("SELECT user COLLATE UTF8_LCASE AS u, count(*) FROM orders_now GROUP BY ALL", "collation"),
@@ -262,7 +263,9 @@ def test_parts_give_what_the_query_gives(spark: SparkSession, tables: dict[str, 
 def test_what_spark_shows_is_refused(spark: SparkSession, tables: dict[str, dict[str, str]]) -> None:
     product = pandas_udf(lambda values: int(values.prod()), "long", PandasUDFType.GROUPED_AGG)
     spark.udf.register("product", product)
+    spark.sql("DECLARE OR REPLACE VARIABLE lowest INT DEFAULT 2")
     for text, message in REFUSED:
         with pytest.raises(Exception, match=message):
             checked(spark, text)
     spark.sql("DROP TEMPORARY FUNCTION product")
+    spark.sql("DROP TEMPORARY VARIABLE lowest")

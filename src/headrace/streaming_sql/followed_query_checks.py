@@ -43,6 +43,7 @@ _OF_THE_SESSION = re.compile(
     r"(?<![\w.`])(rand|randn|uuid|shuffle|now|localtimestamp|session_user|"
     r"current_(?:user|path|catalog|database|schema|timestamp|date|time))\("
 )
+_VARIABLE = re.compile(r"(?<![\w.`])variablereference\(([^)=]*)")
 _NODE = re.compile(r"^[ :]*[+:]- '?([A-Za-z0-9]+)|^'?([A-Za-z0-9]+)")
 
 
@@ -222,13 +223,25 @@ def _check_operators(spark: SparkSession, sql: str, *, aggregates: int) -> None:
 
 
 def _refuse_session_values(plan: str) -> None:
-    """Raise `SqlError` for a function in a plan that the text need not show: ``user``, or one of a function in SQL."""
+    """Raise `SqlError` for a value of the session in a plan.
+
+    The text need not show it: ``user`` can be a function, a function in SQL can call one, and a variable looks like a
+    column.
+    """
     found = _OF_THE_SESSION.search(plan)
     if found is not None:
         raise SqlError(
             "a followed query cannot have a function whose value for the same row changes",
             received=f"{found[1]}()",
             remedy="leave it out; the word user is one, if no column has that name",
+        )
+    variable = _VARIABLE.search(plan)
+    if variable is not None:
+        raise SqlError(
+            "a followed query cannot have a session variable: its batches run in another session, and its value can "
+            "change",
+            received=variable[1],
+            remedy="write its value as a literal",
         )
 
 

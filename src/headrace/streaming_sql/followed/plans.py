@@ -14,7 +14,7 @@ from headrace.following.group_states import GroupStates
 from headrace.streaming_sql.followed.scans import FollowedScan
 from headrace.streaming_sql.followed_query_checks import CheckedQuery, read_followed_query
 from headrace.streaming_sql.language.followed_shape import Select, origins
-from headrace.streaming_sql.language.lexer import tokenize
+from headrace.streaming_sql.language.lexer import quote_name, tokenize
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # In other zones the clocks go back once a year, and an hour's texts repeat.
 _FIXED_ZONE = re.compile(r"(Etc/)?(UTC|GMT|UCT|Zulu)|Z|(UTC|GMT)?[+-]\d{1,2}(:?\d{2}){0,2}", re.IGNORECASE)
+# The names of columns are a part of the fingerprint, which is computed from tokens.
+_NOT_A_TOKEN = re.compile(r"[`'\"]|--|/[/*]")
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,8 @@ class FollowedPlan:
     def fingerprint(self) -> str:
         """A hash of the meaning of the query: texts with other spaces or comments have the same."""
         query, groups = self.checked.query, self.checked.groups
-        texts = [query.rows_sql, query.result_sql or "", ", ".join(self.names)]
+        names = (quote_name(name) if _NOT_A_TOKEN.search(name) else name for name in self.names)
+        texts = [query.rows_sql, query.result_sql or "", ", ".join(names)]
         words = [" ".join(token.text for token in tokenize(text).tokens) for text in texts]
         types = "" if groups is None else groups.simpleString()
         kept = [f"{each.kind} {each.arguments}" for each in query.aggregates]

@@ -87,6 +87,7 @@ class Sources:
                 raise text.error("expected a query in parentheses", index)
             branches = self._subquery(index)
             name = text.tokens[name_at].name.lower()
+            self._check_own_name(name, name_at)
             self._ctes[name] = branches
             if columns is not None and branches:
                 text.insert(text.closing[columns], _BOTH)
@@ -98,6 +99,13 @@ class Sources:
                 return index
             index += 1
         raise text.error("expected SELECT", end)
+
+    def _check_own_name(self, name: str, index: int) -> None:
+        """Raise `SqlError` for a WITH name that is a relation before: views would take the place of both."""
+        if name in self._scans or name in (other.lower() for other in self.others):
+            raise self._text.error(
+                f"WITH gives a query the name of a scan or table: {name}", index, remedy="choose another name"
+            )
 
     def _subquery(self, opening: int) -> tuple[Select, ...]:
         """Read a query in parentheses; return its branches, or an empty tuple if it has no followed relation."""
