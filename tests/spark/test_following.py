@@ -177,19 +177,25 @@ def test_a_new_query_replaces_the_rows_and_the_state_of_an_earlier_one(
         first.advance()
 
 
-def test_a_restart_needs_the_same_query_and_the_same_static_tables(
+def test_a_restart_needs_the_same_query_functions_and_static_tables(
     spark: SparkSession, store: Store, orders: Table, tmp_path: Path
 ) -> None:
     spark.sql(
         "CREATE TEMPORARY VIEW regions AS SELECT * FROM VALUES ('u0', 'north'), ('u1', 'south') AS (user, region)"
     )
     store.create_table("totals", {"region": "string", "n": "long"}, "region")
-    sql = "SELECT region, count(*) AS n FROM orders JOIN regions USING (user) GROUP BY region"
+    spark.sql("CREATE TEMPORARY FUNCTION wanted(price DOUBLE) RETURNS BOOLEAN RETURN price > 0")
+    sql = "SELECT region, count(*) AS n FROM orders JOIN regions USING (user) WHERE wanted(price) GROUP BY region"
     following = Following(spark, store, sql, ["orders"], "totals", tmp_path)
     with following:
         assert following.advance() == following.expected()
     with pytest.raises(OptionError, match="another query"):
         replace(following, sql=sql.replace("count(*)", "count(DISTINCT price)")).start()
+    spark.sql("CREATE OR REPLACE TEMPORARY FUNCTION wanted(price DOUBLE) RETURNS BOOLEAN RETURN price > 1")
+    with pytest.raises(OptionError, match="another function wanted"):
+        following.start()
+    spark.sql("CREATE OR REPLACE TEMPORARY FUNCTION wanted(price DOUBLE) RETURNS BOOLEAN RETURN price > 0")
     spark.sql("CREATE OR REPLACE TEMPORARY VIEW regions AS SELECT 'u0' AS user, 'south' AS region")
     with pytest.raises(OptionError, match=r"another static table regions.*overwrite"):
         following.start()
+    spark.sql("DROP TEMPORARY FUNCTION wanted")

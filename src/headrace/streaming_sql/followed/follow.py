@@ -22,6 +22,7 @@ from headrace.spark.query_start import BatchedStream
 from headrace.spark.stream_arguments import checked_trigger, format_name
 from headrace.stores.registry import open as open_store
 from headrace.streaming_sql.followed.batches import STATE_DDL, BatchQuery, FollowedBatches
+from headrace.streaming_sql.followed.functions import function_fingerprints
 from headrace.streaming_sql.followed.plans import FollowedPlan
 from headrace.streaming_sql.followed.scans import FollowedScan, one_stream
 from headrace.streaming_sql.followed.static_tables import StaticTable, read_static_tables, reading
@@ -74,6 +75,8 @@ class FollowedStream(BatchedStream):
             location = self._location(df, store.url)
             definition = {"query": self.plan.fingerprint, "session time zone": self.plan.checked.time_zone}
             definition |= {f"static table {table.name}": table.fingerprint for table in static}
+            called = function_fingerprints(self.spark, f"{query.rows_sql} {query.result_sql or ''}")
+            definition |= {f"function {name}": found for name, found in called.items()}
             job = stored_query_id(location, store) or ""
             FollowedJobs(store).check(FollowedJob(self.target.name, job, definition, overwrite=self.overwrite))
             batches = FollowedBatches(
