@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -136,21 +136,25 @@ MANY = tuple(f"{number:02}" for number in range(25))
 MOVED = [Advance("reader", "in", {0: 4}, {0: 0})]
 
 
+def killed_after(calls: int) -> Callable[[str], Any]:
+    """Simulate a killed driver: after a number of writing requests, no request arrives."""
+    left = [calls]
+
+    def fault(command: str) -> Any:
+        if command in ("push_queue_producer", "insert_rows", "commit_transaction"):
+            left[0] -= 1
+        return "forward" if left[0] >= 0 else error(500_000, "killed here")
+
+    return fault
+
+
 @pytest.mark.usefixtures("in_parts")
 @pytest.mark.parametrize("calls", [0, 3, 8])
 def test_an_interrupted_batch_in_parts_is_completed_from_its_files(
     store: Store, proxy: FaultyProxy, publisher: Publisher, calls: int
 ) -> None:
     writes = staged(publisher, 1, *MANY)
-    left = [calls]
-
-    def fault(command: str) -> Any:
-        if command in ("push_queue_producer", "insert_rows", "commit_transaction"):
-            left[0] -= 1
-        # Simulates a killed driver: no further requests arrive.
-        return "forward" if left[0] >= 0 else error(500_000, "killed here")
-
-    proxy.fault = fault
+    proxy.fault = killed_after(calls)
     with pytest.raises(HeadraceError):
         publisher.publish(1, writes, advances=MOVED, content="x")
     proxy.fault = lambda command: "forward"
@@ -170,14 +174,7 @@ def test_resume_completes_a_batch_of_which_a_part_can_be_visible(
     store: Store, proxy: FaultyProxy, publisher: Publisher, calls: int
 ) -> None:
     writes = staged(publisher, 1, *MANY)
-    left = [calls]
-
-    def fault(command: str) -> Any:
-        if command in ("push_queue_producer", "insert_rows", "commit_transaction"):
-            left[0] -= 1
-        return "forward" if left[0] >= 0 else error(500_000, "killed here")
-
-    proxy.fault = fault
+    proxy.fault = killed_after(calls)
     with pytest.raises(HeadraceError):
         publisher.publish(1, writes, advances=MOVED, content="x")
     proxy.fault = lambda command: "forward"

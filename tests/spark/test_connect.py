@@ -44,6 +44,18 @@ scans = {"changes": spark.readStream.format("headrace").options(store=store.url,
 query = headrace.merge(spark, statement, scans=scans, store=store.url, checkpoint=directory / "m")
 query.trigger(availableNow=True).start().awaitTermination()
 print(merged.get({"id": 0}), merged.get({"id": 2}))
+live = store.create_table("live", {"id": "long"}, "id", pre_images=True)
+followed = store.create_table("followed", {"bucket": "long", "n": "long"}, "bucket")
+store.create_tunnel("live", "table", kind="BaseAndStream")
+live.put([{"id": n} for n in range(10)])
+current = spark.readStream.format("headrace").options(store=store.url, tunnel="table", readAs="table").load()
+statement = "SELECT id % 2 AS bucket, count(*) AS n FROM current GROUP BY id % 2"
+settings = spark.sql("SET").collect()
+query = headrace.follow(spark, statement, scans={"current": current}, store=store.url, table="followed",
+    checkpoint=directory / "f").trigger(availableNow=True).start()
+query.awaitTermination()
+assert spark.sql("SET").collect() == settings
+print(followed.scan().read_all().to_pylist())
 clicks = store.create_queue("clicks", {"id": "long"})
 store.create_queue("copy", {"id": "long"})
 store.create_consumer("c")
@@ -73,8 +85,9 @@ def test_streams_and_batches_over_connect(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
     lines = done.stdout.strip().splitlines()
     even, odd = sum(n / 4 for n in range(0, 100, 2)), sum(n / 4 for n in range(1, 100, 2))
-    assert lines[-4] == "{'id': 0, 'price': 7.0, 'times': 1} {'id': 2, 'price': 0.5, 'times': 0}"
-    assert lines[-5] == str([{"bucket": 0, "count": 50, "total": even}, {"bucket": 1, "count": 50, "total": odd}])
+    assert lines[-5] == "{'id': 0, 'price': 7.0, 'times': 1} {'id': 2, 'price': 0.5, 'times': 0}"
+    assert lines[-6] == str([{"bucket": 0, "count": 50, "total": even}, {"bucket": 1, "count": 50, "total": odd}])
+    assert lines[-4] == str([{"bucket": 0, "n": 5}, {"bucket": 1, "n": 5}])
     assert lines[-3] == "10 {0: 10} {'id': 8, 'price': 0.0}"
     # The server of the second checkpoint is in the client's process.
     assert lines[-2] == "True"

@@ -131,7 +131,7 @@ class History:
         return version_rows(changes, pa.chunked_array([pa.array(known, pa.int64())]), SCHEMA)
 
     def write(self, rows: VersionRows, target: int, most: int | None = None) -> None:
-        written = (rows.versions, rows.closings, rows.current, rows.gone)[target].slice(0, most).to_pylist()
+        written = (rows.versions, rows.closings, rows.current, rows.without_current)[target].slice(0, most).to_pylist()
         for row in written:
             key = row["user"], row["id"]
             if target < 2:

@@ -26,7 +26,6 @@ from headrace.following.exact_sums import ExactSums
 from headrace.following.kept_numbers import KeptCount, KeptSum, mismatch
 from headrace.following.kept_values import KeptDistinct, KeptExtreme, ValueCounts
 from headrace.following.signed_rows import SignedRows, read_rows
-from headrace.following.state_rows import StateRows
 from headrace.following.state_tables import (
     COUNT,
     GROUPS,
@@ -37,6 +36,7 @@ from headrace.following.state_tables import (
     VALUES,
     StateChange,
     StateColumns,
+    StateRows,
     StateTable,
     ValueTable,
 )
@@ -44,7 +44,7 @@ from headrace.ports import Table
 
 ALIVE = "__alive"
 _OUTPUT_ROWS = 16_384
-# Nobody reads the changes of state.
+# No tunnel reads the tables of state, so they need no change log.
 _NOT_LOGGED: Mapping[str, object] = {"change_log": False}
 
 

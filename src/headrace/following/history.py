@@ -45,13 +45,13 @@ class VersionRows:
         versions: new versions: the source's columns and `HISTORY_COLUMNS`.
         closings: the end of versions of earlier batches: key, `valid_from_version`, `valid_to` and `is_current`.
         current: the current version of each changed key: key and `valid_from_version`.
-        gone: the keys without a current version.
+        without_current: the keys whose current version ended: key only.
     """
 
     versions: pa.Table
     closings: pa.Table
     current: pa.Table
-    gone: pa.Table
+    without_current: pa.Table
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class RowVersions(MirrorForm):
         keys = rows.select(key)
         known = store.table(current.name, current.schema.arrow).get_many(keys, [VALID_FROM_VERSION])
         found = version_rows(rows, known.column(VALID_FROM_VERSION), self.source, self.time_type)
-        for target, changed in enumerate((found.versions, found.closings, found.current, found.gone)):
+        for target, changed in enumerate((found.versions, found.closings, found.current, found.without_current)):
             for batch in changed.to_batches():
                 yield target, batch
 
@@ -172,7 +172,7 @@ def version_rows(
         versions=versions.filter(pa.array(~deleted)),
         closings=closings.filter(pa.array(closes)),
         current=versions.select([*key, VALID_FROM_VERSION]).filter(pa.array(~continues & ~deleted)),
-        gone=rows.select(key).filter(pa.array(~continues & deleted)),
+        without_current=rows.select(key).filter(pa.array(~continues & deleted)),
     )
 
 

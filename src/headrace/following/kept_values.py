@@ -20,7 +20,7 @@ from headrace.following.keys import group_keys, normalized, ordered_values, rest
 from headrace.following.signed_rows import SignedRows, column_of
 from headrace.ports import Table
 from headrace.rows.by_position import aggregated, sort_indices
-from headrace.rows.nested import Mask, Numbers, is_valid
+from headrace.rows.nested import Mask, Numbers, is_valid, one_array
 from headrace.tables.conditions import KeyRange
 
 # Values that are read of a group to find its new first value; more are read if all of them were removed.
@@ -86,10 +86,10 @@ class KeptValues:
         changed = pa.table({"group": group_numbers, "value": distinct, "change": changes})
         changed = changed.filter(pc.not_equal(changes, 0))
         changed = changed.take(sort_indices(changed, ["group", "value"])).combine_chunks()
-        numbers_of_groups = _one(changed.column("group")).to_numpy()
-        distinct = _one(changed.column("value"))
+        numbers_of_groups = one_array(changed.column("group")).to_numpy()
+        distinct = one_array(changed.column("value"))
         before = states.counts(rows.keys.take(pa.array(numbers_of_groups)), self.number, distinct)
-        after = before + _one(changed.column("change")).to_numpy()
+        after = before + one_array(changed.column("change")).to_numpy()
         check_counts(after)
         return ValueCounts(numbers_of_groups, distinct, before, after)
 
@@ -234,7 +234,3 @@ def _pairs(groups: Numbers, values: pa.BinaryArray) -> pa.BinaryArray:
         pa.binary(8), len(groups), [None, pa.py_buffer(np.ascontiguousarray(groups))]
     )
     return pc.binary_join_element_wise(numbers_of_groups.cast(pa.binary()), values, pa.scalar(b"", pa.binary()))
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

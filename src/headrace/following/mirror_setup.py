@@ -1,8 +1,8 @@
 """The start of a mirror: its tunnel, its tables, and the record that says which tunnel fills a table.
 
-The record is a row of table `RECORDS` in the target's store. A mirror continues where its tunnel stands, even with a
-new checkpoint: a change that is read twice gives the same rows. Without that tunnel, rows that were deleted in the
-meantime would stay in the target, so the mirror is refused.
+The record is a row of table `RECORDS` in the target's store. A mirror continues from its tunnel's committed positions,
+even with a new checkpoint: a change that is read twice gives the same rows. Without that tunnel, rows that were deleted
+in the meantime would stay in the target, so the mirror is refused.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class MirrorSetup:
 
         Raises:
             AlreadyExistsError: the target has rows that are not from this source, or the tunnel's name is in use.
-            DataLossError: the target is a mirror of this source whose tunnel is gone.
+            DataLossError: the target is a mirror of this source whose tunnel no longer exists.
             SchemaError, UnsupportedError: the target's columns do not fit, and cannot be added.
         """
         record = self._record()

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headrace.following.keys import group_keys, normalized, plain
 from headrace.rows.by_position import sort_indices
-from headrace.rows.nested import Numbers
+from headrace.rows.nested import Numbers, one_array
 
 SIGN = "__sign"
 
@@ -53,7 +53,7 @@ def read_rows(batches: Iterable[pa.RecordBatch], groups: pa.Schema, arguments: p
             return None
         nothing = np.zeros(0, np.int64)
         return SignedRows(arguments.empty_table(), nothing, nothing, group_keys([], 1), _one_row_without_columns())
-    columns = [normalized(plain(_whole(rows.column(name)))) for name in groups.names]
+    columns = [normalized(plain(one_array(rows.column(name)))) for name in groups.names]
     encoded = group_keys(columns, rows.num_rows).dictionary_encode()
     order = sort_indices(pa.table({"key": encoded.dictionary}), ["key"])
     rank = np.empty(len(order), np.int64)
@@ -65,19 +65,13 @@ def read_rows(batches: Iterable[pa.RecordBatch], groups: pa.Schema, arguments: p
     values = pa.table([column.take(pa.array(member)) for column in columns], schema=_types(columns, groups.names))
     if not len(groups):
         values = _one_row_without_columns()
-    signs = _whole(rows.column(SIGN)).cast(pa.int64()).to_numpy()
+    signs = one_array(rows.column(SIGN)).cast(pa.int64()).to_numpy()
     return SignedRows(rows, signs, numbers, encoded.dictionary.take(order), values)
 
 
 def column_of(rows: SignedRows, name: str) -> pa.Array:
     """Return a column of an argument in the type of headrace for its values."""
-    return plain(_whole(rows.columns.column(name)))
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    return plain(one_array(rows.columns.column(name)))
 
 
 def _types(columns: Sequence[pa.Array], names: Sequence[str]) -> pa.Schema:

@@ -18,9 +18,8 @@ import pyarrow.compute as pc
 
 from headrace.errors import StateMismatchError
 from headrace.following.kept_numbers import numbers
-from headrace.following.state_rows import StateRows
 from headrace.ports import Store, Table
-from headrace.rows.nested import Mask, Numbers
+from headrace.rows.nested import Mask, Numbers, one_array
 from headrace.tables.changes import RowChange
 from headrace.tables.conditions import KeyRange
 
@@ -41,6 +40,21 @@ class StateTable:
     columns: pa.Schema
     primary_key: tuple[str, ...]
     options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class StateRows:
+    """Rows to put into a table of state, or keys to delete.
+
+    Attributes:
+        table: the table's role: a key of `GroupStates.tables`.
+        change: PUT or DELETE.
+        rows: the rows, or the keys.
+    """
+
+    table: str
+    change: RowChange
+    rows: pa.Table
 
 
 @dataclass(frozen=True)
@@ -76,7 +90,7 @@ class StateColumns:
         Raises:
             StateMismatchError: a later batch has written some row.
         """
-        found = {name: _one(rows.column(name)) for name in self.names}
+        found = {name: one_array(rows.column(name)) for name in self.names}
         if not self.keeps_previous:
             return found
         written = found[BATCH].fill_null(-1)
@@ -107,7 +121,7 @@ class ValueTable:
     def first(self, ranges: list[KeyRange], rows: int) -> tuple[pa.BinaryArray, pa.BinaryArray, Numbers]:
         """Return the first values of each range: the keys of their groups, the values, their counts."""
         found = self.table.first_rows(ranges, [KEY, VALUE, *self._columns.names], rows=rows)
-        return _one(found.column(KEY)), _one(found.column(VALUE)), self._counts(found)
+        return one_array(found.column(KEY)), one_array(found.column(VALUE)), self._counts(found)
 
     def _counts(self, found: pa.Table) -> Numbers:
         return numbers(self._columns.as_of(found, self._batch)[COUNT])
@@ -224,9 +238,3 @@ def _delete_removed(table: Table, keys: pa.Table, count: str, batch: int) -> Non
     gone = keys.filter(removed)
     if gone.num_rows:
         table.delete(gone)
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

@@ -23,6 +23,13 @@ def is_valid(array: pa.Array) -> Mask:
     return mask
 
 
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column in one piece. A column of one chunk is not copied."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
 def elements(array: pa.Array) -> tuple[Numbers, list[pa.Array]]:
     """Split a column of arrays (of any Arrow form) or of maps.
 

@@ -70,7 +70,7 @@ class Mirror(BatchedStream):
             UnsupportedError: the store of the source does not have what a mirror needs, or the store of the target
                 cannot add a new column.
             AlreadyExistsError: the target has rows that are not from this source.
-            DataLossError: the target is a mirror of this source whose tunnel is gone.
+            DataLossError: the target is a mirror of this source whose tunnel no longer exists.
             SchemaError: the columns of the target do not fit.
             OptionError: Spark cannot write the checkpoint, or does not accept the trigger.
         """

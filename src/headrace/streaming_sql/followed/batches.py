@@ -17,8 +17,7 @@ from headrace.following.group_states import ALIVE, GroupStates
 from headrace.following.jobs import FollowedJob, FollowedJobs, state_name
 from headrace.following.last_rows import DELETE, ORDER, PUT, last_rows, null_key
 from headrace.following.signed_rows import SIGN
-from headrace.following.state_rows import StateRows
-from headrace.following.state_tables import StateTable, create_tables, open_tables
+from headrace.following.state_tables import StateRows, StateTable, create_tables, open_tables
 from headrace.ports import Staged
 from headrace.sinks.targets import TableTarget
 from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
