@@ -307,3 +307,18 @@ def test_unfinished_scans_do_not_affect_writers(orders: Table) -> None:
     del readers
     orders.delete({"id": "new"})
     assert orders.scan([]).read_all().num_rows == 300
+
+
+@pytest.mark.parametrize("limit", [0, 1, 3, 10, 1000])
+def test_a_limit_returns_the_first_rows_in_key_order(mixed: Table, limit: int) -> None:
+    def keys(**options: Any) -> list[tuple[Any, ...]]:
+        return keys_of(mixed.scan(["k1", "k2"], **options).read_all().to_pylist())
+
+    assert keys(limit=limit) == keys(limit=limit, batch_rows=2) == keys()[:limit]
+    assert keys(where=[("flag", "=", True)], limit=limit) == keys(where=[("flag", "=", True)])[:limit]
+    assert mixed.scan([], limit=limit).read_all().num_rows == min(limit, len(ROWS))
+
+
+def test_a_limit_below_zero_is_refused(mixed: Table) -> None:
+    with pytest.raises(OptionError, match="limit must be at least 0"):
+        mixed.scan(limit=-1)

@@ -268,13 +268,11 @@ def drop_table(app: App, name: str, if_exists: bool) -> None:
 
 def _show_rows(app: App, name: str, conditions: tuple[str, ...], columns: tuple[str, ...], limit: int | None) -> None:
     from headrace.cli.conditions import parse_condition
-    from headrace.cli.row_files import first_rows
 
     with app.store() as store:
         source = store.table(name)
         where = [parse_condition(text, source.schema) for text in conditions]
-        reader = source.scan(list(columns) or None, where, batch_rows=min(limit or 65536, 65536))
-        if not app.output.rows(first_rows(reader, limit)):
+        if not app.output.rows(source.scan(list(columns) or None, where, limit=limit)):
             app.output.note("No rows.")
 
 

@@ -132,11 +132,7 @@ class Table(Port):
         names = self.schema.names if columns is None else columns
         found: list[pa.RecordBatch] = []
         for each in ranges:
-            missing = rows
-            with self.scan(names, keys=each, batch_rows=rows) as reader:
-                while missing and (batch := next(reader, None)) is not None:
-                    found.append(batch.slice(0, missing))
-                    missing -= found[-1].num_rows
+            found += self.scan(names, keys=each, limit=rows)
         return pa.Table.from_batches(found, pa.schema([self.schema.arrow.field(name) for name in names]))
 
     @abstractmethod
@@ -146,6 +142,7 @@ class Table(Port):
         where: Where | None = None,
         *,
         keys: KeyRange | None = None,
+        limit: int | None = None,
         batch_rows: int = 65536,
     ) -> pa.RecordBatchReader:
         """Read a snapshot of the rows in key order.
@@ -155,6 +152,7 @@ class Table(Port):
                 a number of rows and no columns.
             where: conditions on any columns, see `headrace.tables.conditions.parse_where`.
             keys: only keys in this range.
+            limit: the maximum number of rows. The store reads little more than these rows.
             batch_rows: the maximum number of rows in a batch.
         """
 

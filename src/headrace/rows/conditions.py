@@ -84,6 +84,18 @@ def _is_typed(value: Any, data_type: pa.DataType) -> bool:
     return type(value) is bytes and data_type == pa.binary()
 
 
+def check_scan_sizes(limit: int | None, batch_rows: int) -> None:
+    """Check the sizes of `headrace.ports.Table.scan`.
+
+    Raises:
+        OptionError: ``limit`` is less than 0, or ``batch_rows`` less than 1.
+    """
+    if limit is not None and limit < 0:
+        raise OptionError("limit must be at least 0", received=limit)
+    if batch_rows < 1:
+        raise OptionError("batch_rows must be at least 1", received=batch_rows)
+
+
 def typed_range(schema: TableSchema, keys: KeyRange) -> KeyRange:
     """Return a key range with its bounds in the types of the key columns, or raise `SchemaError`."""
     return KeyRange(

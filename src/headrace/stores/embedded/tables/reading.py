@@ -16,8 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import apsw
 import pyarrow as pa
 
-from headrace.errors import OptionError
-from headrace.rows.conditions import typed_range
+from headrace.rows.conditions import check_scan_sizes, typed_range
 from headrace.sqlite.forks import no_fork
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.tables.physical import PAGE_BYTES, PhysicalTable
@@ -28,6 +27,7 @@ READ_AHEAD_BYTES = 64 << 20
 _SHARED_ROWS = 100_000
 # The size of rows is not known before the first page.
 _FIRST_PAGE_ROWS = 4096
+_NO_LIMIT = 1 << 62
 
 
 def scan(
@@ -36,11 +36,11 @@ def scan(
     columns: Sequence[str] | None,
     predicates: Sequence[Predicate],
     keys: KeyRange | None,
+    limit: int | None,
     batch_rows: int,
 ) -> pa.RecordBatchReader:
     """Scan a table, see `headrace.ports.Table.scan`; ``load`` returns the table as it is in a transaction."""
-    if batch_rows < 1:
-        raise OptionError("batch_rows must be at least 1", received=batch_rows)
+    check_scan_sizes(limit, batch_rows)
     with no_fork, contextlib.ExitStack() as stack:
         connection = stack.enter_context(database.snapshot())
         table = load(connection)
@@ -48,13 +48,14 @@ def scan(
         schema = pa.schema([table.schema.arrow.field(table.schema.column(name).name) for name in names])
         key_range = typed_range(table.schema, keys or KeyRange())
         if names:
-            if keys is None and not predicates:
+            if keys is None and limit is None and not predicates:
                 halves = _two_halves(database, connection, table, names, batch_rows)
                 if halves is not None:
                     return pa.RecordBatchReader.from_batches(schema, halves)
-            pages = _pages(connection, table, names, key_range, predicates, batch_rows)
+            pages = _pages(connection, table, names, key_range, predicates, batch_rows, limit)
         else:
-            pages = _counted(table.count(connection, key_range, predicates), batch_rows)
+            rows = table.count(connection, key_range, predicates)
+            pages = _counted(rows if limit is None else min(rows, limit), batch_rows)
         ahead: list[pa.RecordBatch] = []
         size = 0
         for page in pages:
@@ -130,15 +131,18 @@ def _pages(
     keys: KeyRange,
     predicates: Sequence[Predicate],
     batch_rows: int,
+    limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    limit = min(batch_rows, _FIRST_PAGE_ROWS)
+    page_rows = min(batch_rows, _FIRST_PAGE_ROWS)
+    missing = _NO_LIMIT if limit is None else limit
     after = None
-    while True:
-        page = table.read(connection, columns, keys, predicates, after, limit)
+    while missing:
+        page = table.read(connection, columns, keys, predicates, after, min(page_rows, missing))
         if page.rows.num_rows:
             yield page.rows
+            missing -= page.rows.num_rows
             average = max(table.codec.row_width, page.rows.nbytes // page.rows.num_rows)
-            limit = max(1, min(batch_rows, PAGE_BYTES // average))
+            page_rows = max(1, min(batch_rows, PAGE_BYTES // average))
         if page.ended:
             return
         after = page.last

@@ -192,6 +192,7 @@ class EmbeddedTable(Table):
         where: Where | None = None,
         *,
         keys: KeyRange | None = None,
+        limit: int | None = None,
         batch_rows: int = 65536,
     ) -> pa.RecordBatchReader:
         return scan(
@@ -200,6 +201,7 @@ class EmbeddedTable(Table):
             columns,
             parse_where(where),
             keys,
+            limit,
             batch_rows,
         )
 

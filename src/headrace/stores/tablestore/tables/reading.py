@@ -9,13 +9,14 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import OptionError
+from headrace.rows.conditions import check_scan_sizes
 from headrace.stores.tablestore.connection import Connection, Patience
 from headrace.stores.tablestore.failures import failure_of
 from headrace.stores.tablestore.tables import conditions
@@ -33,6 +34,7 @@ _MEBIBYTE = 1 << 20
 # The service splits by size and does not report the size of a table, so the largest size is tried first.
 _SPLIT_SIZES = (256, 16, 1)
 _PARALLEL_GETS = 8
+_NO_LIMIT, _INT32 = 1 << 62, (1 << 31) - 1
 # For rows of a BatchGetRow with a temporary error.
 PATIENCE = Patience()
 _log = logging.getLogger("headrace")
@@ -67,17 +69,16 @@ class Reader:
             tuple(column for column in self.schema.columns if column.name in named), self.schema.primary_key
         )
 
-    def scan(self, keys: KeyRange, batch_rows: int) -> pa.RecordBatchReader:
+    def scan(self, keys: KeyRange, limit: int | None, batch_rows: int) -> pa.RecordBatchReader:
         """Read the rows of a range of keys, in key order. Without columns, batches only have a number of rows.
 
         Raises:
-            OptionError: ``batch_rows`` is less than 1.
+            OptionError: ``limit`` is less than 0, or ``batch_rows`` less than 1.
         """
-        if batch_rows < 1:
-            raise OptionError("batch_rows must be at least 1", received=batch_rows)
+        check_scan_sizes(limit, batch_rows)
         wanted = pa.schema([self.schema.arrow.field(name) for name in self.columns])
-        batches = self._batches(matching_keys(self.schema, keys, self.predicates), wanted)
-        return pa.RecordBatchReader.from_batches(wanted, _cut(batches, batch_rows))
+        batches = self._batches(matching_keys(self.schema, keys, self.predicates), wanted, limit)
+        return pa.RecordBatchReader.from_batches(wanted, _cut(batches, batch_rows, limit))
 
     def scan_with_others(self) -> tuple[pa.Table, pa.ChunkedArray]:
         """Return all rows, and for each whether it has other cells.
@@ -141,18 +142,23 @@ class Reader:
             if not retries.wait(f"Tablestore: /BatchGetRow: {first}", first_pause=PATIENCE.first_busy_pause):
                 raise failure_of(first, "/BatchGetRow", retried=True)
 
-    def _batches(self, place: MatchingKeys, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _batches(self, place: MatchingKeys, wanted: pa.Schema, limit: int | None) -> Iterator[pa.RecordBatch]:
         if place.keys is not None:
             for start in range(0, len(place.keys), MAX_BATCH_GET_ROWS):
                 yield _selected(self.get(place.keys[start : start + MAX_BATCH_GET_ROWS]), wanted)
             return
         with ThreadPoolExecutor(1, "headrace-read") as pool:
             for span in place.spans:
-                for block in self._pages(pool, span):
+                for block in self._pages(pool, span, limit=limit):
                     yield _selected(self._matching(decode_block(block, self._read)), wanted)
 
-    def _pages(self, pool: ThreadPoolExecutor, span: Span, *, whole: bool = False) -> Iterator[bytes]:
-        """Yield the encoded pages of a range; the next page is requested before a page is yielded."""
+    def _pages(
+        self, pool: ThreadPoolExecutor, span: Span, *, whole: bool = False, limit: int | None = None
+    ) -> Iterator[bytes]:
+        """Yield the encoded pages of a range.
+
+        The next page is requested before a page is yielded, unless the caller needs few rows, which are in one page.
+        """
         request = pb.GetRangeRequest(
             table_name=self.table,
             direction=pb.FORWARD,
@@ -162,16 +168,24 @@ class Reader:
             inclusive_start_primary_key=_encoded(span.start(self.schema)),
             exclusive_end_primary_key=_encoded(span.end(self.schema)),
         )
-        coming = pool.submit(self.connection.call, "GetRange", request, pb.GetRangeResponse)
-        while True:
-            page = coming.result()
-            if page.next_start_primary_key:
+        # A filter may drop all rows of a short page.
+        if limit is not None and not self.predicates:
+            request.limit = max(1, min(limit, _INT32))
+
+        def requested() -> Future[pb.GetRangeResponse]:
+            return pool.submit(self.connection.call, "GetRange", request, pb.GetRangeResponse)
+
+        coming: Future[pb.GetRangeResponse] | None = requested()
+        while coming is not None:
+            page, coming = coming.result(), None
+            more = bool(page.next_start_primary_key)
+            if more:
                 request.inclusive_start_primary_key = page.next_start_primary_key
-                coming = pool.submit(self.connection.call, "GetRange", request, pb.GetRangeResponse)
+                coming = requested() if limit is None else None
             if page.rows:
                 yield page.rows
-            if not page.next_start_primary_key:
-                return
+            if more and coming is None:
+                coming = requested()
 
     def _columns_to_get(self) -> list[str]:
         """Return the columns of a request.
@@ -201,10 +215,19 @@ def _selected(rows: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([rows.column(name) for name in wanted.names], schema=wanted)
 
 
-def _cut(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
+def _cut(batches: Iterable[pa.RecordBatch], most: int, limit: int | None) -> Iterator[pa.RecordBatch]:
+    """Yield batches of at most ``most`` rows, and at most ``limit`` rows together."""
+    missing = _NO_LIMIT if limit is None else limit
+    # Without this, the first page would be read for a limit of 0.
+    if not missing:
+        return
     for batch in batches:
-        for start in range(0, batch.num_rows, most):
-            yield batch.slice(start, most)
+        rows = batch.slice(0, missing)
+        for start in range(0, rows.num_rows, most):
+            yield rows.slice(start, most)
+        missing -= rows.num_rows
+        if not missing:
+            return
 
 
 def _encoded(key: WireKey) -> bytes:

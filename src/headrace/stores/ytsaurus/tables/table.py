@@ -10,12 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import OptionError, SchemaError, UnsupportedError
+from headrace.errors import SchemaError, UnsupportedError
 from headrace.option_names import check_names
 from headrace.ports import Rows, Table, TableDescription, TrimReport
 from headrace.rows import to_arrow
 from headrace.rows.by_position import aligned
-from headrace.rows.conditions import operands, typed_key, typed_range
+from headrace.rows.conditions import check_scan_sizes, operands, typed_key, typed_range
 from headrace.stores.ytsaurus import catalog
 from headrace.stores.ytsaurus.catalog import Names
 from headrace.stores.ytsaurus.connection import Connection
@@ -30,6 +30,7 @@ from headrace.tables.schema import Key, KeyValue, TableSchema
 FIXED_OPTIONS = TableOptions(retention_seconds=None, change_log=False)
 """The options of all tables: they have no change log."""
 _PAGE_ROWS = 65_536
+_NO_LIMIT = 1 << 62
 _LOOKUP_ROWS = 20_000
 # The size of rows is not known before the first page.
 _FIRST_PAGE_ROWS = 256
@@ -131,6 +132,7 @@ class YtTable(Table):
         where: Where | None = None,
         *,
         keys: KeyRange | None = None,
+        limit: int | None = None,
         batch_rows: int = _PAGE_ROWS,
     ) -> pa.RecordBatchReader:
         """Read rows in the service's key order; see `headrace.ports.Table.scan`."""
@@ -143,15 +145,14 @@ class YtTable(Table):
             if predicate.value is not None:
                 operands(column, predicate)
         bounds = typed_range(schema, keys or KeyRange())
-        if batch_rows < 1:
-            raise OptionError("a batch has at least one row", received=batch_rows)
+        check_scan_sizes(limit, batch_rows)
         fields = pa.schema([schema.arrow.field(name) for name in names])
         never = any(p.value is None and p.operator not in ("is null", "is not null") for p in predicates)
-        pages = iter(()) if never else self._pages(names, bounds, predicates, min(batch_rows, _PAGE_ROWS))
+        pages = iter(()) if never else self._pages(names, bounds, predicates, min(batch_rows, _PAGE_ROWS), limit)
         return pa.RecordBatchReader.from_batches(fields, pages)
 
     def _pages(
-        self, names: Sequence[str], keys: KeyRange, predicates: Sequence[Any], page_rows: int
+        self, names: Sequence[str], keys: KeyRange, predicates: Sequence[Any], page_rows: int, limit: int | None
     ) -> Iterator[pa.RecordBatch]:
         layout = self.layout
         needed = dict.fromkeys((*names, *(predicate.column for predicate in predicates)))
@@ -160,9 +161,11 @@ class YtTable(Table):
         selected = ", ".join(conditions.quoted(column.name) for column in read)
         order = ", ".join(conditions.quoted(name) for name in sorted_by)
         after: Key | None = None
+        missing = _NO_LIMIT if limit is None else limit
         most, page_rows = page_rows, min(page_rows, _FIRST_PAGE_ROWS)
         with self._connection.snapshot() as select:
-            while True:
+            while missing:
+                page_rows = min(page_rows, missing)
                 condition = conditions.where(layout, keys, predicates, after)
                 query = (
                     f"{selected} from {catalog.check_path_in_queries(self.path)}"
@@ -175,6 +178,7 @@ class YtTable(Table):
                     after = tuple(last.column(name)[0].as_py() for name in sorted_by)
                     typed = layout.read(page, list(needed)) if needed else page
                     rows = conditions.satisfied(typed, layout.schema.columns, predicates)
+                    missing -= rows.num_rows
                     if rows.num_rows:
                         yield layout.read(rows, names)
                 if page.num_rows < page_rows:
