@@ -51,7 +51,7 @@ def page(*rows: Row, next: str | None = None) -> Callable[[Any], Message]:
 
 def test_pages_are_read_to_the_end_and_empty_pages_are_skipped() -> None:
     service = Service(page(row("a", n=1), next="b"), page(next="c"), page(row("c", n=2, other=True), row("d")))
-    found = service.reader(["n", "id"]).scan(KeyRange(), 1)
+    found = service.reader(["n", "id"]).scan(KeyRange(), None, 1)
     assert [batch.to_pylist() for batch in found] == [
         [{"n": n, "id": key}] for n, key in ((1, "a"), (2, "c"), (None, "d"))
     ]
@@ -59,17 +59,26 @@ def test_pages_are_read_to_the_end_and_empty_pages_are_skipped() -> None:
     assert starts == [Marker.INF_MIN, "b", "c"]
 
 
+def test_with_a_limit_no_page_is_requested_that_is_not_needed() -> None:
+    service = Service(page(next="a"), page(row("a"), next="b"), page(row("b"), next="c"))
+    found = service.reader(["id"]).scan(KeyRange(), 2, 10)
+    assert found.read_all().to_pylist() == [{"id": "a"}, {"id": "b"}]
+    assert [request.limit for request in service.asked] == [2, 2, 2]
+    assert service.reader(["id"]).scan(KeyRange(), 0, 10).read_all().num_rows == 0
+    assert len(service.asked) == 3
+
+
 def test_a_key_column_is_always_requested_so_that_no_row_is_omitted() -> None:
     service = Service(page(row("a"), row("b", n=1)))
-    assert service.reader(["note"]).scan(KeyRange(), 10).read_all().to_pylist() == [{"note": None}] * 2
+    assert service.reader(["note"]).scan(KeyRange(), None, 10).read_all().to_pylist() == [{"note": None}] * 2
     assert service.asked[0].columns_to_get == ["id", "note"]
-    assert service.reader([]).scan(KeyRange(), 10).read_all().num_rows == 2
+    assert service.reader([]).scan(KeyRange(), None, 10).read_all().num_rows == 2
     assert service.asked[1].columns_to_get == ["id"]
 
 
 def test_columns_of_conditions_are_requested_and_omitted_from_the_result() -> None:
     service = Service(page(row("a", n=1, note="x"), row("b", n=2, note="y"), row("c", note="z")))
-    found = service.reader(["note"], [("n", ">", 1)]).scan(KeyRange(), 10).read_all().to_pylist()
+    found = service.reader(["note"], [("n", ">", 1)]).scan(KeyRange(), None, 10).read_all().to_pylist()
     assert found == [{"note": "y"}]
     assert service.asked[0].columns_to_get == ["id", "n", "note"]
     assert service.asked[0].filter
@@ -78,7 +87,7 @@ def test_columns_of_conditions_are_requested_and_omitted_from_the_result() -> No
 def test_whole_rows_are_requested_if_a_request_cannot_name_all_columns() -> None:
     wide = TableSchema.of({"id": "string", **{f"c{number}": "long" for number in range(128)}}, "id")
     service = Service(page(row("a", c127=1)))
-    found = service.reader(wide.names, schema=wide).scan(KeyRange(), 10).read_all()
+    found = service.reader(wide.names, schema=wide).scan(KeyRange(), None, 10).read_all()
     assert list(service.asked[0].columns_to_get) == []
     assert found.column("c127").to_pylist() == [1]
 
@@ -86,7 +95,7 @@ def test_whole_rows_are_requested_if_a_request_cannot_name_all_columns() -> None
 def test_a_value_of_another_type_is_null_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     service = Service(page(row("a", n="text"), next="b"), page(row("b", n="text")))
     with caplog.at_level(logging.WARNING, "headrace"):
-        found = service.reader(["n"]).scan(KeyRange(), 10).read_all().to_pylist()
+        found = service.reader(["n"]).scan(KeyRange(), None, 10).read_all().to_pylist()
     assert found == [{"n": None}] * 2
     assert caplog.text.count("column n has values of another type") == 1
 
@@ -114,7 +123,7 @@ def points(failing: dict[str, str]) -> Callable[[Any], Message]:
 
 def test_single_keys_are_read_without_a_range_and_busy_rows_are_retried() -> None:
     service = Service(points({"b": "OTSServerBusy"}))
-    found = service.reader(["id"], {"id": ["c", "x", "b", "a"]}).scan(KeyRange(), 10).read_all()
+    found = service.reader(["id"], {"id": ["c", "x", "b", "a"]}).scan(KeyRange(), None, 10).read_all()
     assert found.column("id").to_pylist() == ["a", "b", "c"]
     assert [len(request.tables[0].primary_key) for request in service.asked] == [4, 1]
 
@@ -122,7 +131,7 @@ def test_single_keys_are_read_without_a_range_and_busy_rows_are_retried() -> Non
 def test_a_row_that_stays_busy_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.stores.tablestore.tables.reading.PATIENCE", Patience(total=0.0))
     with pytest.raises(ServiceBusyError):
-        Service(points({"a": "OTSServerBusy"})).reader(["id"], {"id": "a"}).scan(KeyRange(), 10).read_all()
+        Service(points({"a": "OTSServerBusy"})).reader(["id"], {"id": "a"}).scan(KeyRange(), None, 10).read_all()
 
 
 # -- splits ---------------------------------------------------------------------------------------------
