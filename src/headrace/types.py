@@ -1,7 +1,8 @@
 """Column types: their names and their Arrow types.
 
 The name of a type is its name in Spark SQL (``long`` or ``bigint``, ``decimal(10,2)``, ``array<string>``,
-``map<string,long>``, ``struct<id:long not null,note:string>``), with up to `MAX_NESTING` nested levels. Its Arrow type
+``map<string,long>``, ``struct<id:long not null,note:string>``), with up to `MAX_NESTING` nested levels. Common names of
+other systems (``int64``, ``text``, ``varchar``, ``timestamp without time zone``) mean the same types. Its Arrow type
 is the one that Spark uses, including names and nullability of inner fields. Elements of arrays and values of maps may
 also be ``not null``, which Spark supports but has no syntax for. Keys of maps are never null.
 
@@ -33,16 +34,31 @@ _NAMED: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
+# Other names: of Spark SQL, of standard SQL, of Arrow and pandas. A name with a length is none of them, because no
+# column has a maximum length. `int8` is not one either: it has 8 bits in Arrow and 8 bytes in PostgreSQL.
 _ALIASES = {
     "bool": "boolean",
     "tinyint": "byte",
     "smallint": "short",
+    "int16": "short",
     "integer": "int",
+    "int32": "int",
     "bigint": "long",
+    "int64": "long",
     "real": "float",
+    "float32": "float",
+    "float64": "double",
     "dec": "decimal",
     "numeric": "decimal",
+    "text": "string",
+    "varchar": "string",
+    "str": "string",
+    "blob": "binary",
+    "bytea": "binary",
+    "bytes": "binary",
     "timestamp_ltz": "timestamp",
+    "timestamptz": "timestamp",
+    "datetime": "timestamp_ntz",
 }
 _INTERVAL = pa.duration("us")
 _INTERVAL_NAME = "interval day to second"
@@ -126,6 +142,10 @@ class _Parser:
     def _type(self) -> pa.DataType:
         word = self._next()
         name = _ALIASES.get(word.lower(), word.lower())
+        if word.lower() == "timestamp":
+            return self._timestamp()
+        if name == "double":
+            self._take("precision")
         if name in _NAMED:
             return _NAMED[name]
         match name:
@@ -168,6 +188,13 @@ class _Parser:
         if not 1 <= precision <= 38 or not 0 <= scale <= precision:
             raise self._error(f"decimal({precision},{scale})")
         return pa.decimal128(precision, scale)
+
+    def _timestamp(self) -> pa.DataType:
+        without = self._take("without")
+        if without or self._take("with"):
+            self._expect("time")
+            self._expect("zone")
+        return _NAMED["timestamp_ntz" if without else "timestamp"]
 
     def _interval(self) -> pa.DataType:
         first = last = self._next().lower()

@@ -43,9 +43,15 @@ def test_spark_has_exactly_the_same_arrow_type(name: str) -> None:
         ("struct<`a b`:int,`x``y`:int,int:int,7up:int>", "struct<`a b`:int,`x``y`:int,int:int,`7up`:int>"),
         ("INTERVAL DAY", "interval day to second"),
         ("interval hour to minute", "interval day to second"),
+        ("int64", "long"),
+        ("Text", "string"),
+        ("array<varchar not null>", "array<string not null>"),
+        ("double precision", "double"),
+        ("struct<at timestamp with time zone, day datetime>", "struct<at:timestamp,day:timestamp_ntz>"),
+        ("timestamp WITHOUT time zone", "timestamp_ntz"),
     ],
 )
-def test_names_are_read_as_spark_writes_them(text: str, name: str) -> None:
+def test_names_are_read_as_spark_and_other_systems_write_them(text: str, name: str) -> None:
     assert type_name(parse_type(text)) == name
 
 
@@ -69,6 +75,9 @@ def test_names_are_read_as_spark_writes_them(text: str, name: str) -> None:
         ("decimal(39,0)", "unknown column type"),
         ("decimal(5,6)", "unknown column type"),
         ("decimal(x)", "at 'x'"),
+        ("varchar(20)", "at '\\('"),
+        ("int8", "unknown column type"),
+        ("timestamp with zone", "expected 'time'"),
         ("interval", "unknown column type"),
         ("interval second to day", "unknown column type"),
         ("interval year to month", "type of months"),
