@@ -27,7 +27,7 @@ ALLOWED = {
     # `Tunnel.consume` creates a worker.
     "ports": VALUES | {"workers"},
     "rows": {"errors", "types", "tables", "ports"},
-    "sqlite": {"errors"},
+    "sqlite": {"errors", "retries"},
     "wire": {"errors", "types", "tables"},
     "stores": BELOW_STORES,
     "feeds": BELOW_STORES,

@@ -20,6 +20,7 @@ import apsw
 from headrace.errors import StoreBusyError, StoreDamagedError, StoreError
 from headrace.sqlite.connections import Connections, roll_back
 from headrace.sqlite.forks import no_fork
+from headrace.sqlite.opening import open_wal
 
 _FORMAT_VERSION = 1
 _BUSY_TIMEOUT_MS = 30_000
@@ -144,9 +145,7 @@ os.register_at_fork(after_in_child=_OwnerLock.forget_all)
 
 
 def _connect(path: Path) -> apsw.Connection:
-    connection = apsw.Connection(str(path))
-    connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
-    connection.pragma("journal_mode", "wal")
+    connection = open_wal(path, _BUSY_TIMEOUT_MS)
     connection.pragma("synchronous", "full")
     connection.execute("BEGIN IMMEDIATE")
     version = connection.pragma("user_version")

@@ -26,6 +26,7 @@ from headrace import failpoints
 from headrace.errors import NotFoundError, OptionError, StoreBusyError, StoreDamagedError, StoreError
 from headrace.sqlite.connections import Connections, roll_back
 from headrace.sqlite.forks import no_fork
+from headrace.sqlite.opening import open_wal
 from headrace.stores.embedded.writer_lock import writer_lock
 
 FORMAT_VERSION = 5
@@ -276,10 +277,7 @@ class Database:
 
 def _connect(directory: Path, synchronous: str, *, may_create: bool) -> apsw.Connection:
     with _translated():
-        connection = apsw.Connection(str(directory / DATABASE_FILE), statementcachesize=256)
-        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-        connection.pragma("page_size", 4096)
-        connection.pragma("journal_mode", "wal")
+        connection = open_wal(directory / DATABASE_FILE, BUSY_TIMEOUT_MS, cached_statements=256)
         connection.pragma("synchronous", synchronous)
         # By default, macOS leaves a commit in the cache of the drive.
         connection.pragma("fullfsync", synchronous == "full")
