@@ -185,6 +185,41 @@ def test_merge_in_python_moves_rows_whose_key_changes(spark: SparkSession, store
         run(unordered, "cp2")
 
 
+BY_CUSTOMER = """MERGE INTO customers t
+    USING (SELECT customer, id, _change_type, _commit_version FROM changes) s
+    ON t.customer = s.customer
+    WHEN MATCHED AND s._change_type IN ('delete', 'update_preimage') AND t.id = s.id THEN DELETE
+    WHEN MATCHED AND s._change_type IN ('insert', 'update_postimage') THEN UPDATE SET id = s.id
+    WHEN NOT MATCHED AND s._change_type IN ('insert', 'update_postimage')
+      THEN INSERT (customer, id) VALUES (customer, id)"""
+
+
+@pytest.mark.parametrize("limit", ["1000", "1"])
+def test_rows_that_take_each_others_keys_keep_them(
+    spark: SparkSession, store: Store, tmp_path: Path, limit: str
+) -> None:
+    orders = store.table("orders")
+    scan = spark.readStream.format("headrace").options(store=store.url, tunnel="all", maxRowsPerChannel=limit)
+    stream = headrace.merge(
+        spark, BY_CUSTOMER, scans={"changes": scan.load()}, store=store.url, checkpoint=tmp_path / "cp"
+    )
+    query = stream.start()
+
+    def merged(*names: tuple[int, str]) -> list[tuple[Any, ...]]:
+        orders.put([{"id": key, "customer": name} for key, name in names])
+        query.processAllAvailable()
+        return rows(store, "customers")
+
+    try:
+        assert merged((1, "a"), (2, "b"), (3, "c")) == [("a", 1), ("b", 2), ("c", 3)]
+        assert merged((1, "b"), (2, "a")) == [("a", 2), ("b", 1), ("c", 3)]
+        assert merged((1, "c"), (2, "b"), (3, "d"), (4, "a")) == [("a", 4), ("b", 2), ("c", 1), ("d", 3)]
+        orders.delete([{"id": 1}])
+        assert merged((5, "c"), (2, "e")) == [("a", 4), ("c", 5), ("d", 3), ("e", 2)]
+    finally:
+        query.stop()
+
+
 def test_what_create_stream_refuses(session: StreamingSql, store: Store, tmp_path: Path) -> None:
     session.run(f"CREATE TABLE files USING parquet LOCATION '{tmp_path}/files' AS SELECT 1L AS id")
     session.run("CREATE SCAN batch_orders ON orders USING BATCH")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError, OptionError, SchemaError, UnsupportedError
 from headrace.formats.tablestore.columns import TablestoreShape, parse_catalog
-from headrace.tables.change_columns import ChangeShape, SignedShape
+from headrace.tables.change_columns import ROW_KEY, SIGNED, ChangeShape, SignedShape
 from headrace.tables.changes import ChangeOp, Changes
 from headrace.tables.schema import TableSchema
 
@@ -130,6 +130,13 @@ def test_changes_with_their_old_rows_can_be_followed() -> None:
     whole = changes(*((op, 1, "a", 1.0) for op in kinds), *PAIRS)
     assert SignedShape(SCHEMA, "items").rows(whole) == ChangeShape(SCHEMA).rows(whole)
     assert SignedShape(SCHEMA, "items", ["id"]).rows(whole.slice(0, 0)).num_rows == 0
+
+
+def test_the_schema_tells_the_key_of_the_rows_and_whether_they_can_be_followed() -> None:
+    for shape, mark in ((ChangeShape(SCHEMA), None), (SignedShape(SCHEMA, "items"), {SIGNED.encode(): b"true"})):
+        assert shape.schema.field("id").metadata == {ROW_KEY.encode(): b"0"}
+        assert not shape.schema.field("name").metadata
+        assert shape.schema.field("_change_type").metadata == (mark or {})
 
 
 def test_pre_images_can_be_left_out_and_columns_chosen() -> None:

@@ -28,8 +28,15 @@ def merge(text: str) -> Merge:
     return statement.body
 
 
-def plan(clauses: str, *, on: str = ON, target: TableSchema = TARGET, source: tuple[str, ...] = SOURCE) -> MergePlan:
-    return plan_merge(merge(f"INTO orders AS t USING scan AS s {on} {clauses}"), target, source)
+def plan(
+    clauses: str,
+    *,
+    on: str = ON,
+    target: TableSchema = TARGET,
+    source: tuple[str, ...] = SOURCE,
+    row_key: tuple[str, ...] = (),
+) -> MergePlan:
+    return plan_merge(merge(f"INTO orders AS t USING scan AS s {on} {clauses}"), target, source, row_key)
 
 
 # -- grammar ------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from headrace.streaming_sql.secrets import secret_values
 from headrace.streaming_sql.stream_kinds import DefinedStream, ReadyStream, StreamKind, analyzed_plan
 from headrace.streaming_sql.stream_sinks import check_sink_options, sink_options
 from headrace.streaming_sql.tables import Tables
+from headrace.tables.change_columns import ROW_KEY
 from headrace.tables.changes import RowChange
 from headrace.types import can_hold, type_name
 
@@ -185,7 +186,8 @@ def _checked(
                 remedy="INSERT INTO appends to it",
             )
         schema, capabilities = table.schema, store.capabilities
-        plan = plan_merge(body, schema, _different(frame.columns))
+        row_key = [field.name for field in frame.schema if ROW_KEY in field.metadata]
+        plan = plan_merge(body, schema, _different(frame.columns), row_key)
     if not capabilities.transactions and (obstacle := plan.replay_obstacle()) is not None:
         raise UnsupportedError(
             f"the store of {table.name!r} has no transactions, and a repeated batch of this MERGE could give "
@@ -339,7 +341,10 @@ def _order_text(plan: MergePlan) -> str:
     if not plan.ordered:
         return "none: several rows of a key in a batch are an error"
     preimages = f"without {PREIMAGE}" if plan.drops_preimages else f"with {PREIMAGE}"
-    return f"the last change of each key in a batch, by _commit_version and position in the log, {preimages}"
+    last = f"the last change of each key in a batch, by _commit_version and position in the log, {preimages}"
+    if not plan.row_key:
+        return last
+    return f"{last}; a source row ({', '.join(plan.row_key)}) that gives up a key does not delete one that takes it"
 
 
 def _replay_text(queries: MergeQueries) -> str:

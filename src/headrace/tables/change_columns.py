@@ -22,6 +22,10 @@ CHANGE_COLUMNS = pa.schema(
         pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", tz="UTC")),
     ]
 )
+ROW_KEY = "headrace.key"
+"""In the metadata of a column of `ChangeShape`: its place in the primary key of the table, from 0."""
+SIGNED = "headrace.signed"
+"""In the metadata of `_change_type` of `SignedShape`."""
 _CHANGE_TYPE_OF = {
     ChangeOp.BASE: "insert",
     ChangeOp.INSERT: "insert",
@@ -48,7 +52,8 @@ class ChangeShape(Shape):
     """The table's columns, then `_change_type`, `_commit_version` and `_commit_timestamp`.
 
     An insert is one row, an update `update_preimage` (in tables with pre-images) and `update_postimage`, a delete one
-    row. The contract is that of Spark's `Changelog` and of Delta's change data feed.
+    row. The contract is that of Spark's `Changelog` and of Delta's change data feed. The schema tells the columns of
+    the primary key, see `ROW_KEY`.
 
     Args:
         table: the table's columns.
@@ -67,7 +72,9 @@ class ChangeShape(Shape):
                 received=", ".join(clash),
                 remedy="rename the column, or read the table through format tablestore",
             )
-        every = pa.schema([pa.field(c.name, c.type) for c in table.columns] + list(CHANGE_COLUMNS))
+        places = {column: {ROW_KEY: str(place)} for place, column in enumerate(table.primary_key)}
+        columns = [pa.field(c.name, c.type, metadata=places.get(c.name)) for c in table.columns]
+        every = pa.schema([*columns, *CHANGE_COLUMNS])
         known = set(every.names)
         for name in wanted or ():
             if name not in known:
@@ -92,14 +99,10 @@ class ChangeShape(Shape):
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
-ROW_KEY = "headrace.key"
-"""In the metadata of a column of `SignedShape`: its place in the primary key, from 0."""
-
-
 class SignedShape(ChangeShape):
     """The rows of `ChangeShape`, each update and delete with its old row: enough to follow the table's content.
 
-    The schema tells the columns of the primary key, see `ROW_KEY`.
+    The schema tells that, see `SIGNED`.
 
     Args:
         table: the table's columns.
@@ -110,8 +113,8 @@ class SignedShape(ChangeShape):
     def __init__(self, table: TableSchema, name: str, wanted: Sequence[str] | None = None) -> None:
         super().__init__(table, wanted)
         self._name = name
-        places = {column: {ROW_KEY: str(place)} for place, column in enumerate(table.primary_key)}
-        self.schema = pa.schema([field.with_metadata(places.get(field.name)) for field in self.schema])
+        marked = {CHANGE_TYPE: {SIGNED: "true"}}
+        self.schema = pa.schema([field.with_metadata(marked.get(field.name, field.metadata)) for field in self.schema])
 
     def rows(self, changes: Changes) -> pa.RecordBatch:
         """Return the changes as rows; raise `UnsupportedError` if one of them lacks its old row."""

@@ -12,7 +12,7 @@ from headrace.following.last_rows import ORDER
 from headrace.following.net_changes import net_changes
 from headrace.following.signed_rows import SIGN
 from headrace.streaming_sql.language.lexer import quote_name
-from headrace.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, ROW_KEY
+from headrace.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, ROW_KEY, SIGNED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,7 +79,8 @@ class FollowedScan:
 
 def is_followed(schema: StructType) -> bool:
     """Return whether the rows of a DataFrame are changes that add up to a table."""
-    return CHANGE_TYPE in schema.names and any(ROW_KEY in field.metadata for field in schema)
+    signed = CHANGE_TYPE in schema.names and SIGNED in schema[CHANGE_TYPE].metadata
+    return signed and any(ROW_KEY in field.metadata for field in schema)
 
 
 def one_stream(frames: Mapping[str, DataFrame]) -> DataFrame:

@@ -48,6 +48,8 @@ class MergePlan:
         looked_up: the columns of the target that the clauses need; the first is a key column.
         ordered: the source has commit versions, so that several changes of a key have an order.
         drops_preimages: rows with the old values of an update are left out.
+        row_key: the columns of the source that tell apart the source rows of one target key. None if the source does
+            not have them, or if a target key has the changes of one source row only.
         volatile: the functions in the statement whose value differs from one evaluation to the next.
         reads_target: columns of the target whose values decide the result.
         disagreement: an UPDATE and an INSERT that give different rows for the same source row; None if none do.
@@ -61,6 +63,7 @@ class MergePlan:
     looked_up: tuple[str, ...]
     ordered: bool
     drops_preimages: bool
+    row_key: tuple[str, ...]
     volatile: tuple[str, ...]
     reads_target: tuple[str, ...]
     disagreement: str | None
@@ -82,12 +85,13 @@ class MergePlan:
         return self.disagreement
 
 
-def plan_merge(merge: Merge, target: TableSchema, source: Sequence[str]) -> MergePlan:
+def plan_merge(merge: Merge, target: TableSchema, source: Sequence[str], row_key: Sequence[str] = ()) -> MergePlan:
     """Resolve the names of a MERGE.
 
     Args:
         target: the columns of the target.
         source: the columns of the source, in order.
+        row_key: the columns of the source that are key columns of the table whose changes it has, if they are known.
 
     Raises:
         SqlError: ON does not give each key column, a clause sets an unknown column or a key, or no value for a key.
@@ -110,15 +114,19 @@ def plan_merge(merge: Merge, target: TableSchema, source: Sequence[str]) -> Merg
     keeps = any(clause.action is MergeAction.UPDATE and not attributes <= clause.values.keys() for clause in matched)
     wanted = [name for name in target.names if keeps or name in read]
     first = target.primary_key[0]
+    ordered, has_types = COMMIT_VERSION in source, CHANGE_TYPE in source
+    compared = [part.text for part in on.values()]
+    distinguishing = [name for name in row_key if not any(names.same(quote_name(name), text) for text in compared)]
     return MergePlan(
         target_alias=merge.target_alias,
         source_alias=merge.source_alias,
-        keys=tuple(part.text for part in on.values()),
+        keys=tuple(compared),
         matched=matched,
         not_matched=not_matched,
         looked_up=(first, *(name for name in wanted if name != first)),
-        ordered=COMMIT_VERSION in source,
-        drops_preimages=CHANGE_TYPE in source and PREIMAGE not in literals,
+        ordered=ordered,
+        drops_preimages=has_types and PREIMAGE not in literals,
+        row_key=tuple(distinguishing) if ordered and has_types else (),
         volatile=tuple(sorted(calls)),
         reads_target=tuple(name for name in target.names if name in read and name in attributes),
         disagreement=_disagreement(matched, not_matched, names),

@@ -1,6 +1,6 @@
 """The queries of Spark that run a MERGE over the rows of a batch.
 
-1. `keyed` gives each source row its target key, and keeps the last row of each key.
+1. `keyed` gives each source row its target key, and keeps one row of each key.
 2. Python adds the row of the target (`headrace.streaming_sql.merging`).
 3. `decided` evaluates the clauses: an action, and the values of the target's columns.
 
@@ -87,9 +87,13 @@ class MergeQueries:
         return f"SELECT {self._s}.*, {', '.join(keys)} FROM {view} AS {self._s}"
 
     def keyed(self, view: str) -> str:
-        """Return the query of the last row of each key.
+        """Return the query of the row of each key that counts.
 
-        Its columns are those of the source, the key, and `repeats` without commit versions. Rows without a key match
+        Without `MergePlan.row_key` this is the last one. With it, several source rows can have the key, one after the
+        other. The last row of each of them says whether it has the key after the batch. Of those that have it, the
+        latest one counts; if none has it, the latest one that gave it up.
+
+        The columns are those of the source, the key, and `repeats` without commit versions. Rows without a key match
         nothing, so all of them are kept.
         """
         plan, order = self.plan, quote_name(self.hidden("order"))
@@ -102,9 +106,22 @@ class MergeQueries:
         kept = ", ".join([*map(quote_name, self.source), *keys])
         if not plan.ordered:
             return f"SELECT {kept}, count(*) OVER ({group}) AS {quote_name(self.repeats)} FROM ({rows})"
+        latest = f"{quote_name(COMMIT_VERSION)} DESC, {order} DESC"
+        if not plan.row_key:
+            return self._first(rows, kept, f"{group} ORDER BY {latest}")
+        # One shuffle by the target key serves both windows.
+        rows = f"SELECT * FROM ({rows}) DISTRIBUTE BY {', '.join(keys)}"
+        of_row = ", ".join(map(quote_name, plan.row_key))
+        rows = self._first(rows, f"{kept}, {order}", f"{group}, {of_row} ORDER BY {latest}")
+        is_old = f"coalesce({quote_name(CHANGE_TYPE)} IN ('delete', '{PREIMAGE}'), false)"
+        return self._first(rows, kept, f"{group} ORDER BY {is_old}, {latest}")
+
+    def _first(self, rows: str, columns: str, window: str) -> str:
+        """Return the query of the first row of each window."""
         rank = quote_name(self.hidden("rank"))
-        last = f"row_number() OVER ({group} ORDER BY {quote_name(COMMIT_VERSION)} DESC, {order} DESC) AS {rank}"
-        return f"SELECT {kept} FROM (SELECT *, {last} FROM ({rows})) WHERE {rank} = 1"
+        return (
+            f"SELECT {columns} FROM (SELECT *, row_number() OVER ({window}) AS {rank} FROM ({rows})) WHERE {rank} = 1"
+        )
 
     # -- step 3 -------------------------------------------------------------------------------------------
 
