@@ -203,6 +203,10 @@ class StateMismatchError(HeadraceError):
     """Changes do not fit the kept state of a followed query, for example a row leaves a group that it never entered."""
 
 
+class ExpressionError(HeadraceError, ValueError):
+    """An expression of a query fails for the values of a row."""
+
+
 class NumericOverflowError(HeadraceError, ArithmeticError):
     """A number does not fit its type."""
 
@@ -233,6 +237,10 @@ class LostRaceError(HeadraceError):
 
 class PublicationError(HeadraceError):
     """Staged rows cannot be published: they do not exist, do not fit, or the checkpoint is outdated."""
+
+
+class ClaimLostError(PublicationError):
+    """Another job has taken the target of a publication. Nothing is published."""
 
 
 class TunnelTakenError(HeadraceError):

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.errors import NotFoundError, PublicationError, SchemaError
-from headrace.ports import Publisher, Staged, Store, Table, Write
+from headrace.errors import ClaimLostError, NotFoundError, PublicationError, SchemaError, UnsupportedError
+from headrace.ports import Claim, Publisher, Staged, Store, Table, Write
 from headrace.tables.changes import ChangeOp, RowChange
 from tests.conformance.reading import drain, rows_of, state_of
 from tests.conformance.stores import Place
@@ -358,3 +358,60 @@ def test_a_large_batch_is_published_as_a_whole(orders: Table, publisher: Publish
     assert sum(receipt.rows for receipt in staged) == count
     publisher.publish(0, [Write("orders", RowChange.PUT, staged)])
     assert orders.scan(["price"]).read_all().column("price").to_pylist() == list(range(count))
+
+
+# -- claims ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def jobs(store: Store) -> Table:
+    return store.create_table("jobs", {"target": "string", "job": "string"}, "target")
+
+
+def claim_of(before: str | None, after: str) -> Claim:
+    """Return the claim of a job on table ``orders``."""
+    row = None if before is None else {"target": "orders", "job": before}
+    return Claim("jobs", row, {"target": "orders", "job": after})
+
+
+@pytest.mark.needs("transactions")
+def test_of_two_jobs_with_the_same_claim_one_publishes(store: Store, orders: Table, jobs: Table) -> None:
+    writes = {}
+    for job in ("first", "second"):
+        staged = stage(store.publisher(job), 0, {"id": job})
+        writes[job] = [Write("orders", RowChange.PUT, staged)]
+    assert store.publisher("second").publish(0, writes["second"], claim=claim_of(None, "second"))
+    for before in (None, "first"):
+        with pytest.raises(ClaimLostError, match="another job"):
+            store.publisher("first").publish(0, writes["first"], claim=claim_of(before, "first"))
+    assert not store.publisher("first").published(0)
+    # The batch is published: a repetition does not need the claim.
+    assert not store.publisher("second").publish(0, writes["second"], claim=claim_of(None, "second"))
+    held = claim_of("second", "second")
+    assert store.publisher("second").publish(1, [], claim=held)
+    assert store.publisher("first").publish(0, writes["first"], claim=claim_of("second", "first"))
+    with pytest.raises(ClaimLostError):
+        store.publisher("second").publish(2, [], claim=held)
+    assert rows_of(jobs) == [{"target": "orders", "job": "first"}]
+    assert [row["id"] for row in rows_of(orders)] == ["first", "second"]
+
+
+def test_without_transactions_a_claim_is_taken_before_the_first_batch(
+    store: Store, orders: Table, jobs: Table, publisher: Publisher
+) -> None:
+    if store.capabilities.transactions:
+        with pytest.raises(UnsupportedError):
+            publisher.take(claim_of(None, "first"))
+        return
+    publisher.take(claim_of(None, "first"))
+    for before in (None, "second"):
+        with pytest.raises(ClaimLostError, match="another job"):
+            publisher.take(claim_of(before, "second"))
+        # A repeated request finds its own row.
+        publisher.take(claim_of(before, "first"))
+    assert publisher.publish(0, [], claim=claim_of("first", "first"))
+    publisher.take(claim_of("first", "second"))
+    with pytest.raises(ClaimLostError):
+        publisher.publish(1, [], claim=claim_of("first", "first"))
+    assert not publisher.published(1)
+    assert rows_of(jobs) == [{"target": "orders", "job": "second"}]

@@ -36,6 +36,7 @@ class Following:
         sink: the store of the target; by default that of the tables.
         options: options of the scans, such as maxRowsPerTrigger.
         arguments: further arguments of `headrace.follow`.
+        tunnels: the beginning of the names of its tunnels; the target by default.
     """
 
     spark: SparkSession
@@ -48,12 +49,13 @@ class Following:
     options: Mapping[str, Any] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
     query: StreamingQuery | None = None
+    tunnels: str | None = None
 
     def start(self) -> StreamingQuery:
         """Start the query, at its checkpoint if it has one."""
         scans = {}
         for table in self.tables:
-            tunnel = f"{self.target}_{table}"
+            tunnel = f"{self.tunnels or self.target}_{table}"
             if tunnel not in {each.name for each in self.store.tunnels(table)}:
                 self.store.create_tunnel(table, tunnel, kind="BaseAndStream")
             scans[table] = scan(self.spark, self.store, tunnel, **self.options)

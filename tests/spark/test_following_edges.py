@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, own_message
 from headrace.ports import Store, Table
 from tests.spark.followed_histories import prepare
 from tests.spark.following import Following
@@ -84,8 +84,12 @@ def test_rows_that_come_and_go_within_a_batch_are_not_computed(
         assert rows.advance() == rows.expected()
         assert groups.advance() == groups.expected()
         numbers.put([row(6, 0)])
-        with pytest.raises(StreamingQueryException, match="DIVIDE_BY_ZERO"):
+        with pytest.raises(StreamingQueryException) as caught:
             rows.advance()
+        message = own_message(str(caught.value)) or ""
+        assert f"expression 100 DIV k of the query into {rows.target!r} fails for a row" in message
+        assert "DIVIDE_BY_ZERO" in message
+        assert "new checkpoint location, a new tunnel and overwrite" in message
 
 
 def test_a_sum_fails_only_if_its_result_does_not_fit(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -14,7 +16,8 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.failpoints import VARIABLE
-from headrace.ports import Store
+from headrace.following.jobs import FollowedJob, FollowedJobs
+from headrace.ports import Claim, Store
 from tests.conformance import serving
 from tests.spark.following import Following
 from tests.spark.sql_scripts import sql_session
@@ -74,6 +77,107 @@ def test_a_batch_whose_task_died_after_staging_is_repeated_from_the_same_state(
             assert following.advance() == following.expected()
             orders.delete([{"id": 0}])
             assert following.advance() == following.expected()
+
+
+@contextmanager
+def two_queries(spark: SparkSession, kind: str, directory: Path, **second: Any) -> Iterator[tuple[Following, ...]]:
+    """Yield two queries with one target, over one table with rows; ``second`` are arguments of the second one."""
+    store = headrace.open(directory / "shop", create=True, synchronous="off")
+    orders = store.create_table("orders", {"id": "long", "user": "string", "price": "double"}, "id", pre_images=True)
+    orders.put([{"id": n, "user": f"u{n % 3}", "price": float(n)} for n in range(12)])
+    with sink(kind, directory) as to:
+        target = f"totals_{uuid.uuid4().hex[:8]}" if kind != "ytsaurus" else f"//home/totals_{uuid.uuid4().hex[:8]}"
+        to.store.create_table(target, COLUMNS, "user")
+
+        def query(name: str, **arguments: Any) -> Following:
+            return Following(
+                spark,
+                store,
+                TOTALS,
+                ["orders"],
+                target,
+                directory / name,
+                sink=to.store,
+                arguments={"options": to.options, **arguments},
+                tunnels=name,
+            )
+
+        with query("first") as one, query("second", **second) as other:
+            yield one, other
+
+
+def states(query: Following) -> set[str]:
+    """Return the tables with the state of the queries into a target."""
+    assert query.sink is not None
+    target = query.target.rpartition("/")[2]
+    return {name for name in query.sink.tables() if f"__headrace_state_{target}" in name}
+
+
+@pytest.mark.parametrize("kind", ["embedded", "tablestore", "ytsaurus"])
+def test_of_two_queries_that_begin_at_the_same_time_one_has_the_target(
+    spark: SparkSession, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_free = FollowedJobs._check_free
+    both_found_it_free = threading.Barrier(2, timeout=120)
+
+    def waiting(self: FollowedJobs, known: FollowedJob | None, wanted: FollowedJob) -> None:
+        check_free(self, known, wanted)
+        # A job without an id is checked before the start of its query.
+        if wanted.job:
+            both_found_it_free.wait()
+
+    monkeypatch.setattr(FollowedJobs, "_check_free", waiting)
+    with two_queries(spark, kind, tmp_path) as queries:
+        running = [(query, query.start()) for query in queries]
+        failed, whole = [], []
+        for query, started in running:
+            try:
+                started.processAllAvailable()
+                whole.append(query)
+            except StreamingQueryException as error:
+                failed.append(str(error))
+        (winner,), (message,) = whole, failed
+        assert "another query follows a table into" in message
+        assert winner.advance() == winner.expected()
+        winner.store.table("orders").delete([{"id": 3}])
+        assert winner.advance() == winner.expected()
+        job = FollowedJobs(winner.sink or winner.store).find(winner.target)
+        assert job is not None
+        assert states(winner) == set(job.state_tables)
+
+
+@pytest.mark.parametrize("kind", ["embedded", "tablestore", "ytsaurus"])
+def test_a_query_whose_target_was_taken_writes_nothing_more(
+    spark: SparkSession, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = FollowedJobs.begin
+    begun, taken = threading.Event(), threading.Event()
+
+    def waiting(self: FollowedJobs, wanted: FollowedJob, batch: int) -> tuple[FollowedJob, Claim]:
+        found = begin(self, wanted, batch)
+        if batch == 1 and not taken.is_set():
+            begun.set()
+            assert taken.wait(120)
+        return found
+
+    with two_queries(spark, kind, tmp_path, overwrite=True) as (first, second):
+        assert first.advance() == first.expected()
+        orders = first.store.table("orders")
+        running = kind != "tablestore"
+        if running:
+            # The batch of the first query begins before the second query, and ends after it.
+            monkeypatch.setattr(FollowedJobs, "begin", waiting)
+            orders.put([{"id": 20, "user": "u3", "price": 1.0}])
+            assert begun.wait(120)
+        assert second.advance() == second.expected()
+        second.stop()
+        orders.delete([{"id": 3}])
+        rows = (second.sink or second.store).table(second.target).scan().read_all().to_pylist()
+        taken.set()
+        with pytest.raises(StreamingQueryException, match="another query follows a table into"):
+            first.advance()
+        assert (second.sink or second.store).table(second.target).scan().read_all().to_pylist() == rows
+        assert second.advance() == second.expected()
 
 
 _SCRIPT = """

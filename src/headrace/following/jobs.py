@@ -2,6 +2,10 @@
 
 The state of a job is right only together with the rows that the job has written. So a target has one job, which begins
 with an empty target and is there alone until another job takes its place.
+
+The publication of each batch checks in its transaction that the row is still as it was when the batch began, and puts
+it. So of two jobs that begin at the same time only one publishes its first batch, and a job whose target was taken
+publishes nothing more. In a store without transactions, a job takes the row before its first batch writes anything.
 """
 
 from __future__ import annotations
@@ -10,9 +14,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from headrace.errors import NotFoundError, OptionError, StoreDamagedError
-from headrace.ports import Store
+from headrace.errors import ClaimLostError, NotFoundError, OptionError, StoreDamagedError
+from headrace.ports import Claim, Store
 
 _JOBS = "__headrace_followed__"
 _STATE = "__headrace_state_"
@@ -70,26 +75,8 @@ class FollowedJobs:
 
     def find(self, target: str) -> FollowedJob | None:
         """Return the job of a target."""
-        try:
-            row = self._store.table(_jobs_of(target), _COLUMNS).get({"target": target})
-        except NotFoundError:
-            return None
-        if row is None:
-            return None
-        try:
-            content = json.loads(row["content"])
-            return FollowedJob(
-                target,
-                row["job"],
-                dict(content["definition"]),
-                tuple(content["state_tables"]),
-                bool(content["overwrite"]),
-                tuple(content["obsolete"]),
-            )
-        except (ValueError, KeyError, TypeError) as error:
-            raise StoreDamagedError(
-                f"the row of {target!r} in table {_jobs_of(target)!r} is invalid", received=str(error)
-            ) from None
+        row = self._row(target)
+        return None if row is None else _job_of(row)
 
     def check(self, wanted: FollowedJob) -> None:
         """Check whether a job can start or continue, without changing the store.
@@ -104,44 +91,62 @@ class FollowedJobs:
         if known is not None and known.job == wanted.job:
             _check_same(known, wanted)
         elif not wanted.job:
-            self._check_empty(wanted)
+            self._check_free(known, wanted)
 
-    def begin(self, wanted: FollowedJob, batch: int) -> FollowedJob:
-        """Return the job of a target, before each of its batches. With batch 0, the job can take the target.
+    def begin(self, wanted: FollowedJob, batch: int) -> tuple[FollowedJob, Claim]:
+        """Return the job of a target, before each of its batches, and the claim for the publication of the batch.
+
+        With batch 0, the job can take the target.
 
         Raises:
             OptionError: the target has rows, and the job does not overwrite them; another job has taken the target; or
                 the definition of the job has changed.
         """
-        known = self.find(wanted.target)
+        row = self._row(wanted.target)
+        known = None if row is None else _job_of(row)
         if known is not None and known.job == wanted.job:
             _check_same(known, wanted)
-            return known
+            self.drop_obsolete(known)
+            return known, _claim(row, replace(known, obsolete=()) if known.obsolete else None)
         if batch:
-            raise OptionError(
-                f"the state of this query is no longer kept: another query follows a table into {wanted.target!r}",
-                received=f"batch {batch} of query {wanted.job}",
-                remedy="use one target for each query; to start again, use a new checkpoint location and overwrite "
-                "the target",
-            )
-        self._check_empty(wanted)
+            raise target_taken(wanted.target, wanted.job, batch)
+        self._check_free(known, wanted)
         obsolete = () if known is None else (*known.obsolete, *known.state_tables)
         begun = replace(wanted, obsolete=tuple(name for name in obsolete if name not in wanted.state_tables))
-        self._save(begun)
-        return begun
+        self._store.create_table(_jobs_of(wanted.target), _COLUMNS, "target", exist_ok=True)
+        claim = _claim(row, begun)
+        if self._store.capabilities.transactions:
+            return begun, claim
+        try:
+            self._store.publisher(wanted.job).take(claim)
+        except ClaimLostError:
+            raise target_taken(wanted.target, wanted.job, batch) from None
+        return begun, _claim(claim.after)
 
     def drop_obsolete(self, job: FollowedJob) -> None:
         """Drop the state of the earlier jobs of a target."""
         for name in job.obsolete:
             self._store.drop_table(name, missing_ok=True)
-        if job.obsolete:
-            self._save(replace(job, obsolete=()))
 
-    def _check_empty(self, wanted: FollowedJob) -> None:
+    def abandon(self, job: FollowedJob) -> None:
+        """Drop the state of a job that has not got its target."""
+        for name in job.state_tables:
+            self._store.drop_table(name, missing_ok=True)
+
+    def _row(self, target: str) -> dict[str, Any] | None:
+        try:
+            return self._store.table(_jobs_of(target), _COLUMNS).get({"target": target})
+        except NotFoundError:
+            return None
+
+    def _check_free(self, known: FollowedJob | None, wanted: FollowedJob) -> None:
+        if wanted.overwrite:
+            return
+        if known is not None and not self._store.capabilities.transactions:
+            # Its first batch can be running, and its tasks write into the target.
+            raise target_taken(wanted.target, wanted.job, 0)
         table = self._store.table(wanted.target)
-        if wanted.overwrite or not any(
-            part.num_rows for part in table.scan([table.schema.primary_key[0]], batch_rows=1)
-        ):
+        if not any(part.num_rows for part in table.scan([table.schema.primary_key[0]], batch_rows=1)):
             return
         raise OptionError(
             f"a query with a new checkpoint needs an empty target, and table {wanted.target!r} has rows",
@@ -149,15 +154,55 @@ class FollowedJobs:
             "checkpoint of the query that wrote them",
         )
 
-    def _save(self, job: FollowedJob) -> None:
-        content = {
-            "definition": dict(job.definition),
-            "state_tables": job.state_tables,
-            "overwrite": job.overwrite,
-            "obsolete": job.obsolete,
-        }
-        table = self._store.create_table(_jobs_of(job.target), _COLUMNS, "target", exist_ok=True)
-        table.put([{"target": job.target, "job": job.job, "content": json.dumps(content)}])
+
+def _claim(row: Mapping[str, str] | None, job: FollowedJob | None = None) -> Claim:
+    """Return the claim that puts the row of a job over a row that was found; without a job, the same row."""
+    after = row if job is None else _row_of(job)
+    assert after is not None
+    return Claim(_jobs_of(after["target"]), row, after)
+
+
+def _job_of(row: Mapping[str, Any]) -> FollowedJob:
+    target = row["target"]
+    try:
+        content = json.loads(row["content"])
+        return FollowedJob(
+            target,
+            row["job"],
+            dict(content["definition"]),
+            tuple(content["state_tables"]),
+            bool(content["overwrite"]),
+            tuple(content["obsolete"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreDamagedError(
+            f"the row of {target!r} in table {_jobs_of(target)!r} is invalid", received=str(error)
+        ) from None
+
+
+def _row_of(job: FollowedJob) -> dict[str, str]:
+    content = {
+        "definition": dict(job.definition),
+        "state_tables": job.state_tables,
+        "overwrite": job.overwrite,
+        "obsolete": job.obsolete,
+    }
+    return {"target": job.target, "job": job.job, "content": json.dumps(content)}
+
+
+def target_taken(target: str, job: str, batch: int) -> OptionError:
+    """Return the error for a job whose target belongs to another job."""
+    if not batch:
+        return OptionError(
+            f"another query follows a table into {target!r}",
+            received=f"the first batch of query {job}",
+            remedy="use one target for each query; if the other query is stopped for good, set overwrite to true",
+        )
+    return OptionError(
+        f"the state of this query is no longer kept: another query follows a table into {target!r}",
+        received=f"batch {batch} of query {job}",
+        remedy="use one target for each query; to start again, use a new checkpoint location and overwrite the target",
+    )
 
 
 def _check_same(known: FollowedJob, wanted: FollowedJob) -> None:

@@ -5,7 +5,7 @@ create and have no state that other objects need.
 """
 
 from headrace.ports.files import Content, Files, FileStatus, Upload
-from headrace.ports.publication import Advance, Append, Publisher, Staged, Write
+from headrace.ports.publication import Advance, Append, Claim, Publisher, Staged, Write
 from headrace.ports.queues import Consumer, Producer, Queue, QueueDescription, QueuePartition, Registration
 from headrace.ports.store import Capabilities, Store
 from headrace.ports.tables import Partition, Rows, Table, TableDescription, TrimReport
@@ -16,6 +16,7 @@ __all__ = [
     "Append",
     "Capabilities",
     "ChannelDescription",
+    "Claim",
     "Consumer",
     "Content",
     "FileStatus",

@@ -8,10 +8,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import UnsupportedError
+from headrace.errors import ClaimLostError, UnsupportedError
 from headrace.ports.arguments import Port
 from headrace.tables.changes import RowChange
 
@@ -57,6 +58,31 @@ class Advance:
     queue: str
     offsets: Mapping[int, int]
     expected: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A row that names the job to which a target belongs. A publication with a claim checks and puts the row.
+
+    All columns of its table are strings.
+
+    Attributes:
+        table: the table of the row.
+        before: the row that must be there; None if no row with the key may be there.
+        after: the row that is put.
+    """
+
+    table: str
+    before: Mapping[str, str] | None
+    after: Mapping[str, str]
+
+    def lost(self, found: Mapping[str, Any] | None) -> ClaimLostError:
+        """Return the error for a row that is not as the claim expects it."""
+        return ClaimLostError(
+            f"another job has changed the row of its target in table {self.table!r} since this batch began",
+            received=str(found and found.get("job")),
+            remedy="only one job may write a target",
+        )
 
 
 class Publisher(Port):
@@ -124,6 +150,7 @@ class Publisher(Port):
         advances: Sequence[Advance] = (),
         content: str = "",
         last: bool = False,
+        claim: Claim | None = None,
     ) -> bool:
         """Make staged rows visible and save the marker, in one transaction.
 
@@ -133,15 +160,27 @@ class Publisher(Port):
             advances: the progress of consumers, part of the same transaction.
             content: a hash of the batch's content, to detect another batch with the same number; empty if unknown.
             last: save no marker, because the job has no further batch.
+            claim: a row that must be as expected. It is put in the same transaction. A store without transactions
+                checks it, and then publishes; there, `take` comes before the first batch.
 
         Returns:
             False if the batch is already published; then nothing is changed.
 
         Raises:
+            ClaimLostError: the row of the claim is not as expected; nothing is changed.
             OffsetConflictError: a consumer does not have the expected offset; nothing is changed.
             PublicationError: staged rows do not exist; or the batch, or a later one, is published with other content,
                 because the job's checkpoint is older than the marker.
         """
+
+    def take(self, claim: Claim) -> None:
+        """Put the row of a claim if it is as expected, in a store without transactions.
+
+        Raises:
+            ClaimLostError: the row is not as expected, and is unchanged.
+            UnsupportedError: the store has transactions: `publish` puts the row.
+        """
+        raise UnsupportedError("claims are put by publications in this store", received=repr(claim.table))
 
     @abstractmethod
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:

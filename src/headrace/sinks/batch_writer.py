@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from headrace.ports import Advance, Staged, Store
+from headrace.ports import Advance, Claim, Staged, Store
 from headrace.sinks.targets import Target
 
 
@@ -80,6 +80,7 @@ class BatchWriter:
         advances: Sequence[Advance] = (),
         content: str = "",
         last: bool = False,
+        claim: Claim | None = None,
     ) -> bool:
         """Publish a batch; see `headrace.ports.Publisher.publish`.
 
@@ -87,7 +88,7 @@ class BatchWriter:
             staged: the receipts of all tasks, for each target in the order of the writer's targets.
         """
         writes = [target.write(receipts) for target, receipts in zip(self._targets, staged, strict=True)]
-        return self._publisher.publish(batch, writes, advances=advances, content=content, last=last)
+        return self._publisher.publish(batch, writes, advances=advances, content=content, last=last, claim=claim)
 
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
         """Remove the staged rows of these receipts; all staged rows of the batch if None."""

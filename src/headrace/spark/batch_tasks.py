@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from headrace.ports import Staged, Store
+from headrace.ports import Claim, Staged, Store
 from headrace.sinks.batch_writer import BatchWriter
 from headrace.sinks.targets import Target
 from headrace.spark.checkpoint import batch_content, query_id, queue_progress
@@ -161,6 +161,7 @@ def publishing(
     *,
     stateful: bool,
     rows_per_write: int | None = None,
+    claim: Claim | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for ``foreachBatch`` that stages and publishes each batch.
 
@@ -169,6 +170,7 @@ def publishing(
         checkpoint: the query's checkpoint location, as Spark has it.
         stage: runs the Spark jobs of a batch, with `BatchTasks.stage` and `BatchTasks.stage_routed`.
         stateful: the query can have state in Spark, so that a published batch that is repeated must be read again.
+        claim: the claim of the next publication, if the function is for one batch.
     """
     options = dict(store_options)
     job: str | None = None
@@ -193,6 +195,7 @@ def publishing(
                     staged,
                     advances=queue_progress(checkpoint, batch, store.id, spark, store=store),
                     content=batch_content(checkpoint, batch, spark, store=store),
+                    claim=claim,
                 )
             except Exception:
                 writer.discard(batch)

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from headrace.errors import ClaimLostError, ExpressionError, own_message
 from headrace.following.group_states import ALIVE, GroupStates
-from headrace.following.jobs import FollowedJob, FollowedJobs, state_name
+from headrace.following.jobs import FollowedJob, FollowedJobs, state_name, target_taken
 from headrace.following.last_rows import DELETE, ORDER, PUT, last_rows, null_key
 from headrace.following.signed_rows import SIGN
 from headrace.following.state_tables import StateRows, StateTable, create_tables, open_tables
-from headrace.ports import Staged
+from headrace.ports import Claim, Staged
 from headrace.sinks.targets import TableTarget
 from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
 from headrace.spark.checkpoint import query_id
@@ -30,6 +31,7 @@ from headrace.tables.changes import RowChange
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
@@ -115,27 +117,32 @@ class FollowedBatches:
         """Compute and publish a batch.
 
         Raises:
-            OptionError: the job cannot have the target, see `FollowedJobs.begin`.
+            OptionError: the job cannot have the target, see `FollowedJobs.begin`; or another job has taken it during
+                the batch, which is not published.
         """
         with open_store(self.url, **self.store_options) as store:
             self._job = self._job or query_id(batch_df.sparkSession, self.checkpoint, store)
             tables = self._state_tables()
             jobs = FollowedJobs(store)
             names = tuple(table.name for table in tables.values())
-            job = jobs.begin(
+            job, claim = jobs.begin(
                 FollowedJob(self.target.name, self._job, self.definition, names, overwrite=self.overwrite), batch
             )
             opened = create_tables(store, tables) if batch == 0 else open_tables(store, tables)
             if self.query.states is not None:
                 self.query.states.sweep(opened, batch)
-            self._publishing(tables, replaces=batch == 0 and job.overwrite)(batch_df, batch)
+            try:
+                self._publishing(tables, claim, replaces=batch == 0 and job.overwrite)(batch_df, batch)
+            except ClaimLostError:
+                jobs.abandon(job)
+                raise target_taken(job.target, job.job, batch) from None
             jobs.drop_obsolete(job)
 
     def _state_tables(self) -> dict[str, StateTable]:
         states = self.query.states
         return {} if states is None else states.tables(state_name(self.target.name, self._job) + "_")
 
-    def _publishing(self, tables: Mapping[str, StateTable], *, replaces: bool) -> BatchFunction:
+    def _publishing(self, tables: Mapping[str, StateTable], claim: Claim, *, replaces: bool) -> BatchFunction:
         put = RowChange.REPLACE_ALL if replaces else RowChange.PUT
         targets = [
             TableTarget(self.target.name, put, self.target.columns),
@@ -154,9 +161,10 @@ class FollowedBatches:
             self.store_options,
             targets,
             self.checkpoint,
-            _repeated_with_net_changes(stage),
+            _repeated_with_net_changes(stage, self.target.name),
             stateful=False,
             rows_per_write=self.rows_per_write,
+            claim=claim,
         )
 
 
@@ -164,7 +172,7 @@ Stage: TypeAlias = 'Callable[["DataFrame", BatchTasks, bool], Receipts]'
 """Stages a batch; of its changes only the net ones if the last argument is true."""
 
 
-def _repeated_with_net_changes(stage: Stage) -> Callable[[DataFrame, BatchTasks], Receipts]:
+def _repeated_with_net_changes(stage: Stage, target: str) -> Callable[[DataFrame, BatchTasks], Receipts]:
     """Return a function that stages a batch, and again with its net changes if the query fails for some row.
 
     The row can be one that the batch adds and removes again: a query over the table never sees it. Net changes give the
@@ -177,14 +185,34 @@ def _repeated_with_net_changes(stage: Stage) -> Callable[[DataFrame, BatchTasks]
         try:
             return stage(batch, tasks, False)
         except PySparkException as error:
-            if (error.getSqlState() or "")[:2] not in _ERRORS_OF_EXPRESSIONS:
+            if not _is_of_expression(error):
                 raise
             _log.info("batch %d failed, and is computed again from its net changes", tasks.batch, exc_info=True)
         with tasks.open_store() as store:
             tasks.writer(store).discard(tasks.batch)
-        return stage(batch, tasks, True)
+        try:
+            return stage(batch, tasks, True)
+        except PySparkException as error:
+            if not _is_of_expression(error) or own_message(str(error)) is not None:
+                raise
+            raise _failed_expression(error, target, tasks.batch) from error
 
     return repeated
+
+
+def _is_of_expression(error: PySparkException) -> bool:
+    return (error.getSqlState() or "")[:2] in _ERRORS_OF_EXPRESSIONS
+
+
+def _failed_expression(error: PySparkException, target: str, batch: int) -> ExpressionError:
+    expressions = dict.fromkeys(each.fragment() for each in error.getQueryContext() if each.fragment())
+    named = f"expression {', '.join(expressions)}" if expressions else "an expression"
+    return ExpressionError(
+        f"{named} of the query into {target!r} fails for a row that is in the table at the end of batch {batch}: "
+        f"{error.getCondition() or 'an error of the expression'}",
+        remedy="the batch cannot succeed later: correct the row, or write the expression so that it does not fail "
+        "(try_divide, try_cast, WHERE); then start again with a new checkpoint location, a new tunnel and overwrite",
+    )
 
 
 def _rows_staging(query: BatchQuery, replaces: bool) -> Stage:

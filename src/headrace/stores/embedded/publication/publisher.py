@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headrace import failpoints
 from headrace.errors import PublicationError
-from headrace.ports import Advance, Append, Publisher, Staged, Write
+from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
 from headrace.queues.validation import Route
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.publication import staging
@@ -91,6 +91,7 @@ class EmbeddedPublisher(Publisher):
         advances: Sequence[Advance] = (),
         content: str = "",
         last: bool = False,
+        claim: Claim | None = None,
     ) -> bool:
         """Publish a batch; see `headrace.ports.Publisher.publish`. All its changes and rows have one commit version.
 
@@ -101,6 +102,8 @@ class EmbeddedPublisher(Publisher):
                 self._check_same(connection, batch, content)
                 return False
             version, ts = stamp(connection)
+            if claim is not None:
+                self._take(connection, claim, version, ts)
             for write in writes:
                 if isinstance(write, Append):
                     self._append(connection, batch, write, version, ts)
@@ -125,6 +128,16 @@ class EmbeddedPublisher(Publisher):
             staging.delete(connection, "created < ?", (now - _ABANDONED_SECONDS,))
         failpoints.reach("published")
         return True
+
+    def _take(self, connection: apsw.Connection, claim: Claim, version: int, ts: int) -> None:
+        table = EmbeddedTable(self._database, claim.table)
+        key = {name: claim.after[name] for name in table.schema.primary_key}
+        _, rows, exist = table.fetch(connection, [key])
+        found = rows.to_pylist()[0] if exist[0] else None
+        if found != claim.before:
+            raise claim.lost(found)
+        if claim.after != claim.before:
+            table.apply(connection, RowChange.PUT, [claim.after], version, ts)
 
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
         mine = "job = ? AND sink = ? AND batch = ?"

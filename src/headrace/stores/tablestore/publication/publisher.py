@@ -20,17 +20,23 @@ import pyarrow as pa
 
 from headrace import failpoints
 from headrace.errors import PublicationError, UnsupportedError
-from headrace.ports import Advance, Append, Publisher, Staged, Table, Write
+from headrace.ports import Advance, Append, Claim, Publisher, Staged, Table, Write
 from headrace.rows import to_arrow
 from headrace.rows.rebatching import rebatched
 from headrace.stores.tablestore.connection import Connection
 from headrace.stores.tablestore.meta_table import MetaRow, MetaTable
+from headrace.stores.tablestore.tables.conditions import filter_of
 from headrace.stores.tablestore.tables.differences import differences
 from headrace.stores.tablestore.tables.reading import Reader
 from headrace.stores.tablestore.tables.stored_tables import declared
 from headrace.stores.tablestore.tables.writing import ROWS_AT_ONCE, Writer
 from headrace.tables.changes import RowChange
+from headrace.tables.conditions import parse_where
 from headrace.tables.schema import Column, TableSchema
+from headrace.wire.plainbuffer.rows import encode_row
+from headrace.wire.plainbuffer.values import Cell, Row
+from headrace.wire.tablestore import table_pb2 as pb
+from headrace.wire.tablestore.errors import ServiceError
 
 PUBLISHED = "__published__"
 STAGED = "__staged__"
@@ -108,6 +114,7 @@ class TablestorePublisher(Publisher):
         advances: Sequence[Advance] = (),
         content: str = "",
         last: bool = False,
+        claim: Claim | None = None,
     ) -> bool:
         """Write the staged rows, then the marker; see `headrace.ports.Publisher.publish`.
 
@@ -119,6 +126,8 @@ class TablestorePublisher(Publisher):
         if marker is not None and int(marker.cells["batch"]) >= batch:
             self._check_same(marker, batch, content)
             return False
+        if claim is not None:
+            self.take(claim)
         tables = [write for write in writes if isinstance(write, Write)]
         # All staged rows are loaded before the first write.
         parts = [self._load(batch, write) for write in tables]
@@ -133,6 +142,28 @@ class TablestorePublisher(Publisher):
             self._sweep(batch)
         failpoints.reach("published")
         return True
+
+    def take(self, claim: Claim) -> None:
+        """Put the row of a claim in a conditional write; see `headrace.ports.Publisher.take`."""
+        schema = self._open_table(claim.table).schema
+        if claim.before is None:
+            condition = pb.Condition(row_existence=pb.EXPECT_NOT_EXIST)
+        else:
+            before = {name: value for name, value in claim.before.items() if name not in schema.primary_key}
+            unchanged = filter_of(schema, parse_where(before))
+            condition = pb.Condition(row_existence=pb.EXPECT_EXIST, column_condition=unchanged)
+        key = tuple((name, claim.after[name]) for name in schema.primary_key)
+        cells = tuple(Cell(name, value) for name, value in claim.after.items() if name not in schema.primary_key)
+        request = pb.PutRowRequest(table_name=claim.table, row=encode_row(Row(key, cells)), condition=condition)
+        try:
+            self._connection.call("PutRow", request, pb.PutRowResponse, repeatable=True)
+        except ServiceError as error:
+            if error.code != "OTSConditionCheckFail":
+                raise
+            found = self._open_table(claim.table).get(dict(key))
+            # A request that is repeated after a lost response finds its own row.
+            if found != claim.after:
+                raise claim.lost(found) from None
 
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
         """Remove staged rows from the meta table. Rows in their table stay; the next attempt writes them again."""

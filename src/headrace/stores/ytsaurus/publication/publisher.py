@@ -19,7 +19,7 @@ from yt.wrapper import YtClient
 
 from headrace import failpoints
 from headrace.errors import StoreBusyError
-from headrace.ports import Advance, Append, Publisher, Staged, Write
+from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
 from headrace.queues.validation import Route
 from headrace.rows import to_arrow
 from headrace.stores.ytsaurus.catalog import Names
@@ -34,6 +34,7 @@ from headrace.stores.ytsaurus.queues import producers
 from headrace.stores.ytsaurus.queues.consumers import OffsetMove, advance, check_offsets, check_registered
 from headrace.stores.ytsaurus.queues.queue import YtQueue
 from headrace.stores.ytsaurus.queues.routing import routed
+from headrace.stores.ytsaurus.tables.table import YtTable
 from headrace.tables.changes import RowChange
 
 _KEPT_ROWS = 500_000
@@ -119,6 +120,7 @@ class YtPublisher(Publisher):
         advances: Sequence[Advance] = (),
         content: str = "",
         last: bool = False,
+        claim: Claim | None = None,
     ) -> bool:
         """Publish a batch; see `headrace.ports.Publisher.publish`, and this module about batches in parts.
 
@@ -145,11 +147,11 @@ class YtPublisher(Publisher):
         changed = False
         if not any(isinstance(write, Append) and write.replace for write in writes):
             try:
-                changed = self._publish_at_once(attempt, found, moves)
+                changed = self._publish_at_once(attempt, found, moves, claim)
             except YtTooManyRowsError:
-                changed = self._publish_in_parts(attempt, writes, found, moves)
+                changed = self._publish_in_parts(attempt, writes, found, moves, claim)
         else:
-            changed = self._publish_in_parts(attempt, writes, found, moves)
+            changed = self._publish_in_parts(attempt, writes, found, moves, claim)
         failpoints.reach("published")
         if changed and last:
             self._markers.remove()
@@ -182,7 +184,9 @@ class YtPublisher(Publisher):
             for write, value in zip(writes, values, strict=True)
         ]
 
-    def _publish_at_once(self, marker: Marker, found: Sequence[PlannedWrite], moves: Sequence[OffsetMove]) -> bool:
+    def _publish_at_once(
+        self, marker: Marker, found: Sequence[PlannedWrite], moves: Sequence[OffsetMove], claim: Claim | None
+    ) -> bool:
         """Publish in one transaction; return whether this call did it.
 
         Raises:
@@ -194,6 +198,7 @@ class YtPublisher(Publisher):
             planned_writes.check_size(rows[planned.path])
 
         def write(client: Any) -> None:
+            self._take(client, claim)
             for planned in found:
                 if isinstance(planned, PlannedQueueWrite):
                     planned.append(self._connection, client)
@@ -209,6 +214,7 @@ class YtPublisher(Publisher):
         writes: Sequence[Write | Append],
         found: Sequence[PlannedWrite],
         moves: Sequence[OffsetMove],
+        claim: Claim | None,
     ) -> bool:
         """Write the intent of a batch, and complete the batch; return whether the intent is this call's."""
         for planned in found:
@@ -226,6 +232,7 @@ class YtPublisher(Publisher):
 
         def check(client: Any) -> None:
             # A conflict of offsets is found before the intent is written: this transaction is not committed.
+            self._take(client, claim)
             for move in moves:
                 self._check_move(client, move)
 
@@ -327,6 +334,17 @@ class YtPublisher(Publisher):
                     remedy="only one driver may run a query; try again",
                 )
         return False
+
+    def _take(self, client: Any, claim: Claim | None) -> None:
+        """Check and put the row of a claim in a transaction."""
+        if claim is None:
+            return
+        table = YtTable(self._connection, self._names, claim.table)
+        found = table.get({name: claim.after[name] for name in table.schema.primary_key}, client=client)
+        if found != claim.before:
+            raise claim.lost(found)
+        # An unchanged row is put, too: so of two transactions that have found it, only one can commit.
+        table.apply(client, RowChange.PUT, to_arrow([claim.after], table.schema, columns="all"))
 
     # -- consumers ----------------------------------------------------------------------------------------
 

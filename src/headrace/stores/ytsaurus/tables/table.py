@@ -93,7 +93,10 @@ class YtTable(Table):
 
     # -- reading ----------------------------------------------------------------------------------------
 
-    def get(self, key: Mapping[str, KeyValue], columns: Sequence[str] | None = None) -> dict[str, Any] | None:
+    def get(
+        self, key: Mapping[str, KeyValue], columns: Sequence[str] | None = None, *, client: Any = None
+    ) -> dict[str, Any] | None:
+        """Return a row; see `headrace.ports.Table.get`. With ``client``, it is read in the client's transaction."""
         schema = self.schema
         if set(key) != set(schema.primary_key):
             raise SchemaError("a key needs exactly the key columns", received=list(key), valid=schema.primary_key)
@@ -107,7 +110,7 @@ class YtTable(Table):
         )
         keys, key_columns = self.layout.written(given)
         wanted = [self.layout.columns[name] for name in dict.fromkeys((*schema.primary_key, *names))]
-        found = self._connection.lookup(self.path, keys, key_columns, wanted)
+        found = self._connection.lookup(self.path, keys, key_columns, wanted, client=client)
         if not found.num_rows:
             return None
         row: dict[str, Any] = self.layout.read(found, names).to_pylist()[0]
