@@ -136,7 +136,7 @@ def test_the_schema_tells_the_key_of_the_rows_and_whether_they_can_be_followed()
     for shape, mark in ((ChangeShape(SCHEMA), None), (SignedShape(SCHEMA, "items"), {SIGNED.encode(): b"true"})):
         assert shape.schema.field("id").metadata == {ROW_KEY.encode(): b"0"}
         assert not shape.schema.field("name").metadata
-        assert shape.schema.field("_change_type").metadata == (mark or {})
+        assert (shape.schema.field("_change_type").metadata or {}) == (mark or {})
 
 
 def test_pre_images_can_be_left_out_and_columns_chosen() -> None:
