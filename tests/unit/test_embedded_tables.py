@@ -74,6 +74,29 @@ def test_writing_no_rows_makes_no_commit(database: Database, table: EmbeddedTabl
     assert table.put({"id": 2}) == version + 1
 
 
+@pytest.mark.parametrize("split", [False, True])
+def test_a_table_without_change_log_replaces_and_counts_its_rows(database: Database, *, split: bool) -> None:
+    columns = {"a": "string", "b": "long", "name": "string", "price": "double"}
+    table = create(database, columns, ["a", "b"], change_log=False)
+    if split:
+        (partition,) = table.describe().partitions
+        table.split(partition.id, at={"a": "n"})
+    table.put([{"a": "x", "b": 1, "name": "old", "price": 1.0}, {"a": "m", "b": 2, "name": "kept", "price": 2.0}])
+    table.put(
+        [
+            {"a": "x", "b": 1, "name": "again", "price": 3.0},
+            {"a": "x", "b": 1, "name": None, "price": None},
+            {"a": "c", "b": 1, "name": "new", "price": 4.0},
+        ]
+    )
+    table.delete([{"a": "m", "b": 2}, {"a": "m", "b": 3}])
+    assert table.scan().read_all().to_pylist() == [
+        {"a": "c", "b": 1, "name": "new", "price": 4.0},
+        {"a": "x", "b": 1, "name": None, "price": None},
+    ]
+    assert sum(each.rows for each in table.describe().partitions if each.open) == 2
+
+
 def test_each_write_of_a_key_in_one_call_is_a_change(database: Database) -> None:
     table = create(database, pre_images=True)
     table.put([{"id": 2, "name": "a"}, {"id": 1, "name": "b"}, {"id": 2, "name": "c"}])

@@ -168,6 +168,28 @@ class PhysicalTable:
             zip(*rows.keys, rows.packed, *rows.values, strict=True),
         )
 
+    def write_counted(self, connection: apsw.Connection, rows: Encoded) -> int:
+        """Insert or replace rows with different keys, and return how many of the rows are new.
+
+        Where most rows exist, it takes two thirds of the time of `exists` and `write`.
+        """
+        updates = ", ".join(
+            f"{name} = ?{index}" for index, name in enumerate(["f", *self._values], start=len(self._keys) + 1)
+        )
+        before = connection.total_changes()
+        connection.executemany(
+            f"UPDATE {self._rows} SET {updates} WHERE {self._key_equals()}",
+            zip(*rows.keys, rows.packed, *rows.values, strict=True),
+        )
+        new = len(rows.packed) - (connection.total_changes() - before)
+        if new:
+            connection.executemany(
+                f"INSERT INTO {self._rows} ({', '.join(self._columns)}) VALUES ({_marks(self._columns)})"
+                " ON CONFLICT DO NOTHING",
+                zip(*rows.keys, rows.packed, *rows.values, strict=True),
+            )
+        return new
+
     def delete(self, connection: apsw.Connection, keys: Sequence[Sequence[Any]]) -> None:
         """Delete the rows of some keys. Keys in their order are fastest."""
         connection.executemany(f"DELETE FROM {self._rows} WHERE {self._key_equals()}", zip(*keys, strict=True))

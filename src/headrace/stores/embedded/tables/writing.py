@@ -144,6 +144,10 @@ class Writer:
 
     def _put(self, part: EncodedPart) -> None:
         self._preserve(part.keys)
+        if not self._options.change_log and len(self._partitions) == 1:
+            # The log would need to know which rows are new; here their number is enough.
+            self._count(self._partitions[0].id, self._table.write_counted(self._connection, part.encoded))
+            return
         old = None
         if self._options.pre_images:
             old, existed = self._table.fetch(self._connection, part.keys)
@@ -253,8 +257,11 @@ class Writer:
                     self._ts,
                 )
             added = int(np.isin(ops, (ChangeOp.INSERT, ChangeOp.UPSERT)).sum() - np.isin(ops, DELETES).sum())
-            if added:
-                self._connection.execute("UPDATE partition SET rows = rows + ? WHERE id = ?", (added, partition.id))
+            self._count(partition.id, added)
+
+    def _count(self, partition: int, added: int) -> None:
+        if added:
+            self._connection.execute("UPDATE partition SET rows = rows + ? WHERE id = ?", (added, partition))
 
 
 def start_of(rows: pa.RecordBatch | pa.Table, schema: TableSchema, prefix: Key | None, *, after: bool = False) -> int:
