@@ -1,5 +1,14 @@
 """The Spark session that the tests of one process share.
 
+Two settings save more than half of its work, and nothing that the tests are about depends on them:
+
+- ``startup/python_server.py`` forks its Python processes, which otherwise load pyspark and headrace one by one.
+- Its checkpoints are written by ``FileSystemBasedCheckpointFileManager``. Spark's default for files writes them by
+  another class of Hadoop, which runs ``chmod`` in a process for each file.
+
+The tests below start Spark as users do, with Spark's own Python processes and file manager: streams of all kinds and
+sinks, restarts, and kills at each moment.
+
 Tests that start Spark in a process of their own, because a shared session cannot show what they are about:
 
 - ``spark/test_connect.py`` (1): Spark Connect and classic Spark cannot be in one process.
@@ -25,13 +34,16 @@ from pyspark.sql import SparkSession
 import headrace
 from headrace.spark.session import carry_environment
 
+_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 # A test names stores by variables that begin so. Spark's processes keep the environment of their start.
 _VARIABLES = ("HEADRACE_", "YT_")
 
 
-def start(warehouse: Path) -> SparkSession:
-    """Start Spark with an environment that names no store."""
+def start(warehouse: Path, python: Path) -> SparkSession:
+    """Start Spark with an environment that names no store, and with a program for its Python processes."""
     with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYSPARK_PYTHON", str(python))
+        environment.setenv("PYSPARK_DRIVER_PYTHON", str(python))
         for name in [name for name in os.environ if name.startswith(_VARIABLES)]:
             environment.delenv(name)
         return headrace.session(
@@ -41,6 +53,7 @@ def start(warehouse: Path) -> SparkSession:
                 "spark.ui.enabled": "false",
                 "spark.sql.shuffle.partitions": 2,
                 "spark.sql.warehouse.dir": str(warehouse),
+                "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER,
             },
         )
 
