@@ -3,11 +3,10 @@
 Two settings save more than half of its work, and nothing that the tests are about depends on them:
 
 - ``startup/python_server.py`` forks its Python processes, which otherwise load pyspark and headrace one by one.
-- Its checkpoints are written by ``FileSystemBasedCheckpointFileManager``. Spark's default for files writes them by
-  another class of Hadoop, which runs ``chmod`` in a process for each file.
+- ``FileSystemBasedCheckpointFileManager`` writes its checkpoints. Spark's default for files uses another class of
+  Hadoop, which runs ``chmod`` in a process for each file. ``spark/test_checkpoints_in_stores.py`` has the default.
 
-The tests below start Spark as users do, with Spark's own Python processes and file manager: streams of all kinds and
-sinks, restarts, and kills at each moment.
+The tests below start Spark as users do, with Spark's own Python processes and file manager.
 
 Tests that start Spark in a process of their own, because a shared session cannot show what they are about:
 
@@ -27,6 +26,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -34,7 +34,8 @@ from pyspark.sql import SparkSession
 import headrace
 from headrace.spark.session import carry_environment
 
-_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_SECOND_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 # A test names stores by variables that begin so. Spark's processes keep the environment of their start.
 _VARIABLES = ("HEADRACE_", "YT_")
 
@@ -53,7 +54,7 @@ def start(warehouse: Path, python: Path) -> SparkSession:
                 "spark.ui.enabled": "false",
                 "spark.sql.shuffle.partitions": 2,
                 "spark.sql.warehouse.dir": str(warehouse),
-                "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER,
+                FILE_MANAGER: _SECOND_FILE_MANAGER,
             },
         )
 
@@ -74,8 +75,11 @@ def lent(session: SparkSession) -> Iterator[SparkSession]:
         for name, value in settings.items():
             if now.get(name) != value:
                 session.conf.set(name, value)
-        for table in session.catalog.listTables():
-            session.sql(f"DROP {'VIEW' if table.isTemporary else 'TABLE'} IF EXISTS `{table.name}`")
+        # Spark's own list of tables is a query, which takes a tenth of a second; most tests leave no table.
+        catalog: Any = session._jsparkSession.sessionState().catalog()
+        if not catalog.listTables("default").isEmpty():
+            for table in session.catalog.listTables():
+                session.sql(f"DROP {'VIEW' if table.isTemporary else 'TABLE'} IF EXISTS `{table.name}`")
         _set_environment(session, environment)
 
 

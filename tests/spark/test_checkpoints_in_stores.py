@@ -23,9 +23,16 @@ from headrace.errors import OptionError
 from headrace.ports import Files, FileStatus, Store
 from headrace.spark import checkpoint_location
 from tests.spark import checkpoint_jobs as jobs
+from tests.spark_session import FILE_MANAGER
 
 ROOT = Path(__file__).parents[2]
 NOW = {"availableNow": True}
+
+
+@pytest.fixture(autouse=True)
+def _file_manager_of_users(spark: SparkSession) -> None:
+    """Write checkpoints as Spark does by default, because these tests are about its requests."""
+    spark.conf.unset(FILE_MANAGER)
 
 
 @pytest.fixture
