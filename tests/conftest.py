@@ -18,7 +18,7 @@ from tests.conformance import serving
 from tests.effort import LEVEL
 from tests.isolation import process_as_found
 from tests.order import longest_first, record
-from tests.startup import spark_archive
+from tests.startup import python_server, spark_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,9 +78,10 @@ def _spark_of_process(_servers: None, tmp_path_factory: pytest.TempPathFactory) 
     """The one Spark session of a test process: starting another one takes ten seconds of a core."""
     from tests.spark_session import start
 
-    session = start(tmp_path_factory.mktemp("warehouse"))
-    yield session
-    session.stop()
+    with python_server.serving(tmp_path_factory.mktemp("python")) as python:
+        session = start(tmp_path_factory.mktemp("warehouse"), python)
+        yield session
+        session.stop()
 
 
 @pytest.fixture

@@ -26,8 +26,9 @@ _PROC = Path("/proc/self")
 _PATIENCE = 5.0
 # pytest names the running test here; `tests.conformance.serving` names the servers that the whole run shares.
 _SHARED_VARIABLES = ("PYTEST_", "TEST_SERVER_")
-# Programs that the whole run shares: Spark, and the servers of `tests.conformance.serving`.
-_SHARED_PROGRAMS = ("org.apache.spark.deploy.SparkSubmit", "headrace.cli.main serve")
+# Programs that the whole run shares: Spark and its server of Python processes, and the servers of
+# `tests.conformance.serving`.
+_SHARED_PROGRAMS = ("org.apache.spark.deploy.SparkSubmit", "tests.startup.python_server", "headrace.cli.main serve")
 
 
 @contextmanager

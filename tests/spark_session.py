@@ -1,12 +1,20 @@
 """The Spark session that the tests of one process share.
 
+Two settings save more than half of its work, and nothing that the tests are about depends on them:
+
+- ``startup/python_server.py`` forks its Python processes, which otherwise load pyspark and headrace one by one.
+- ``FileSystemBasedCheckpointFileManager`` writes its checkpoints. Spark's default for files uses another class of
+  Hadoop, which runs ``chmod`` in a process for each file. ``spark/test_checkpoints_in_stores.py`` has the default.
+
+The tests below start Spark as users do, with Spark's own Python processes and file manager.
+
 Tests that start Spark in a process of their own, because a shared session cannot show what they are about:
 
 - ``spark/test_connect.py`` (1): Spark Connect and classic Spark cannot be in one process.
 - ``spark/test_pipelines.py`` (2): pipelines run on Spark Connect; one is started by ``spark-pipelines run``.
 - ``spark/test_docs.py`` (1): the quick start of the README as a user runs it, with relative paths.
 - ``spark/test_demo.py`` (4): the demo kills its driver and starts another; then ``headrace run`` and ``headrace sql``.
-- ``spark/test_checkpoints_in_stores.py`` (2): a query goes on in another process, from another directory.
+- ``spark/test_checkpoints_in_stores.py`` (1): a query goes on in another process, from another directory.
 - ``spark/test_sql_streams.py`` (1): a session stops a stream of another process.
 - ``spark/test_failpoints.py`` (1): kills the driver with its Java process.
 - ``chaos``: drivers are killed; ``make test`` has one such storm.
@@ -18,6 +26,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -25,13 +34,17 @@ from pyspark.sql import SparkSession
 import headrace
 from headrace.spark.session import carry_environment
 
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_SECOND_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 # A test names stores by variables that begin so. Spark's processes keep the environment of their start.
 _VARIABLES = ("HEADRACE_", "YT_")
 
 
-def start(warehouse: Path) -> SparkSession:
-    """Start Spark with an environment that names no store."""
+def start(warehouse: Path, python: Path) -> SparkSession:
+    """Start Spark with an environment that names no store, and with a program for its Python processes."""
     with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYSPARK_PYTHON", str(python))
+        environment.setenv("PYSPARK_DRIVER_PYTHON", str(python))
         for name in [name for name in os.environ if name.startswith(_VARIABLES)]:
             environment.delenv(name)
         return headrace.session(
@@ -41,6 +54,7 @@ def start(warehouse: Path) -> SparkSession:
                 "spark.ui.enabled": "false",
                 "spark.sql.shuffle.partitions": 2,
                 "spark.sql.warehouse.dir": str(warehouse),
+                FILE_MANAGER: _SECOND_FILE_MANAGER,
             },
         )
 
@@ -61,8 +75,11 @@ def lent(session: SparkSession) -> Iterator[SparkSession]:
         for name, value in settings.items():
             if now.get(name) != value:
                 session.conf.set(name, value)
-        for table in session.catalog.listTables():
-            session.sql(f"DROP {'VIEW' if table.isTemporary else 'TABLE'} IF EXISTS `{table.name}`")
+        # Spark's own list of tables is a query, which takes a tenth of a second; most tests leave no table.
+        catalog: Any = session._jsparkSession.sessionState().catalog()
+        if not catalog.listTables("default").isEmpty():
+            for table in session.catalog.listTables():
+                session.sql(f"DROP {'VIEW' if table.isTemporary else 'TABLE'} IF EXISTS `{table.name}`")
         _set_environment(session, environment)
 
 

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import psutil
 
-KILLS = int(os.environ.get("HEADRACE_CHAOS_KILLS", "4"))
+from tests.effort import THOROUGH
+
+KILLS = int(os.environ.get("HEADRACE_CHAOS_KILLS", "4" if THOROUGH else "3"))
 SEED = int(os.environ.get("HEADRACE_CHAOS_SEED", str(random.SystemRandom().randrange(10**6))))
 # The kills of each kind in ten. A driver needs seconds to restart, a worker does not.
 VICTIMS = ["driver"] * 3 + ["worker"] * 4 + ["writer"] * 3
@@ -65,8 +67,11 @@ def _is_worker(process: psutil.Process) -> bool:
 
 
 def random_victims(chance: random.Random, kills: int = KILLS) -> list[str]:
-    """Yield the kinds of the next victims."""
-    return chance.choices(VICTIMS, k=kills)
+    """Return the kinds of the next victims: each kind once, if there are as many kills, and more by their shares."""
+    kinds = sorted(set(VICTIMS))
+    victims = chance.sample(kinds, min(kills, len(kinds))) + chance.choices(VICTIMS, k=max(0, kills - len(kinds)))
+    chance.shuffle(victims)
+    return victims
 
 
 def storm(

@@ -23,9 +23,16 @@ from headrace.errors import OptionError
 from headrace.ports import Files, FileStatus, Store
 from headrace.spark import checkpoint_location
 from tests.spark import checkpoint_jobs as jobs
+from tests.spark_session import FILE_MANAGER
 
 ROOT = Path(__file__).parents[2]
 NOW = {"availableNow": True}
+
+
+@pytest.fixture(autouse=True)
+def _file_manager_of_users(spark: SparkSession) -> None:
+    """Write checkpoints as Spark does by default, because these tests are about its requests."""
+    spark.conf.unset(FILE_MANAGER)
 
 
 @pytest.fixture
@@ -76,16 +83,19 @@ def run_elsewhere(directory: Path, place: Path) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
 
 
-def test_queries_continue_from_a_checkpoint_on_another_machine(store: Store, tmp_path: Path) -> None:
+def test_queries_continue_from_a_checkpoint_on_another_machine(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
     first, second = [n % 7 for n in range(90)], [n % 11 for n in range(60)]
     jobs.append(store, first)
-    run_elsewhere(tmp_path / "store", tmp_path / "one")
+    run_elsewhere(tmp_path / "store", tmp_path / "elsewhere")
     store.close()
     shutil.copytree(tmp_path / "store", tmp_path / "moved")
     shutil.rmtree(tmp_path / "store")
     with headrace.open(tmp_path / "moved") as moved:
         jobs.append(moved, second)
-        run_elsewhere(tmp_path / "moved", tmp_path / "two")
+        for job in jobs.JOBS:
+            jobs.run(spark, moved, job, len(second))
         assert in_queue(moved, "copied") == first + second
         expected = Counter(first + second)
         for job in jobs.JOBS:

@@ -1,0 +1,129 @@
+"""A server that forks Python processes for Spark, with pyspark, pandas and headrace loaded.
+
+Spark starts a Python process for each streaming source, and one for each task that has no idle worker. Each would load
+the same modules, for 0.45 seconds of a core. The shared session of the tests starts its processes with the launcher
+instead: it passes its arguments, environment, directory and standard streams to the server, which forks a process that
+continues with them as ``python -m MODULE`` does.
+"""
+
+from __future__ import annotations
+
+import gc
+import marshal
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+
+LAUNCHER = Path(__file__).with_name("launcher.py")
+# Not the modules that Spark runs as programs: a module that runs must not be loaded before.
+_LOADED = (
+    "pandas",
+    "pyarrow.compute",
+    "pyspark.sql.pandas.serializers",
+    "pyspark.sql.streaming.stateful_processor_api_client",
+    "pyspark.sql.streaming.stateful_processor_util",
+    "pyspark.sql.worker.utils",
+    "pyspark.worker",
+    "headrace.following.group_states",
+    "headrace.formats.registry",
+    "headrace.spark.batch_tasks",
+    "headrace.spark.data_sources",
+    "headrace.spark.native_sinks",
+    "headrace.spark.queue_stream_reader",
+    "headrace.spark.stream_reader",
+    "headrace.stores.embedded.publication.publisher",
+    "headrace.stores.embedded.store",
+    "pyspark_headrace",
+    "pyspark_tablestore",
+    "pyspark_yt",
+)
+
+
+@contextmanager
+def serving(directory: Path) -> Iterator[Path]:
+    """Run a server, and return the launcher that Spark uses in place of Python."""
+    address, launcher = directory / "python.socket", directory / "python"
+    text = LAUNCHER.read_text().replace("PYTHON", sys.executable).replace("ADDRESS", str(address))
+    # The launcher loads nothing of the environment: it must start fast.
+    launcher.write_text(f"#!{sys.executable} -IS\n{text}")
+    launcher.chmod(0o755)
+    command = [sys.executable, "-m", __name__, str(address)]
+    # A process with threads cannot be forked safely.
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"ready\n"
+        yield launcher
+    finally:
+        server.communicate()
+
+
+def serve(address: str) -> None:
+    """Fork a process for each connection until the standard input ends."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen(64)
+    for name in _LOADED:
+        import_module(name)
+    gc.collect()
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    print("ready", flush=True)  # noqa: T201
+    while sys.stdin not in select.select([sys.stdin, listener], [], [])[0]:
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            _run(connection)
+        connection.close()
+
+
+def _run(connection: socket.socket) -> None:
+    """Run the module that the launcher names, in its place; do not return."""
+    status = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        head, streams, _, _ = socket.recv_fds(connection, 4, 3)
+        with connection.makefile("rb") as request:
+            arguments, environment, directory = marshal.loads(request.read(int.from_bytes(head, "little")))
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(directory)
+        _read_environment()
+        sys.argv = arguments
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+        status = 0
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        connection.send(bytes([status & 255]))
+        os._exit(status)
+
+
+def _read_environment() -> None:
+    """Repeat what modules have read from the environment when they were loaded."""
+    from headrace import failpoints
+
+    failpoints.arm(os.environ.get(failpoints.VARIABLE))
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    serve(sys.argv[1])
