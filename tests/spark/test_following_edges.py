@@ -129,7 +129,7 @@ def test_two_queries_do_not_share_a_target(spark: SparkSession, store: Store, nu
     numbers.put([row(1, 3)])
     with following(spark, store, tmp_path, ALL) as first:
         first.start()
-        second = Following(spark, store, ALL[0], ["numbers"], first.target, tmp_path / "other")
+        second = Following(spark, store, ALL[0], ["numbers"], first.target, tmp_path / "other", tunnels="other")
         try:
             with second:
                 second.advance()

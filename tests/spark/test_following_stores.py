@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import headrace
+from headrace.errors import NotFoundError
 from headrace.failpoints import VARIABLE
-from headrace.following.jobs import FollowedJob, FollowedJobs
+from headrace.following.jobs import FollowedJob, FollowedJobs, state_name
 from headrace.ports import Claim, Store
 from tests.conformance import serving
 from tests.spark.following import Following
@@ -106,11 +108,14 @@ def two_queries(spark: SparkSession, kind: str, directory: Path, **second: Any) 
             yield one, other
 
 
-def states(query: Following) -> set[str]:
-    """Return the tables with the state of the queries into a target."""
-    assert query.sink is not None
-    target = query.target.rpartition("/")[2]
-    return {name for name in query.sink.tables() if f"__headrace_state_{target}" in name}
+def existing(store: Store, names: Iterable[str]) -> list[str]:
+    """Return the names that are tables of a store."""
+    found = []
+    for name in names:
+        with contextlib.suppress(NotFoundError):
+            store.table(name)
+            found.append(name)
+    return found
 
 
 @pytest.mark.parametrize("kind", ["embedded", "tablestore", "ytsaurus"])
@@ -135,15 +140,18 @@ def test_of_two_queries_that_begin_at_the_same_time_one_has_the_target(
                 started.processAllAvailable()
                 whole.append(query)
             except StreamingQueryException as error:
-                failed.append(str(error))
-        (winner,), (message,) = whole, failed
+                failed.append((str(error), started.id))
+        (winner,), ((message, loser),) = whole, failed
         assert "another query follows a table into" in message
         assert winner.advance() == winner.expected()
         winner.store.table("orders").delete([{"id": 3}])
         assert winner.advance() == winner.expected()
-        job = FollowedJobs(winner.sink or winner.store).find(winner.target)
+        to = winner.sink or winner.store
+        job = FollowedJobs(to).find(winner.target)
         assert job is not None
-        assert states(winner) == set(job.state_tables)
+        assert existing(to, job.state_tables) == list(job.state_tables)
+        own, other = state_name(job.target, job.job), state_name(job.target, loser)
+        assert existing(to, [name.replace(own, other) for name in job.state_tables]) == []
 
 
 @pytest.mark.parametrize("kind", ["embedded", "tablestore", "ytsaurus"])

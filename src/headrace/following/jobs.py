@@ -123,6 +123,10 @@ class FollowedJobs:
             raise target_taken(wanted.target, wanted.job, batch) from None
         return begun, _claim(claim.after)
 
+    def is_lost(self, claim: Claim) -> bool:
+        """Return whether another job has taken the target since a job has got its claim."""
+        return self._row(claim.after["target"]) not in (claim.before, claim.after)
+
     def drop_obsolete(self, job: FollowedJob) -> None:
         """Drop the state of the earlier jobs of a target."""
         for name in job.obsolete:

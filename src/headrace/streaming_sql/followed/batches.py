@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace.errors import ClaimLostError, ExpressionError, own_message
+from headrace.errors import ExpressionError, own_message
 from headrace.following.group_states import ALIVE, GroupStates
 from headrace.following.jobs import FollowedJob, FollowedJobs, state_name, target_taken
 from headrace.following.last_rows import DELETE, ORDER, PUT, last_rows, null_key
@@ -128,14 +128,17 @@ class FollowedBatches:
             job, claim = jobs.begin(
                 FollowedJob(self.target.name, self._job, self.definition, names, overwrite=self.overwrite), batch
             )
-            opened = create_tables(store, tables) if batch == 0 else open_tables(store, tables)
-            if self.query.states is not None:
-                self.query.states.sweep(opened, batch)
             try:
+                opened = create_tables(store, tables) if batch == 0 else open_tables(store, tables)
+                if self.query.states is not None:
+                    self.query.states.sweep(opened, batch)
                 self._publishing(tables, claim, replaces=batch == 0 and job.overwrite)(batch_df, batch)
-            except ClaimLostError:
+            except Exception as error:
+                # Besides a lost claim: the other job drops the state of this one, which this batch may be reading.
+                if not jobs.is_lost(claim):
+                    raise
                 jobs.abandon(job)
-                raise target_taken(job.target, job.job, batch) from None
+                raise target_taken(job.target, job.job, batch) from error
             jobs.drop_obsolete(job)
 
     def _state_tables(self) -> dict[str, StateTable]:
