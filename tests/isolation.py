@@ -27,7 +27,7 @@ _PATIENCE = 5.0
 # pytest names the running test here; `tests.conformance.serving` names the servers that the whole run shares.
 _SHARED_VARIABLES = ("PYTEST_", "TEST_SERVER_")
 # Programs that the whole run shares: Spark, and the servers of `tests.conformance.serving`.
-_SHARED_PROGRAMS = ("org.apache.spark.deploy.SparkSubmit", "headrace.cli.main serve")
+_SHARED_PROGRAMS = ("org.apache.spark.deploy.SparkSubmit", "headrace.cli.main serve", "/pginstall/bin/postgres ")
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from _pytest.mark import ParameterSet
 import headrace
 from headrace.ports import Capabilities, Store
 from headrace.stores.embedded.store import EmbeddedStore
+from headrace.stores.postgres.store import PostgresStore
 from headrace.stores.tablestore.store import TablestoreStore
 from headrace.stores.ytsaurus.files import YtFiles
 from headrace.stores.ytsaurus.store import YtStore
@@ -44,6 +45,10 @@ def _ytsaurus(directory: Path) -> Store:
     return store
 
 
+def _postgres(directory: Path) -> Store:
+    return headrace.open(serving.postgres_database(_instance(directory)), retry_seconds=20)
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of store.
@@ -60,6 +65,7 @@ class Kind:
 
 STORES = {
     "embedded": Kind(_embedded, EmbeddedStore.capabilities),
+    "postgres": Kind(_postgres, PostgresStore.capabilities),
     "tablestore": Kind(_tablestore, TablestoreStore.capabilities),
     "ytsaurus": Kind(_ytsaurus, YtStore.capabilities),
 }
