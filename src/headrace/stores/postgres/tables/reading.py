@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
+import psycopg
 import pyarrow as pa
 from psycopg import sql
 
@@ -110,17 +111,7 @@ def splits(connection: Connection, table: TableLayout, count: int) -> list[KeyRa
 
 
 def _bounds(connection: Connection, table: TableLayout, count: int) -> list[Key]:
-    pages = (
-        connection.run(
-            lambda session: session.execute(
-                "SELECT coalesce(sum(pg_relation_size(relid)), 0)::bigint FROM pg_partition_tree(%s) WHERE isleaf"
-                if table.partitioned
-                else "SELECT pg_relation_size(%s)",
-                [table.oid],
-            ).fetchone()
-        )[0]
-        // _PAGE_BYTES
-    )  # type: ignore[index]
+    pages = connection.run(lambda session: _pages(session, table))
     sample = sql.SQL("")
     if pages > _MOST_EXACT_PAGES:
         sample = sql.SQL(f"TABLESAMPLE SYSTEM ({100 * _MOST_EXACT_PAGES / pages})")
@@ -142,3 +133,13 @@ def _bounds(connection: Connection, table: TableLayout, count: int) -> list[Key]
     wanted = table.schema.nullable(table.primary_key)
     rows = connection.run_bulk(lambda bulk: fetch(bulk, statement, columns, wanted))
     return list(zip(*(rows.column(name).to_pylist() for name in table.primary_key), strict=True))
+
+
+def _pages(session: psycopg.Connection, table: TableLayout) -> int:
+    """Return the number of pages of a table and its partitions."""
+    statement = "SELECT pg_relation_size(%s)"
+    if table.partitioned:
+        statement = "SELECT coalesce(sum(pg_relation_size(relid)), 0)::bigint FROM pg_partition_tree(%s) WHERE isleaf"
+    row = session.execute(statement, [table.oid]).fetchone()
+    assert row is not None
+    return int(row[0]) // _PAGE_BYTES

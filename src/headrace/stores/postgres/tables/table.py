@@ -198,7 +198,7 @@ def _names(rows: Rows) -> set[str]:
         return set(rows.column_names)
     if isinstance(rows, Mapping):
         return set(rows)
-    if hasattr(rows, "columns"):
+    if not isinstance(rows, Sequence):
         return set(rows.columns)
     return {name for row in rows for name in row}
 
@@ -212,6 +212,6 @@ def _without_generated(rows: Rows, layout: TableLayout) -> Rows:
         return rows.select([name for name in rows.column_names if name not in generated])
     if isinstance(rows, Mapping):
         return {name: value for name, value in rows.items() if name not in generated}
-    if hasattr(rows, "columns"):
+    if not isinstance(rows, Sequence):
         return rows[[name for name in rows.columns if name not in generated]]
     return [{name: value for name, value in row.items() if name not in generated} for row in rows]

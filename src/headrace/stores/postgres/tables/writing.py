@@ -170,7 +170,7 @@ def _upsert(table: TableLayout, columns: Sequence[PgColumn], *, kept: bool, only
     action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(cells)) if cells else sql.SQL("NOTHING")
     values = staged(columns)
     order = [value for column, value in zip(columns, values, strict=True) if column.in_key]
-    new = sql.SQL("")
+    new: sql.Composable = sql.SQL("")
     if only_new:
         new = sql.SQL("WHERE NOT EXISTS (SELECT FROM {} t WHERE {})").format(table.name.sql, same_key(table, columns))
     return sql.SQL(
