@@ -29,6 +29,7 @@ _REFUSED = re.compile(r"authentication failed|no password supplied|no pg_hba\.co
 _NO_DATABASE = re.compile(r"database \".*\" does not exist")
 # The prefix of ADBC before the server's message, and the state after it.
 _ADBC_PREFIX = re.compile(r"^[A-Z_]+: (\[libpq\] )?(.*?: ERROR: +)?", re.DOTALL)
+_STREAM_ERROR = "[libpq]"
 UNREADABLE = "headrace cannot read column "
 """The begin of the text that a query casts to a type, to fail with the name of a column."""
 _UNREADABLE = re.compile(re.escape(UNREADABLE) + r"(.*): (\S+)\"", re.DOTALL)
@@ -89,6 +90,10 @@ def failure_of(error: BaseException, *, connecting: bool = False) -> Failure | N
             details.get("PG_DIAG_CONSTRAINT_NAME", ""),
             connecting,
         )
+    if isinstance(error, OSError) and _STREAM_ERROR in str(error):
+        # An error amid the rows of a statement passes through Arrow's stream, which keeps its text only.
+        text = _first_line(str(error))
+        return Failure("XX000" if "ERROR:" in text else "", text.partition("ERROR: ")[2] or text)
     return None
 
 
