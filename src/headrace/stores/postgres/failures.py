@@ -21,8 +21,8 @@ from headrace.errors import (
 )
 
 _SERIALIZATION = ("40001", "40P01")
-# The server or a lock was busy before the statement had any effect.
-_BUSY = (*_SERIALIZATION, "53300", "55P03", "57P03")
+# The server, a lock or a replication slot was busy before the statement had any effect.
+_BUSY = (*_SERIALIZATION, "53300", "55006", "55P03", "57P03")
 # 25P03: the server closed an idle transaction.
 _LOST = ("57P01", "57P02", "57P05", "25P03")
 _REFUSED = re.compile(r"authentication failed|no password supplied|no pg_hba\.conf entry|role \".*\" does not exist")

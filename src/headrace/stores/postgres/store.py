@@ -11,15 +11,21 @@ import pyarrow as pa
 
 from headrace.cached import cached_property
 from headrace.errors import AlreadyExistsError, NotFoundError, SchemaError, UnsupportedError
-from headrace.ports import Capabilities, Publisher, Store
+from headrace.ports import Capabilities, Publisher, Store, Tunnel
 from headrace.stores.postgres.connection import Address, Connection
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import COLUMN_TYPES
 from headrace.stores.postgres.tables import stored_tables
 from headrace.stores.postgres.tables.table import MAX_COLUMNS, PostgresTable
+from headrace.stores.postgres.tunnels import stored_tunnels
+from headrace.stores.postgres.tunnels.meta_tables import Database
+from headrace.stores.postgres.tunnels.stored_tunnels import StoredTunnel
+from headrace.stores.postgres.tunnels.tunnel import PostgresTunnel
 from headrace.tables.column_limits import check_columns
 from headrace.tables.conditions import OPERATORS
 from headrace.tables.schema import TableSchema
+from headrace.tunnels.validation import Named, find
+from headrace.tunnels.values import Start, TunnelKind
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
 # A standby has no position of its own; what it has replayed is what its readers see.
@@ -52,7 +58,6 @@ class PostgresStore(Store):
         rewinds=False,
         trims=False,
         files=False,
-        tunnels=False,
         row_times=False,
         partition_sizes=False,
         max_columns=MAX_COLUMNS,
@@ -62,6 +67,7 @@ class PostgresStore(Store):
         self.url = address.url
         self._connection = Connection(address)
         self._schema = schema
+        self._database = Database(self._connection, schema)
         self._seen: str | None = None
 
     def __repr__(self) -> str:
@@ -126,9 +132,69 @@ class PostgresStore(Store):
         try:
             canonical = TableName.parse(name).text
             self._connection.run(lambda session: stored_tables.drop(session, canonical, self._schema))
+            for stored in stored_tunnels.known(self._database, canonical):
+                stored_tunnels.drop(self._database, stored)
         except NotFoundError:
             if not missing_ok:
                 raise
+
+    # -- tunnels ------------------------------------------------------------------------------------------
+
+    def create_tunnel(
+        self,
+        table: str,
+        name: str,
+        kind: str | TunnelKind = TunnelKind.BASE_AND_STREAM,
+        *,
+        start: str | Start = "latest",
+        base_channels: int | None = None,
+    ) -> PostgresTunnel:
+        """Subscribe to a table; see `headrace.ports.Store.create_tunnel`.
+
+        The tunnel has a replication slot and a publication, for which the user needs the attribute REPLICATION, the
+        table, and CREATE in the database. The server waits until all open write transactions have ended.
+        """
+        found = self.table(table)
+        stored, small = stored_tunnels.create(
+            self._database,
+            found.layout(),
+            name,
+            TunnelKind.parse(kind),
+            start if isinstance(start, Start) else Start.parse(start),
+            base_channels,
+            found.splits,
+        )
+        tunnel = self._opened(stored)
+        if small:
+            tunnel.read_base_data()
+        return tunnel
+
+    def tunnel(
+        self,
+        id_or_name: str,
+        table: str | None = None,
+        columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None,
+    ) -> PostgresTunnel:
+        return self._opened(self._find(id_or_name, table))
+
+    def tunnels(self, table: str | None = None) -> list[Tunnel]:
+        canonical = None if table is None else TableName.parse(table).text
+        return [self._opened(stored) for stored in stored_tunnels.known(self._database, canonical)]
+
+    def drop_tunnel(self, id_or_name: str, table: str | None = None, *, missing_ok: bool = False) -> None:
+        try:
+            stored_tunnels.drop(self._database, self._find(id_or_name, table))
+        except NotFoundError:
+            if not missing_ok:
+                raise
+
+    def _find(self, id_or_name: str, table: str | None) -> StoredTunnel:
+        canonical = None if table is None else TableName.parse(table).text
+        known = stored_tunnels.known(self._database, canonical)
+        return find(known, lambda each: Named(each.id, each.name, each.table), id_or_name, canonical)
+
+    def _opened(self, stored: StoredTunnel) -> PostgresTunnel:
+        return PostgresTunnel(self._database, PostgresTable(self._connection, stored.table, self._schema), stored)
 
     # -- publication, waiting -----------------------------------------------------------------------------
 

@@ -1,0 +1,193 @@
+"""Tunnels in the database: creating, finding and dropping them.
+
+A tunnel with a stream has a replication slot and a publication, both named ``headrace_<id>``. Its base data is divided
+into chunks by key ranges. A small table is read when the tunnel is created. The chunks of a large table are read one by
+one, each in a short transaction, see `headrace.stores.postgres.tunnels.base_data`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import psycopg
+
+from headrace.errors import AlreadyExistsError, NotFoundError, UnsupportedError
+from headrace.stores.postgres.schemas import TableLayout
+from headrace.stores.postgres.tunnels import slots
+from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
+from headrace.stores.postgres.tunnels.positions import BASE_START, lsn_text
+from headrace.tables.conditions import KeyRange
+from headrace.tables.schema import Key
+from headrace.tunnels.validation import check_new
+from headrace.tunnels.values import ChannelKind, Start, StartKind, TunnelKind
+
+STREAM = "stream"
+"""The id of the stream channel."""
+ROWS_PER_CHUNK = 200_000
+MAX_CHUNKS = 1000
+SMALL_TABLE_ROWS = 50_000
+"""The base data of tables up to this size is read when the tunnel is created."""
+
+
+class StoredTunnel(NamedTuple):
+    """A row of ``headrace.tunnel``."""
+
+    id: str
+    relation: int
+    table: str
+    name: str
+    kind: TunnelKind
+    created: float
+    slot: str | None
+    system: str
+
+
+def create(
+    database: Database,
+    table: TableLayout,
+    name: str,
+    kind: TunnelKind,
+    start: Start,
+    base_channels: int | None,
+    splits: Callable[[int], list[KeyRange]],
+) -> tuple[StoredTunnel, bool]:
+    """Create a tunnel. Return it, and whether its base data should be read at once.
+
+    The slot exists before any row of base data is read, so the stream has every change that base data lacks.
+
+    Args:
+        splits: returns at most a number of key ranges that cover the table.
+    """
+    check_new(name, kind, start, base_channels)
+    if start.kind is not StartKind.LATEST:
+        raise UnsupportedError(
+            "PostgreSQL keeps no changes from before the creation of a tunnel",
+            received=f"start={start.kind}",
+            valid="latest",
+            remedy="create a tunnel of kind BaseAndStream, which begins with the rows of the table",
+        )
+    database.create_tables()
+    tunnel_id = uuid.uuid4().hex
+    has_base, has_stream = kind is not TunnelKind.STREAM, kind is not TunnelKind.BASE_DATA
+    slot = f"headrace_{tunnel_id}" if has_stream else None
+    ((system,),) = database.query("SELECT system_identifier::text FROM pg_control_system()")
+    stored = StoredTunnel(tunnel_id, table.oid, table.name.text, name, kind, time.time(), slot, system)
+    # The row first: whatever a killed process leaves behind belongs to a tunnel that can be dropped.
+    database.run(lambda statements: _insert(statements, stored))
+    try:
+        lsn = 0
+        if slot is not None:
+            slots.create_publication(database, slot, table.name.sql)
+            lsn = slots.create_slot(database, slot)
+        # After the slot: rows that this count does not see are in the stream.
+        rows = _estimated_rows(database, table) if has_base else 0
+        ranges = splits(base_channels or min(max(1, -(-rows // ROWS_PER_CHUNK)), MAX_CHUNKS)) if rows else []
+        database.run(lambda statements: _insert_channels(statements, stored, ranges, lsn))
+    except BaseException:
+        drop(database, stored)
+        raise
+    return stored, rows <= SMALL_TABLE_ROWS
+
+
+def known(database: Database, table: str | None = None) -> list[StoredTunnel]:
+    """Return the tunnels of the database, or of one table, whose tables exist."""
+    if not database.exist():
+        return []
+    found = database.query(
+        "SELECT id, relation, table_name, name, kind, created, slot, system FROM headrace.tunnel"
+        " WHERE %(table)s::text IS NULL OR table_name = %(table)s ORDER BY created, id",
+        {"table": table},
+    )
+    return [StoredTunnel(*row[:4], TunnelKind(row[4]), *row[5:]) for row in found]
+
+
+def drop(database: Database, tunnel: StoredTunnel) -> None:
+    """Remove a tunnel with its slot, publication, channels, batches and clients."""
+    if tunnel.slot is not None:
+        slots.drop(database, tunnel.slot)
+    database.run(lambda statements: statements.execute("DELETE FROM headrace.tunnel WHERE id = %s", (tunnel.id,)))
+
+
+def key_to_json(key: Key | None) -> str | None:
+    """Return a key, or the beginning of one, as JSON text."""
+    if key is None:
+        return None
+    return json.dumps([{"b": value.hex()} if isinstance(value, bytes) else value for value in key])
+
+
+def key_from_json(text: str | None) -> Key | None:
+    """Read a key back; the inverse of `key_to_json`."""
+    if text is None:
+        return None
+    values: list[Any] = json.loads(text)
+    return tuple(bytes.fromhex(value["b"]) if isinstance(value, dict) else value for value in values)
+
+
+def _estimated_rows(database: Database, table: TableLayout) -> int:
+    """Return the number of rows of a small table, or an estimate."""
+
+    def count(statements: Statements) -> int:
+        query = psycopg.sql.SQL("SELECT count(*) FROM (SELECT FROM {} LIMIT {}) few").format(
+            table.name.sql, SMALL_TABLE_ROWS + 1
+        )
+        found = statements.connection.execute(query).fetchone()
+        few = 0 if found is None else int(found[0])
+        if few <= SMALL_TABLE_ROWS:
+            return few
+        # Of a partitioned table, the numbers of its partitions.
+        estimate = statements.first(
+            "SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint"
+            " FROM pg_partition_tree(%s) t JOIN pg_class c ON c.oid = t.relid WHERE t.isleaf",
+            (table.oid,),
+        )
+        return max(few, 0 if estimate is None else int(estimate[0]))
+
+    return database.run(count)
+
+
+def _insert(statements: Statements, tunnel: StoredTunnel) -> None:
+    added = statements.execute(
+        "INSERT INTO headrace.tunnel (id, relation, table_name, name, kind, created, slot, system)"
+        " VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (relation, name) DO NOTHING",
+        (*tunnel[:4], tunnel.kind.value, *tunnel[5:]),
+    )
+    if not added.rowcount:
+        raise AlreadyExistsError(f"table {tunnel.table!r} has a tunnel of this name", received=repr(tunnel.name))
+
+
+def _insert_channels(statements: Statements, tunnel: StoredTunnel, ranges: Sequence[KeyRange], lsn: int) -> None:
+    if tunnel.slot is not None:
+        statements.execute(
+            "UPDATE headrace.tunnel SET base_end = %(lsn)s::pg_lsn, advanced = %(lsn)s::pg_lsn, lost = %(lsn)s::pg_lsn"
+            " WHERE id = %(id)s",
+            {"lsn": lsn_text(lsn), "id": tunnel.id},
+        )
+    base = [(f"base-{number}", ChannelKind.BASE_DATA, [], keys, BASE_START.token) for number, keys in enumerate(ranges)]
+    stream = [(STREAM, ChannelKind.STREAM, [each[0] for each in base], KeyRange(), lsn_text(lsn))]
+    for seq, (channel, kind, parents, keys, start) in enumerate(base + (stream if tunnel.slot is not None else [])):
+        statements.execute(
+            "INSERT INTO headrace.channel (tunnel, seq, id, kind, parents, low, high, start, committed)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            (
+                tunnel.id,
+                seq,
+                channel,
+                kind.value,
+                parents,
+                key_to_json(keys.low),
+                key_to_json(keys.high),
+                start,
+                start,
+            ),
+        )
+
+
+def dropped(tunnel: StoredTunnel) -> NotFoundError:
+    """Return the error for a handle on a dropped tunnel."""
+    return NotFoundError(
+        "the tunnel was dropped", received=f"{tunnel.name!r} ({tunnel.id})", remedy="create a new tunnel"
+    )
