@@ -1,4 +1,4 @@
-"""Clients that share a tunnel's channels: table ``headrace.tunnel_client``, and leases and saves in ``headrace.channel``.
+"""Clients that share a tunnel's channels: table ``tunnel_client``, and the leases and saves in table ``channel``.
 
 Every call is one transaction that locks the tunnel, so clients in all processes see one order of events.
 `headrace.tunnels.assignment` has the rules. A client is dead after its timeout, even if no other client has noticed it.

@@ -98,7 +98,7 @@ class ChangeLog:
         limit = state.flushed
         if until is not None:
             # The last transaction before a bound inside a transaction begins at the bound.
-            limit = min(limit, lsn_of(until) + (until.skip > 0))
+            limit = min(limit, lsn_of(until) + (1 if until.skip else 0))
         while True:
             if self._empty[0] <= start < self._empty[1]:
                 start = max(start, min(self._empty[1], limit))
@@ -189,10 +189,10 @@ def _check_position(tunnel: str, start: int, state: slots.SlotState, marks: Mark
     lost = state.confirmed if state.confirmed > marks.advanced else min(state.confirmed, marks.lost)
     if lost <= start <= state.flushed:
         return
+    begin, end = lsn_text(state.confirmed), lsn_text(state.flushed)
     raise DataLossError(
         f"changes of tunnel {tunnel!r} after this position have been removed",
-        received=f"position {lsn_text(start)}; the slot begins at {lsn_text(state.confirmed)}, and the server's log ends "
-        f"at {lsn_text(state.flushed)}",
-        remedy="create a new tunnel, or continue with failOnDataLoss=false; if nobody has moved the slot, an older copy "
-        "of the checkpoint is in use",
+        received=f"position {lsn_text(start)}; the slot begins at {begin}, and the server's log ends at {end}",
+        remedy="create a new tunnel, or continue with failOnDataLoss=false; if nobody has moved the slot, the query "
+        "uses an older copy of its checkpoint",
     )

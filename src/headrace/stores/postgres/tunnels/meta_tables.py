@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, LiteralString, TypeAlias, TypeVar, cast
+from typing import Any, LiteralString, TypeAlias, TypeVar
 
 import psycopg
 import pyarrow as pa
@@ -111,7 +111,7 @@ class Statements:
 
     def execute(self, statement: LiteralString, parameters: Parameters = ()) -> psycopg.Cursor[tuple[Any, ...]]:
         """Run a statement with the placeholders of psycopg."""
-        return self.connection.execute(cast(LiteralString, statement.replace("headrace.", self._schema)), parameters)
+        return self.connection.execute(statement.replace("headrace.", self._schema), parameters)
 
     def first(self, statement: LiteralString, parameters: Parameters = ()) -> tuple[Any, ...] | None:
         """Return the first row of a query, or None."""

@@ -46,6 +46,14 @@ class StoredTunnel(NamedTuple):
     system: str
 
 
+class _NewChannel(NamedTuple):
+    id: str
+    kind: ChannelKind
+    parents: list[str]
+    keys: KeyRange
+    start: str
+
+
 def create(
     database: Database,
     table: TableLayout,
@@ -102,7 +110,7 @@ def known(database: Database, table: str | None = None) -> list[StoredTunnel]:
         " WHERE %(table)s::text IS NULL OR table_name = %(table)s ORDER BY created, id",
         {"table": table},
     )
-    return [StoredTunnel(*row[:4], TunnelKind(row[4]), *row[5:]) for row in found]
+    return [StoredTunnel(*row)._replace(kind=TunnelKind(row[4])) for row in found]
 
 
 def drop(database: Database, tunnel: StoredTunnel) -> None:
@@ -166,28 +174,33 @@ def _insert_channels(statements: Statements, tunnel: StoredTunnel, ranges: Seque
             " WHERE id = %(id)s",
             {"lsn": lsn_text(lsn), "id": tunnel.id},
         )
-    base = [(f"base-{number}", ChannelKind.BASE_DATA, [], keys, BASE_START.token) for number, keys in enumerate(ranges)]
-    stream = [(STREAM, ChannelKind.STREAM, [each[0] for each in base], KeyRange(), lsn_text(lsn))]
-    for seq, (channel, kind, parents, keys, start) in enumerate(base + (stream if tunnel.slot is not None else [])):
+    base = [
+        _NewChannel(f"base-{number}", ChannelKind.BASE_DATA, [], keys, BASE_START.token)
+        for number, keys in enumerate(ranges)
+    ]
+    channels = list(base)
+    if tunnel.slot is not None:
+        parents = [channel.id for channel in base]
+        channels.append(_NewChannel(STREAM, ChannelKind.STREAM, parents, KeyRange(), lsn_text(lsn)))
+    for seq, channel in enumerate(channels):
         statements.execute(
             "INSERT INTO headrace.channel (tunnel, seq, id, kind, parents, low, high, start, committed)"
             " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
             (
                 tunnel.id,
                 seq,
-                channel,
-                kind.value,
-                parents,
-                key_to_json(keys.low),
-                key_to_json(keys.high),
-                start,
-                start,
+                channel.id,
+                channel.kind.value,
+                channel.parents,
+                key_to_json(channel.keys.low),
+                key_to_json(channel.keys.high),
+                channel.start,
+                channel.start,
             ),
         )
 
 
 def dropped(tunnel: StoredTunnel) -> NotFoundError:
     """Return the error for a handle on a dropped tunnel."""
-    return NotFoundError(
-        "the tunnel was dropped", received=f"{tunnel.name!r} ({tunnel.id})", remedy="create a new tunnel"
-    )
+    received = f"{tunnel.name!r} ({tunnel.id})"
+    return NotFoundError("the tunnel was dropped", received=received, remedy="create a new tunnel")

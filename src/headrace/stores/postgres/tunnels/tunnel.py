@@ -173,6 +173,10 @@ class PostgresTunnel(Tunnel):
         changes = place.window.changes
         seconds = max(0.0, time.time() - changes.timestamps[place.first].value / 1e6)
         size = max(1, changes.rows.nbytes * count // max(1, changes.num_rows))
+        if place.window.end < place.end:
+            # The window was read some time ago, or the backlog is large.
+            place = self._log.find(lsn_position(place.window.end), _bound(until), marks, self._in_base(marks))
+            count += place.last - place.first
         more = place.window.end < place.end
         return Backlog(rows=None if more else count, bytes=size, seconds=seconds, at_least=count)
 

@@ -43,7 +43,7 @@ class Chunks:
             return np.zeros(len(images), np.bool_)
         none = np.zeros(len(images), np.bool_)
         seen = np.stack([none if each is None else each.visible(images.xids) for each in self._snapshots])
-        mask: npt.NDArray[np.bool_] = seen.all(axis=0)
+        mask = np.asarray(seen.all(axis=0))
         unclear = np.flatnonzero(seen.any(axis=0) & ~mask)
         if len(unclear):
             chunk = _places([key.take(pa.array(unclear)) for key in keys], self._lows)
