@@ -12,12 +12,15 @@ from typing import NamedTuple
 import pyarrow as pa
 from psycopg import sql
 
-from headrace.errors import DataLossError
+from headrace.errors import DataLossError, UnsupportedError
+from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
 from headrace.stores.postgres.tunnels.positions import lsn_text
 
 # Creating a slot waits for all write transactions that are open.
 _CREATE_SECONDS = 120
+# The version of the server that can publish stored generated columns.
+_GENERATED_COLUMNS = 180_000
 
 
 class SlotState(NamedTuple):
@@ -41,12 +44,43 @@ class SlotState(NamedTuple):
         return max(0, self.flushed - self.restart)
 
 
-def create_publication(database: Database, name: str, table: sql.Composable) -> None:
-    """Create a publication of one table. Changes of its partitions have the name of the table."""
+def create_publication(database: Database, name: str, table: TableLayout) -> None:
+    """Create a publication of one table. Changes of its partitions have the name of the table.
+
+    Raises:
+        UnsupportedError: the log does not have all columns, or not the key of deleted rows.
+    """
+    ((version, identity, stored, virtual),) = database.query(
+        "SELECT current_setting('server_version_num')::int, c.relreplident,"
+        " coalesce(array_agg(a.attname::text) FILTER (WHERE a.attgenerated = 's'), '{}'),"
+        " coalesce(array_agg(a.attname::text) FILTER (WHERE a.attgenerated = 'v'), '{}')"
+        " FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped"
+        " WHERE c.oid = %s GROUP BY c.relreplident",
+        (table.oid,),
+    )
+    if identity not in ("d", "f"):
+        raise UnsupportedError(
+            f"the log does not have the primary key of updated and deleted rows of table {table.name.text!r}",
+            received="REPLICA IDENTITY " + ("NOTHING" if identity == "n" else "USING INDEX"),
+            remedy=f"ALTER TABLE {table.name.text} REPLICA IDENTITY DEFAULT (or FULL, for rows before a change)",
+        )
+    with_generated = version >= _GENERATED_COLUMNS
+    missing = [*virtual, *(() if with_generated else stored)]
+    if missing:
+        raise UnsupportedError(
+            f"the log does not have generated columns of table {table.name.text!r}",
+            received=", ".join(missing),
+            valid="stored generated columns, from PostgreSQL 18 on",
+            remedy="replace them by columns that a trigger computes, or compute them from the other columns in the query",
+        )
     statement = sql.SQL(
         "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert, update, delete, truncate',"
-        " publish_via_partition_root = true)"
-    ).format(sql.Identifier(name), table)
+        " publish_via_partition_root = true{})"
+    ).format(
+        sql.Identifier(name),
+        table.name.sql,
+        sql.SQL(", publish_generated_columns = stored" if with_generated and stored else ""),
+    )
     database.run(lambda statements: statements.connection.execute(statement))
 
 

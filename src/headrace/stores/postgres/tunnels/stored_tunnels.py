@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import psycopg
+from psycopg import sql
 
 from headrace.errors import AlreadyExistsError, NotFoundError, UnsupportedError
 from headrace.stores.postgres.schemas import TableLayout
@@ -28,6 +28,7 @@ from headrace.tunnels.values import ChannelKind, Start, StartKind, TunnelKind
 STREAM = "stream"
 """The id of the stream channel."""
 ROWS_PER_CHUNK = 200_000
+BYTES_PER_CHUNK = 64 << 20
 MAX_CHUNKS = 1000
 SMALL_TABLE_ROWS = 50_000
 """The base data of tables up to this size is read when the tunnel is created."""
@@ -89,16 +90,16 @@ def create(
     try:
         lsn = 0
         if slot is not None:
-            slots.create_publication(database, slot, table.name.sql)
+            slots.create_publication(database, slot, table)
             lsn = slots.create_slot(database, slot)
         # After the slot: rows that this count does not see are in the stream.
-        rows = _estimated_rows(database, table) if has_base else 0
-        ranges = splits(base_channels or min(max(1, -(-rows // ROWS_PER_CHUNK)), MAX_CHUNKS)) if rows else []
+        size = _size(database, table) if has_base else _Size(0, 0)
+        ranges = splits(base_channels or min(size.chunks, MAX_CHUNKS)) if size.rows else []
         database.run(lambda statements: _insert_channels(statements, stored, ranges, lsn))
     except BaseException:
         drop(database, stored)
         raise
-    return stored, rows <= SMALL_TABLE_ROWS
+    return stored, size.rows <= SMALL_TABLE_ROWS and size.bytes <= BYTES_PER_CHUNK
 
 
 def known(database: Database, table: str | None = None) -> list[StoredTunnel]:
@@ -135,26 +136,36 @@ def key_from_json(text: str | None) -> Key | None:
     return tuple(bytes.fromhex(value["b"]) if isinstance(value, dict) else value for value in values)
 
 
-def _estimated_rows(database: Database, table: TableLayout) -> int:
-    """Return the number of rows of a small table, or an estimate."""
+class _Size(NamedTuple):
+    """The number of rows of a small table, or an estimate, and the bytes of the table on disk."""
 
-    def count(statements: Statements) -> int:
-        query = psycopg.sql.SQL("SELECT count(*) FROM (SELECT FROM {} LIMIT {}) few").format(
+    rows: int
+    bytes: int
+
+    @property
+    def chunks(self) -> int:
+        return max(1, -(-self.rows // ROWS_PER_CHUNK), -(-self.bytes // BYTES_PER_CHUNK))
+
+
+def _size(database: Database, table: TableLayout) -> _Size:
+    def read(statements: Statements) -> _Size:
+        query = sql.SQL("SELECT count(*) FROM (SELECT FROM {} LIMIT {}) few").format(
             table.name.sql, SMALL_TABLE_ROWS + 1
         )
-        found = statements.connection.execute(query).fetchone()
-        few = 0 if found is None else int(found[0])
-        if few <= SMALL_TABLE_ROWS:
-            return few
-        # Of a partitioned table, the numbers of its partitions.
-        estimate = statements.first(
-            "SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint"
-            " FROM pg_partition_tree(%s) t JOIN pg_class c ON c.oid = t.relid WHERE t.isleaf",
-            (table.oid,),
+        few = statements.connection.execute(query).fetchone()
+        # Of a partitioned table, the sums of its partitions.
+        found = statements.first(
+            "SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint, coalesce(sum(pg_table_size(c.oid)), 0)::bigint"
+            " FROM pg_class c WHERE c.oid = %(oid)s"
+            " OR c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s) WHERE isleaf)",
+            {"oid": table.oid},
         )
-        return max(few, 0 if estimate is None else int(estimate[0]))
+        assert few is not None
+        assert found is not None
+        rows = int(few[0])
+        return _Size(rows if rows <= SMALL_TABLE_ROWS else max(rows, int(found[0])), int(found[1]))
 
-    return database.run(count)
+    return database.run(read)
 
 
 def _insert(statements: Statements, tunnel: StoredTunnel) -> None:
