@@ -43,7 +43,8 @@ class Capabilities:
             write of cells is an UPDATE.
         logs_calls: the log has each write as it was called: it distinguishes a put from an update, an update names the
             cells that it set, and several rows of a key in one call are several changes. Otherwise a new row is an
-            INSERT, any other write a REPLACE with the whole row, and of several rows of a key the last one is logged.
+            INSERT, any other write a REPLACE with the whole row, of several rows of a key the last one is logged, and a
+            put of a row that has only a key is no change if the row exists.
         returns_versions: a write returns the commit version of its changes.
         starts_in_past: a new tunnel can start at changes from before its creation.
         rewinds: a new reader can start before the committed positions of a tunnel.
