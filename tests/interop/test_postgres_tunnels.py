@@ -1,4 +1,4 @@
-"""Tunnels of a real PostgreSQL server: what they leave behind, what their slots lose, and what others do to the table."""
+"""Tunnels of a PostgreSQL server: what they leave behind, what slots lose, and what others do to the table."""
 
 from __future__ import annotations
 
@@ -206,5 +206,5 @@ def test_a_log_without_the_key_of_changed_rows_is_refused(
 
 def test_a_virtual_generated_column_is_refused(store: Store, server: psycopg.Connection[Any]) -> None:
     server.execute("ALTER TABLE orders ADD double bigint GENERATED ALWAYS AS (price * 2) VIRTUAL")
-    with pytest.raises(UnsupportedError, match="generated columns.*double"):
+    with pytest.raises(UnsupportedError, match=r"generated columns.*double"):
         store.create_tunnel("orders", "changes")

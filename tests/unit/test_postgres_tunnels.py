@@ -87,7 +87,9 @@ def test_an_unchanged_large_value_without_the_old_row_is_an_error_that_names_the
 
 
 def test_a_window_has_the_transactions_whose_commits_are_in_it() -> None:
-    messages = [part for lsn in range(10) for part in (pg.begin(lsn), pg.insert(7, [b"%d" % lsn, None]), pg.commit(lsn))]
+    messages = [
+        part for lsn in range(10) for part in (pg.begin(lsn), pg.insert(7, [b"%d" % lsn, None]), pg.commit(lsn))
+    ]
     found = window_of(*messages, start=3, end=6)
     assert found.changes.rows.column(0).to_pylist() == ["3", "4", "5"]
     assert found.rows_before(5) == 2
@@ -138,7 +140,11 @@ def test_the_stream_leaves_out_what_the_snapshot_of_a_chunk_has_seen() -> None:
     messages = [
         part
         for xid in (4, 6, 8)
-        for part in (pg.begin(xid, xid=xid), *(pg.insert(7, [key, b"%d" % xid]) for key in (b"a", b"m")), pg.commit(xid))
+        for part in (
+            pg.begin(xid, xid=xid),
+            *(pg.insert(7, [key, b"%d" % xid]) for key in (b"a", b"m")),
+            pg.commit(xid),
+        )
     ]
     found = window_of(*messages, chunks=chunks)
     assert [(key, note) for _, key, note in rows_of(found)] == [("a", "6"), ("a", "8"), ("m", "8")]

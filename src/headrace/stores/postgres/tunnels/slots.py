@@ -38,11 +38,6 @@ class SlotState(NamedTuple):
     restart: int
     status: str
 
-    @property
-    def retained(self) -> int:
-        """The bytes of log that the server keeps for the slot."""
-        return max(0, self.flushed - self.restart)
-
 
 def create_publication(database: Database, name: str, table: TableLayout) -> None:
     """Create a publication of one table. Changes of its partitions have the name of the table.
@@ -71,7 +66,7 @@ def create_publication(database: Database, name: str, table: TableLayout) -> Non
             f"the log does not have generated columns of table {table.name.text!r}",
             received=", ".join(missing),
             valid="stored generated columns, from PostgreSQL 18 on",
-            remedy="replace them by columns that a trigger computes, or compute them from the other columns in the query",
+            remedy="let a trigger compute these columns, or compute them in the query",
         )
     statement = sql.SQL(
         "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert, update, delete, truncate',"
