@@ -182,9 +182,9 @@ def test_types_are_the_same_in_base_data_and_stream(store: Store, server: psycop
         " '1999-12-31', '2024-02-29 12:00:00.123456+02', '1900-01-01 00:00:01', '23:59:59.5', 1.5, true, '\\x00ff',"
         " '{a,NULL,\"b c\"}', '{1,2,3}'"
     )
-    server.execute(f"INSERT INTO kinds VALUES (1, {values})")  # type: ignore[arg-type]
+    server.execute(f"INSERT INTO kinds VALUES (1, {values})")
     tunnel = store.create_tunnel("kinds", "changes")
-    server.execute(f"INSERT INTO kinds VALUES (2, {values})")  # type: ignore[arg-type]
+    server.execute(f"INSERT INTO kinds VALUES (2, {values})")
     server.execute("INSERT INTO kinds VALUES (3)")
     changes = drain(tunnel)
     assert [change.op for change in changes] == [ChangeOp.BASE, ChangeOp.INSERT, ChangeOp.INSERT]
@@ -197,7 +197,7 @@ def test_a_log_without_the_key_of_changed_rows_is_refused(
 ) -> None:
     server.execute("ALTER TABLE orders ALTER price SET NOT NULL")
     server.execute("CREATE UNIQUE INDEX prices ON orders (price)")
-    server.execute(f"ALTER TABLE orders REPLICA IDENTITY {identity}")  # type: ignore[arg-type]
+    server.execute(f"ALTER TABLE orders REPLICA IDENTITY {identity}")
     with pytest.raises(UnsupportedError, match="REPLICA IDENTITY DEFAULT"):
         store.create_tunnel("orders", "changes")
     assert slots_and_publications(server) == []

@@ -106,10 +106,10 @@ class ChangeLog:
             first, last = found.rows_before(start) + skip, found.rows
             if until is not None:
                 last = min(last, found.rows_before(lsn_of(until)) + until.skip)
+            if found.rows_before(start) == found.rows:
+                self._empty = (self._empty[0] if self._empty[1] == start else start, max(start, found.end))
             if first < last or found.end >= limit:
                 return Place(found, min(first, last), last, limit)
-            if found.rows == 0:
-                self._empty = (self._empty[0] if self._empty[1] == start else start, found.end)
             skip = max(0, first - found.rows)
             start = found.end
 
@@ -121,7 +121,7 @@ class ChangeLog:
         while start < state.flushed:
             found = self._window(start, min(state.flushed, start + WINDOW_BYTES), marks, in_base)
             row = found.rows_before(start) + skip
-            if row < found.rows:
+            if found.rows and row <= found.rows:
                 return found.position(row)
             skip, start = row - found.rows, found.end
         return lsn_position(start, skip)

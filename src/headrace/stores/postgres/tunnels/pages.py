@@ -61,10 +61,13 @@ class Window:
         return self.changes.num_rows
 
     def position(self, row: int) -> Position:
-        """Return the position before a row: the LSN of its transaction, and the rows of the transaction before it."""
-        if row >= self.rows:
-            return lsn_position(self.end)
+        """Return the position before a row: the LSN of its transaction, and the rows of the transaction before it.
+
+        After the last row, it is the LSN behind its transaction, and so the same whenever the row is read.
+        """
         lsns = self.changes.versions.to_numpy()
+        if row >= self.rows:
+            return lsn_position(int(lsns[-1]) + 1 if self.rows else self.end)
         return lsn_position(int(lsns[row]), row - int(np.searchsorted(lsns, lsns[row])))
 
     def rows_before(self, lsn: int) -> int:

@@ -198,8 +198,8 @@ class PostgresTunnel(Tunnel):
             count = min(count, part.whole_pairs(max(1, max_rows)))
         after = place.first + count
         if count == 0:
-            # Without rows, the position moves only if the log before it can be forgotten.
-            return Page(window.changes.slice(0, 0), position)
+            # The end of the log is no part of the position: it grows without changes of the table.
+            return Page(window.changes.slice(0, 0), self._log.canonical(position, marks, self._in_base(marks)))
         return Page(window.changes.slice(place.first, count), window.position(after))
 
     def skip_lost(self, channel: str, position: Position) -> tuple[Position, int | None]:
