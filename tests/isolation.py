@@ -28,7 +28,12 @@ _PATIENCE = 5.0
 _SHARED_VARIABLES = ("PYTEST_", "TEST_SERVER_")
 # Programs that the whole run shares: Spark and its server of Python processes, and the servers of
 # `tests.conformance.serving`.
-_SHARED_PROGRAMS = ("org.apache.spark.deploy.SparkSubmit", "tests.startup.python_server", "headrace.cli.main serve")
+_SHARED_PROGRAMS = (
+    "org.apache.spark.deploy.SparkSubmit",
+    "tests.startup.python_server",
+    "headrace.cli.main serve",
+    "/pginstall/bin/postgres ",
+)
 
 
 @contextmanager

@@ -8,9 +8,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.postgres_server import USER as POSTGRES_USER
+from tests.postgres_server import PostgresServer, create_database, drop_database
 
 KEY_ID, KEY_SECRET = "LTAItest", "hush-hush"
 TOKEN = "token-of-the-tests"
@@ -70,6 +74,28 @@ def start(kind: str, root: Path, port: int = 0, environment: Mapping[str, str] |
 
 
 _tablestore, _ytsaurus = _Server("tablestore"), _Server("ytsaurus")
+_POSTGRES_PORT = f"{_PREFIX}POSTGRES"
+_KEPT_DATABASES = 8
+_postgres: list[PostgresServer] = []
+_databases: deque[str] = deque()
+
+
+def postgres_port() -> int:
+    """Return the port of a PostgreSQL server, started on the first call."""
+    if _POSTGRES_PORT not in os.environ:
+        _postgres.append(PostgresServer.start())
+        os.environ[_POSTGRES_PORT] = str(_postgres[0].port)
+    return int(os.environ[_POSTGRES_PORT])
+
+
+def postgres_database(name: str) -> str:
+    """Return the address of a database, created on the first call. The oldest of many databases is dropped."""
+    port = postgres_port()
+    if name not in _databases and create_database(port, name):
+        _databases.append(name)
+        if len(_databases) > _KEPT_DATABASES:
+            drop_database(port, _databases.popleft())
+    return f"postgresql://{POSTGRES_USER}@127.0.0.1:{port}/{name}"
 
 
 def tablestore_endpoint() -> str:
@@ -107,3 +133,6 @@ def stop() -> None:
         checkpoints.stop_all()
     for server in (_tablestore, _ytsaurus):
         server.stop()
+    while _postgres:
+        _postgres.pop().remove()
+        os.environ.pop(_POSTGRES_PORT, None)

@@ -14,6 +14,7 @@ from _pytest.mark import ParameterSet
 import headrace
 from headrace.ports import Capabilities, Store
 from headrace.stores.embedded.store import EmbeddedStore
+from headrace.stores.postgres.store import PostgresStore
 from headrace.stores.tablestore.store import TablestoreStore
 from headrace.stores.ytsaurus.files import YtFiles
 from headrace.stores.ytsaurus.store import YtStore
@@ -44,6 +45,10 @@ def _ytsaurus(directory: Path) -> Store:
     return store
 
 
+def _postgres(directory: Path) -> Store:
+    return headrace.open(serving.postgres_database(_instance(directory)), retry_seconds=20)
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of store.
@@ -60,6 +65,7 @@ class Kind:
 
 STORES = {
     "embedded": Kind(_embedded, EmbeddedStore.capabilities),
+    "postgres": Kind(_postgres, PostgresStore.capabilities),
     "tablestore": Kind(_tablestore, TablestoreStore.capabilities),
     "ytsaurus": Kind(_ytsaurus, YtStore.capabilities),
 }
@@ -83,8 +89,15 @@ class Place:
         """Return the number of commits of a test with many processes: fewer if a commit takes several requests."""
         return thorough(count // 8 if self.kind == "ytsaurus" else count)
 
+    @property
+    def has_partitions(self) -> bool:
+        """Whether the log of a table is divided into partitions."""
+        return self.kind != "postgres"
+
     def split(self, table: str) -> None:
-        """Split the largest partition of a table, as services do automatically."""
+        """Split the largest partition of a table, as services do automatically. Some stores have no partitions."""
+        if not self.has_partitions:
+            return
         with _embedded_behind(self) as store:
             store.table(table).split()
 

@@ -49,7 +49,7 @@ def test_an_empty_table_has_base_data_that_ends_at_once(store: Store, orders: Ta
     assert [change.key for change in drain(tunnel)] == [("a",)]
 
 
-@pytest.mark.needs("transactions")
+@pytest.mark.needs("transactions", "starts_in_past")
 def test_base_data_carries_the_version_before_the_first_change(store: Store, orders: Table) -> None:
     orders.put([{"id": "a"}, {"id": "b"}])
     tunnel = store.create_tunnel("orders", "both")

@@ -182,7 +182,7 @@ def test_a_preimage_stays_with_its_change_under_any_limit(store: Store) -> None:
     assert [[change.op for change in changes] for _, changes in batches] == [[ChangeOp.PREIMAGE, ChangeOp.REPLACE]] * 3
 
 
-@pytest.mark.needs("pre_images")
+@pytest.mark.needs("pre_images", "logs_calls")
 def test_a_preimage_stays_with_its_change_in_a_large_commit(store: Store) -> None:
     table = store.create_table("t", {"id": "long"}, "id", pre_images=True)
     count = 40_000

@@ -28,7 +28,7 @@ def test_threads_can_share_a_handle(store: Store, orders: Table) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         versions = [version for found in pool.map(put_rows, range(4)) for version in found]
-    assert len(set(versions)) == 120
+    assert len(set(versions)) == 120 or not store.capabilities.returns_versions
     assert replay(drain(tunnel)) == state_of(orders)
     assert len(state_of(orders)) == 120
 

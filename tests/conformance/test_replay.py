@@ -89,12 +89,17 @@ class FeedMachine(RuleBasedStateMachine):
         self.base = {each.id for each in self.tunnel.channels() if each.kind is ChannelKind.BASE_DATA}
         self.feed = TunnelFeed(self.tunnel, limits=limits, retain_batches=RETAIN)
 
+    @property
+    def marked_by_version(self) -> bool:
+        """Whether a write returns the version of its changes."""
+        return self.store.capabilities.transactions and self.store.capabilities.returns_versions
+
     # -- writers ------------------------------------------------------------------------------------
 
     @rule(keys=_keys)
     def put(self, keys: list[str]) -> None:
         capabilities = self.store.capabilities
-        if not capabilities.transactions:
+        if not (capabilities.transactions and capabilities.logs_calls):
             # Of several puts of a key in one call the last one takes effect.
             keys = list(dict.fromkeys(keys))
         there = set(state_of(self.table))
@@ -102,7 +107,7 @@ class FeedMachine(RuleBasedStateMachine):
         version = self.table.put([{"id": key, "price": price} for key, price in zip(keys, prices, strict=True)])
         for key, price in zip(keys, prices, strict=True):
             op = ChangeOp.REPLACE if (key,) in there and capabilities.tells_rows else ChangeOp.INSERT
-            self.expected[key].append(History(op, version if capabilities.transactions else price))
+            self.expected[key].append(History(op, version if self.marked_by_version else price))
             there.add((key,))
 
     @rule(keys=_keys)
@@ -111,7 +116,7 @@ class FeedMachine(RuleBasedStateMachine):
         version = self.table.delete([{"id": key} for key in keys])
         for key in set(keys):
             if (key,) in there:
-                mark = version if self.store.capabilities.transactions else None
+                mark = version if self.marked_by_version else None
                 self.expected[key].append(History(self.deletes, mark))
 
     @precondition(lambda self: self.store.capabilities.split_partitions)
@@ -256,7 +261,7 @@ class FeedMachine(RuleBasedStateMachine):
         given: dict[str, list[History]] = defaultdict(list)
         for change in changes:
             if change.op not in (ChangeOp.BASE, ChangeOp.PREIMAGE):
-                mark = change.version if self.store.capabilities.transactions else change.row["price"]
+                mark = change.version if self.marked_by_version else change.row["price"]
                 given[change.key[0]].append(History(change.op, mark))
         assert given == self.expected
         self.store.drop_table(self.table.name)

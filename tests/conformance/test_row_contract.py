@@ -150,8 +150,9 @@ class ContractMachine(RuleBasedStateMachine):
                 self.table.split(part.id, {"id": at})
 
     def unique(self, rows: list[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
-        """Return the rows of a write: of several rows of a key, a store without transactions takes the last one."""
-        return rows if self.store.capabilities.transactions else list(dict(rows).items())
+        """Return the rows of a write: of several rows of a key, some stores log only the last one."""
+        capabilities = self.store.capabilities
+        return rows if capabilities.transactions and capabilities.logs_calls else list(dict(rows).items())
 
     @staticmethod
     def values(row: Row) -> tuple[Any, ...]:

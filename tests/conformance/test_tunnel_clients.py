@@ -30,11 +30,11 @@ DEADLINE = 60.0
 
 @pytest.fixture
 def tunnel(place: Place, store: Store, orders: Table) -> Tunnel:
-    """A tunnel on a table of 40 rows in four partitions."""
+    """A tunnel on a table of 40 rows in four partitions; in a store without partitions, in four base channels."""
     put(orders, *(f"{number:02}" for number in range(40)))
     for _ in range(3):
         place.split("orders")
-    return store.create_tunnel("orders", "changes")
+    return store.create_tunnel("orders", "changes", base_channels=None if place.has_partitions else 4)
 
 
 def put(table: Table, *keys: str, price: int = 0) -> None:

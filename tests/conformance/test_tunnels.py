@@ -370,6 +370,7 @@ def test_only_the_earliest_start_includes_base_data(store: Store, orders: Table)
     assert [change.key[0] for change in read_from(tunnel, stream.id, positions[stream.id])[0]] == ["b"]
 
 
+@pytest.mark.needs("starts_in_past")
 def test_a_stream_tunnel_can_begin_in_the_past(store: Store, orders: Table) -> None:
     before = store.create_tunnel("orders", "before", "Stream")
     for key in "abcd":

@@ -17,7 +17,6 @@ from headrace.errors import (
     OptionError,
     SchemaError,
     StoreError,
-    UnsupportedError,
 )
 from headrace.ports import Store
 from tests.unit.without_package import error_without
@@ -56,10 +55,26 @@ def test_an_incomplete_store_is_not_opened(tmp_path: Path) -> None:
     assert headrace.open(tmp_path).tables() == []
 
 
-def test_an_unsupported_kind_of_store_gets_an_error_without_secrets() -> None:
-    with pytest.raises(UnsupportedError, match=r"does not have this kind.*file://") as caught:
-        headrace.open("postgresql://user:pa@ss/word@host/db?password=secret")
-    assert not any(part in str(caught.value) for part in ("user", "pa@ss", "ss/word", "secret"))
+@pytest.mark.parametrize(
+    "rest", ["user:pa@ss/word@host/db", "me:secret@host/db", "host/db?password=secret", "host/a/b"]
+)
+def test_an_invalid_address_of_a_database_is_refused_without_its_secrets(rest: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        headrace.open(f"postgresql://{rest}")
+    assert not any(part in str(caught.value) for part in ("pa@ss", "ss/word", "secret"))
+
+
+def test_a_database_is_opened_with_options_that_stay_secret() -> None:
+    store = headrace.open("postgres://me@127.0.0.1:1/shop", password="hush", sslmode="require")
+    for each in (store, pickle.loads(pickle.dumps(store))):
+        assert each.url == "postgresql://me@127.0.0.1:1/shop"
+        assert "hush" not in repr(each) + repr(vars(each))
+    with pytest.raises(OptionError, match=r"sslmod.*sslmode"):
+        headrace.open("postgresql://host/db", sslmod="require")
+    with pytest.raises(OptionError, match="also in the address"):
+        headrace.open("postgresql://me@host/db", user="other")
+    with pytest.raises(OptionError, match="retry_seconds"):
+        headrace.open("postgresql://host/db", retry_seconds=-1)
 
 
 @pytest.mark.parametrize("rest", ["user:pa@ss/word@host/db", "host/db?password=secret", "host", "host/a/b", "[bad/db"])
@@ -115,7 +130,7 @@ def test_errors_name_only_existing_kinds_of_stores_as_valid() -> None:
         OptionError, match=r"received: redis://….*valid: .*tablestore\+https://.*option store"
     ) as caught:
         headrace.open("redis://host")
-    assert "postgresql://" not in str(caught.value)
+    assert "mysql://" not in str(caught.value)
 
 
 @pytest.mark.parametrize("address", [None, 7, b"store", ["store"], float("nan")])

@@ -24,6 +24,12 @@ def is_cluster(url: str) -> bool:
     return opening is not None and "token" in opening.options
 
 
+def is_embedded(url: str) -> bool:
+    """Return whether the URL of a store is the path of an embedded store, or has an unknown form."""
+    opening = find_opening(url)
+    return opening is None or "synchronous" in opening.options
+
+
 def add_access_key(options: dict[str, str], address: str | None, names: tuple[str, str, str]) -> dict[str, str]:
     """Return options with the environment's access key if they name an instance and have neither id nor secret.
 

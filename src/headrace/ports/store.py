@@ -41,6 +41,12 @@ class Capabilities:
         tells_changes: `Store.wait_for_change` can detect that there was no commit.
         tells_rows: a change contains whether its row existed before. Otherwise each put is an INSERT, and each other
             write of cells is an UPDATE.
+        logs_calls: the log has each write as it was called: it distinguishes a put from an update, an update names the
+            cells that it set, and several rows of a key in one call are several changes. Otherwise a new row is an
+            INSERT, any other write a REPLACE with the whole row, of several rows of a key the last one is logged, and a
+            put of a row that has only a key is no change if the row exists.
+        returns_versions: a write returns the commit version of its changes.
+        starts_in_past: a new tunnel can start at changes from before its creation.
         rewinds: a new reader can start before the committed positions of a tunnel.
         trims: changes can be removed from the log of a table, and partitions report the retained changes.
         files: the store has files, so it can keep the checkpoints of queries.
@@ -64,6 +70,9 @@ class Capabilities:
     not_null: bool = True
     tells_changes: bool = True
     tells_rows: bool = True
+    logs_calls: bool = True
+    returns_versions: bool = True
+    starts_in_past: bool = True
     rewinds: bool = True
     trims: bool = True
     files: bool = False

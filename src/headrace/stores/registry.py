@@ -11,19 +11,19 @@ import os
 import re
 from typing import Any
 
-from headrace.errors import MissingDependencyError, OptionError, UnsupportedError, shown
+from headrace.errors import MissingDependencyError, OptionError, shown
 from headrace.option_names import check_names
 from headrace.ports import Store
 from headrace.ports.arguments import flag
 from headrace.stores.embedded.opening import OPENING as EMBEDDED
 from headrace.stores.opening import Opening
+from headrace.stores.postgres.opening import OPENING as POSTGRES
 from headrace.stores.tablestore.opening import OPENING as TABLESTORE
 from headrace.stores.ytsaurus.opening import OPENING as YTSAURUS
 
-OPENINGS: tuple[Opening, ...] = (EMBEDDED, TABLESTORE, YTSAURUS)
+OPENINGS: tuple[Opening, ...] = (EMBEDDED, POSTGRES, TABLESTORE, YTSAURUS)
 
 _VALID_ADDRESSES = "; ".join(opening.form for opening in OPENINGS)
-_LATER_SCHEMES = ("postgresql", "postgres")
 _HOW_TO_NAME_A_STORE = (
     "name a store with headrace.open(…), option store (format yt: also proxy), --store, or the environment variable "
     "HEADRACE_STORE (format yt: also YT_PROXY)"
@@ -41,20 +41,21 @@ def open(url: str | os.PathLike[str], *, create: bool | None = None, **options: 
 
     Args:
         url: a path (``~/`` is the home directory) or a ``file:`` URL of an embedded store's directory, or
+            ``postgresql://user@host[:port]/database`` of a PostgreSQL database, or
             ``tablestore+https://host[:port]/instance`` (``+http`` without encryption) of a Tablestore instance, or
             ``yt://proxy[:port][//directory]`` of a YTsaurus cluster.
         create: create an embedded store if it does not exist; False by default. Other stores ignore it.
         options: an embedded store has ``synchronous``: ``full`` (the default), ``normal`` or ``off``. A Tablestore
             instance has ``access_key_id``, ``access_key_secret``, ``sts_token`` and others, see docs/tablestore.md;
             by default the key comes from the environment variables HEADRACE_ACCESS_KEY_ID and
-            HEADRACE_ACCESS_KEY_SECRET. A YTsaurus cluster has ``token`` and others, see docs/ytsaurus.md.
+            HEADRACE_ACCESS_KEY_SECRET. A PostgreSQL database has libpq's ``password``, ``sslmode``, ``service`` and
+            others, see docs/postgres.md. A YTsaurus cluster has ``token`` and others, see docs/ytsaurus.md.
 
     Raises:
         NotFoundError: the store does not exist, and ``create`` is not set.
         OptionError: the address is neither a path nor a URL of a known scheme, an option is unknown or has an invalid
             value, or an access key is missing.
         MissingDependencyError: this kind of store needs packages that are not installed.
-        UnsupportedError: this version does not have this kind of store.
         StoreError: the file system rejects the path.
     """
     _check_address(url)
@@ -84,19 +85,11 @@ def opening_of(url: str | os.PathLike[str]) -> Opening:
 
     Raises:
         OptionError: the scheme is unknown.
-        UnsupportedError: this version does not have this kind of store.
     """
     opening = find_opening(url)
     if opening is not None:
         return opening
     scheme = scheme_of(url)
-    if scheme in _LATER_SCHEMES:
-        raise UnsupportedError(
-            "this version does not have this kind of store",
-            received=f"{scheme}://…",
-            valid=_VALID_ADDRESSES,
-            remedy=_HOW_TO_NAME_A_STORE,
-        )
     remedies = [opening.mistaken_schemes.get(str(scheme)) for opening in OPENINGS]
     raise OptionError(
         "unknown kind of store",
@@ -147,7 +140,7 @@ def _check_address(url: object) -> None:
 def _broken_url() -> re.Pattern[str]:
     """Return the pattern of a URL with one slash or none, the text that is left of a URL in a pathlib path."""
     # Only known schemes: one letter and a colon would be a drive of Windows.
-    schemes = {*_LATER_SCHEMES, *_OTHER_SCHEMES}
+    schemes = {*_OTHER_SCHEMES}
     for opening in OPENINGS:
         schemes |= {*opening.schemes, *opening.mistaken_schemes}
     names = "|".join(re.escape(scheme) for scheme in sorted(schemes))

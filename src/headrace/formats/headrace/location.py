@@ -15,6 +15,7 @@ from headrace.formats.store_options import (
     embedded_options,
     instance_options,
     is_cluster,
+    is_embedded,
     is_instance,
     without_none,
 )
@@ -63,4 +64,4 @@ def _store_options(settings: Settings, url: str) -> dict[str, Any]:
     if is_instance(url):
         options = instance_options(settings, _ACCESS_KEY)
         return without_none({**options, "meta_table": settings.get("metaTable")})
-    return embedded_options(settings)
+    return embedded_options(settings) if is_embedded(url) else {}

@@ -1,0 +1,172 @@
+"""Errors of PostgreSQL as errors of headrace, for both drivers: psycopg and ADBC."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import psycopg
+from adbc_driver_manager import Error as AdbcError
+
+from headrace.errors import (
+    AlreadyExistsError,
+    HeadraceError,
+    NotFoundError,
+    OptionError,
+    RowsNotWrittenError,
+    SchemaError,
+    StoreBusyError,
+    StoreError,
+    UnsupportedError,
+)
+
+_SERIALIZATION = ("40001", "40P01")
+# The server, a lock or a replication slot was busy before the statement had any effect.
+_BUSY = (*_SERIALIZATION, "53300", "55006", "55P03", "57P03")
+# 25P03: the server closed an idle transaction.
+_LOST = ("57P01", "57P02", "57P05", "25P03")
+_REFUSED = re.compile(r"authentication failed|no password supplied|no pg_hba\.conf entry|role \".*\" does not exist")
+_NO_DATABASE = re.compile(r"database \".*\" does not exist")
+# The prefix of ADBC before the server's message, and the state after it.
+_ADBC_PREFIX = re.compile(r"^[A-Z_]+: (\[libpq\] )?(.*?: ERROR: +)?", re.DOTALL)
+_STREAM_ERROR = "[libpq]"
+UNREADABLE = "headrace cannot read column "
+"""The begin of the text that a query casts to a type, to fail with the name of a column."""
+_UNREADABLE = re.compile(re.escape(UNREADABLE) + r"(.*): (\S+)\"", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error of a driver.
+
+    Attributes:
+        state: the SQLSTATE; empty if the connection failed.
+        message: the server's message.
+        detail: the server's detail, which may contain the values of a row; empty if there is none.
+        constraint: the violated constraint; empty if there is none.
+        connecting: there was no connection yet.
+    """
+
+    state: str
+    message: str
+    detail: str = ""
+    constraint: str = ""
+    connecting: bool = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection is lost."""
+        return not self.connecting and (not self.state or self.state[:2] == "08" or self.state in _LOST)
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether a repetition of the transaction can succeed."""
+        if self.state:
+            return self.state in _BUSY or self.lost
+        return not _REFUSED.search(self.message) and not _NO_DATABASE.search(self.message)
+
+
+def failure_of(error: BaseException, *, connecting: bool = False) -> Failure | None:
+    """Return an error of a driver as a `Failure`; None for other errors."""
+    if isinstance(error, psycopg.Error):
+        diagnosis = error.diag
+        return Failure(
+            error.sqlstate or "",
+            diagnosis.message_primary or _first_line(str(error)),
+            diagnosis.message_detail or "",
+            diagnosis.constraint_name or "",
+            connecting,
+        )
+    if isinstance(error, AdbcError):
+        details = {
+            (key.decode() if isinstance(key, bytes) else key): value.decode("utf-8", "replace")
+            for key, value in error.details
+            if isinstance(value, bytes)
+        }
+        return Failure(
+            (error.sqlstate or "").strip("\0"),
+            details.get("PG_DIAG_MESSAGE_PRIMARY") or _ADBC_PREFIX.sub("", _first_line(str(error))),
+            details.get("PG_DIAG_MESSAGE_DETAIL", ""),
+            details.get("PG_DIAG_CONSTRAINT_NAME", ""),
+            connecting,
+        )
+    if isinstance(error, OSError) and _STREAM_ERROR in str(error):
+        # An error amid the rows of a statement passes through Arrow's stream, which keeps its text only.
+        text = _first_line(str(error))
+        return Failure("XX000" if "ERROR:" in text else "", text.partition("ERROR: ")[2] or text)
+    return None
+
+
+def headrace_error(failure: Failure, server: str) -> HeadraceError:
+    """Return a failure as an error of headrace.
+
+    Args:
+        server: the server and database for messages, without a secret.
+    """
+    state, message = failure.state, failure.message
+    if not state or failure.lost:
+        return _connection_error(failure, server)
+    received = f"{message} ({state})"
+    if unreadable := _UNREADABLE.search(message):
+        return SchemaError(
+            f"column {unreadable[1]!r} has a value that Arrow cannot represent",
+            received=unreadable[2],
+            valid="finite dates and times",
+            remedy="leave the column out, or read it as text through a view",
+        )
+    if state in _BUSY:
+        return StoreBusyError(f"PostgreSQL could not do it now: {message}", received=state)
+    match state[:2]:
+        case "23" if state == "23502":
+            return SchemaError(f"a NOT NULL column has no value: {message}", received=failure.detail or None)
+        case "23":
+            return RowsNotWrittenError(
+                f"rows violate constraint {failure.constraint!r}: {message}",
+                received=failure.detail or None,
+                remedy="nothing of the write was applied: correct the row, or the constraint",
+            )
+        case "22" | "21":
+            return SchemaError(f"PostgreSQL does not accept a value: {message}", received=failure.detail or state)
+        case "28":
+            return _connection_error(failure, server)
+    match state:
+        case "42P01" | "3F000" | "42704":
+            return NotFoundError("no such table, schema or type", received=received)
+        case "42P07" | "42P06" | "42710":
+            return AlreadyExistsError("the name is in use", received=received)
+        case "42701" | "42703" | "42611" | "428C9" | "42P16":
+            return SchemaError("PostgreSQL does not accept the columns", received=received)
+        case "42501":
+            return StoreError(
+                f"the user has no right to do this in {server}",
+                received=received,
+                remedy="let its owner GRANT the right",
+            )
+        case "25006":
+            return StoreError(
+                f"{server} is read-only",
+                received=received,
+                remedy="connect to the primary server, for example with target_session_attrs=read-write",
+            )
+        case "0A000":
+            return UnsupportedError("PostgreSQL does not support this", received=received)
+    return StoreError(f"PostgreSQL failed in {server}", received=received)
+
+
+def _connection_error(failure: Failure, server: str) -> HeadraceError:
+    message = failure.message
+    if failure.state[:2] == "28" or _REFUSED.search(message):
+        return OptionError(
+            f"{server} does not accept the user or the password",
+            received=message,
+            remedy="check the user in the address, ~/.pgpass, PGPASSWORD, option password and the server's pg_hba.conf",
+        )
+    if failure.state == "3D000" or _NO_DATABASE.search(message):
+        return NotFoundError("no such database", received=message)
+    if failure.connecting:
+        return StoreError(f"no connection to {server}", received=message, remedy="check the host, the port and TLS")
+    return StoreError(f"the connection to {server} broke", received=message)
+
+
+def _first_line(text: str) -> str:
+    return " ".join(text.split())[:500]

@@ -1,0 +1,289 @@
+"""Types of columns: PostgreSQL's as headrace's, and headrace's as PostgreSQL's.
+
+Nothing is rounded. A type without an equal in headrace is a string of PostgreSQL's text, such as ``numeric`` without a
+precision, ``uuid``, ``jsonb``, enums, ranges, ``time`` and ``interval``. A domain has the type that it is based on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from psycopg import sql
+
+from headrace.cached import cached_property
+from headrace.errors import SchemaError, UnsupportedError
+from headrace.stores.postgres.failures import UNREADABLE
+from headrace.stores.postgres.names import TableName
+from headrace.tables.schema import Column, TableSchema
+from headrace.types import KEY_TYPES, type_name
+
+BYTE_DOMAIN = "byte"
+"""The domain of headrace's type ``byte`` in the schema of headrace: PostgreSQL has no integer of one byte."""
+_MAX_DIGITS = 38
+_MICROSECONDS = 6
+_VARHDRSZ = 4
+_TIMESTAMP, _TIMESTAMP_NTZ = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
+_ARROW: dict[str, pa.DataType] = {
+    "bool": pa.bool_(),
+    "int2": pa.int16(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "oid": pa.int64(),
+    "float4": pa.float32(),
+    "float8": pa.float64(),
+    "bytea": pa.binary(),
+    "date": pa.date32(),
+    "timestamptz": _TIMESTAMP,
+    "timestamp": _TIMESTAMP_NTZ,
+}
+_INTEGERS = ("int2", "int4", "int8", "oid")
+# Types whose text is the value itself: text columns can be compared without a cast.
+_TEXTS = ("text", "varchar")
+_NAMES: dict[pa.DataType, str] = {
+    pa.bool_(): "boolean",
+    pa.int16(): "smallint",
+    pa.int32(): "integer",
+    pa.int64(): "bigint",
+    pa.float32(): "real",
+    pa.float64(): "double precision",
+    pa.string(): "text",
+    pa.binary(): "bytea",
+    pa.date32(): "date",
+    _TIMESTAMP: "timestamp with time zone",
+    _TIMESTAMP_NTZ: "timestamp without time zone",
+}
+# Arrow's 64 bits of microseconds end before PostgreSQL's years.
+_AFTER_LAST_TIME = "294241-01-01"
+_TIMES = {"date": "infinity", "timestamp": _AFTER_LAST_TIME, "timestamptz": _AFTER_LAST_TIME}
+COLUMN_TYPES = (
+    *("boolean", "byte", "short", "int", "long", "float", "double", "string", "binary"),
+    *("date", "timestamp", "timestamp_ntz"),
+    *(f"decimal({digits},{scale})" for digits in range(1, _MAX_DIGITS + 1) for scale in range(digits + 1)),
+    *("array<string>", "array<long>", "array<int>", "array<double>"),
+)
+"""The names of types that columns can have; arrays of other simple types too."""
+
+
+@dataclass(frozen=True)
+class PgColumn:
+    """A column of a table in the catalog of PostgreSQL.
+
+    Attributes:
+        name: the name.
+        type: its type in headrace.
+        base: the catalog's name of its type, without domains: ``int4``; of an array, the name of its elements' type.
+        cast: its type without domains and length, as a cast in SQL.
+        is_array: whether the type is an array.
+        not_null: whether it is NOT NULL.
+        has_default: whether it has a default value or is an identity column.
+        generated: whether its value is computed from other columns.
+        always_identity: whether it is ``GENERATED ALWAYS AS IDENTITY``.
+        time_digits: the digits of fractional seconds that it keeps; None if the type has none, or 6.
+        in_key: whether it belongs to the primary key.
+    """
+
+    name: str
+    type: pa.DataType
+    base: str
+    cast: str
+    is_array: bool
+    not_null: bool
+    has_default: bool
+    generated: bool
+    always_identity: bool
+    time_digits: int | None
+    in_key: bool
+
+    @property
+    def stays_if_missing(self) -> bool:
+        """Whether a put without this column keeps its value: a NOT NULL column with a default value cannot be null."""
+        return self.not_null and self.has_default and not self.in_key
+
+    @property
+    def is_native(self) -> bool:
+        """Whether Arrow receives the column in its own form, and not as a text."""
+        return pa.types.is_decimal(self.type) or self.base in _ARROW
+
+    def read(self, table: str = "t") -> sql.Composable:
+        """Return the expression that reads the column as Arrow, see `headrace.stores.postgres.tables.reading`."""
+        column = sql.Identifier(table, self.name)
+        if self.is_array:
+            # ADBC has no texts for elements of other types, and its numbers are texts.
+            return column if self.base in _ARROW or self.base == "text" else sql.SQL("{}::text[]").format(column)
+        if self.base in _TIMES:
+            return self._checked_time(column)
+        if self.base in _INTEGERS and self.type == pa.int64():
+            return sql.SQL("{}::bigint").format(column)
+        if self.base in _ARROW or self.base in _TEXTS:
+            return column
+        return sql.SQL("{}::text").format(column)
+
+    def _checked_time(self, column: sql.Composable) -> sql.Composable:
+        """Return a time, or fail with the name of the column: ADBC would return infinity as another time.
+
+        The invalid text depends on the row. A constant would fail when the statement is planned.
+        """
+        problem = sql.Literal(f"{UNREADABLE}{self.name}: ")
+        return sql.SQL(
+            "CASE WHEN {column} > '-infinity' AND {column} < {last} THEN {column} "
+            "WHEN {column} IS NOT NULL THEN ({problem}::text || {column}::text)::{base} END"
+        ).format(column=column, last=sql.Literal(_TIMES[self.base]), problem=problem, base=sql.SQL(self.base))
+
+    def ordered(self, table: str = "t") -> sql.Composable:
+        """Return the expression that compares and sorts like the column's values in headrace."""
+        column = sql.Identifier(table, self.name)
+        if self.type == pa.string():
+            return sql.SQL('{} COLLATE "C"' if self.base in _TEXTS else '{}::text COLLATE "C"').format(column)
+        return column
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """A table and its columns, in order, as the catalog has them.
+
+    Attributes:
+        name: the table.
+        oid: its number in the catalog.
+        columns: its columns.
+        primary_key: the names of the key columns, in key order.
+        pre_images: whether its changes contain the whole row before each change (REPLICA IDENTITY FULL).
+        partitioned: whether its rows are in other tables.
+    """
+
+    name: TableName
+    oid: int
+    columns: tuple[PgColumn, ...]
+    primary_key: tuple[str, ...]
+    pre_images: bool
+    partitioned: bool
+
+    @cached_property
+    def schema(self) -> TableSchema:
+        """The columns in headrace's types."""
+        return TableSchema(
+            tuple(Column(column.name, column.type, not column.not_null) for column in self.columns), self.primary_key
+        )
+
+    @cached_property
+    def written(self) -> TableSchema:
+        """The columns that writes set. A column with a default value may be missing, also if it is NOT NULL."""
+        return TableSchema(
+            tuple(
+                Column(column.name, column.type, not column.not_null or column.has_default)
+                for column in self.columns
+                if not column.generated
+            ),
+            self.primary_key,
+        )
+
+    def column(self, name: str) -> PgColumn:
+        """Return a column, or raise `SchemaError`."""
+        self.schema.column(name)
+        return self._by_name[name]
+
+    @cached_property
+    def _by_name(self) -> dict[str, PgColumn]:
+        return {column.name: column for column in self.columns}
+
+
+def arrow_type(base: str, modifier: int, *, is_array: bool = False, in_key: bool = False) -> pa.DataType:
+    """Return headrace's type of a type of PostgreSQL.
+
+    Args:
+        base: the catalog's name of the type, or of the elements' type.
+        modifier: the type modifier of the column; -1 if it has none.
+        is_array: whether the column is an array.
+        in_key: whether the column is in the primary key, which has strings, longs and binaries.
+    """
+    found = _simple_type(base, modifier)
+    if is_array:
+        return pa.string() if in_key else pa.list_(pa.field("element", found))
+    if in_key and found not in KEY_TYPES:
+        return pa.int64() if base in _INTEGERS else pa.string()
+    return found
+
+
+def _simple_type(base: str, modifier: int) -> pa.DataType:
+    if base == "numeric" and modifier >= 0:
+        packed = modifier - _VARHDRSZ
+        digits, scale = packed >> 16 & 0xFFFF, ((packed & 0x7FF) ^ 1024) - 1024
+        if digits <= _MAX_DIGITS and 0 <= scale <= digits:
+            return pa.decimal128(digits, scale)
+    return _ARROW.get(base, pa.string())
+
+
+def time_digits(base: str, modifier: int) -> int | None:
+    """Return the digits of fractional seconds of a time type with fewer than 6, or None."""
+    return modifier if base in ("timestamp", "timestamptz") and 0 <= modifier < _MICROSECONDS else None
+
+
+def sql_type(column: Column, schema: str) -> sql.Composable:
+    """Return the type of PostgreSQL for a new column.
+
+    Args:
+        schema: the schema of headrace's own objects, which has the domain of bytes.
+
+    Raises:
+        UnsupportedError: PostgreSQL has no type for the values.
+    """
+    if pa.types.is_list(column.type) and not pa.types.is_nested(column.type.value_type):
+        if not column.type.value_field.nullable:
+            raise _no_type(column, "elements of arrays may be null in PostgreSQL: leave out NOT NULL")
+        return sql.SQL("{}[]").format(_simple_sql_type(Column(column.name, column.type.value_type), schema))
+    return _simple_sql_type(column, schema)
+
+
+def _simple_sql_type(column: Column, schema: str) -> sql.Composable:
+    if pa.types.is_decimal(column.type):
+        return sql.SQL(f"numeric({column.type.precision},{column.type.scale})")
+    if column.type == pa.int8():
+        return sql.Identifier(schema, BYTE_DOMAIN)
+    if column.type not in _NAMES:
+        raise _no_type(column, "use a string, for example with JSON")
+    return sql.SQL(_NAMES[column.type])
+
+
+def _no_type(column: Column, remedy: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"PostgreSQL has no type for column {column.name!r}", received=type_name(column.type), remedy=remedy
+    )
+
+
+def from_text(values: pa.ChunkedArray, column: PgColumn) -> pa.ChunkedArray:
+    """Return numbers that a query returned as texts in the type of their column.
+
+    Raises:
+        SchemaError: a number is NaN.
+    """
+    try:
+        return values.cast(column.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaError(
+            f"column {column.name!r} has a value that its type does not have in headrace",
+            received=str(error)[:200],
+            valid=type_name(column.type),
+        ) from None
+
+
+def column_of(row: tuple[Any, ...], primary_key: tuple[str, ...], schema: str) -> PgColumn:
+    """Return a column from a row of the catalog, see `headrace.stores.postgres.tables.stored_tables`."""
+    name, not_null, generated, identity, has_default, domain, base, element, modifier, cast = row
+    is_array = element is not None
+    kind = element or base
+    in_key = name in primary_key
+    is_byte = list(domain) == [schema, BYTE_DOMAIN] and not is_array
+    return PgColumn(
+        name=name,
+        type=pa.int8() if is_byte and not in_key else arrow_type(kind, modifier, is_array=is_array, in_key=in_key),
+        base=kind,
+        cast=cast,
+        is_array=is_array,
+        not_null=not_null,
+        has_default=has_default or bool(identity),
+        generated=bool(generated),
+        always_identity=identity == "a",
+        time_digits=time_digits(kind, modifier),
+        in_key=in_key,
+    )

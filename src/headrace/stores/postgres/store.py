@@ -1,0 +1,233 @@
+"""The store of a PostgreSQL database: the tables of its users."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+
+from headrace.cached import cached_property
+from headrace.errors import AlreadyExistsError, NotFoundError, SchemaError, UnsupportedError
+from headrace.ports import Capabilities, Publisher, Store, Tunnel
+from headrace.stores.postgres.connection import Address, Connection
+from headrace.stores.postgres.names import TableName
+from headrace.stores.postgres.schemas import COLUMN_TYPES
+from headrace.stores.postgres.tables import stored_tables
+from headrace.stores.postgres.tables.table import MAX_COLUMNS, PostgresTable
+from headrace.stores.postgres.tunnels import stored_tunnels
+from headrace.stores.postgres.tunnels.meta_tables import Database
+from headrace.stores.postgres.tunnels.stored_tunnels import StoredTunnel
+from headrace.stores.postgres.tunnels.tunnel import PostgresTunnel
+from headrace.tables.column_limits import check_columns
+from headrace.tables.conditions import OPERATORS
+from headrace.tables.schema import TableSchema
+from headrace.tunnels.validation import Named, find
+from headrace.tunnels.values import Start, TunnelKind
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
+# A standby has no position of its own; what it has replayed is what its readers see.
+_POSITION = """
+SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END)::text
+"""
+
+
+class PostgresStore(Store):
+    """The tables of one database.
+
+    It can be pickled, with the password. No message contains the password.
+
+    Args:
+        address: the database and the settings of its connections.
+        schema: the schema of headrace's own tables.
+    """
+
+    capabilities = Capabilities(
+        transactions=True,
+        whole_rows=True,
+        pre_images=True,
+        add_columns=True,
+        split_partitions=False,
+        queues=False,
+        predicates=frozenset(OPERATORS),
+        column_types=COLUMN_TYPES,
+        any_names=False,
+        tells_changes=True,
+        logs_calls=False,
+        returns_versions=False,
+        starts_in_past=False,
+        rewinds=False,
+        trims=False,
+        files=False,
+        row_times=False,
+        partition_sizes=False,
+        max_columns=MAX_COLUMNS,
+    )
+
+    def __init__(self, address: Address, schema: str) -> None:
+        self.url = address.url
+        self._connection = Connection(address)
+        self._schema = schema
+        self._database = Database(self._connection, schema)
+        self._seen: str | None = None
+
+    def __repr__(self) -> str:
+        return f"PostgresStore({self.url!r})"
+
+    @cached_property
+    def id(self) -> str:
+        """The cluster's identifier and the database: the same for each address, and for a standby."""
+
+        def read(session: psycopg.Connection) -> str:
+            row = session.execute("SELECT system_identifier, current_database() FROM pg_control_system()").fetchone()
+            assert row is not None
+            return f"postgresql:{row[0]}/{row[1]}"
+
+        return self._connection.run(read)
+
+    # -- tables -------------------------------------------------------------------------------------------
+
+    def tables(self) -> list[str]:
+        """Return the sorted names of the users' tables; those of schema ``public`` without their schema."""
+        return self._connection.run(lambda session: stored_tables.names(session, self._schema))
+
+    def create_table(
+        self,
+        name: str,
+        columns: Mapping[str, str | pa.DataType] | pa.Schema,
+        primary_key: str | Sequence[str],
+        *,
+        exist_ok: bool = False,
+        **options: Any,
+    ) -> PostgresTable:
+        schema = TableSchema.of(columns, primary_key)
+        check_columns(schema, self.capabilities.max_columns)
+        try:
+            self._connection.run(lambda session: stored_tables.create(session, name, schema, options, self._schema))
+        except AlreadyExistsError:
+            if not exist_ok:
+                raise AlreadyExistsError(
+                    f"a table of this name exists in {self.url}",
+                    received=repr(name),
+                    remedy="pass exist_ok=True (on the command line --if-not-exists) to use it as it is",
+                ) from None
+            self._check_same(name, schema)
+        return PostgresTable(self._connection, name, self._schema)
+
+    def _check_same(self, name: str, schema: TableSchema) -> None:
+        """Raise `SchemaError` unless a table has the same columns and key."""
+        there = self.table(name).schema
+        if (there.columns, there.primary_key) != (schema.columns, schema.primary_key):
+            raise SchemaError(
+                f"table {name!r} exists with other columns or another key",
+                received=f"{', '.join(schema.names)}; key {', '.join(schema.primary_key)}",
+                valid=f"{', '.join(there.names)}; key {', '.join(there.primary_key)}",
+            )
+
+    def table(self, name: str, columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None) -> PostgresTable:
+        table = PostgresTable(self._connection, name, self._schema)
+        table.layout()
+        return table
+
+    def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
+        try:
+            canonical = TableName.parse(name).text
+            self._connection.run(lambda session: stored_tables.drop(session, canonical, self._schema))
+            for stored in stored_tunnels.known(self._database, canonical):
+                stored_tunnels.drop(self._database, stored)
+        except NotFoundError:
+            if not missing_ok:
+                raise
+
+    # -- tunnels ------------------------------------------------------------------------------------------
+
+    def create_tunnel(
+        self,
+        table: str,
+        name: str,
+        kind: str | TunnelKind = TunnelKind.BASE_AND_STREAM,
+        *,
+        start: str | Start = "latest",
+        base_channels: int | None = None,
+    ) -> PostgresTunnel:
+        """Subscribe to a table; see `headrace.ports.Store.create_tunnel`.
+
+        The tunnel has a replication slot and a publication, for which the user needs the attribute REPLICATION, the
+        table, and CREATE in the database. The server waits until all open write transactions have ended.
+        """
+        found = self.table(table)
+        stored, small = stored_tunnels.create(
+            self._database,
+            found.layout(),
+            name,
+            TunnelKind.parse(kind),
+            start if isinstance(start, Start) else Start.parse(start),
+            base_channels,
+            found.splits,
+        )
+        tunnel = self._opened(stored)
+        if small:
+            tunnel.read_base_data()
+        return tunnel
+
+    def tunnel(
+        self,
+        id_or_name: str,
+        table: str | None = None,
+        columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None,
+    ) -> PostgresTunnel:
+        return self._opened(self._find(id_or_name, table))
+
+    def tunnels(self, table: str | None = None) -> list[Tunnel]:
+        canonical = None if table is None else TableName.parse(table).text
+        return [self._opened(stored) for stored in stored_tunnels.known(self._database, canonical)]
+
+    def drop_tunnel(self, id_or_name: str, table: str | None = None, *, missing_ok: bool = False) -> None:
+        try:
+            stored_tunnels.drop(self._database, self._find(id_or_name, table))
+        except NotFoundError:
+            if not missing_ok:
+                raise
+
+    def _find(self, id_or_name: str, table: str | None) -> StoredTunnel:
+        canonical = None if table is None else TableName.parse(table).text
+        known = stored_tunnels.known(self._database, canonical)
+        return find(known, lambda each: Named(each.id, each.name, each.table), id_or_name, canonical)
+
+    def _opened(self, stored: StoredTunnel) -> PostgresTunnel:
+        return PostgresTunnel(self._database, PostgresTable(self._connection, stored.table, self._schema), stored)
+
+    # -- publication, waiting -----------------------------------------------------------------------------
+
+    def publisher(self, job: str, sink: str = "") -> Publisher:
+        raise UnsupportedError("this version cannot publish batches into PostgreSQL", received=self.url)
+
+    def wait_for_change(self, timeout: float) -> bool:
+        """Wait until the write-ahead log of the server grows.
+
+        Other databases and the server's own work also write to the log. LISTEN would need triggers in the users'
+        tables, and a connection for each waiting process.
+        """
+        deadline = time.monotonic() + timeout
+        pause = _FIRST_PAUSE
+        while True:
+            position = self._connection.run(_position)
+            if position != self._seen:
+                self._seen = position
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _position(session: psycopg.Connection) -> str:
+    row = session.execute(_POSITION).fetchone()
+    assert row is not None
+    return str(row[0])

@@ -1,0 +1,145 @@
+"""Reads of a table: one statement, whose rows ADBC receives as Arrow from PostgreSQL's binary COPY.
+
+A statement has one snapshot, so a scan shows one state of the table.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from headrace.errors import OptionError
+from headrace.rows.conditions import check_scan_sizes
+from headrace.stores.postgres.connection import Bulk, Connection
+from headrace.stores.postgres.schemas import PgColumn, TableLayout, from_text
+from headrace.stores.postgres.tables.conditions import where
+from headrace.tables.conditions import KeyRange, Predicate
+from headrace.tables.schema import Key
+
+# A larger table is sampled.
+_PAGE_BYTES = 8192
+_MOST_EXACT_PAGES = 1000
+
+
+def selected(table: TableLayout, columns: Sequence[str]) -> sql.Composable:
+    """Return the select list of columns, in their order."""
+    if not columns:
+        # A COPY of no columns has no rows in Arrow.
+        return sql.SQL("true")
+    named = (
+        sql.SQL("{} AS {}").format(table.column(name).read(), sql.Identifier(f"c{index}"))
+        for index, name in enumerate(columns)
+    )
+    return sql.SQL(", ").join(named)
+
+
+def key_order(table: TableLayout) -> sql.Composable:
+    """Return the list of key columns in the order of headrace's keys."""
+    return sql.SQL(", ").join(table.column(name).ordered() for name in table.primary_key)
+
+
+def scan(
+    connection: Connection,
+    table: TableLayout,
+    columns: Sequence[str],
+    predicates: Sequence[Predicate],
+    keys: KeyRange,
+    limit: int | None,
+    batch_rows: int,
+) -> pa.RecordBatchReader:
+    """Read rows in key order, see `headrace.ports.Table.scan`. The statement runs when the first batch is read."""
+    check_scan_sizes(limit, batch_rows)
+    wanted = pa.schema([table.schema.arrow.field(name) for name in columns])
+    statement = sql.SQL("SELECT {} FROM {} t WHERE {} ORDER BY {}").format(
+        selected(table, columns), table.name.sql, where(table, keys, predicates), key_order(table)
+    )
+    if limit is not None:
+        statement = sql.SQL("{} LIMIT {}").format(statement, sql.Literal(limit))
+    stored = [table.column(name) for name in columns]
+    text = statement.as_string(None)
+    return pa.RecordBatchReader.from_batches(wanted, _batches(connection, text, stored, wanted, batch_rows))
+
+
+def fetch(bulk: Bulk, statement: sql.Composable, columns: Sequence[PgColumn], wanted: pa.Schema) -> pa.Table:
+    """Return all rows of a statement whose select list is that of `selected`."""
+    with bulk.cursor() as cursor:
+        cursor.execute(statement.as_string(None))
+        rows = cursor.fetch_arrow_table()
+    return pa.Table.from_batches([_typed(batch, columns, wanted) for batch in rows.to_batches()], wanted)
+
+
+def _batches(
+    connection: Connection, statement: str, columns: Sequence[PgColumn], wanted: pa.Schema, batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    # A reader that is dropped before its end closes the connection, which cancels the statement.
+    with connection.reading() as bulk, bulk.cursor() as cursor:
+        cursor.execute(statement)
+        for batch in cursor.fetch_record_batch():
+            typed = _typed(batch, columns, wanted)
+            for start in range(0, typed.num_rows, batch_rows):
+                yield typed.slice(start, batch_rows)
+
+
+def _typed(batch: pa.RecordBatch, columns: Sequence[PgColumn], wanted: pa.Schema) -> pa.RecordBatch:
+    """Return a batch of ADBC with the columns and types of a table."""
+    if not columns:
+        return batch.select([])
+    arrays = [_array(values, column) for values, column in zip(batch.columns, columns, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def _array(values: pa.Array, column: PgColumn) -> pa.Array:
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    return values if values.type == column.type else from_text(values, column)
+
+
+def splits(connection: Connection, table: TableLayout, count: int) -> list[KeyRange]:
+    """Return at most ``count`` key ranges of about equal numbers of rows, from a sample of the keys of a large table.
+
+    Raises:
+        OptionError: ``count`` is less than 1.
+    """
+    if count < 1:
+        raise OptionError("a table is split into at least one range", received=count)
+    bounds = _bounds(connection, table, count) if count > 1 else []
+    return [KeyRange(low, high) for low, high in itertools.pairwise([None, *bounds, None])]
+
+
+def _bounds(connection: Connection, table: TableLayout, count: int) -> list[Key]:
+    pages = connection.run(lambda session: _pages(session, table))
+    sample = sql.SQL("")
+    if pages > _MOST_EXACT_PAGES:
+        sample = sql.SQL(f"TABLESAMPLE SYSTEM ({100 * _MOST_EXACT_PAGES / pages})")
+    columns = [table.column(name) for name in table.primary_key]
+    names = sql.SQL(", ").join(sql.Identifier(f"c{index}") for index in range(len(columns)))
+    # The n-th row begins a range if the number of its range differs from that of the row before.
+    statement = sql.SQL(
+        "SELECT {names} FROM (SELECT {keys}, row_number() OVER (ORDER BY {order}) - 1 AS place, "
+        "count(*) OVER () AS rows FROM {table} t {sample}) AS numbered "
+        "WHERE place > 0 AND place * {count} / rows <> (place - 1) * {count} / rows ORDER BY place"
+    ).format(
+        names=names,
+        keys=selected(table, table.primary_key),
+        order=key_order(table),
+        table=table.name.sql,
+        sample=sample,
+        count=sql.Literal(count),
+    )
+    wanted = table.schema.nullable(table.primary_key)
+    rows = connection.run_bulk(lambda bulk: fetch(bulk, statement, columns, wanted))
+    return list(zip(*(rows.column(name).to_pylist() for name in table.primary_key), strict=True))
+
+
+def _pages(session: psycopg.Connection, table: TableLayout) -> int:
+    """Return the number of pages of a table and its partitions."""
+    statement = "SELECT pg_relation_size(%s)"
+    if table.partitioned:
+        statement = "SELECT coalesce(sum(pg_relation_size(relid)), 0)::bigint FROM pg_partition_tree(%s) WHERE isleaf"
+    row = session.execute(statement, [table.oid]).fetchone()
+    assert row is not None
+    return int(row[0]) // _PAGE_BYTES

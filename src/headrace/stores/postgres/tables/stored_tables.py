@@ -1,0 +1,182 @@
+"""Tables in the catalog of PostgreSQL: listing, describing, creating and dropping."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from headrace.errors import NotFoundError, SchemaError, UnsupportedError
+from headrace.option_names import check_names
+from headrace.stores.postgres.definitions import create_byte_domain
+from headrace.stores.postgres.names import TableName, check_name
+from headrace.stores.postgres.schemas import TableLayout, column_of, sql_type
+from headrace.tables.options import TableOptions
+from headrace.tables.schema import MAX_KEY_COLUMNS, Column, TableSchema
+
+FIXED_OPTIONS = TableOptions(retention_seconds=None, change_log=False)
+"""The options of all tables, except for the images of rows before a change."""
+# An ALTER or DROP waits for readers, and everything else then waits for it.
+LOCK_SECONDS = 10
+
+_TABLES = """
+SELECT n.nspname, c.relname
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', %s)
+    AND NOT n.nspname LIKE 'pg\\_temp\\_%%' AND NOT n.nspname LIKE 'pg\\_toast\\_temp\\_%%'
+"""
+_TABLE = """
+SELECT c.oid, c.relreplident = 'f', c.relkind = 'p', (
+    SELECT array_agg(a.attname::text ORDER BY k.place)
+    FROM pg_index i
+    CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY k(number, place)
+    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.number
+    WHERE i.indrelid = c.oid AND i.indisprimary AND k.place <= i.indnkeyatts
+)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')
+"""
+_COLUMNS = """
+WITH RECURSIVE based AS (
+    SELECT attnum, atttypid AS type, atttypmod AS modifier, 0 AS depth
+    FROM pg_attribute WHERE attrelid = %(oid)s AND attnum > 0 AND NOT attisdropped
+    UNION ALL
+    SELECT b.attnum, y.typbasetype, CASE WHEN b.modifier = -1 THEN y.typtypmod ELSE b.modifier END, b.depth + 1
+    FROM based b JOIN pg_type y ON y.oid = b.type WHERE y.typtype = 'd'
+)
+SELECT a.attname, a.attnotnull, a.attgenerated, a.attidentity, a.atthasdef AND a.attgenerated = '',
+    ARRAY[dn.nspname::text, d.typname::text], y.typname, CASE WHEN y.typcategory = 'A' THEN e.typname END, b.modifier,
+    format_type(b.type, NULL)
+FROM (SELECT DISTINCT ON (attnum) * FROM based ORDER BY attnum, depth DESC) b
+JOIN pg_attribute a ON a.attrelid = %(oid)s AND a.attnum = b.attnum
+JOIN pg_type d ON d.oid = a.atttypid
+JOIN pg_namespace dn ON dn.oid = d.typnamespace
+JOIN pg_type y ON y.oid = b.type
+LEFT JOIN pg_type e ON e.oid = y.typelem AND y.typlen = -1
+ORDER BY a.attnum
+"""
+
+
+def names(connection: psycopg.Connection, schema: str) -> list[str]:
+    """Return the sorted names of the users' tables.
+
+    Args:
+        schema: the schema of headrace's own tables.
+    """
+    return sorted(TableName(*row).text for row in connection.execute(_TABLES, [schema]))
+
+
+def layout(connection: psycopg.Connection, name: str, schema: str) -> TableLayout:
+    """Return a table as the catalog has it.
+
+    Raises:
+        NotFoundError: there is no such table.
+        SchemaError: the table has no primary key of 1 to 4 columns.
+    """
+    parsed = TableName.parse(name)
+    found = connection.execute(_TABLE, [parsed.schema, parsed.table]).fetchone() if "\0" not in name else None
+    if found is None:
+        raise NotFoundError("no such table", received=repr(name), valid=names(connection, schema))
+    oid, pre_images, partitioned, key = found
+    if not key or len(key) > MAX_KEY_COLUMNS:
+        raise SchemaError(
+            f"table {name!r} has no primary key of 1 to {MAX_KEY_COLUMNS} columns",
+            received=f"{len(key)} key columns" if key else "no primary key",
+            remedy=f"ALTER TABLE {name} ADD PRIMARY KEY (…)",
+        )
+    primary_key = tuple(key)
+    columns = tuple(column_of(row, primary_key, schema) for row in connection.execute(_COLUMNS, {"oid": oid}))
+    return TableLayout(parsed, oid, columns, primary_key, pre_images, partitioned)
+
+
+def create(
+    connection: psycopg.Connection, name: str, schema: TableSchema, options: Mapping[str, Any], own: str
+) -> None:
+    """Create a table.
+
+    Args:
+        own: the schema of headrace's own objects.
+
+    Raises:
+        AlreadyExistsError: the name is in use.
+        UnsupportedError: PostgreSQL cannot have such a table.
+    """
+    parsed = TableName.of_new(name)
+    _check_options(options)
+    definitions = [_definition(column, own) for column in schema.columns]
+    definitions = [
+        sql.SQL('{} COLLATE "C"').format(each)
+        if column.name in schema.primary_key and column.type == pa.string()
+        else each
+        for each, column in zip(definitions, schema.columns, strict=True)
+    ]
+    _create_types(connection, schema.columns, own)
+    key = sql.SQL(", ").join(map(sql.Identifier, schema.primary_key))
+    connection.execute(
+        sql.SQL("CREATE TABLE {} ({}, PRIMARY KEY ({}))").format(parsed.sql, sql.SQL(", ").join(definitions), key)
+    )
+    if options.get("pre_images"):
+        set_pre_images(connection, parsed, True)
+
+
+def add_columns(connection: psycopg.Connection, table: TableLayout, columns: tuple[Column, ...], own: str) -> None:
+    """Add attribute columns, which are null in existing rows."""
+    _create_types(connection, columns, own)
+    added = sql.SQL(", ").join(sql.SQL("ADD COLUMN {}").format(_definition(column, own)) for column in columns)
+    _limit_lock_wait(connection)
+    connection.execute(sql.SQL("ALTER TABLE {} {}").format(table.name.sql, added))
+
+
+def drop(connection: psycopg.Connection, name: str, schema: str) -> None:
+    """Drop a table, or raise `NotFoundError`."""
+    if name not in names(connection, schema):
+        raise NotFoundError("no such table", received=repr(name), valid=names(connection, schema))
+    _limit_lock_wait(connection)
+    connection.execute(sql.SQL("DROP TABLE {}").format(TableName.parse(name).sql))
+
+
+def set_pre_images(connection: psycopg.Connection, name: TableName, wanted: bool) -> None:
+    """Let changes contain the whole row before each change, or its key only."""
+    _limit_lock_wait(connection)
+    identity = sql.SQL("FULL" if wanted else "DEFAULT")
+    connection.execute(sql.SQL("ALTER TABLE {} REPLICA IDENTITY {}").format(name.sql, identity))
+
+
+def check_changes(changes: Mapping[str, Any]) -> bool | None:
+    """Check changes of `TableOptions`; return the new value of ``pre_images``, or None if it does not change."""
+    _check_options(changes)
+    wanted: bool | None = changes.get("pre_images")
+    return wanted
+
+
+def _definition(column: Column, own: str) -> sql.Composable:
+    check_name("column", column.name)
+    kind = sql_type(column, own)
+    return sql.SQL("{} {}{}").format(sql.Identifier(column.name), kind, sql.SQL("" if column.nullable else " NOT NULL"))
+
+
+def _create_types(connection: psycopg.Connection, columns: tuple[Column, ...], own: str) -> None:
+    if any(pa.int8() in (column.type, getattr(column.type, "value_type", None)) for column in columns):
+        create_byte_domain(connection, own)
+
+
+def _limit_lock_wait(connection: psycopg.Connection) -> None:
+    connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(f"{LOCK_SECONDS}s")))
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    check_names("a table", options, sorted(field.name for field in dataclasses.fields(TableOptions)))
+    for name, value in options.items():
+        if name == "pre_images":
+            if not isinstance(value, bool):
+                raise UnsupportedError("option pre_images is True or False", received=repr(value))
+        elif value not in (getattr(FIXED_OPTIONS, name), getattr(TableOptions(), name)):
+            raise UnsupportedError(
+                f"tables of PostgreSQL cannot have option {name}",
+                received=repr(value),
+                valid=repr(getattr(FIXED_OPTIONS, name)),
+            )

@@ -1,0 +1,217 @@
+"""`PostgresTable`: a table of a PostgreSQL database."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from psycopg import sql
+
+from headrace.errors import SchemaError, UnsupportedError
+from headrace.ports import Rows, Table, TableDescription, TrimReport
+from headrace.rows import check_not_null, to_arrow
+from headrace.rows.by_position import aligned, last_rows
+from headrace.rows.conditions import typed_key, typed_range
+from headrace.stores.postgres.names import TableName
+from headrace.stores.postgres.schemas import TableLayout
+from headrace.stores.postgres.tables import stored_tables
+from headrace.stores.postgres.tables.reading import fetch, scan, selected, splits
+from headrace.stores.postgres.tables.writing import (
+    STAGE,
+    apply,
+    check_values,
+    committed_version,
+    same_key,
+    stage,
+)
+from headrace.tables.changes import RowChange
+from headrace.tables.column_limits import check_columns
+from headrace.tables.conditions import KeyRange, Predicate, Where, parse_where
+from headrace.tables.options import TableOptions
+from headrace.tables.schema import KeyValue, TableSchema
+
+if TYPE_CHECKING:
+    from headrace.stores.postgres.connection import Bulk, Connection
+
+MAX_COLUMNS = 1600
+
+
+class PostgresTable(Table):
+    """A table of a database, by its name. Each call reads the columns from the catalog, which others may change.
+
+    Args:
+        connection: the connections to the database.
+        name: ``schema.table``, or the name of a table in schema ``public``.
+        own: the schema of headrace's own tables.
+    """
+
+    def __init__(self, connection: Connection, name: str, own: str) -> None:
+        self.name = TableName.parse(name).text
+        self._connection = connection
+        self._own = own
+
+    def __repr__(self) -> str:
+        return f"PostgresTable({self.name!r})"
+
+    @property
+    def schema(self) -> TableSchema:
+        return self.layout().schema
+
+    def layout(self) -> TableLayout:
+        """Return the table as the catalog has it; see `headrace.stores.postgres.tables.stored_tables.layout`."""
+        return self._connection.run(lambda session: stored_tables.layout(session, self.name, self._own))
+
+    # -- writing ----------------------------------------------------------------------------------------
+
+    def put(self, rows: Rows) -> int:
+        """Write whole rows; see `headrace.ports.Table.put`.
+
+        Missing columns become null. A missing NOT NULL column with a default value or an identity has its default in a
+        new row, and keeps its value in an existing one. Generated columns are computed by the server.
+
+        Returns:
+            A position in the write-ahead log after the commit: changes of this write have a smaller commit version,
+            and changes of transactions that begin to commit later have this version or a greater one.
+        """
+        layout = self.layout()
+        given = _without_generated(rows, layout)
+        typed = to_arrow(given, layout.written, columns="all")
+        named = _names(given)
+        kept = [name for name in typed.column_names if name in named or not layout.column(name).stays_if_missing]
+        return self._write(layout, RowChange.PUT, typed.select(kept))
+
+    def update(self, rows: Rows, *, keep_nulls: bool = True) -> int:
+        layout = self.layout()
+        typed = to_arrow(rows, layout.written, columns="given")
+        if typed.num_columns == len(layout.primary_key):
+            raise SchemaError(
+                "an update needs a column to set besides the key",
+                received=typed.column_names,
+                valid=[column.name for column in layout.written.attributes],
+            )
+        if keep_nulls:
+            check_not_null(typed, layout.written)
+        return self._write(layout, RowChange.UPDATE, typed, keep_nulls=keep_nulls)
+
+    def delete(self, keys: Rows) -> int:
+        layout = self.layout()
+        return self._write(layout, RowChange.DELETE, to_arrow(keys, layout.written, columns="keys"))
+
+    def _write(self, layout: TableLayout, change: RowChange, rows: pa.Table, *, keep_nulls: bool = True) -> int:
+        check_values(rows, layout)
+        self._connection.run_bulk(lambda bulk: apply(bulk, layout, change, rows, keep_nulls=keep_nulls))
+        return self._connection.run_bulk(committed_version)
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    def get(self, key: Mapping[str, KeyValue], columns: Sequence[str] | None = None) -> dict[str, Any] | None:
+        layout = self.layout()
+        schema = layout.schema
+        if set(key) != set(schema.primary_key):
+            raise SchemaError("a key needs exactly the key columns", received=list(key), valid=schema.primary_key)
+        names = [schema.column(name).name for name in (schema.names if columns is None else columns)]
+        values = typed_key(schema, [key[name] for name in schema.primary_key])
+        equal = [Predicate(name, "=", value) for name, value in zip(schema.primary_key, values, strict=True)]
+        rows = scan(self._connection, layout, names, equal, KeyRange(), None, 1).read_all().to_pylist()
+        return rows[0] if rows else None
+
+    def get_many(self, keys: Rows, columns: Sequence[str] | None = None) -> pa.Table:
+        layout = self.layout()
+        fields = layout.schema.nullable(columns)
+        typed = to_arrow(keys, layout.schema, columns="keys")
+        check_values(typed, layout)
+        names = list(dict.fromkeys([*layout.primary_key, *fields.names]))
+        stored = [layout.column(name) for name in names]
+        wanted = layout.schema.nullable(names)
+        if not typed.num_rows:
+            return fields.empty_table()
+        unique = typed.take(pa.array(last_rows(typed, layout.primary_key)))
+        statement = sql.SQL("SELECT {} FROM {} t JOIN pg_temp.{} s ON {}").format(
+            selected(layout, names),
+            layout.name.sql,
+            sql.Identifier(STAGE),
+            same_key(layout, [layout.column(name) for name in typed.column_names]),
+        )
+
+        def found(bulk: Bulk) -> pa.Table:
+            stage(bulk, unique)
+            rows = fetch(bulk, statement, stored, wanted)
+            with bulk.cursor() as cursor:
+                cursor.execute(f'DROP TABLE pg_temp."{STAGE}"')
+            return rows
+
+        rows = self._connection.run_bulk(found).combine_chunks()
+        return aligned(typed, rows, layout.primary_key, fields)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Where | None = None,
+        *,
+        keys: KeyRange | None = None,
+        limit: int | None = None,
+        batch_rows: int = 65536,
+    ) -> pa.RecordBatchReader:
+        layout = self.layout()
+        names = [layout.schema.column(name).name for name in (layout.schema.names if columns is None else columns)]
+        bounds = typed_range(layout.schema, keys or KeyRange())
+        return scan(self._connection, layout, names, parse_where(where), bounds, limit, batch_rows)
+
+    def splits(self, count: int, *, size: int | None = None) -> list[KeyRange]:
+        return splits(self._connection, self.layout(), count)
+
+    # -- definition --------------------------------------------------------------------------------------
+
+    def add_columns(self, columns: Mapping[str, str | pa.DataType]) -> None:
+        layout = self.layout()
+        wider = layout.schema.with_columns(columns)
+        check_columns(wider, MAX_COLUMNS)
+        added = wider.columns[len(layout.columns) :]
+        self._connection.run(lambda session: stored_tables.add_columns(session, layout, added, self._own))
+
+    def set_options(self, **changes: Any) -> TableOptions:
+        """Change ``pre_images``, which is the replica identity of the table: FULL or DEFAULT."""
+        wanted = stored_tables.check_changes(changes)
+        layout = self.layout()
+        if wanted is not None and wanted != layout.pre_images:
+            self._connection.run(lambda session: stored_tables.set_pre_images(session, layout.name, wanted))
+        return self.describe().options
+
+    def describe(self) -> TableDescription:
+        """Describe the table. PostgreSQL has only an estimate of the number of rows, so it is None."""
+        layout = self.layout()
+        options = dataclasses.replace(stored_tables.FIXED_OPTIONS, pre_images=layout.pre_images)
+        return TableDescription(name=self.name, schema=layout.schema, options=options, rows=None, partitions=())
+
+    def trim(self, *, before: Mapping[int, int] | None = None, cut_tunnels: bool = False) -> TrimReport:
+        raise UnsupportedError(
+            "PostgreSQL removes changes from its write-ahead log itself, when all slots have read them",
+            received=repr(self.name),
+        )
+
+
+def _names(rows: Rows) -> set[str]:
+    """Return the names of the columns of users' rows that `to_arrow` accepts."""
+    if isinstance(rows, pa.Table | pa.RecordBatch):
+        return set(rows.column_names)
+    if isinstance(rows, Mapping):
+        return set(rows)
+    if not isinstance(rows, Sequence):
+        return set(rows.columns)
+    return {name for row in rows for name in row}
+
+
+def _without_generated(rows: Rows, layout: TableLayout) -> Rows:
+    """Return rows without their values of generated columns: rows that were read can be written again."""
+    generated = {column.name for column in layout.columns if column.generated}
+    if not generated:
+        return rows
+    if isinstance(rows, pa.Table | pa.RecordBatch):
+        return rows.select([name for name in rows.column_names if name not in generated])
+    if isinstance(rows, Mapping):
+        return {name: value for name, value in rows.items() if name not in generated}
+    if not isinstance(rows, Sequence):
+        return rows[[name for name in rows.columns if name not in generated]]
+    return [{name: value for name, value in row.items() if name not in generated} for row in rows]

@@ -1,0 +1,1 @@
+"""Tunnels of a PostgreSQL database."""

@@ -1,0 +1,164 @@
+"""Base data: chunks of the table's key range, each with the rows of one snapshot.
+
+The first reader of a chunk reads it in one short transaction, and saves its rows and its snapshot: the **spool** of the
+chunk. Every reader reads the spool, so a repeated batch has the same rows. A snapshot remains until the stream has
+passed it, because the stream leaves out the changes that a chunk's snapshot has seen.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import DataLossError
+from headrace.stores.postgres.tunnels.meta_tables import Statements
+from headrace.stores.postgres.tunnels.pages import concatenated
+from headrace.stores.postgres.tunnels.positions import lsn_text, row_of, row_position
+from headrace.tables.changes import ChangeOp, Changes
+from headrace.tables.schema import TableSchema
+from headrace.tunnels.values import FINISHED, Page, Position
+
+_SPOOL_ROWS = 65_536
+_IPC = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+class Chunk(NamedTuple):
+    """A chunk that has been read: its snapshot, the LSN and time (seconds) of the snapshot, and its rows."""
+
+    snapshot: str
+    lsn: int
+    time: float
+    rows: int
+
+
+class ChunkRows(NamedTuple):
+    """The rows of a chunk, and the snapshot in which they were read: its text, and the LSN before it."""
+
+    snapshot: str
+    lsn: int
+    batches: Sequence[pa.RecordBatch]
+
+
+def find(statements: Statements, tunnel: str, channel: str) -> Chunk | None:
+    """Return a chunk that has been read, or None."""
+    found = statements.execute(
+        "SELECT snapshot, lsn - '0/0', time, rows FROM headrace.chunk WHERE tunnel = %s AND channel = %s",
+        (tunnel, channel),
+    ).fetchone()
+    return None if found is None else Chunk(found[0], int(found[1]), found[2], found[3])
+
+
+def spool(statements: Statements, tunnel: str, channel: str, chunk: ChunkRows) -> Chunk:
+    """Save the rows of a chunk, unless another reader has saved them; return the saved chunk.
+
+    Runs in the caller's transaction. The end of the log is noted after the snapshot: the snapshot has seen no
+    transaction that is committed from there on.
+    """
+    saved = statements.execute(
+        "INSERT INTO headrace.chunk (tunnel, channel, snapshot, lsn, time, rows) VALUES (%s, %s, %s, %s::pg_lsn, %s, 0)"
+        " ON CONFLICT DO NOTHING",
+        (tunnel, channel, chunk.snapshot, lsn_text(chunk.lsn), time.time()),
+    )
+    if saved.rowcount:
+        rows = 0
+        for batch in _pieces(chunk.batches):
+            statements.execute(
+                "INSERT INTO headrace.spool (tunnel, channel, first_row, rows, content) VALUES (%s, %s, %s, %s, %s)",
+                (tunnel, channel, rows, batch.num_rows, _packed(batch)),
+            )
+            rows += batch.num_rows
+        statements.execute(
+            "UPDATE headrace.chunk SET rows = %s WHERE tunnel = %s AND channel = %s", (rows, tunnel, channel)
+        )
+        statements.execute(
+            "UPDATE headrace.tunnel SET base_end = greatest(base_end, pg_current_wal_insert_lsn()) WHERE id = %s",
+            (tunnel,),
+        )
+    found = find(statements, tunnel, channel)
+    if found is None:
+        raise already_read(channel)
+    return found
+
+
+def read(
+    statements: Statements,
+    tunnel: str,
+    channel: str,
+    chunk: Chunk,
+    schema: TableSchema,
+    position: Position,
+    max_rows: int,
+    until: Position | None,
+) -> Page:
+    """Read rows of a spooled chunk from a position, up to another one."""
+    first = row_of(position)
+    last = chunk.rows if until is None or until == FINISHED else min(chunk.rows, row_of(until))
+    last = min(last, first + max(1, min(max_rows, _SPOOL_ROWS)))
+    parts = []
+    if first < last:
+        found = statements.execute(
+            "SELECT first_row, content FROM headrace.spool WHERE tunnel = %s AND channel = %s"
+            " AND first_row < %s AND first_row + rows > %s ORDER BY first_row",
+            (tunnel, channel, last, first),
+        ).fetchall()
+        if not found:
+            raise already_read(channel)
+        for start, content in found:
+            batch = _unpacked(content, schema)
+            low, high = max(0, first - start), min(batch.num_rows, last - start)
+            parts.append(_changes(batch.slice(low, high - low), chunk))
+    return Page(concatenated(parts, schema), FINISHED if last >= chunk.rows else row_position(max(first, last)))
+
+
+def release(statements: Statements, tunnel: str, channels: Sequence[str]) -> None:
+    """Delete the spools of chunks whose ends are committed."""
+    statements.execute("DELETE FROM headrace.spool WHERE tunnel = %s AND channel = ANY(%s)", (tunnel, list(channels)))
+
+
+def already_read(channel: str) -> DataLossError:
+    """Return the error for a second read of released base data."""
+    return DataLossError(
+        "the base data was read and released", received=channel, remedy="create a new tunnel to read it again"
+    )
+
+
+def no_rows(schema: TableSchema) -> Page:
+    """Return the empty page at the end of a channel."""
+    return Page(concatenated([], schema), FINISHED)
+
+
+def _changes(rows: pa.RecordBatch, chunk: Chunk) -> Changes:
+    count = rows.num_rows
+    return Changes(
+        rows=rows,
+        ops=pa.array(np.full(count, ChangeOp.BASE, dtype=np.int8)),
+        versions=pa.array(np.full(count, chunk.lsn, dtype=np.int64)),
+        timestamps=pa.array(np.full(count, int(chunk.time * 1e6), dtype=np.int64)).view(pa.timestamp("us", tz="UTC")),
+    )
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for start in range(0, batch.num_rows, _SPOOL_ROWS):
+            yield batch.slice(start, _SPOOL_ROWS)
+
+
+def _packed(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=_IPC) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def _unpacked(content: bytes, schema: TableSchema) -> pa.RecordBatch:
+    """Return spooled rows with the columns of the table; a column that is newer than the spool is null."""
+    (batch,) = pa.ipc.open_stream(content)
+    columns = [
+        batch.column(field.name) if field.name in batch.schema.names else pa.nulls(batch.num_rows, field.type)
+        for field in schema.changes
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema.changes)

@@ -1,0 +1,123 @@
+"""The records of a tunnel's batches, in tables ``headrace.batch_plan`` and ``headrace.batch_end``."""
+
+from __future__ import annotations
+
+from headrace.errors import NotFoundError
+from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
+from headrace.tunnels.records import (
+    INITIAL_BATCH,
+    BatchPlace,
+    BatchPlan,
+    ChannelEnd,
+    end_from_json,
+    end_to_json,
+    plan_from_json,
+    plan_to_json,
+    reader_replaced,
+)
+
+
+class BatchRecords:
+    """The recorded batches of one tunnel; see `headrace.ports.Tunnel` for the methods."""
+
+    def __init__(self, database: Database, tunnel_id: str) -> None:
+        self._database = database
+        self._tunnel = tunnel_id
+
+    def save_plan(self, plan: BatchPlan) -> None:
+        """Save a plan, unless the batch has one. The first batch of a chain makes its reader the tunnel's reader."""
+
+        def save(statements: Statements) -> None:
+            lock_tunnel(statements, self._tunnel)
+            root, depth = BatchPlace.of(plan, self._place(statements, plan.previous))
+            if plan.previous == INITIAL_BATCH:
+                statements.execute("UPDATE headrace.tunnel SET reader = %s WHERE id = %s", (root, self._tunnel))
+            statements.execute(
+                "INSERT INTO headrace.batch_plan (tunnel, batch, root, depth, previous, plan)"
+                " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
+                (self._tunnel, plan.batch, root, depth, plan.previous, plan_to_json(plan)),
+            )
+
+        self._database.run(save)
+
+    def check_reader(self, batch: str) -> None:
+        """Raise `TunnelTakenError` if a batch does not belong to the chain that was started last."""
+        found = self._database.query(
+            "SELECT p.root = t.reader FROM headrace.batch_plan p JOIN headrace.tunnel t ON t.id = p.tunnel"
+            " WHERE p.tunnel = %s AND p.batch = %s",
+            (self._tunnel, batch),
+        )
+        if found and not found[0][0]:
+            raise reader_replaced(self._tunnel)
+
+    def load_plan(self, batch: str) -> BatchPlan | None:
+        """Return the plan of a batch, or None."""
+        found = self._database.query(
+            "SELECT plan FROM headrace.batch_plan WHERE tunnel = %s AND batch = %s", (self._tunnel, batch)
+        )
+        return plan_from_json(found[0][0]) if found else None
+
+    def record_end(self, batch: str, channel: str, end: ChannelEnd) -> ChannelEnd:
+        """Save the end of a batch in a channel, unless it has one; return the saved end."""
+        recorded = self.ends(batch).get(channel)
+        if recorded is not None:
+            return recorded
+
+        def save(statements: Statements) -> None:
+            lock_tunnel(statements, self._tunnel)
+            statements.execute(
+                "INSERT INTO headrace.batch_end (tunnel, batch, channel, position) VALUES (%s, %s, %s, %s)"
+                " ON CONFLICT DO NOTHING",
+                (self._tunnel, batch, channel, end_to_json(end)),
+            )
+
+        self._database.run(save)
+        return self.ends(batch)[channel]
+
+    def ends(self, batch: str) -> dict[str, ChannelEnd]:
+        """Return the saved ends of a batch, by channel."""
+        found = self._database.query(
+            "SELECT channel, position FROM headrace.batch_end WHERE tunnel = %s AND batch = %s", (self._tunnel, batch)
+        )
+        return {channel: end_from_json(end) for channel, end in found}
+
+    def prune(self, batch: str, keep: int) -> None:
+        """Delete the batches that a batch outdates, see `BatchPlace.outdates`."""
+
+        def delete(statements: Statements) -> None:
+            place = self._place(statements, batch)
+            if place is None:
+                return
+            chain = statements.execute(
+                "SELECT batch, root, depth FROM headrace.batch_plan"
+                " WHERE tunnel = %s AND root = %s AND depth <= %s AND batch <> %s",
+                (self._tunnel, place.root, place.depth, batch),
+            ).fetchall()
+            outdated = [other for other, *at in chain if place.outdates(BatchPlace(*at), keep)]
+            if outdated:
+                of_batches = "WHERE tunnel = %s AND batch = ANY(%s)"
+                statements.execute(f"DELETE FROM headrace.batch_plan {of_batches}", (self._tunnel, outdated))
+                statements.execute(f"DELETE FROM headrace.batch_end {of_batches}", (self._tunnel, outdated))
+
+        self._database.run(delete)
+
+    def _place(self, statements: Statements, batch: str) -> BatchPlace | None:
+        found = statements.execute(
+            "SELECT root, depth FROM headrace.batch_plan WHERE tunnel = %s AND batch = %s", (self._tunnel, batch)
+        ).fetchone()
+        return None if found is None else BatchPlace(*found)
+
+
+def lock_tunnel(statements: Statements, tunnel_id: str) -> str | None:
+    """Lock the row of a tunnel until the end of the transaction; return its reader.
+
+    Raises:
+        NotFoundError: the tunnel was dropped.
+    """
+    found = statements.execute(
+        "SELECT reader FROM headrace.tunnel WHERE id = %s FOR NO KEY UPDATE", (tunnel_id,)
+    ).fetchone()
+    if found is None:
+        raise NotFoundError("the tunnel was dropped", received=tunnel_id, remedy="create a new tunnel")
+    reader: str | None = found[0]
+    return reader

@@ -1,0 +1,198 @@
+"""The change log of a tunnel: what its slot contains between two LSNs, in windows.
+
+A window is decoded at once, and the last one is kept, because several pages may lie in one window.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headrace.errors import DataLossError
+from headrace.stores.postgres.tunnels import slots
+from headrace.stores.postgres.tunnels.meta_tables import Database
+from headrace.stores.postgres.tunnels.pages import TableColumns, Visibility, Window, window
+from headrace.stores.postgres.tunnels.positions import lsn_of, lsn_position, lsn_text
+from headrace.tunnels.values import Position
+from headrace.wire.pgoutput.messages import Decoded, Decoder, Images, Truncation
+
+WINDOW_BYTES = 64 << 20
+"""The log of a window in bytes. A read costs the server all log since the slot's position, so windows are large."""
+KEPT_BYTES = 1 << 20
+"""The log in bytes that the slot keeps before the committed position, so that recent batches can be read again."""
+
+
+class Place(NamedTuple):
+    """Rows of a window at a position: the rows from ``first`` to before ``last``.
+
+    Attributes:
+        end: the end of the log at the time of the read, or of the bound.
+    """
+
+    window: Window
+    first: int
+    last: int
+    end: int
+
+
+class Marks(NamedTuple):
+    """What the tunnel records about its slot; all are LSNs.
+
+    Attributes:
+        base_end: base data contains no transaction that is committed from here on.
+        advanced: the LSN to which headrace has advanced the slot.
+        lost: changes that are committed before it may be lost by that.
+    """
+
+    base_end: int
+    advanced: int
+    lost: int
+
+
+class ChangeLog:
+    """The changes of a table in a slot.
+
+    Args:
+        relation: the oid of the table.
+        table: the table.
+        binary: whether all its columns can be read in binary format.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        tunnel: str,
+        slot: str,
+        system: str,
+        relation: int,
+        table: TableColumns,
+        *,
+        binary: bool,
+    ) -> None:
+        self._database = database
+        self._tunnel = tunnel
+        self._slot = slot
+        self._system = system
+        self._relation = relation
+        self._table = table
+        self._binary = binary
+        self._kept: tuple[Window, list[Truncation]] | None = None
+        # An interval that has no changes of the table.
+        self._empty = (0, 0)
+
+    def state(self, position: Position | None = None) -> slots.SlotState:
+        """Return the state of the slot; see `slots.state` for errors."""
+        lost = "all changes" if position is None else f"changes after {position.token}"
+        return slots.state(self._database, self._tunnel, self._slot, self._system, lost)
+
+    def find(self, position: Position, until: Position | None, marks: Marks, in_base: Visibility | None) -> Place:
+        """Return the first rows at a position and before a bound, and none only if there are none yet.
+
+        Raises:
+            DataLossError: changes at the position are lost, or the table was truncated there.
+        """
+        state = self.state(position)
+        if until is not None and until.skip:
+            until = self._canonical(until, state, marks, in_base)
+        start, skip = lsn_of(position), position.skip
+        _check_position(self._tunnel, start, state, marks)
+        limit = state.flushed
+        if until is not None:
+            # The last transaction before a bound inside a transaction begins at the bound.
+            limit = min(limit, lsn_of(until) + (1 if until.skip else 0))
+        while True:
+            if self._empty[0] <= start < self._empty[1]:
+                start = max(start, min(self._empty[1], limit))
+            found = self._window(start, min(limit, start + WINDOW_BYTES), marks, in_base)
+            first, last = found.rows_before(start) + skip, found.rows
+            if until is not None:
+                last = min(last, found.rows_before(lsn_of(until)) + until.skip)
+            if found.rows_before(start) == found.rows:
+                self._empty = (self._empty[0] if self._empty[1] == start else start, max(start, found.end))
+            if first < last or found.end >= limit:
+                return Place(found, min(first, last), last, limit)
+            skip = max(0, first - found.rows)
+            start = found.end
+
+    def _canonical(
+        self, position: Position, state: slots.SlotState, marks: Marks, in_base: Visibility | None
+    ) -> Position:
+        """Return a position whose rows to skip are rows of the transaction at its LSN."""
+        start, skip = lsn_of(position), position.skip
+        while start < state.flushed:
+            found = self._window(start, min(state.flushed, start + WINDOW_BYTES), marks, in_base)
+            row = found.rows_before(start) + skip
+            if found.rows and row <= found.rows:
+                return found.position(row)
+            skip, start = row - found.rows, found.end
+        return lsn_position(start, skip)
+
+    def forget(self) -> None:
+        """Forget what was read."""
+        self._kept = None
+        self._empty = (0, 0)
+
+    def idle_until(self, lsn: int) -> int:
+        """Return the LSN up to which, as far as is known, the table has no change from an LSN on."""
+        return self._empty[1] if self._empty[0] <= lsn <= self._empty[1] else lsn
+
+    def truncation(self, position: Position) -> int | None:
+        """Return the LSN of a truncation that the last read has found at a position, or None."""
+        if self._kept is None or not self._kept[1]:
+            return None
+        lsn = self._kept[1][0].transaction.lsn
+        return lsn if self._kept[0].end <= max(lsn, lsn_of(position)) else None
+
+    def canonical(self, position: Position, marks: Marks, in_base: Visibility | None) -> Position:
+        """Return the same position with the smallest number of rows to skip."""
+        return self._canonical(position, self.state(position), marks, in_base) if position.skip else position
+
+    def _window(self, start: int, end: int, marks: Marks, in_base: Visibility | None) -> Window:
+        """Return a window that contains ``start``; it may end before ``end`` or after it.
+
+        Raises:
+            DataLossError: the table was truncated at the start.
+        """
+        if self._kept is None or not self._kept[0].start <= start < self._kept[0].end:
+            self._kept = self._read(start, max(start, end), in_base if start < marks.base_end else None)
+        found, truncations = self._kept
+        if truncations and truncations[0].transaction.lsn <= start:
+            raise DataLossError(
+                f"table {self._table.name!r} was truncated, and the log does not contain the removed rows",
+                received=f"commit version {truncations[0].transaction.lsn}",
+                remedy="create a new tunnel of kind BaseAndStream, or continue after it with failOnDataLoss=false",
+            )
+        return found
+
+    def _read(self, start: int, end: int, in_base: Visibility | None) -> tuple[Window, list[Truncation]]:
+        decoder, images, truncations = Decoder(), list[Images](), list[Truncation]()
+        if start < end:
+            for batch in slots.peek(self._database, self._slot, end, binary=self._binary):
+                decoded: Decoded = decoder.decode(batch.column(0))
+                images += [found for found in decoded.images if found.relation.oid == self._relation]
+                truncations += [
+                    each
+                    for each in decoded.truncations
+                    if start <= each.transaction.lsn < end
+                    and any(relation.oid == self._relation for relation in each.relations)
+                ]
+        if truncations:
+            # The changes before the truncation can be read.
+            end = max(start, truncations[0].transaction.lsn)
+        return window(images, self._table, start, end, in_base), truncations
+
+
+def _check_position(tunnel: str, start: int, state: slots.SlotState, marks: Marks) -> None:
+    """Check that the slot has all changes from an LSN on.
+
+    Headrace itself advances the slot over changes that are committed, and over log without changes of the table.
+    """
+    lost = state.confirmed if state.confirmed > marks.advanced else min(state.confirmed, marks.lost)
+    if lost <= start <= state.flushed:
+        return
+    begin, end = lsn_text(state.confirmed), lsn_text(state.flushed)
+    raise DataLossError(
+        f"changes of tunnel {tunnel!r} after this position have been removed",
+        received=f"position {lsn_text(start)}; the slot begins at {begin}, and the server's log ends at {end}",
+        remedy="create a new tunnel, or continue with failOnDataLoss=false; if nobody has moved the slot, the query "
+        "uses an older copy of its checkpoint",
+    )

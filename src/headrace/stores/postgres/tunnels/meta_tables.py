@@ -1,0 +1,165 @@
+"""The tables of tunnels in headrace's own schema. They are created with the first tunnel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, LiteralString, TypeAlias, TypeVar
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from headrace.stores.postgres.connection import Bulk, Connection
+from headrace.stores.postgres.definitions import create_schema
+
+Result = TypeVar("Result")
+Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
+
+# The same number in every process.
+_LOCK = 0x68725F74756E6E6C
+_TABLES = """
+CREATE TABLE IF NOT EXISTS headrace.tunnel (
+    id text PRIMARY KEY,
+    relation oid NOT NULL,
+    table_name text NOT NULL,
+    name text NOT NULL,
+    kind text NOT NULL,
+    created double precision NOT NULL,
+    reader text,
+    -- The slot and the publication; null for a tunnel without a stream.
+    slot text,
+    -- The system identifier of the cluster.
+    system text NOT NULL,
+    -- The LSN from which the snapshot of no chunk sees a change.
+    base_end pg_lsn,
+    -- The LSN to which headrace has advanced the slot, and the LSN before which changes are lost by that.
+    advanced pg_lsn,
+    lost pg_lsn,
+    UNIQUE (relation, name)
+);
+CREATE TABLE IF NOT EXISTS headrace.channel (
+    tunnel text NOT NULL REFERENCES headrace.tunnel ON DELETE CASCADE,
+    seq integer NOT NULL,
+    id text NOT NULL,
+    kind text NOT NULL,
+    parents text[] NOT NULL,
+    -- The key range of a chunk of base data, as JSON.
+    low text,
+    high text,
+    start text NOT NULL,
+    committed text NOT NULL,
+    skip bigint NOT NULL DEFAULT 0,
+    sequence bigint NOT NULL DEFAULT 0,
+    lease text NOT NULL DEFAULT 'WAIT',
+    version bigint NOT NULL DEFAULT 1,
+    client text,
+    since double precision NOT NULL DEFAULT 0,
+    PRIMARY KEY (tunnel, id)
+);
+-- The snapshot of a chunk, from its first read until the stream has passed it.
+CREATE TABLE IF NOT EXISTS headrace.chunk (
+    tunnel text NOT NULL REFERENCES headrace.tunnel ON DELETE CASCADE,
+    channel text NOT NULL,
+    snapshot text NOT NULL,
+    lsn pg_lsn NOT NULL,
+    time double precision NOT NULL,
+    rows bigint NOT NULL,
+    PRIMARY KEY (tunnel, channel)
+);
+-- The rows of a chunk, from its first read until its end is committed: compressed Arrow IPC.
+CREATE TABLE IF NOT EXISTS headrace.spool (
+    tunnel text NOT NULL REFERENCES headrace.tunnel ON DELETE CASCADE,
+    channel text NOT NULL,
+    first_row bigint NOT NULL,
+    rows bigint NOT NULL,
+    content bytea STORAGE EXTERNAL NOT NULL,
+    PRIMARY KEY (tunnel, channel, first_row)
+);
+CREATE TABLE IF NOT EXISTS headrace.tunnel_client (
+    id text PRIMARY KEY,
+    tunnel text NOT NULL REFERENCES headrace.tunnel ON DELETE CASCADE,
+    tag text NOT NULL,
+    timeout double precision NOT NULL,
+    connected double precision NOT NULL,
+    seen double precision
+);
+CREATE TABLE IF NOT EXISTS headrace.batch_plan (
+    tunnel text NOT NULL REFERENCES headrace.tunnel ON DELETE CASCADE,
+    batch text NOT NULL,
+    root text NOT NULL,
+    depth bigint NOT NULL,
+    previous text NOT NULL,
+    plan text NOT NULL,
+    PRIMARY KEY (tunnel, batch)
+);
+CREATE TABLE IF NOT EXISTS headrace.batch_end (
+    tunnel text NOT NULL REFERENCES headrace.tunnel ON DELETE CASCADE,
+    batch text NOT NULL,
+    channel text NOT NULL,
+    position text NOT NULL,
+    PRIMARY KEY (tunnel, batch, channel)
+);
+"""
+
+
+class Statements:
+    """Statements in one transaction. They name headrace's schema ``headrace``, also if it has another name."""
+
+    def __init__(self, connection: psycopg.Connection, schema: str) -> None:
+        self.connection = connection
+        self._schema = schema
+
+    def execute(self, statement: LiteralString, parameters: Parameters = ()) -> psycopg.Cursor[tuple[Any, ...]]:
+        """Run a statement with the placeholders of psycopg."""
+        return self.connection.execute(statement.replace("headrace.", self._schema), parameters)
+
+    def first(self, statement: LiteralString, parameters: Parameters = ()) -> tuple[Any, ...] | None:
+        """Return the first row of a query, or None."""
+        return self.execute(statement, parameters).fetchone()
+
+
+class Database:
+    """Transactions over the tables of tunnels.
+
+    Args:
+        schema: the name of headrace's schema.
+    """
+
+    def __init__(self, connection: Connection, schema: str) -> None:
+        self.connection = connection
+        self.schema = schema
+        self._prefix = sql.Identifier(schema).as_string() + "."
+
+    def run(self, work: Callable[[Statements], Result]) -> Result:
+        """Run a function in a transaction; repeat it after temporary errors."""
+        return self.connection.run(lambda connection: work(Statements(connection, self._prefix)))
+
+    def query(self, statement: LiteralString, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
+        """Return the rows of a query."""
+        return self.run(lambda statements: statements.execute(statement, parameters).fetchall())
+
+    def arrow(self, statement: str) -> list[pa.RecordBatch]:
+        """Return the result of a query as Arrow."""
+
+        def read(bulk: Bulk) -> list[pa.RecordBatch]:
+            with bulk.cursor() as cursor:
+                cursor.execute(statement)
+                return list(cursor.fetch_record_batch())
+
+        return self.connection.run_bulk(read)
+
+    def create_tables(self) -> None:
+        """Create the schema and the tables, as far as they do not exist."""
+
+        def create(statements: Statements) -> None:
+            create_schema(statements.connection, self.schema)
+            # Two concurrent `CREATE … IF NOT EXISTS` can fail with a unique violation.
+            statements.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            statements.execute(_TABLES)
+
+        if not self.exist():
+            self.run(create)
+
+    def exist(self) -> bool:
+        """Return whether the tables exist."""
+        return bool(self.query("SELECT to_regclass(%s) IS NOT NULL", (f"{self._prefix}batch_end",))[0][0])

@@ -1,0 +1,185 @@
+"""The decoded messages of a slot as changes of the tunnel's table. No I/O.
+
+A new row is an INSERT or a REPLACE, and always whole. With REPLICA IDENTITY FULL, the old row precedes a REPLACE as a
+PREIMAGE. A change of the key is the delete of one row and the insert of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import UnsupportedError
+from headrace.stores.postgres.tunnels.positions import lsn_position
+from headrace.tables.changes import ChangeOp, Changes, old_rows_remedy
+from headrace.tables.schema import TableSchema
+from headrace.tunnels.values import Position
+from headrace.wire.pgoutput.messages import Images
+from headrace.wire.pgoutput.tuples import ImageKind
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Visibility: TypeAlias = Callable[[Images, Sequence[pa.Array]], Mask]
+"""Returns which images belong to base data, from the images and their key columns."""
+
+_OPS = np.zeros(6, np.int8)
+_OPS[ImageKind.INSERT], _OPS[ImageKind.UPDATE] = ChangeOp.INSERT, ChangeOp.REPLACE
+_OPS[ImageKind.OLD_KEY], _OPS[ImageKind.OLD_ROW] = ChangeOp.DELETE, ChangeOp.PREIMAGE
+_OPS[ImageKind.DELETED_KEY], _OPS[ImageKind.DELETED_ROW] = ChangeOp.DELETE, ChangeOp.DELETE_WITH_ROW
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """The table of a tunnel, as its images are decoded.
+
+    Attributes:
+        name: the name of the table.
+        schema: its columns in headrace.
+        base_types: the oids of types that are domains or enums → the oid of the type with the same format.
+    """
+
+    name: str
+    schema: TableSchema
+    base_types: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Window:
+    """All changes of the table in the transactions that are committed from ``start`` to before ``end``, two LSNs."""
+
+    start: int
+    end: int
+    changes: Changes
+
+    @property
+    def rows(self) -> int:
+        return self.changes.num_rows
+
+    def position(self, row: int) -> Position:
+        """Return the position before a row: the LSN of its transaction, and the rows of the transaction before it.
+
+        After the last row, it is the LSN behind its transaction, and so the same whenever the row is read.
+        """
+        lsns = self.changes.versions.to_numpy()
+        if row >= self.rows:
+            return lsn_position(int(lsns[-1]) + 1 if self.rows else self.end)
+        return lsn_position(int(lsns[row]), row - int(np.searchsorted(lsns, lsns[row])))
+
+    def rows_before(self, lsn: int) -> int:
+        """Return the number of rows of transactions that are committed before an LSN."""
+        return int(np.searchsorted(self.changes.versions.to_numpy(), lsn))
+
+
+def window(
+    images: Sequence[Images], table: TableColumns, start: int, end: int, in_base: Visibility | None = None
+) -> Window:
+    """Return the changes of images that are committed in an interval.
+
+    Args:
+        images: the images of the table, in order.
+        in_base: finds the images of transactions that base data already contains; None for none.
+
+    Raises:
+        UnsupportedError: an update has no value for a cell, see `_check_unchanged`.
+    """
+    parts = []
+    for found in images:
+        mask = (found.lsns >= start) & (found.lsns < end)
+        kept = found if mask.all() else found.filter(mask)
+        if len(kept) and in_base is not None:
+            keys = _columns(kept, table, table.schema.primary_key)
+            base = in_base(kept, keys)
+            kept = kept.filter(~base) if base.any() else kept
+        if len(kept):
+            parts.append(_changes(kept, table))
+    return Window(start, end, concatenated(parts, table.schema))
+
+
+def concatenated(parts: Sequence[Changes], schema: TableSchema) -> Changes:
+    """Return consecutive changes as one value."""
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        empty = pa.RecordBatch.from_pylist([], schema.changes)
+        instants = pa.array([], pa.timestamp("us", tz="UTC"))
+        return Changes(empty, pa.array([], pa.int8()), pa.array([], pa.int64()), instants)
+    rows = pa.Table.from_batches([part.rows for part in parts]).combine_chunks().to_batches()
+    return Changes(
+        rows[0],
+        pa.concat_arrays([part.ops for part in parts]),
+        pa.concat_arrays([part.versions for part in parts]),
+        pa.concat_arrays([part.timestamps for part in parts]),
+    )
+
+
+def _changes(images: Images, table: TableColumns) -> Changes:
+    schema = table.schema
+    _check_unchanged(images, table)
+    columns = _columns(images, table, schema.names)
+    ops, keep = _ops(images, [columns[schema.names.index(name)] for name in schema.primary_key])
+    changes = Changes(
+        pa.RecordBatch.from_arrays(columns, schema=schema.changes),
+        pa.array(ops),
+        pa.array(images.lsns),
+        pa.array(images.times).view(pa.timestamp("us", tz="UTC")),
+    )
+    return changes if keep.all() else changes.filter(pa.array(keep))
+
+
+def _ops(images: Images, keys: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int8], Mask]:
+    """Return the operation of each image, and which images are changes."""
+    kinds = images.kinds
+    ops, keep = _OPS[kinds], np.ones(len(kinds), np.bool_)
+    old = np.flatnonzero((kinds == ImageKind.OLD_ROW) | (kinds == ImageKind.OLD_KEY))
+    if len(old) == 0:
+        return ops, keep
+    # The new row follows its old one.
+    moved = np.zeros(len(old), np.bool_)
+    for key in keys:
+        before, after = key.take(pa.array(old)), key.take(pa.array(old + 1))
+        moved |= ~pc.fill_null(pc.equal(before, after), False).to_numpy(zero_copy_only=False)
+    whole = kinds[old] == ImageKind.OLD_ROW
+    ops[old[moved & whole]] = ChangeOp.DELETE_WITH_ROW
+    ops[old[moved] + 1] = ChangeOp.INSERT
+    # A unique index that identifies rows has changed, and not the key.
+    keep[old[~moved & ~whole]] = False
+    return ops, keep
+
+
+def _columns(images: Images, table: TableColumns, names: Sequence[str]) -> list[pa.Array]:
+    """Return columns of images; a column that the relation did not have yet is null."""
+    places = {column.name: place for place, column in enumerate(images.relation.columns)}
+    columns = []
+    for name in names:
+        data_type = table.schema.changes.field(name).type
+        if name in places:
+            oid = images.relation.columns[places[name]].type
+            columns.append(images.column(places[name], data_type, table.base_types.get(oid, oid)))
+        else:
+            columns.append(pa.nulls(len(images), data_type))
+    return columns
+
+
+def _check_unchanged(images: Images, table: TableColumns) -> None:
+    """Check that updates contain all their values.
+
+    PostgreSQL does not log a value that it stores out of line (about 2 kB and more) if an update does not change it.
+
+    Raises:
+        UnsupportedError: a value is missing.
+    """
+    for place, column in enumerate(images.relation.columns):
+        unchanged = images.unchanged(place)
+        if unchanged is not None and column.name in table.schema.names:
+            first = int(np.flatnonzero(unchanged)[0])
+            raise UnsupportedError(
+                f"an update of table {table.name!r} does not contain the unchanged large value of column "
+                f"{column.name!r}",
+                received=f"{int(unchanged.sum())} such rows, the first in commit version {int(images.lsns[first])}",
+                remedy=old_rows_remedy(table.name),
+            )

@@ -1,0 +1,157 @@
+"""Replication slots and publications: creating, reading, advancing and dropping them.
+
+A slot is read by ``pg_logical_slot_peek_binary_changes``: it returns the transactions whose commit record begins before
+an LSN, always the same ones, and does not move the slot. It is several times faster than the replication protocol,
+which sends each change by itself.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pyarrow as pa
+from psycopg import sql
+
+from headrace.errors import DataLossError, UnsupportedError
+from headrace.stores.postgres.schemas import TableLayout
+from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
+from headrace.stores.postgres.tunnels.positions import lsn_text
+
+# Creating a slot waits for all write transactions that are open.
+_CREATE_SECONDS = 120
+# The version of the server that can publish stored generated columns.
+_GENERATED_COLUMNS = 180_000
+
+
+class SlotState(NamedTuple):
+    """The state of a tunnel's slot, at one moment.
+
+    Attributes:
+        flushed: the LSN up to which the server's log is on disk.
+        confirmed: the LSN to which the slot was advanced.
+        restart: the LSN from which the server keeps its log for the slot.
+        status: ``wal_status`` of pg_replication_slots.
+    """
+
+    flushed: int
+    confirmed: int
+    restart: int
+    status: str
+
+
+def create_publication(database: Database, name: str, table: TableLayout) -> None:
+    """Create a publication of one table. Changes of its partitions have the name of the table.
+
+    Raises:
+        UnsupportedError: the log does not have all columns, or not the key of deleted rows.
+    """
+    ((version, identity, stored, virtual),) = database.query(
+        "SELECT current_setting('server_version_num')::int, c.relreplident,"
+        " coalesce(array_agg(a.attname::text) FILTER (WHERE a.attgenerated = 's'), '{}'),"
+        " coalesce(array_agg(a.attname::text) FILTER (WHERE a.attgenerated = 'v'), '{}')"
+        " FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped"
+        " WHERE c.oid = %s GROUP BY c.relreplident",
+        (table.oid,),
+    )
+    if identity not in ("d", "f"):
+        raise UnsupportedError(
+            f"the log does not have the primary key of updated and deleted rows of table {table.name.text!r}",
+            received="REPLICA IDENTITY " + ("NOTHING" if identity == "n" else "USING INDEX"),
+            remedy=f"ALTER TABLE {table.name.text} REPLICA IDENTITY DEFAULT (or FULL, for rows before a change)",
+        )
+    with_generated = version >= _GENERATED_COLUMNS
+    missing = [*virtual, *(() if with_generated else stored)]
+    if missing:
+        raise UnsupportedError(
+            f"the log does not have generated columns of table {table.name.text!r}",
+            received=", ".join(missing),
+            valid="stored generated columns, from PostgreSQL 18 on",
+            remedy="let a trigger compute these columns, or compute them in the query",
+        )
+    statement = sql.SQL(
+        "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert, update, delete, truncate',"
+        " publish_via_partition_root = true{})"
+    ).format(
+        sql.Identifier(name),
+        table.name.sql,
+        sql.SQL(", publish_generated_columns = stored" if with_generated and stored else ""),
+    )
+    database.run(lambda statements: statements.connection.execute(statement))
+
+
+def create_slot(database: Database, name: str) -> int:
+    """Create a slot and return the LSN from which it has all changes. The server waits for open write transactions."""
+
+    def create(statements: Statements) -> int:
+        statements.execute(f"SET LOCAL statement_timeout = '{_CREATE_SECONDS}s'")
+        found = statements.first(
+            "SELECT lsn - '0/0'::pg_lsn FROM pg_create_logical_replication_slot(%s, 'pgoutput')", (name,)
+        )
+        assert found is not None
+        return int(found[0])
+
+    return database.run(create)
+
+
+def drop(database: Database, slot: str) -> None:
+    """Drop a slot and the publication of the same name, as far as they exist."""
+    database.query("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", (slot,))
+    statement = sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(slot))
+    database.run(lambda statements: statements.connection.execute(statement))
+
+
+def state(database: Database, tunnel: str, slot: str, system: str, lost: str) -> SlotState:
+    """Return the state of a slot after the checks that a read needs.
+
+    PostgreSQL 18 skips the changes of a missing publication without an error, so its existence is part of the state.
+
+    Args:
+        lost: a text for the changes that are lost if the slot is unusable.
+
+    Raises:
+        DataLossError: the slot or its publication does not exist, the slot is lost, or the server is another one.
+    """
+    ((flushed, found_system, published, confirmed, restart, status),) = database.query(
+        "SELECT pg_current_wal_flush_lsn() - '0/0', (SELECT system_identifier::text FROM pg_control_system()),"
+        " EXISTS (SELECT 1 FROM pg_publication WHERE pubname = %(slot)s),"
+        " s.confirmed_flush_lsn - '0/0', s.restart_lsn - '0/0', s.wal_status"
+        " FROM (SELECT 1) one LEFT JOIN pg_replication_slots s ON s.slot_name = %(slot)s",
+        {"slot": slot},
+    )
+    remedy = "create a new tunnel; one of kind BaseAndStream begins with the rows that the table has"
+    if found_system != system:
+        problem = f"tunnel {tunnel!r} belongs to another database cluster"
+    elif status is None:
+        problem = f"the replication slot of tunnel {tunnel!r} does not exist"
+    elif status == "lost" or confirmed is None or restart is None:
+        problem = f"the server has removed the log that tunnel {tunnel!r} needs (max_slot_wal_keep_size)"
+    elif not published:
+        problem = f"the publication of tunnel {tunnel!r} does not exist"
+    else:
+        return SlotState(int(flushed), int(confirmed), int(restart), status)
+    raise DataLossError(problem, received=f"slot {slot}; {lost}", remedy=remedy)
+
+
+def peek(database: Database, slot: str, end: int, *, binary: bool) -> list[pa.RecordBatch]:
+    """Return the messages of all transactions from the slot's position whose commit record begins before an LSN.
+
+    The result has one column of binaries. Another user of the slot, such as a twin of a task, delays the call.
+
+    Raises:
+        StoreBusyError: another process reads the slot for too long.
+    """
+    # Without parameters, the driver reads the result by COPY, which is faster.
+    statement = sql.SQL(
+        "SELECT data FROM pg_logical_slot_peek_binary_changes({}, {}::pg_lsn, NULL,"
+        " 'proto_version', '1', 'publication_names', {}, 'binary', {})"
+    ).format(slot, lsn_text(end), f'"{slot}"', "true" if binary else "false")
+    return database.arrow(statement.as_string())
+
+
+def advance(database: Database, slot: str, lsn: int) -> None:
+    """Advance a slot to an LSN. A slot that is there already, or that the server has invalidated, is left alone."""
+    database.query(
+        "SELECT pg_replication_slot_advance(slot_name, %(lsn)s::pg_lsn) FROM pg_replication_slots"
+        " WHERE slot_name = %(slot)s AND confirmed_flush_lsn < %(lsn)s::pg_lsn AND wal_status <> 'lost'",
+        {"slot": slot, "lsn": lsn_text(lsn)},
+    )

@@ -1,0 +1,217 @@
+"""Tunnels in the database: creating, finding and dropping them.
+
+A tunnel with a stream has a replication slot and a publication, both named ``headrace_<id>``. Its base data is divided
+into chunks by key ranges. A small table is read when the tunnel is created. The chunks of a large table are read one by
+one, each in a short transaction, see `headrace.stores.postgres.tunnels.base_data`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from psycopg import sql
+
+from headrace.errors import AlreadyExistsError, NotFoundError, UnsupportedError
+from headrace.stores.postgres.schemas import TableLayout
+from headrace.stores.postgres.tunnels import slots
+from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
+from headrace.stores.postgres.tunnels.positions import BASE_START, lsn_text
+from headrace.tables.conditions import KeyRange
+from headrace.tables.schema import Key
+from headrace.tunnels.validation import check_new
+from headrace.tunnels.values import ChannelKind, Start, StartKind, TunnelKind
+
+STREAM = "stream"
+"""The id of the stream channel."""
+ROWS_PER_CHUNK = 200_000
+BYTES_PER_CHUNK = 64 << 20
+MAX_CHUNKS = 1000
+SMALL_TABLE_ROWS = 50_000
+"""The base data of tables up to this size is read when the tunnel is created."""
+
+
+class StoredTunnel(NamedTuple):
+    """A row of ``headrace.tunnel``."""
+
+    id: str
+    relation: int
+    table: str
+    name: str
+    kind: TunnelKind
+    created: float
+    slot: str | None
+    system: str
+
+
+class _NewChannel(NamedTuple):
+    id: str
+    kind: ChannelKind
+    parents: list[str]
+    keys: KeyRange
+    start: str
+
+
+def create(
+    database: Database,
+    table: TableLayout,
+    name: str,
+    kind: TunnelKind,
+    start: Start,
+    base_channels: int | None,
+    splits: Callable[[int], list[KeyRange]],
+) -> tuple[StoredTunnel, bool]:
+    """Create a tunnel. Return it, and whether its base data should be read at once.
+
+    The slot exists before any row of base data is read, so the stream has every change that base data lacks.
+
+    Args:
+        splits: returns at most a number of key ranges that cover the table.
+    """
+    check_new(name, kind, start, base_channels)
+    if start.kind is not StartKind.LATEST:
+        raise UnsupportedError(
+            "PostgreSQL keeps no changes from before the creation of a tunnel",
+            received=f"start={start.kind}",
+            valid="latest",
+            remedy="create a tunnel of kind BaseAndStream, which begins with the rows of the table",
+        )
+    database.create_tables()
+    tunnel_id = uuid.uuid4().hex
+    has_base, has_stream = kind is not TunnelKind.STREAM, kind is not TunnelKind.BASE_DATA
+    slot = f"headrace_{tunnel_id}" if has_stream else None
+    ((system,),) = database.query("SELECT system_identifier::text FROM pg_control_system()")
+    stored = StoredTunnel(tunnel_id, table.oid, table.name.text, name, kind, time.time(), slot, system)
+    # The row first: whatever a killed process leaves behind belongs to a tunnel that can be dropped.
+    database.run(lambda statements: _insert(statements, stored))
+    try:
+        lsn = 0
+        if slot is not None:
+            slots.create_publication(database, slot, table)
+            lsn = slots.create_slot(database, slot)
+        # After the slot: rows that this count does not see are in the stream.
+        size = _size(database, table) if has_base else _Size(0, 0)
+        ranges = splits(base_channels or min(size.chunks, MAX_CHUNKS)) if size.rows else []
+        database.run(lambda statements: _insert_channels(statements, stored, ranges, lsn))
+    except BaseException:
+        drop(database, stored)
+        raise
+    return stored, size.rows <= SMALL_TABLE_ROWS and size.bytes <= BYTES_PER_CHUNK
+
+
+def known(database: Database, table: str | None = None) -> list[StoredTunnel]:
+    """Return the tunnels of the database, or of one table, whose tables exist."""
+    if not database.exist():
+        return []
+    found = database.query(
+        "SELECT id, relation, table_name, name, kind, created, slot, system FROM headrace.tunnel"
+        " WHERE %(table)s::text IS NULL OR table_name = %(table)s ORDER BY created, id",
+        {"table": table},
+    )
+    return [StoredTunnel(*row)._replace(kind=TunnelKind(row[4])) for row in found]
+
+
+def drop(database: Database, tunnel: StoredTunnel) -> None:
+    """Remove a tunnel with its slot, publication, channels, batches and clients."""
+    if tunnel.slot is not None:
+        slots.drop(database, tunnel.slot)
+    database.run(lambda statements: statements.execute("DELETE FROM headrace.tunnel WHERE id = %s", (tunnel.id,)))
+
+
+def key_to_json(key: Key | None) -> str | None:
+    """Return a key, or the beginning of one, as JSON text."""
+    if key is None:
+        return None
+    return json.dumps([{"b": value.hex()} if isinstance(value, bytes) else value for value in key])
+
+
+def key_from_json(text: str | None) -> Key | None:
+    """Read a key back; the inverse of `key_to_json`."""
+    if text is None:
+        return None
+    values: list[Any] = json.loads(text)
+    return tuple(bytes.fromhex(value["b"]) if isinstance(value, dict) else value for value in values)
+
+
+class _Size(NamedTuple):
+    """The number of rows of a small table, or an estimate, and the bytes of the table on disk."""
+
+    rows: int
+    bytes: int
+
+    @property
+    def chunks(self) -> int:
+        return max(1, -(-self.rows // ROWS_PER_CHUNK), -(-self.bytes // BYTES_PER_CHUNK))
+
+
+def _size(database: Database, table: TableLayout) -> _Size:
+    def read(statements: Statements) -> _Size:
+        query = sql.SQL("SELECT count(*) FROM (SELECT FROM {} LIMIT {}) few").format(
+            table.name.sql, SMALL_TABLE_ROWS + 1
+        )
+        few = statements.connection.execute(query).fetchone()
+        # Of a partitioned table, the sums of its partitions.
+        found = statements.first(
+            "SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint, coalesce(sum(pg_table_size(c.oid)), 0)::bigint"
+            " FROM pg_class c WHERE c.oid = %(oid)s"
+            " OR c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s) WHERE isleaf)",
+            {"oid": table.oid},
+        )
+        assert few is not None
+        assert found is not None
+        rows = int(few[0])
+        return _Size(rows if rows <= SMALL_TABLE_ROWS else max(rows, int(found[0])), int(found[1]))
+
+    return database.run(read)
+
+
+def _insert(statements: Statements, tunnel: StoredTunnel) -> None:
+    added = statements.execute(
+        "INSERT INTO headrace.tunnel (id, relation, table_name, name, kind, created, slot, system)"
+        " VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (relation, name) DO NOTHING",
+        (*tunnel[:4], tunnel.kind.value, *tunnel[5:]),
+    )
+    if not added.rowcount:
+        raise AlreadyExistsError(f"table {tunnel.table!r} has a tunnel of this name", received=repr(tunnel.name))
+
+
+def _insert_channels(statements: Statements, tunnel: StoredTunnel, ranges: Sequence[KeyRange], lsn: int) -> None:
+    if tunnel.slot is not None:
+        statements.execute(
+            "UPDATE headrace.tunnel SET base_end = %(lsn)s::pg_lsn, advanced = %(lsn)s::pg_lsn, lost = %(lsn)s::pg_lsn"
+            " WHERE id = %(id)s",
+            {"lsn": lsn_text(lsn), "id": tunnel.id},
+        )
+    base = [
+        _NewChannel(f"base-{number}", ChannelKind.BASE_DATA, [], keys, BASE_START.token)
+        for number, keys in enumerate(ranges)
+    ]
+    channels = list(base)
+    if tunnel.slot is not None:
+        parents = [channel.id for channel in base]
+        channels.append(_NewChannel(STREAM, ChannelKind.STREAM, parents, KeyRange(), lsn_text(lsn)))
+    for seq, channel in enumerate(channels):
+        statements.execute(
+            "INSERT INTO headrace.channel (tunnel, seq, id, kind, parents, low, high, start, committed)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            (
+                tunnel.id,
+                seq,
+                channel.id,
+                channel.kind.value,
+                channel.parents,
+                key_to_json(channel.keys.low),
+                key_to_json(channel.keys.high),
+                channel.start,
+                channel.start,
+            ),
+        )
+
+
+def dropped(tunnel: StoredTunnel) -> NotFoundError:
+    """Return the error for a handle on a dropped tunnel."""
+    received = f"{tunnel.name!r} ({tunnel.id})"
+    return NotFoundError("the tunnel was dropped", received=received, remedy="create a new tunnel")

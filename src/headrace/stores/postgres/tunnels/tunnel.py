@@ -1,0 +1,446 @@
+"""`PostgresTunnel`: a tunnel of a PostgreSQL database."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from headrace.errors import NotFoundError, OptionError, UnsupportedError
+from headrace.ports import ChannelDescription, Tunnel, TunnelClient, TunnelDescription
+from headrace.stores.postgres.tables.table import PostgresTable
+from headrace.stores.postgres.tunnels import base_data, clients, slots
+from headrace.stores.postgres.tunnels.batches import BatchRecords, lock_tunnel
+from headrace.stores.postgres.tunnels.log import KEPT_BYTES, ChangeLog, Marks
+from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
+from headrace.stores.postgres.tunnels.positions import (
+    is_after,
+    lsn_of,
+    lsn_position,
+    lsn_text,
+    row_of,
+    row_position,
+)
+from headrace.stores.postgres.tunnels.stored_tunnels import STREAM, StoredTunnel, dropped, key_from_json
+from headrace.stores.postgres.tunnels.table_source import TableSource
+from headrace.stores.postgres.tunnels.visibility import Chunks, SnapshotChunk
+from headrace.tables.conditions import KeyRange
+from headrace.tunnels.channels import channel_states
+from headrace.tunnels.records import BatchPlan, ChannelEnd
+from headrace.tunnels.validation import microseconds
+from headrace.tunnels.values import (
+    FINISHED,
+    Backlog,
+    Channel,
+    ChannelKind,
+    Page,
+    Position,
+    Start,
+    StartKind,
+    TunnelKind,
+)
+
+
+class _Row(NamedTuple):
+    """A row of table ``headrace.channel``."""
+
+    id: str
+    kind: ChannelKind
+    parents: tuple[str, ...]
+    keys: KeyRange
+    start: Position
+    committed: Position
+
+    @property
+    def finished(self) -> bool:
+        return self.committed == FINISHED
+
+
+class PostgresTunnel(Tunnel):
+    """A tunnel of a database, created by `headrace.stores.postgres.store.PostgresStore`."""
+
+    def __init__(self, database: Database, table: PostgresTable, stored: StoredTunnel) -> None:
+        self._database = database
+        self._stored = stored
+        self._batches = BatchRecords(database, stored.id)
+        self._opened_source: TableSource | None = None
+        self._opened_log: ChangeLog | None = None
+        self._chunks: Chunks | None = None
+        self._table = table
+        self.table = table
+        self.id = stored.id
+        self.name = stored.name
+        self.kind = stored.kind
+        self.created = stored.created
+
+    def __repr__(self) -> str:
+        return f"PostgresTunnel({self.name!r} of table {self.table.name!r}, {self.kind}, id {self.id})"
+
+    def describe(self) -> TunnelDescription:
+        rows = self._rows()
+        holders = self._database.run(lambda statements: clients.holders(statements, self.id))
+        described = []
+        for row, channel in zip(rows, _channels(rows), strict=True):
+            backlog = self._backlog(row, channel.committed, None)
+            holder = holders.get(row.id)
+            described.append(
+                ChannelDescription(channel, backlog)
+                if holder is None
+                else ChannelDescription(channel, backlog, holder.client, holder.tag, holder.status)
+            )
+        reading_base = any(row.kind is ChannelKind.BASE_DATA and not row.finished for row in rows)
+        return TunnelDescription(
+            id=self.id,
+            name=self.name,
+            table=self.table.name,
+            kind=self.kind,
+            stage=str(
+                ChannelKind.BASE_DATA if reading_base or self.kind is TunnelKind.BASE_DATA else ChannelKind.STREAM
+            ),
+            created=self.created,
+            channels=tuple(described),
+        )
+
+    # -- channels -----------------------------------------------------------------------------------
+
+    def channels(self, known: Mapping[str, Position] | None = None) -> list[Channel]:
+        return _channels(self._rows())
+
+    def start_positions(self, start: Start) -> dict[str, Position]:
+        if start.kind in (StartKind.COMMITTED, StartKind.BATCH):
+            raise OptionError(
+                "a query that begins at the committed positions or at a batch needs no start positions",
+                received=str(start.kind),
+            )
+        if start.kind is StartKind.EARLIEST:
+            raise UnsupportedError(
+                "a replication slot keeps no changes before the committed positions of a tunnel",
+                received="startingPosition earliest",
+                valid="committed, latest or a timestamp",
+                remedy="create a tunnel of its own, of kind BaseAndStream",
+            )
+        positions = {}
+        for row in self._rows():
+            if row.kind is ChannelKind.BASE_DATA or row.finished:
+                positions[row.id] = FINISHED
+            elif start.timestamp is None:
+                positions[row.id] = lsn_position(self._log.state().flushed)
+            else:
+                positions[row.id] = self._at_time(row.committed, microseconds(start.timestamp))
+        return positions
+
+    def _at_time(self, position: Position, time: int) -> Position:
+        """Return the position of the first change at or after a time in µs, from a position on."""
+        marks = self._marks()
+        while True:
+            place = self._log.find(position, None, marks, self._in_base(marks))
+            times = place.window.changes.timestamps.cast("int64").to_numpy()[place.first : place.last]
+            later = np.flatnonzero(times >= time)
+            if len(later):
+                return place.window.position(place.first + int(later[0]))
+            position = lsn_position(place.window.end)
+            if place.window.end >= place.end:
+                return position
+
+    def latest_positions(self) -> dict[str, Position]:
+        rows = self._rows()
+        end = lsn_position(self._log.state().flushed) if self._stored.slot is not None else FINISHED
+        return {row.id: FINISHED if row.kind is ChannelKind.BASE_DATA else end for row in rows}
+
+    def backlog(self, channel: str, position: Position, until: Position | None = None) -> Backlog:
+        row = self._row(channel)
+        found = self._backlog(row, position, until)
+        if found.empty and row.kind is ChannelKind.STREAM and position == row.committed and until is None:
+            # Other tables may be busy while this one is idle.
+            self.release_log()
+        return found
+
+    def _backlog(self, row: _Row, position: Position, until: Position | None) -> Backlog:
+        if position == FINISHED:
+            return Backlog(rows=0, bytes=0, seconds=0.0, ends=True)
+        if row.kind is ChannelKind.BASE_DATA:
+            chunk = self._database.run(lambda statements: base_data.find(statements, self.id, row.id))
+            if chunk is None:
+                return Backlog(rows=None, ends=True)
+            return Backlog(rows=max(0, chunk.rows - row_of(position)), ends=True)
+        marks = self._marks()
+        place = self._log.find(position, _bound(until), marks, self._in_base(marks))
+        count = place.last - place.first
+        if count == 0:
+            return Backlog(rows=0, bytes=0, seconds=0.0)
+        changes = place.window.changes
+        seconds = max(0.0, time.time() - changes.timestamps[place.first].value / 1e6)
+        size = max(1, changes.rows.nbytes * count // max(1, changes.num_rows))
+        if place.window.end < place.end:
+            # The window was read some time ago, or the backlog is large.
+            place = self._log.find(lsn_position(place.window.end), _bound(until), marks, self._in_base(marks))
+            count += place.last - place.first
+        more = place.window.end < place.end
+        return Backlog(rows=None if more else count, bytes=size, seconds=seconds, at_least=count)
+
+    def read(self, channel: str, position: Position, max_rows: int, until: Position | None = None) -> Page:
+        row = self._row(channel)
+        schema = self._source.layout.schema
+        if position == FINISHED:
+            return base_data.no_rows(schema)
+        if row.kind is ChannelKind.BASE_DATA:
+            chunk = self._chunk(row)
+            return self._database.run(
+                lambda statements: base_data.read(statements, self.id, row.id, chunk, schema, position, max_rows, until)
+            )
+        marks = self._marks()
+        place = self._log.find(position, _bound(until), marks, self._in_base(marks))
+        window, count = place.window, place.last - place.first
+        if count > max(1, max_rows):
+            part = window.changes.slice(place.first, count)
+            count = min(count, part.whole_pairs(max(1, max_rows)))
+        after = place.first + count
+        if count == 0:
+            # The end of the log is no part of the position: it grows without changes of the table.
+            return Page(window.changes.slice(0, 0), self._log.canonical(position, marks, self._in_base(marks)))
+        return Page(window.changes.slice(place.first, count), window.position(after))
+
+    def skip_lost(self, channel: str, position: Position) -> tuple[Position, int | None]:
+        """Return the first readable position; released base data is not lost."""
+        row = self._row(channel)
+        if position == FINISHED:
+            return FINISHED, 0
+        if row.kind is ChannelKind.BASE_DATA:
+            return (FINISHED, 0) if row.finished else (position, 0)
+        state = self._log.state(position)
+        marks = self._marks()
+        truncated = self._log.truncation(position)
+        if truncated is not None:
+            return lsn_position(truncated + 1), None
+        if lsn_of(position) >= marks.lost and state.confirmed <= max(marks.advanced, lsn_of(position)):
+            return position, 0
+        return lsn_position(max(state.confirmed, lsn_of(position))), None
+
+    def advance(self, channel: str, position: Position, rows: int) -> Position:
+        row = self._row(channel)
+        if position == FINISHED:
+            return FINISHED
+        if row.kind is ChannelKind.STREAM:
+            return Position(position.token, position.skip + rows)
+        after = row_of(position) + rows
+        return position if rows == 0 else FINISHED if after >= self._chunk(row).rows else row_position(after)
+
+    def commit(self, positions: Mapping[str, Position]) -> None:
+        """Save committed positions in one transaction, and then let the server forget the log before them.
+
+        Base data of channels that become finished is released: it cannot be read again.
+
+        Raises:
+            NotFoundError: the tunnel does not have one of the channels; nothing is saved.
+        """
+        self._database.run(lambda statements: self.save_positions(statements, positions))
+        self.release_log()
+
+    def save_positions(self, statements: Statements, positions: Mapping[str, Position]) -> None:
+        """Save committed positions like `commit`, inside the caller's transaction."""
+        lock_tunnel(statements, self.id)
+        rows = {row.id: row for row in self._rows_in(statements)}
+        released = []
+        for channel, position in positions.items():
+            if channel not in rows:
+                raise self._no_channel(channel, list(rows.values()))
+            row = rows[channel]
+            to = self._normal(statements, row, position)
+            if not is_after(to, row.committed):
+                continue
+            statements.execute(
+                "UPDATE headrace.channel SET committed = %s, skip = %s WHERE tunnel = %s AND id = %s",
+                (to.token, to.skip, self.id, channel),
+            )
+            if row.kind is ChannelKind.BASE_DATA and to == FINISHED:
+                released.append(channel)
+        if released:
+            base_data.release(statements, self.id, released)
+
+    def committed(self, statements: Statements, channel: str) -> Position:
+        """Return the committed position of a channel, inside the caller's transaction."""
+        rows = self._rows_in(statements)
+        for row in rows:
+            if row.id == channel:
+                return row.committed
+        raise self._no_channel(channel, rows)
+
+    def _normal(self, statements: Statements, row: _Row, position: Position) -> Position:
+        """Return a position in the form in which positions of its channel can be compared."""
+        if position == FINISHED:
+            return position
+        if row.kind is ChannelKind.BASE_DATA:
+            chunk = base_data.find(statements, self.id, row.id)
+            at = row_of(position)
+            return FINISHED if chunk is not None and at >= chunk.rows else row_position(at)
+        if lsn_of(position) and (position.skip == 0 or position.token == row.committed.token):
+            return position
+        marks = self._marks()
+        return self._log.canonical(position, marks, self._in_base(marks))
+
+    def release_log(self) -> None:
+        """Advance the slot, if the server keeps much log that the tunnel no longer needs.
+
+        The slot stays `KEPT_BYTES` behind the committed position, so that recent batches can be read again. If the
+        table has had no change since the committed position, it follows the end of the log.
+        """
+        if self._stored.slot is None:
+            return
+        rows = {row.id: row for row in self._rows()}
+        committed = rows[STREAM].committed
+        if committed == FINISHED:
+            return
+        at = lsn_of(committed)
+        idle = self._log.idle_until(at) if committed.skip == 0 else at
+        target = max(at, idle) - KEPT_BYTES
+        marks = self._marks()
+        if target <= marks.advanced + KEPT_BYTES:
+            return
+        # Before the slot moves, so that a read never takes our own advance for one of others.
+        self._database.query(
+            "UPDATE headrace.tunnel SET advanced = greatest(advanced, %s::pg_lsn), lost = greatest(lost, %s::pg_lsn)"
+            " WHERE id = %s RETURNING 1",
+            (lsn_text(target), lsn_text(min(at, target)), self.id),
+        )
+        slots.advance(self._database, self._stored.slot, target)
+
+    # -- clients that share the channels -------------------------------------------------------------
+
+    def connect(self, *, tag: str = "", timeout: float = 300.0) -> TunnelClient:
+        return clients.connect(self._database, self, tag, timeout)
+
+    def client(self, client_id: str) -> TunnelClient:
+        return clients.find(self._database, self, client_id)
+
+    # -- records of batches ---------------------------------------------------------------------------
+
+    def save_plan(self, plan: BatchPlan) -> None:
+        self._batches.save_plan(plan)
+
+    def check_reader(self, batch: str) -> None:
+        self._batches.check_reader(batch)
+
+    def load_plan(self, batch: str) -> BatchPlan | None:
+        return self._batches.load_plan(batch)
+
+    def record_end(self, batch: str, channel: str, end: ChannelEnd) -> ChannelEnd:
+        return self._batches.record_end(batch, channel, end)
+
+    def ends(self, batch: str) -> dict[str, ChannelEnd]:
+        return self._batches.ends(batch)
+
+    def prune(self, batch: str, keep: int) -> None:
+        self._batches.prune(batch, keep)
+
+    # -- base data and log ----------------------------------------------------------------------------
+
+    def read_base_data(self) -> None:
+        """Spool all chunks of base data now."""
+        for row in self._rows():
+            if row.kind is ChannelKind.BASE_DATA:
+                self._chunk(row)
+
+    def _chunk(self, row: _Row) -> base_data.Chunk:
+        """Return a chunk; read and spool it, if this is its first read."""
+        if row.finished:
+            raise base_data.already_read(row.id)
+        found = self._database.run(lambda statements: base_data.find(statements, self.id, row.id))
+        if found is not None:
+            return found
+        rows = self._source.snapshot(row.keys)
+        return self._database.run(lambda statements: base_data.spool(statements, self.id, row.id, rows))
+
+    @property
+    def _source(self) -> TableSource:
+        """The table as it was when this handle has read it first: all pages have the same columns."""
+        if self._opened_source is None:
+            self._opened_source = TableSource(self._database, self._table.layout())
+        return self._opened_source
+
+    @property
+    def _log(self) -> ChangeLog:
+        if self._opened_log is None:
+            assert self._stored.slot is not None
+            self._opened_log = ChangeLog(
+                self._database,
+                self.name,
+                self._stored.slot,
+                self._stored.system,
+                self._stored.relation,
+                self._source.columns(),
+                binary=self._source.binary,
+            )
+        return self._opened_log
+
+    def _marks(self) -> Marks:
+        found = self._database.query(
+            "SELECT base_end - '0/0', advanced - '0/0', lost - '0/0' FROM headrace.tunnel WHERE id = %s", (self.id,)
+        )
+        if not found:
+            raise dropped(self._stored)
+        return Marks(*(int(value) for value in found[0]))
+
+    def _in_base(self, marks: Marks) -> Chunks:
+        """Return the chunks with their snapshots. The stream is read after all of them are spooled."""
+        if self._chunks is None:
+            found = self._database.query(
+                "SELECT c.low, k.snapshot FROM headrace.channel c"
+                " LEFT JOIN headrace.chunk k ON k.tunnel = c.tunnel AND k.channel = c.id"
+                " WHERE c.tunnel = %s AND c.kind = %s ORDER BY c.seq",
+                (self.id, ChannelKind.BASE_DATA.value),
+            )
+            chunks = Chunks([SnapshotChunk(key_from_json(low), snapshot) for low, snapshot in found])
+            # Each chunk that is read changes what the stream leaves out.
+            self._log.forget()
+            if not chunks.complete:
+                return chunks
+            self._chunks = chunks
+        return self._chunks
+
+    # -- rows of the database -------------------------------------------------------------------------
+
+    def _rows(self) -> list[_Row]:
+        return self._database.run(self._rows_in)
+
+    def _rows_in(self, statements: Statements) -> list[_Row]:
+        found = statements.execute(
+            "SELECT id, kind, parents, low, high, start, committed, skip FROM headrace.channel"
+            " WHERE tunnel = %s ORDER BY seq",
+            (self.id,),
+        ).fetchall()
+        if not found and not statements.first("SELECT 1 FROM headrace.tunnel WHERE id = %s", (self.id,)):
+            raise dropped(self._stored)
+        return [
+            _Row(
+                channel,
+                ChannelKind(kind),
+                tuple(parents),
+                KeyRange(key_from_json(low), key_from_json(high)),
+                Position(start),
+                Position(committed, skip),
+            )
+            for channel, kind, parents, low, high, start, committed, skip in found
+        ]
+
+    def _row(self, channel: str) -> _Row:
+        rows = self._rows()
+        for row in rows:
+            if row.id == channel:
+                return row
+        raise self._no_channel(channel, rows)
+
+    def _no_channel(self, channel: str, rows: list[_Row]) -> NotFoundError:
+        return NotFoundError(
+            f"tunnel {self.name!r} has no such channel", received=repr(channel), valid=[row.id for row in rows]
+        )
+
+
+def _bound(until: Position | None) -> Position | None:
+    return None if until is None or until == FINISHED else until
+
+
+def _channels(rows: list[_Row]) -> list[Channel]:
+    states = channel_states({row.id: row.parents for row in rows}, {row.id for row in rows if row.finished})
+    return [Channel(row.id, row.kind, states[row.id], row.committed, row.parents) for row in rows]

@@ -1,0 +1,354 @@
+"""The messages of a slot, as ``pg_logical_slot_peek_binary_changes`` returns them, in protocol version 1.
+
+`Decoder.decode` finds the rows of a batch of messages, for each relation separately. `Images.column` then decodes one
+column. No step works row by row: the rows are walked column by column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.wire.pgoutput.cells import Bytes, Cells, Integers, Mask, big_endian, readable
+from headrace.wire.pgoutput.errors import PgOutputError
+from headrace.wire.pgoutput.relations import Content, Relation, parse_relation
+from headrace.wire.pgoutput.tuples import (
+    BINARY,
+    TEXT,
+    UNCHANGED,
+    Column,
+    ImageKind,
+    check_ends,
+    merged,
+    walk,
+    with_old_values,
+)
+from headrace.wire.pgoutput.values import decode
+
+EPOCH: Final = 946_684_800_000_000
+"""The epoch of PostgreSQL, 2000-01-01, in µs since 1970."""
+_BEGIN, _COMMIT, _ORIGIN, _RELATION, _TYPE, _MESSAGE = b"BCORYM"
+_INSERT, _UPDATE, _DELETE, _TRUNCATE = b"IUDT"
+_NEW, _KEY, _OLD = b"NKO"
+_KNOWN: Final = np.zeros(256, np.bool_)
+_KNOWN[np.frombuffer(b"BCORYMIUDT", np.uint8)] = True
+_ROWS: Final = np.zeros(256, np.bool_)
+_ROWS[np.frombuffer(b"IUD", np.uint8)] = True
+
+
+class Transaction(NamedTuple):
+    """A transaction: the LSN of its commit, its time in µs since 1970, and its id (32 bits)."""
+
+    lsn: int
+    time: int
+    xid: int
+
+
+class Truncation(NamedTuple):
+    """A TRUNCATE of some relations; ``message`` is its number among all messages."""
+
+    message: int
+    relations: tuple[Relation, ...]
+    transaction: Transaction
+
+
+@dataclass(frozen=True)
+class Images:
+    """Row images of one relation, in the order of the changes. All arrays have one entry for each image.
+
+    An insert or delete has one image. An update has the new row, and before it the old key or old row if the message
+    contains one.
+
+    Attributes:
+        kinds: `ImageKind` codes.
+        messages: the number of the message of each image, counted from the first message of the decoder.
+        lsns: the LSNs of the commits.
+        times: the times of the commits, in µs since 1970.
+        xids: the ids of the transactions, 32 bits.
+    """
+
+    relation: Relation
+    kinds: npt.NDArray[np.uint8]
+    messages: Integers
+    lsns: Integers
+    times: Integers
+    xids: Integers
+    _data: Bytes
+    _columns: tuple[Column, ...]
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def filter(self, mask: Mask) -> Images:
+        """Return the images where the mask is true."""
+        return replace(
+            self,
+            kinds=self.kinds[mask],
+            messages=self.messages[mask],
+            lsns=self.lsns[mask],
+            times=self.times[mask],
+            xids=self.xids[mask],
+            _columns=tuple(column.filter(mask) for column in self._columns),
+        )
+
+    def column(self, index: int, data_type: pa.DataType, oid: int | None = None) -> pa.Array:
+        """Return the values of a column. Unchanged values that the messages do not contain are null.
+
+        Args:
+            index: the index of the column in the relation.
+            data_type: the type of the result.
+            oid: the type of the column in PostgreSQL, if it is not the one of the relation: the base type of a domain,
+                or text for an enum.
+
+        Raises:
+            PgOutputError: the bytes are not values of this type.
+            SchemaError: a value does not fit ``data_type``.
+            UnsupportedError: the decoder has no conversion between the two types.
+        """
+        column, described = self._columns[index], self.relation.columns[index]
+        text, binary = column.kinds == TEXT, column.kinds == BINARY
+        valid = text | binary
+        if text.any() and binary.any():
+            raise PgOutputError(f"column {described.name!r} has values in text format and in binary format")
+        cells = Cells(self._data, column.starts, column.lengths, valid, described.name)
+        return decode(cells, described.type if oid is None else oid, data_type, text=bool(text.any()))
+
+    def unchanged(self, index: int) -> Mask | None:
+        """Return where a column has an unchanged TOASTed value that the messages do not contain; None if nowhere."""
+        mask = self._columns[index].kinds == UNCHANGED
+        return mask if mask.any() else None
+
+
+class Decoded(NamedTuple):
+    """The changes in a batch of messages.
+
+    Images of a relation are in order. Another description of a relation begins further `Images`.
+    """
+
+    images: list[Images]
+    truncations: list[Truncation]
+
+
+class Decoder:
+    """Decodes consecutive batches of one read of a slot. It keeps relations and the open transaction between them."""
+
+    def __init__(self) -> None:
+        self._relations: dict[int, Relation] = {}
+        self._transaction: Transaction | None = None
+        self._messages = 0
+
+    def decode(self, messages: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
+        """Return the changes in a batch of messages; the array has no nulls.
+
+        Raises:
+            PgOutputError: a message is invalid, or of a later protocol version.
+        """
+        if messages.null_count:
+            raise PgOutputError("a message is null")
+        count = len(messages)
+        if count == 0:
+            return Decoded([], [])
+        bounds = _offsets(messages)
+        buffer = messages.buffers()[2]
+        data = readable(np.frombuffer(buffer, np.uint8) if buffer is not None else np.empty(0, np.uint8))
+        starts, ends = bounds[:-1], bounds[1:]
+        if not (starts < ends).all():
+            raise PgOutputError("a message is empty", received=f"message {int(np.argmin(starts < ends))}")
+        kinds = data[starts]
+        if not _KNOWN[kinds].all():
+            received = bytes(kinds[~_KNOWN[kinds]][:1])
+            raise PgOutputError(
+                "unknown kind of message", received=repr(received), valid="B, C, O, R, Y, I, U, D, T, M"
+            )
+        batch = _Batch(data, starts, ends, kinds, self._transaction)
+        described = self._describe(batch)
+        images = [found for oid in batch.relation_ids() for found in self._images(batch, oid, described.get(oid, []))]
+        images.sort(key=lambda found: int(found.messages[0]))
+        truncations = list(self._truncations(batch, described))
+        for oid, versions in described.items():
+            self._relations[oid] = versions[-1][1]
+        self._transaction = batch.last_transaction()
+        self._messages += count
+        return Decoded(images, truncations)
+
+    def _describe(self, batch: _Batch) -> dict[int, list[tuple[int, Relation]]]:
+        """Return the relations that the batch describes, each with the index of its message."""
+        described: dict[int, list[tuple[int, Relation]]] = {}
+        for index in np.flatnonzero(batch.kinds == _RELATION).tolist():
+            relation = parse_relation(bytes(batch.data[batch.starts[index] + 1 : batch.ends[index]]))
+            described.setdefault(relation.oid, []).append((index, relation))
+        return described
+
+    def _images(self, batch: _Batch, oid: int, described: list[tuple[int, Relation]]) -> Iterator[Images]:
+        """Yield the images of a relation, for each of its descriptions in turn."""
+        rows = batch.rows_of(oid)
+        known = self._relations.get(oid)
+        versions: list[tuple[int, Relation | None]] = [(-1, known)]
+        for index, relation in described:
+            if relation != versions[-1][1]:
+                versions.append((index, relation))
+        cuts = np.searchsorted(rows, [index for index, _ in versions[1:]])
+        for (_, version), part in zip(versions, np.split(rows, cuts), strict=True):
+            if len(part) == 0:
+                continue
+            if version is None:
+                raise PgOutputError("a change precedes the description of its relation", received=f"relation {oid}")
+            yield self._images_of(batch, version, part)
+
+    def _images_of(self, batch: _Batch, relation: Relation, rows: Integers) -> Images:
+        data, starts, ends, kinds = batch.data, batch.starts[rows], batch.ends[rows], batch.kinds[rows]
+        tags = data[starts + 5]
+        inserts, deletes = kinds == _INSERT, kinds == _DELETE
+        old = (tags == _KEY) | (tags == _OLD)
+        if not (((tags == _NEW) & ~deletes) | (old & ~inserts)).all():
+            raise PgOutputError("a change has an invalid kind of row")
+        whole = tags == _OLD
+        two = old & ~deletes
+        columns = len(relation.columns)
+        first = walk(data, starts + 6, ends, columns)
+        if not two.any():
+            check_ends(first.ends, ends)
+            image_kinds = np.where(inserts, ImageKind.INSERT, ImageKind.UPDATE)
+            image_kinds[deletes] = np.where(whole[deletes], ImageKind.DELETED_ROW, ImageKind.DELETED_KEY)
+            return self._assembled(batch, relation, rows, image_kinds, first.columns)
+        check_ends(first.ends[~two], ends[~two])
+        second_starts, second_ends = first.ends[two], ends[two]
+        if not (second_starts < second_ends).all() or not (data[second_starts] == _NEW).all():
+            raise PgOutputError("an update has no new row")
+        second = walk(data, second_starts + 1, second_ends, columns)
+        check_ends(second.ends, second_ends)
+        place = np.cumsum(1 + two) - 1
+        # The first image of each change, and the new row of each change that has an old one.
+        one, other = place - two, place[two]
+        image_kinds = np.empty(len(rows) + len(other), np.uint8)
+        image_kinds[one] = np.where(inserts, ImageKind.INSERT, ImageKind.UPDATE)
+        image_kinds[one[two]] = np.where(whole[two], ImageKind.OLD_ROW, ImageKind.OLD_KEY)
+        image_kinds[one[deletes]] = np.where(whole[deletes], ImageKind.DELETED_ROW, ImageKind.DELETED_KEY)
+        image_kinds[other] = ImageKind.UPDATE
+        joined = [
+            with_old_values(merged(a, b, one, other), image_kinds)
+            for a, b in zip(first.columns, second.columns, strict=True)
+        ]
+        return self._assembled(batch, relation, np.repeat(rows, 1 + two), image_kinds, joined)
+
+    def _assembled(
+        self, batch: _Batch, relation: Relation, rows: Integers, kinds: npt.NDArray[np.uint8], columns: list[Column]
+    ) -> Images:
+        lsns, times, xids = batch.transactions_of(rows)
+        return Images(
+            relation,
+            kinds.astype(np.uint8, copy=False),
+            rows + self._messages,
+            lsns,
+            times,
+            xids,
+            batch.data,
+            tuple(columns),
+        )
+
+    def _truncations(self, batch: _Batch, described: dict[int, list[tuple[int, Relation]]]) -> Iterator[Truncation]:
+        found = np.flatnonzero(batch.kinds == _TRUNCATE)
+        lsns, times, xids = batch.transactions_of(found)
+        for place, index in enumerate(found.tolist()):
+            content = Content(bytes(batch.data[batch.starts[index] + 1 : batch.ends[index]]))
+            count = content.integer(4)
+            content.integer(1)
+            if len(content.data) - content.at != 4 * count:
+                raise PgOutputError("a message has an invalid length", received="a Truncate message")
+            relations = []
+            for _ in range(count):
+                oid = content.unsigned(4)
+                known = [relation for before, relation in described.get(oid, []) if before < index]
+                relation = known[-1] if known else self._relations.get(oid)
+                if relation is None:
+                    raise PgOutputError("a change precedes the description of its relation", received=f"relation {oid}")
+                relations.append(relation)
+            transaction = Transaction(int(lsns[place]), int(times[place]), int(xids[place]))
+            yield Truncation(index + self._messages, tuple(relations), transaction)
+
+
+class _Batch:
+    """The messages of a batch, and their transactions."""
+
+    def __init__(
+        self,
+        data: Bytes,
+        starts: Integers,
+        ends: Integers,
+        kinds: npt.NDArray[np.uint8],
+        transaction: Transaction | None,
+    ) -> None:
+        self.data, self.starts, self.ends, self.kinds = data, starts, ends, kinds
+        self._carried = transaction
+        begins = np.flatnonzero(kinds == _BEGIN)
+        self._begins = begins
+        self._check_length(begins, 21, "Begin")
+        self._check_length(np.flatnonzero(kinds == _COMMIT), 26, "Commit")
+        at = starts[begins]
+        first = transaction or Transaction(0, 0, 0)
+        # The transactions in order; the first is the one that a previous batch has begun.
+        self._lsns = np.concatenate([[first.lsn], big_endian(data, at + 1, "i8")])
+        self._times = np.concatenate([[first.time], big_endian(data, at + 9, "i8") + EPOCH])
+        self._xids = np.concatenate([[first.xid], big_endian(data, at + 17, "u4").astype(np.int64)])
+        self._check_order()
+        self._rows = np.flatnonzero(_ROWS[kinds])
+        self._check_shortest(self._rows, 8)
+        self._relations = big_endian(data, starts[self._rows] + 1, "u4").astype(np.int64)
+
+    def relation_ids(self) -> list[int]:
+        """Return the oids of the relations with rows in this batch."""
+        if len(self._relations) == 0:
+            return []
+        if (self._relations == self._relations[0]).all():
+            return [int(self._relations[0])]
+        return [int(oid) for oid in np.unique(self._relations)]
+
+    def rows_of(self, oid: int) -> Integers:
+        """Return the indexes of the messages with rows of a relation."""
+        mine = self._relations == oid
+        return self._rows if mine.all() else self._rows[mine]
+
+    def transactions_of(self, rows: Integers) -> tuple[Integers, Integers, Integers]:
+        """Return LSN, time and id of the transaction of each message."""
+        if len(self._begins) == 0:
+            index = np.zeros(len(rows), np.int64)
+        else:
+            index = np.cumsum(self.kinds == _BEGIN)[rows]
+        return self._lsns[index], self._times[index], self._xids[index]
+
+    def last_transaction(self) -> Transaction | None:
+        """Return the transaction that is open after the last message."""
+        ends = np.flatnonzero((self.kinds == _BEGIN) | (self.kinds == _COMMIT))
+        if len(ends) == 0:
+            return self._carried
+        if self.kinds[ends[-1]] == _COMMIT:
+            return None
+        return Transaction(int(self._lsns[-1]), int(self._times[-1]), int(self._xids[-1]))
+
+    def _check_order(self) -> None:
+        """Check that transactions do not overlap, and that each change is in one."""
+        steps = (self.kinds == _BEGIN).astype(np.int8) - (self.kinds == _COMMIT)
+        depth = np.cumsum(steps, dtype=np.int64) + (self._carried is not None)
+        inside = _ROWS[self.kinds] | (self.kinds == _TRUNCATE)
+        if ((depth < 0) | (depth > 1)).any() or (inside & (depth != 1)).any():
+            raise PgOutputError("the messages are not in transactions: Begin, changes, Commit")
+
+    def _check_length(self, index: Integers, size: int, name: str) -> None:
+        if not (self.ends[index] - self.starts[index] == size).all():
+            raise PgOutputError("a message has an invalid length", received=f"a {name} message", valid=f"{size} bytes")
+
+    def _check_shortest(self, index: Integers, size: int) -> None:
+        if not (self.ends[index] - self.starts[index] >= size).all():
+            raise PgOutputError("a message ends early", received="a change of a row", valid=f"at least {size} bytes")
+
+
+def _offsets(messages: pa.BinaryArray | pa.LargeBinaryArray) -> Integers:
+    """Return the offsets of an array of messages in its buffer."""
+    dtype = np.int64 if pa.types.is_large_binary(messages.type) else np.int32
+    every = np.frombuffer(messages.buffers()[1], dtype, len(messages) + messages.offset + 1)
+    return every[messages.offset :].astype(np.int64)

@@ -1,0 +1,64 @@
+"""The oids of PostgreSQL's types that the decoder converts. They are the same in every version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+BOOL, BYTEA, CHAR, NAME, INT8, INT2, INT4, TEXT, OID, JSON = 16, 17, 18, 19, 20, 21, 23, 25, 26, 114
+FLOAT4, FLOAT8, UNKNOWN, BPCHAR, VARCHAR = 700, 701, 705, 1042, 1043
+DATE, TIME, TIMESTAMP, TIMESTAMPTZ, NUMERIC, UUID, JSONB, XML = 1082, 1083, 1114, 1184, 1700, 2950, 3802, 142
+
+TEXTS: Final = frozenset({CHAR, NAME, TEXT, JSON, UNKNOWN, BPCHAR, VARCHAR, XML})
+"""The types whose binary format is their text."""
+
+ARRAYS: Final[Mapping[int, int]] = {
+    143: XML,
+    199: JSON,
+    1000: BOOL,
+    1001: BYTEA,
+    1002: CHAR,
+    1003: NAME,
+    1005: INT2,
+    1007: INT4,
+    1009: TEXT,
+    1014: BPCHAR,
+    1015: VARCHAR,
+    1016: INT8,
+    1021: FLOAT4,
+    1022: FLOAT8,
+    1028: OID,
+    1115: TIMESTAMP,
+    1182: DATE,
+    1183: TIME,
+    1185: TIMESTAMPTZ,
+    1231: NUMERIC,
+    2951: UUID,
+    3807: JSONB,
+}
+"""The type of an array → the type of its elements."""
+
+BINARY: Final = TEXTS | {
+    BOOL,
+    BYTEA,
+    INT8,
+    INT2,
+    INT4,
+    OID,
+    FLOAT4,
+    FLOAT8,
+    DATE,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    NUMERIC,
+    UUID,
+    JSONB,
+}
+"""The types that the decoder reads in binary format, and arrays of them. A slot sends one format for all columns, so a
+table with a column of another type must be read in text format."""
+
+
+def in_binary(oid: int) -> bool:
+    """Return whether the decoder reads a type in binary format."""
+    return oid in BINARY or oid in ARRAYS

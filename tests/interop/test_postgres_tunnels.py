@@ -1,0 +1,210 @@
+"""Tunnels of a PostgreSQL server: what they leave behind, what slots lose, and what others do to the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+import headrace
+from headrace.errors import DataLossError, UnsupportedError
+from headrace.ports import Store
+from headrace.stores.postgres.tunnels import log
+from headrace.tables.changes import ChangeOp
+from headrace.tunnels.values import FINISHED, ChannelKind
+from tests.conformance import serving
+from tests.conformance.reading import drain, only_channel, read_from, replay, state_of
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest) -> str:
+    return serving.postgres_database(f"t{abs(hash(request.node.nodeid)):x}")
+
+
+@pytest.fixture
+def server(url: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(url, user="postgres", autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def store(url: str, server: psycopg.Connection[Any]) -> Iterator[Store]:
+    server.execute("CREATE TABLE orders (id text PRIMARY KEY, price bigint, note text)")
+    with headrace.open(url) as opened:
+        yield opened
+        for tunnel in opened.tunnels():
+            opened.drop_tunnel(tunnel.id)
+
+
+def slots_and_publications(server: psycopg.Connection[Any]) -> list[Any]:
+    return server.execute(
+        "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
+        " UNION ALL SELECT pubname FROM pg_publication"
+    ).fetchall()
+
+
+def test_a_dropped_tunnel_leaves_nothing_on_the_server(store: Store, server: psycopg.Connection[Any]) -> None:
+    store.create_tunnel("orders", "changes")
+    assert len(slots_and_publications(server)) == 2
+    store.drop_tunnel("changes")
+    assert slots_and_publications(server) == []
+    store.create_tunnel("orders", "changes")
+    store.drop_table("orders")
+    assert slots_and_publications(server) == []
+
+
+@pytest.mark.parametrize("lost", ["slot", "publication"])
+def test_a_lost_slot_or_publication_is_a_data_loss(store: Store, server: psycopg.Connection[Any], lost: str) -> None:
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
+    server.execute("INSERT INTO orders VALUES ('a', 1)")
+    name = sql.Identifier(f"headrace_{tunnel.id}")
+    if lost == "slot":
+        server.execute("SELECT pg_drop_replication_slot(%s)", (f"headrace_{tunnel.id}",))
+    else:
+        server.execute(sql.SQL("DROP PUBLICATION {}").format(name))
+    with pytest.raises(DataLossError, match=f"{lost} of tunnel 'changes' does not exist.*{start.token}"):
+        tunnel.read(channel, start, 10)
+
+
+def test_a_slot_that_others_have_advanced_is_a_data_loss(store: Store, server: psycopg.Connection[Any]) -> None:
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
+    server.execute("INSERT INTO orders VALUES ('a', 1)")
+    server.execute("SELECT pg_replication_slot_advance(%s, pg_current_wal_flush_lsn())", (f"headrace_{tunnel.id}",))
+    server.execute("INSERT INTO orders VALUES ('b', 1)")
+    with pytest.raises(DataLossError, match="have been removed"):
+        tunnel.read(channel, start, 10)
+    found, lost = tunnel.skip_lost(channel, start)
+    assert lost is None
+    assert [change.key for change in read_from(tunnel, channel, found)[0]] == [("b",)]
+
+
+def test_a_truncation_is_a_data_loss_after_the_changes_before_it(store: Store, server: psycopg.Connection[Any]) -> None:
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
+    server.execute("INSERT INTO orders VALUES ('a', 1)")
+    server.execute("TRUNCATE orders")
+    server.execute("INSERT INTO orders VALUES ('b', 1)")
+    page = tunnel.read(channel, start, 10)
+    assert page.changes.rows.column("id").to_pylist() == ["a"]
+    with pytest.raises(DataLossError, match="was truncated"):
+        tunnel.read(channel, page.next, 10)
+    found, _ = tunnel.skip_lost(channel, page.next)
+    assert [change.key for change in read_from(tunnel, channel, found)[0]] == [("b",)]
+
+
+def test_unchanged_large_values_come_from_the_old_row_or_are_an_error(
+    store: Store, server: psycopg.Connection[Any]
+) -> None:
+    server.execute("ALTER TABLE orders ALTER note SET STORAGE EXTERNAL")
+    server.execute("INSERT INTO orders VALUES ('a', 1, repeat('x', 10000))")
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
+    store.table("orders").set_options(pre_images=True)
+    server.execute("UPDATE orders SET price = 2")
+    changes, position = read_from(tunnel, channel, start)
+    assert [(change.op, len(change.row["note"])) for change in changes] == [
+        (ChangeOp.PREIMAGE, 10000),
+        (ChangeOp.REPLACE, 10000),
+    ]
+    store.table("orders").set_options(pre_images=False)
+    server.execute("UPDATE orders SET price = 3")
+    with pytest.raises(UnsupportedError, match="pre_images=true"):
+        tunnel.read(channel, position, 10)
+
+
+def test_the_slot_of_an_idle_table_follows_the_log_of_busy_ones(
+    store: Store, server: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "WINDOW_BYTES", 1 << 20)
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
+    server.execute("CREATE TABLE busy AS SELECT repeat('x', 1000) FROM generate_series(1, 10000)")
+    confirmed = "SELECT confirmed_flush_lsn - %s::pg_lsn FROM pg_replication_slots WHERE slot_name = %s"
+    values = (start.token, f"headrace_{tunnel.id}")
+    assert server.execute(confirmed, values).fetchone() == (0,)
+    assert tunnel.backlog(channel, start).rows == 0
+    moved = server.execute(confirmed, values).fetchone()
+    assert moved is not None
+    assert moved[0] > 5_000_000
+    # The committed position is before the slot's, and remains valid: nothing is lost between the two.
+    server.execute("INSERT INTO orders VALUES ('a', 1)")
+    with headrace.open(store.url) as other:
+        assert [change.key for change in drain(other.tunnel("changes"))] == [("a",)]
+
+
+def test_a_snapshot_is_read_chunk_by_chunk_while_writers_run(store: Store, server: psycopg.Connection[Any]) -> None:
+    server.execute("INSERT INTO orders SELECT lpad(n::text, 6, '0'), n FROM generate_series(1, 60000) n")
+    tunnel = store.create_tunnel("orders", "changes", base_channels=4)
+    base = [channel for channel in tunnel.channels() if channel.kind is ChannelKind.BASE_DATA]
+    assert len(base) == 4
+    found = []
+    for number, channel in enumerate(base):
+        server.execute("UPDATE orders SET price = -%s WHERE id LIKE '%%7'", (number + 1,))
+        server.execute("UPDATE orders SET id = id || 'x' WHERE id LIKE %s", (f"00{number}9%",))
+        server.execute("DELETE FROM orders WHERE id LIKE %s", (f"{number:02}%3",))
+        # Another process reads each chunk.
+        with headrace.open(store.url) as other:
+            changes, end = read_from(other.tunnel("changes"), channel.id, channel.committed, page_rows=7000)
+        assert end == FINISHED
+        found += changes
+        tunnel.commit({channel.id: end})
+    server.execute("UPDATE orders SET price = 0 WHERE id LIKE '%1'")
+    found += drain(tunnel, page_rows=20_000)
+    assert replay(found) == state_of(store.table("orders"))
+    assert server.execute("SELECT count(*) FROM headrace.spool").fetchone() == (0,)
+
+
+def test_a_partitioned_table_is_followed_by_its_own_name(store: Store, server: psycopg.Connection[Any]) -> None:
+    server.execute("CREATE TABLE parts (id bigint PRIMARY KEY, note text) PARTITION BY RANGE (id)")
+    server.execute("CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (10)")
+    server.execute("CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (10) TO (20)")
+    server.execute("INSERT INTO parts VALUES (1, 'a'), (11, 'b')")
+    tunnel = store.create_tunnel("parts", "changes")
+    server.execute("UPDATE parts SET id = 12 WHERE id = 1")
+    assert replay(drain(tunnel)) == state_of(store.table("parts"))
+
+
+def test_types_are_the_same_in_base_data_and_stream(store: Store, server: psycopg.Connection[Any]) -> None:
+    server.execute("CREATE TYPE mood AS ENUM ('sad', 'glad')")
+    server.execute("CREATE DOMAIN positive AS integer CHECK (VALUE > 0)")
+    server.execute(
+        "CREATE TABLE kinds (id bigint PRIMARY KEY, n numeric(12,3), free numeric, u uuid, j jsonb, m mood, p positive,"
+        " d date, t timestamptz, local timestamp, clock time, f real, flags boolean, b bytea, tags text[], ints int[],"
+        " doubled bigint GENERATED ALWAYS AS (id * 2) STORED)"
+    )
+    values = (
+        "-12.5, 1234567890123456789012345678901234567890.5, gen_random_uuid(), '{\"a\": [1, null]}', 'glad', 7,"
+        " '1999-12-31', '2024-02-29 12:00:00.123456+02', '1900-01-01 00:00:01', '23:59:59.5', 1.5, true, '\\x00ff',"
+        " '{a,NULL,\"b c\"}', '{1,2,3}'"
+    )
+    server.execute(f"INSERT INTO kinds VALUES (1, {values})")
+    tunnel = store.create_tunnel("kinds", "changes")
+    server.execute(f"INSERT INTO kinds VALUES (2, {values})")
+    server.execute("INSERT INTO kinds VALUES (3)")
+    changes = drain(tunnel)
+    assert [change.op for change in changes] == [ChangeOp.BASE, ChangeOp.INSERT, ChangeOp.INSERT]
+    assert replay(changes) == state_of(store.table("kinds"))
+
+
+@pytest.mark.parametrize("identity", ["NOTHING", "USING INDEX prices"])
+def test_a_log_without_the_key_of_changed_rows_is_refused(
+    store: Store, server: psycopg.Connection[Any], identity: str
+) -> None:
+    server.execute("ALTER TABLE orders ALTER price SET NOT NULL")
+    server.execute("CREATE UNIQUE INDEX prices ON orders (price)")
+    server.execute(f"ALTER TABLE orders REPLICA IDENTITY {identity}")
+    with pytest.raises(UnsupportedError, match="REPLICA IDENTITY DEFAULT"):
+        store.create_tunnel("orders", "changes")
+    assert slots_and_publications(server) == []
+    assert store.tunnels() == []
+
+
+def test_a_virtual_generated_column_is_refused(store: Store, server: psycopg.Connection[Any]) -> None:
+    server.execute("ALTER TABLE orders ADD double bigint GENERATED ALWAYS AS (price * 2) VIRTUAL")
+    with pytest.raises(UnsupportedError, match=r"generated columns.*double"):
+        store.create_tunnel("orders", "changes")

