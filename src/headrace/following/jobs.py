@@ -24,8 +24,8 @@ _STATE = "__headrace_state_"
 _INTERNAL = "__headrace_"
 _COLUMNS = {"target": "string", "job": "string", "content": "string"}
 _HASH_LENGTH = 12
-# Tablestore's limit for names is 255 characters; a name can have a suffix.
-_LONGEST_TARGET = 200
+# PostgreSQL's limit for names is 63 bytes; a name can have a suffix of 8.
+_LONGEST_TARGET = 24
 
 
 def is_internal(table: str) -> bool:
@@ -37,7 +37,9 @@ def state_name(target: str, job: str) -> str:
     """Return the name, or the beginning of the names, of the tables with the state of a job."""
     digest = hashlib.sha256(f"{job}/{target}".encode()).hexdigest()[:_HASH_LENGTH]
     directory, slash, name = target.rpartition("/")
-    return f"{directory}{slash}{_STATE}{name[:_LONGEST_TARGET]}_{digest}"
+    # A dot separates the schema of a table in PostgreSQL.
+    shown = name.encode()[:_LONGEST_TARGET].decode(errors="ignore").replace(".", "_").replace('"', "_")
+    return f"{directory}{slash}{_STATE}{shown}_{digest}"
 
 
 def _jobs_of(target: str) -> str:

@@ -10,12 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 import adbc_driver_postgresql.dbapi as adbc
 import psycopg
 import pyarrow as pa
+from psycopg import sql
 
 from headrace import failpoints
 from headrace.errors import PublicationError, UnsupportedError
-from headrace.ports import Advance, Append, Publisher, Staged, Write
+from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
 from headrace.rows import to_arrow
 from headrace.stores.postgres.connection import Bulk, Connection
+from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.own_tables import OwnTables
 from headrace.stores.postgres.publication import staging
 from headrace.stores.postgres.publication.staging import BatchKey
@@ -92,6 +94,7 @@ class PostgresPublisher(Publisher):
         advances: Sequence[Advance] = (),
         content: str = "",
         last: bool = False,
+        claim: Claim | None = None,
     ) -> bool:
         """Publish a batch; see `headrace.ports.Publisher.publish`.
 
@@ -103,9 +106,11 @@ class PostgresPublisher(Publisher):
 
         def work(bulk: Bulk) -> bool:
             with bulk.cursor() as cursor:
-                if not self._claim(cursor, batch, content, last=last):
+                if not self._mark(cursor, batch, content, last=last):
                     return False
                 failpoints.reach("marker-written")
+                if claim is not None:
+                    self._take(cursor, claim)
                 for write in writes:
                     self._apply(bulk, cursor, batch, write)
                 failpoints.reach("rows-written")
@@ -118,7 +123,7 @@ class PostgresPublisher(Publisher):
         failpoints.reach("published")
         return True
 
-    def _claim(self, cursor: adbc.Cursor, batch: int, content: str, *, last: bool) -> bool:
+    def _mark(self, cursor: adbc.Cursor, batch: int, content: str, *, last: bool) -> bool:
         """Write the marker of a batch, except if it is the only batch; return whether the batch is not published."""
         markers = f"{self._tables.schema}.marker"
         if last:
@@ -133,6 +138,29 @@ class PostgresPublisher(Publisher):
             (*self._key(batch), content),
         )
         return cursor.fetchone() is not None
+
+    def _take(self, cursor: adbc.Cursor, claim: Claim) -> None:
+        """Put the row of a claim. A transaction that takes the same row at the same time waits here."""
+        table = PostgresTable(self._connection, claim.table, self._schema)
+        name, key = TableName.parse(claim.table).sql, list(table.schema.primary_key)
+        columns = sql.SQL(", ").join(map(sql.Identifier, claim.after))
+        values = sql.SQL(", ").join(sql.SQL(f"${number + 1}") for number in range(len(claim.after)))
+        parameters = list(claim.after.values())
+        if claim.before is None:
+            statement = sql.SQL("INSERT INTO {} ({}) VALUES ({}) ON CONFLICT DO NOTHING RETURNING 1")
+            query = statement.format(name, columns, values)
+        else:
+            unchanged = sql.SQL(" AND ").join(
+                sql.SQL("{} = {}").format(sql.Identifier(column), sql.SQL(f"${len(claim.after) + number + 1}"))
+                for number, column in enumerate(claim.before)
+            )
+            query = sql.SQL("UPDATE {} SET ({}) = ROW({}) WHERE {} RETURNING 1").format(
+                name, columns, values, unchanged
+            )
+            parameters += claim.before.values()
+        cursor.execute(query.as_string(), parameters)
+        if cursor.fetchone() is None:
+            raise claim.lost(table.get({column: claim.after[column] for column in key}))
 
     def _apply(self, bulk: Bulk, cursor: adbc.Cursor, batch: int, write: Write | Append) -> None:
         if isinstance(write, Append):
