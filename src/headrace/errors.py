@@ -183,6 +183,10 @@ class AlreadyExistsError(HeadraceError):
     """The name is in use."""
 
 
+class InUseError(HeadraceError):
+    """A table, queue, consumer or tunnel cannot be dropped without force, because others use it."""
+
+
 class UnsupportedError(HeadraceError):
     """The store, or this version of headrace, does not support the operation."""
 

@@ -84,6 +84,20 @@ def test_tables_are_created_listed_described_and_dropped(run: Run, orders: str) 
     assert run("table", "drop", "orders", "--if-exists") == {"table": "orders"}
 
 
+def test_a_table_with_tunnels_is_dropped_only_by_force(run: Run, store: str, orders: str) -> None:
+    with open_store(store) as opened:
+        tunnel = opened.create_tunnel("orders", "stats")
+        client = tunnel.connect(tag="worker 7")
+        client.heartbeat([])
+        refused = run("table", "drop", "orders", code=1)["error"]
+        assert (refused["type"], refused["received"]) == ("InUseError", "tunnel stats (client worker 7)")
+        assert "--force" in refused["remedy"]
+        assert run("tunnel", "drop", "stats", code=1)["error"]["received"] == "client worker 7"
+        client.close()
+    assert run("table", "drop", "orders", "--force") == {"table": "orders"}
+    assert run("tunnel", "list") == []
+
+
 def test_rows_are_scanned_with_conditions_columns_and_a_limit(run: Run, orders: str) -> None:
     assert run("table", "head", "orders", "-n", "1") == {"UserId": "u1", "OrderId": 1, "price": 1.5}
     assert run("table", "scan", "orders", "-w", "UserId = u1", "-c", "OrderId,price") == [

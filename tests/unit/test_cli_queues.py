@@ -131,6 +131,8 @@ def test_consumers_are_registered_and_advanced(run: Run, clicks: Queue) -> None:
     assert (first["offset"], first["disposition"], first["unread_rows"]) == (1, "pending_consumption", 1)
     assert (second["disposition"], second["lag_seconds"]) == ("up_to_date", 0.0)
     assert run("consumer", "status", "//c", "--queue", "clicks")["partitions"][0]["offset"] == 1
+    assert run("queue", "drop", "clicks", code=1)["error"]["received"] == "consumer //c"
+    assert run("consumer", "drop", "//c", code=1)["error"]["received"] == "queue clicks"
     assert run("consumer", "unregister", "//c", "clicks")["was_registered"] is True
     assert run("consumer", "unregister", "//c", "clicks")["was_registered"] is False
     assert run("consumer", "list", "--queue", "clicks") == []

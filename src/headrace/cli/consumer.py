@@ -11,6 +11,7 @@ import click
 from headrace.cli.app import App, common_options, pass_app, store_option
 from headrace.cli.arguments import row_numbers
 from headrace.cli.output import console_table
+from headrace.cli.uses import check_unused, force_option, uses_of_consumer
 from headrace.streaming_sql.results import instant
 
 if TYPE_CHECKING:
@@ -154,12 +155,15 @@ def advance(app: App, name: str, queue: str, offsets: tuple[str, ...], expect: t
 @_command("drop")
 @click.argument("name")
 @click.option("--if-exists", is_flag=True, help="Do nothing if there is no such consumer.")
-def drop_consumer(app: App, name: str, if_exists: bool) -> None:
+@force_option
+def drop_consumer(app: App, name: str, if_exists: bool, force: bool) -> None:
     """Remove a consumer with its registrations and offsets.
 
     Example: headrace consumer drop //home/stats -s shop
     """
     with app.store() as store:
+        if not force:
+            check_unused(f"consumer {name}", lambda: uses_of_consumer(store, name))
         store.drop_consumer(name, missing_ok=if_exists)
     app.output.done(f"Dropped consumer {name}.", consumer=name)
 

@@ -9,6 +9,7 @@ import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
 from headrace.cli.arguments import TYPES_HELP, column_types, format_option, row_numbers
+from headrace.cli.uses import check_unused, force_option, uses_of_queue
 from headrace.errors import OptionError
 from headrace.streaming_sql.results import instant
 
@@ -187,12 +188,15 @@ def add_partitions(app: App, name: str, count: int) -> None:
 @_command("drop")
 @click.argument("name")
 @click.option("--if-exists", is_flag=True, help="Do nothing if there is no such queue.")
-def drop_queue(app: App, name: str, if_exists: bool) -> None:
+@force_option
+def drop_queue(app: App, name: str, if_exists: bool, force: bool) -> None:
     """Remove a queue with its rows, registrations, offsets and producer sessions.
 
     Example: headrace queue drop clicks -s shop
     """
     with app.store() as store:
+        if not force:
+            check_unused(f"queue {name}", lambda: uses_of_queue(store, name))
         store.drop_queue(name, missing_ok=if_exists)
     app.output.done(f"Dropped queue {name}.", queue=name)
 

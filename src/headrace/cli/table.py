@@ -9,6 +9,7 @@ import click
 
 from headrace.cli.app import App, common_options, parse_pairs, pass_app, store_option
 from headrace.cli.arguments import TYPES_HELP, column_types, format_option, row_numbers
+from headrace.cli.uses import check_unused, force_option, uses_of_table
 from headrace.errors import OptionError
 
 if TYPE_CHECKING:
@@ -256,12 +257,15 @@ def trim(app: App, name: str, before: tuple[str, ...], cut_tunnels: bool) -> Non
 @_command("drop")
 @click.argument("name")
 @click.option("--if-exists", is_flag=True, help="Do nothing if there is no such table.")
-def drop_table(app: App, name: str, if_exists: bool) -> None:
-    """Remove a table with its rows, its change log and its tunnels.
+@force_option
+def drop_table(app: App, name: str, if_exists: bool, force: bool) -> None:
+    """Remove a table with its rows and its change log; with --force also its tunnels.
 
     Example: headrace table drop orders -s shop
     """
     with app.store() as store:
+        if not force:
+            check_unused(f"table {name}", lambda: uses_of_table(store, name))
         store.drop_table(name, missing_ok=if_exists)
     app.output.done(f"Dropped table {name}.", table=name)
 

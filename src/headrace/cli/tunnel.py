@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
+from headrace.cli.uses import check_unused, force_option, uses_of_tunnel
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,12 +104,15 @@ def describe_tunnel(app: App, id_or_name: str, table: str | None) -> None:
 @click.argument("id_or_name")
 @_of_table
 @click.option("--if-exists", is_flag=True, help="Do nothing if there is no such tunnel.")
-def drop_tunnel(app: App, id_or_name: str, table: str | None, if_exists: bool) -> None:
+@force_option
+def drop_tunnel(app: App, id_or_name: str, table: str | None, if_exists: bool, force: bool) -> None:
     """Remove a tunnel. Retention can then remove the changes that it has not read.
 
     Example: headrace tunnel drop stats -s shop
     """
     with app.store() as store:
+        if not force:
+            check_unused(f"tunnel {id_or_name}", lambda: uses_of_tunnel(store, id_or_name, table))
         store.drop_tunnel(id_or_name, table, missing_ok=if_exists)
     app.output.done(f"Dropped tunnel {id_or_name}.", tunnel=id_or_name)
 

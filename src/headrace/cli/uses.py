@@ -1,0 +1,54 @@
+"""What is lost with a table, queue, consumer or tunnel that a command drops: its tunnels, consumers and readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.errors import InUseError, NotFoundError
+
+if TYPE_CHECKING:
+    from headrace.ports import Store
+
+force_option = click.option("--force", is_flag=True, help="Drop it even if it is in use.")
+
+
+def check_unused(what: str, find: Callable[[], list[str]]) -> None:
+    """Refuse to drop what is in use. What does not exist has no uses.
+
+    Raises:
+        InUseError: there are uses.
+    """
+    try:
+        found = find()
+    except NotFoundError:
+        return
+    if found:
+        raise InUseError(f"{what} is in use", received=", ".join(found), remedy="add --force to drop it anyway")
+
+
+def uses_of_table(store: Store, table: str) -> list[str]:
+    """Return the tunnels of a table, each with its clients."""
+    uses: list[str] = []
+    for tunnel in store.tunnels(table):
+        clients = uses_of_tunnel(store, tunnel.id)
+        uses.append(f"tunnel {tunnel.name}" + (f" ({', '.join(clients)})" if clients else ""))
+    return uses
+
+
+def uses_of_tunnel(store: Store, tunnel: str, table: str | None = None) -> list[str]:
+    """Return the connected clients of a tunnel."""
+    channels = store.tunnel(tunnel, table).describe().channels
+    return [f"client {name}" for name in sorted({each.client_tag or each.client for each in channels if each.client})]
+
+
+def uses_of_queue(store: Store, queue: str) -> list[str]:
+    """Return the consumers that are registered for a queue."""
+    return [f"consumer {each.consumer}" for each in store.registrations(queue=queue)]
+
+
+def uses_of_consumer(store: Store, consumer: str) -> list[str]:
+    """Return the queues for which a consumer is registered."""
+    return [f"queue {each.queue}" for each in store.registrations(consumer=consumer)]
