@@ -48,6 +48,7 @@ class PostgresStore(Store):
         predicates=frozenset(OPERATORS),
         column_types=COLUMN_TYPES,
         any_names=False,
+        nul_in_text=False,
         tells_changes=True,
         rewinds=False,
         trims=False,
