@@ -32,7 +32,10 @@ _ADBC_PREFIX = re.compile(r"^[A-Z_]+: (\[libpq\] )?(.*?: ERROR: +)?", re.DOTALL)
 _STREAM_ERROR = "[libpq]"
 UNREADABLE = "headrace cannot read column "
 """The begin of the text that a query casts to a type, to fail with the name of a column."""
-_UNREADABLE = re.compile(re.escape(UNREADABLE) + r"(.*): (\S+)\"", re.DOTALL)
+ROUNDED = "headrace does not round column "
+"""The same for a value that is written."""
+_UNREADABLE = re.compile(re.escape(UNREADABLE) + r"(.*?): (.+)\"", re.DOTALL)
+_ROUNDED = re.compile(re.escape(ROUNDED) + r"(.*?): (.+)\"", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -110,9 +113,15 @@ def headrace_error(failure: Failure, server: str) -> HeadraceError:
     if unreadable := _UNREADABLE.search(message):
         return SchemaError(
             f"column {unreadable[1]!r} has a value that Arrow cannot represent",
-            received=unreadable[2],
-            valid="finite dates and times",
+            received=unreadable[2][:200],
+            valid="finite dates and times, arrays of one dimension",
             remedy="leave the column out, or read it as text through a view",
+        )
+    if rounded := _ROUNDED.search(message):
+        return SchemaError(
+            f"the type of column {rounded[1]!r} would round or shorten a value",
+            received=rounded[2][:200],
+            remedy="write fewer digits or characters, or widen the column",
         )
     if state in _BUSY:
         return StoreBusyError(f"PostgreSQL could not do it now: {message}", received=state)

@@ -93,10 +93,7 @@ def committed_version(bulk: Bulk) -> int:
 
 def staged(columns: Sequence[PgColumn]) -> list[sql.Composable]:
     """Return the staged value of each column, in the column's type."""
-    return [
-        sql.SQL("{}::{}").format(sql.Identifier("s", f"c{index}"), sql.SQL(column.cast))
-        for index, column in enumerate(columns)
-    ]
+    return [column.written(sql.Identifier("s", f"c{index}")) for index, column in enumerate(columns)]
 
 
 def same_key(table: TableLayout, columns: Sequence[PgColumn]) -> sql.Composable:
