@@ -218,7 +218,8 @@ def test_batches_have_at_most_the_requested_rows(mixed: Table, batch_rows: int) 
 
 # -- key ranges -----------------------------------------------------------------------------------------
 
-_bounds = st.none() | st.tuples(st.sampled_from(VALUES["k1"])) | st.sampled_from(KEYS)
+_NUL_BOUNDS = [("a\0",), ("a\0b", 1), ("\0", 0), ("🙂\0",)]
+_bounds = st.none() | st.sampled_from(_NUL_BOUNDS) | st.tuples(st.sampled_from(VALUES["k1"])) | st.sampled_from(KEYS)
 
 
 def within(key: tuple[Any, ...], keys: KeyRange) -> bool:

@@ -48,6 +48,7 @@ class Failure:
         detail: the server's detail, which may contain the values of a row; empty if there is none.
         constraint: the violated constraint; empty if there is none.
         connecting: there was no connection yet.
+        needs_password: the server wanted a password, and there was none.
     """
 
     state: str
@@ -55,6 +56,7 @@ class Failure:
     detail: str = ""
     constraint: str = ""
     connecting: bool = False
+    needs_password: bool = False
 
     @property
     def lost(self) -> bool:
@@ -66,7 +68,16 @@ class Failure:
         """Whether a repetition of the transaction can succeed."""
         if self.state:
             return self.state in _BUSY or self.lost
-        return not _REFUSED.search(self.message) and not _NO_DATABASE.search(self.message)
+        return not self.refused and not _NO_DATABASE.search(self.message)
+
+    @property
+    def refused(self) -> bool:
+        """Whether the server does not accept the user or the password.
+
+        Without a connection, libpq has the server's message only, and no SQLSTATE. A server with messages in another
+        language than English refuses a wrong password like one that is not reachable.
+        """
+        return self.state[:2] == "28" or self.needs_password or bool(_REFUSED.search(self.message))
 
 
 def failure_of(error: BaseException, *, connecting: bool = False) -> Failure | None:
@@ -79,6 +90,7 @@ def failure_of(error: BaseException, *, connecting: bool = False) -> Failure | N
             diagnosis.message_detail or "",
             diagnosis.constraint_name or "",
             connecting,
+            connecting and error.pgconn is not None and error.pgconn.needs_password,
         )
     if isinstance(error, AdbcError):
         details = {
@@ -164,7 +176,7 @@ def headrace_error(failure: Failure, server: str) -> HeadraceError:
 
 def _connection_error(failure: Failure, server: str) -> HeadraceError:
     message = failure.message
-    if failure.state[:2] == "28" or _REFUSED.search(message):
+    if failure.refused:
         return OptionError(
             f"{server} does not accept the user or the password",
             received=message,

@@ -6,6 +6,7 @@ precision, ``uuid``, ``jsonb``, enums, ranges, ``time`` and ``interval``. A doma
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,13 @@ _INTEGERS = ("int2", "int4", "int8", "oid")
 _TEXTS = ("text", "varchar")
 # Types that are texts in headrace, and whose values can lose digits, or spaces at their end, in a limited column.
 _LIMITED = ("numeric", "time", "timetz", "interval", "timestamp", "timestamptz", "varchar")
+# Texts of values of some types that are texts in headrace. The order of UUIDs is that of these texts.
+_VALUES = {
+    "text": re.compile(r"[^\0]*"),
+    "varchar": re.compile(r"[^\0]*"),
+    "uuid": re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
+    "numeric": re.compile(r"-?[0-9]{1,1000}(\.[0-9]{1,1000})?"),
+}
 _NAMES: dict[pa.DataType, str] = {
     pa.bool_(): "boolean",
     pa.int16(): "smallint",
@@ -159,6 +167,15 @@ class PgColumn:
             "CASE WHEN {value} IS NULL OR {value}::{cast} = {value}::{limited} THEN {value}::{cast} "
             "ELSE ({problem}::text || {value}::text)::int::text::{cast} END"
         ).format(value=value, cast=cast, limited=sql.SQL(self.limited), problem=sql.Literal(f"{ROUNDED}{self.name}: "))
+
+    def is_value(self, text: str) -> bool:
+        """Whether a text surely is a value of the column's own type, so that indexes of the column find it."""
+        valid = _VALUES.get(self.base)
+        return valid is not None and not self.is_array and valid.fullmatch(text) is not None
+
+    def sorted(self, table: str = "t") -> sql.Composable:
+        """Return the expression to sort by: an index has the order of the column itself."""
+        return sql.Identifier(table, self.name) if self.base == "uuid" and not self.is_array else self.ordered(table)
 
     def ordered(self, table: str = "t") -> sql.Composable:
         """Return the expression that compares and sorts like the column's values in headrace."""
