@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -20,6 +21,8 @@ from headrace.stores.ytsaurus.files import YtFiles
 from headrace.stores.ytsaurus.store import YtStore
 from tests.conformance import serving
 from tests.effort import thorough
+
+Value = TypeVar("Value")
 
 
 def _embedded(directory: Path) -> Store:
@@ -122,6 +125,23 @@ def has_type(store: Store, kind: str) -> bool:
 
 def _has_type(capabilities: Capabilities, kind: str) -> bool:
     return capabilities.column_types is None or kind in capabilities.column_types
+
+
+def storable(store: Store, values: Iterable[Value]) -> list[Value]:
+    """Return the values that the store can have: those without the character NUL, if its strings cannot contain it.
+
+    Args:
+        values: values of columns, or keys, rows and lists of such values.
+    """
+    return [value for value in values if store.capabilities.nul_in_text or not _has_nul(value)]
+
+
+def _has_nul(value: object) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_nul, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_has_nul, value))
+    return isinstance(value, str) and "\0" in value
 
 
 def types(kinds: Iterable[str]) -> list[ParameterSet]:

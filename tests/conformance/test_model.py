@@ -21,6 +21,7 @@ from headrace.ports import Partition, Store, Table, Tunnel
 from headrace.tables.conditions import KeyRange
 from headrace.tunnels.values import FINISHED, ChannelState
 from tests.conformance.reading import Row, State, drain, filled, replay, rows_of, state_of, unpack
+from tests.conformance.stores import storable
 from tests.effort import thorough
 
 pytestmark = pytest.mark.needs("tunnels")
@@ -67,12 +68,15 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule(rows=st.lists(st.tuples(_keys, _cells), max_size=5))
     def put(self, rows: list[tuple[tuple[str, int], Row]]) -> None:
+        rows = storable(self.store, rows)
         self.table.put([self.row(key, cells) for key, cells in rows])
         for key, cells in rows:
             self.model[key] = self.row(key, cells)
 
     @rule(keys=st.lists(_keys, min_size=1, max_size=5), cells=_cells.filter(bool), keep_nulls=st.booleans())
     def update(self, keys: list[tuple[str, int]], cells: Row, keep_nulls: bool) -> None:
+        if not storable(self.store, [cells]):
+            return
         self.table.update([self.row(key, cells) for key in keys], keep_nulls=keep_nulls)
         written = {name: value for name, value in cells.items() if keep_nulls or value is not None}
         for key in keys:

@@ -18,7 +18,7 @@ from headrace.errors import OptionError, SchemaError
 from headrace.ports import Store, Table
 from headrace.tables.conditions import OPERATORS, KeyRange, Predicate
 from tests.conformance.reading import Row, rows_of
-from tests.conformance.stores import Place, has_type
+from tests.conformance.stores import Place, has_type, storable
 from tests.effort import thorough
 
 UTC = datetime.UTC
@@ -58,27 +58,25 @@ VALUES: dict[str, list[Any]] = {
 KEYS = [(k1, k2) for k1 in VALUES["k1"] for k2 in VALUES["k2"]]
 
 
-def _some_rows() -> list[dict[str, Any]]:
-    """Return rows with every value of `VALUES` and nulls, in a different order in each column."""
+@pytest.fixture
+def rows(store: Store) -> list[Row]:
+    """The rows of `mixed`: the storable values of `VALUES`, and nulls, in a different order in each column."""
     random = np.random.default_rng(0)
     rows = []
     for k1, k2 in KEYS:
         row: dict[str, Any] = {"k1": k1, "k2": k2}
         for name in list(COLUMNS)[2:]:
-            choices = [*VALUES[name], None]
+            choices = [*storable(store, VALUES[name]), None]
             row[name] = choices[random.integers(len(choices))]
         rows.append(row)
     return rows
 
 
-ROWS = _some_rows()
-
-
 @pytest.fixture
-def mixed(store: Store) -> Table:
+def mixed(store: Store, rows: list[Row]) -> Table:
     columns = {name: kind for name, kind in COLUMNS.items() if has_type(store, kind)}
     table = store.create_table("mixed", columns, ("k1", "k2"))
-    table.put([{name: row[name] for name in columns} for row in ROWS])
+    table.put([{name: row[name] for name in columns} for row in rows])
     return table
 
 
@@ -133,10 +131,10 @@ def conditions(draw: st.DrawFn, columns: Sequence[str] = tuple(COLUMNS)) -> Pred
 
 @settings(max_examples=thorough(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_conditions_select_the_same_rows_as_a_loop(mixed: Table, data: st.DataObject) -> None:
+def test_conditions_select_the_same_rows_as_a_loop(mixed: Table, rows: list[Row], data: st.DataObject) -> None:
     wanted = data.draw(st.lists(conditions(mixed.schema.names), min_size=1, max_size=3))
     expected = [
-        (row["k1"], row["k2"]) for row in ROWS if all(holds(row[p.column], p.operator, p.value) for p in wanted)
+        (row["k1"], row["k2"]) for row in rows if all(holds(row[p.column], p.operator, p.value) for p in wanted)
     ]
     assert keys_of(rows_of(mixed, ["k1", "k2"], wanted)) == expected
     assert mixed.scan([], wanted).read_all().num_rows == len(expected)
@@ -145,7 +143,9 @@ def test_conditions_select_the_same_rows_as_a_loop(mixed: Table, data: st.DataOb
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.needs_type(kind)) for name, kind in COLUMNS.items()]
 )
-def test_every_operator_works_on_every_column_or_is_refused(store: Store, mixed: Table, name: str) -> None:
+def test_every_operator_works_on_every_column_or_is_refused(
+    store: Store, mixed: Table, rows: list[Row], name: str
+) -> None:
     for operator, value in itertools.product(OPERATORS, VALUES[name]):
         operand = {"in": [value], "is null": None, "is not null": None}.get(operator, value)
         if operator == "starts with" and COLUMNS[name] not in ("string", "binary"):
@@ -153,18 +153,18 @@ def test_every_operator_works_on_every_column_or_is_refused(store: Store, mixed:
                 mixed.scan([], [(name, operator, operand)]).read_all()
             continue
         found = mixed.scan([], [(name, operator, operand)]).read_all().num_rows
-        assert found == sum(holds(row[name], operator, operand) for row in ROWS)
+        assert found == sum(holds(row[name], operator, operand) for row in rows)
 
 
-def test_conditions_as_a_mapping_mean_equality_any_of_and_null(mixed: Table) -> None:
+def test_conditions_as_a_mapping_mean_equality_any_of_and_null(mixed: Table, rows: list[Row]) -> None:
     def count(where: Any) -> int:
         return int(mixed.scan([], where).read_all().num_rows)
 
-    assert count({"flag": True}) == sum(row["flag"] is True for row in ROWS)
-    assert count({"small": [0, 1]}) == sum(row["small"] in (0, 1) for row in ROWS)
-    assert count({"text": None}) == sum(row["text"] is None for row in ROWS)
+    assert count({"flag": True}) == sum(row["flag"] is True for row in rows)
+    assert count({"small": [0, 1]}) == sum(row["small"] in (0, 1) for row in rows)
+    assert count({"text": None}) == sum(row["text"] is None for row in rows)
     assert count({"k1": "a", "k2": 0}) == 1
-    assert count({}) == len(ROWS)
+    assert count({}) == len(KEYS)
 
 
 def test_comparisons_with_null_select_no_rows(mixed: Table) -> None:
@@ -187,10 +187,10 @@ def test_invalid_conditions_are_refused(mixed: Table) -> None:
 # -- projection -----------------------------------------------------------------------------------------
 
 
-def test_columns_have_the_requested_order(mixed: Table) -> None:
+def test_columns_have_the_requested_order(mixed: Table, rows: list[Row]) -> None:
     reader = mixed.scan(["whole", "k2", "text"], {"k1": "a"})
     assert reader.schema.names == ["whole", "k2", "text"]
-    expected = [{name: row[name] for name in ("whole", "k2", "text")} for row in ROWS if row["k1"] == "a"]
+    expected = [{name: row[name] for name in ("whole", "k2", "text")} for row in rows if row["k1"] == "a"]
     assert reader.read_all().to_pylist() == expected
     with pytest.raises(SchemaError):
         mixed.scan(["nothing"])
@@ -198,7 +198,7 @@ def test_columns_have_the_requested_order(mixed: Table) -> None:
 
 def test_a_scan_without_columns_returns_row_counts(mixed: Table) -> None:
     found = mixed.scan([]).read_all()
-    assert (found.num_columns, found.num_rows) == (0, len(ROWS))
+    assert (found.num_columns, found.num_rows) == (0, len(KEYS))
     assert mixed.scan([], keys=KeyRange(("a",), ("b",))).read_all().num_rows == 3 * len(VALUES["k2"])
 
 
@@ -218,7 +218,8 @@ def test_batches_have_at_most_the_requested_rows(mixed: Table, batch_rows: int) 
 
 # -- key ranges -----------------------------------------------------------------------------------------
 
-_bounds = st.none() | st.tuples(st.sampled_from(VALUES["k1"])) | st.sampled_from(KEYS)
+_NUL_BOUNDS = [("a\0",), ("a\0b", 1), ("\0", 0), ("🙂\0",)]
+_bounds = st.none() | st.sampled_from(_NUL_BOUNDS) | st.tuples(st.sampled_from(VALUES["k1"])) | st.sampled_from(KEYS)
 
 
 def within(key: tuple[Any, ...], keys: KeyRange) -> bool:
@@ -229,13 +230,13 @@ def within(key: tuple[Any, ...], keys: KeyRange) -> bool:
 @settings(max_examples=thorough(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(low=_bounds, high=_bounds, data=st.data(), batch_rows=st.sampled_from([3, 65536]))
 def test_a_key_range_includes_its_low_bound_and_excludes_its_high_bound(
-    mixed: Table, low: Any, high: Any, data: st.DataObject, batch_rows: int
+    mixed: Table, rows: list[Row], low: Any, high: Any, data: st.DataObject, batch_rows: int
 ) -> None:
     wanted = data.draw(st.lists(conditions(mixed.schema.names), max_size=1))
     keys = KeyRange(low, high)
     expected = [
         key
-        for key, row in zip(KEYS, ROWS, strict=True)
+        for key, row in zip(KEYS, rows, strict=True)
         if within(key, keys) and all(holds(row[p.column], p.operator, p.value) for p in wanted)
     ]
     found = mixed.scan(["k1", "k2"], wanted, keys=keys, batch_rows=batch_rows).read_all().to_pylist()
@@ -248,7 +249,7 @@ def test_key_ranges_cover_the_table_without_overlap(mixed: Table, count: int) ->
     assert 1 <= len(ranges) <= count
     assert [key for keys in ranges for key in keys_of(mixed.scan(keys=keys).read_all().to_pylist())] == KEYS
     sizes = [mixed.scan([], keys=keys).read_all().num_rows for keys in ranges]
-    assert max(sizes) <= 2 * (len(ROWS) // len(ranges) + 1)
+    assert max(sizes) <= 2 * (len(KEYS) // len(ranges) + 1)
 
 
 @pytest.mark.needs("split_partitions")
@@ -316,7 +317,7 @@ def test_a_limit_returns_the_first_rows_in_key_order(mixed: Table, limit: int) -
 
     assert keys(limit=limit) == keys(limit=limit, batch_rows=2) == keys()[:limit]
     assert keys(where=[("flag", "=", True)], limit=limit) == keys(where=[("flag", "=", True)])[:limit]
-    assert mixed.scan([], limit=limit).read_all().num_rows == min(limit, len(ROWS))
+    assert mixed.scan([], limit=limit).read_all().num_rows == min(limit, len(KEYS))
 
 
 def test_a_limit_below_zero_is_refused(mixed: Table) -> None:

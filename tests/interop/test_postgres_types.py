@@ -47,6 +47,16 @@ TYPES: list[tuple[str, str, dict[str, Any]]] = [
     ("int[]", "array<int>", {"{1,NULL}": [1, None]}),
     ("text[]", "array<string>", {'{a,"b,c"}': ["a", "b,c"]}),
     ("numeric(5,2)[]", "array<decimal(5,2)>", {"{1.25,NULL}": [Decimal("1.25"), None]}),
+    ("char(3)", "string", {"ab": "ab"}),
+    ("bit(3)", "string", {"101": "101"}),
+    ("bit varying(5)", "string", {"1011": "1011"}),
+    ("time(3)", "string", {"12:00:01.123": "12:00:01.123"}),
+    ("numeric(50,2)[]", "array<string>", {"{1.25,NULL}": ["1.25", None]}),
+    ("date[]", "array<date>", {"{2026-01-01,NULL}": [datetime.date(2026, 1, 1), None], "{}": []}),
+    ("timestamp(3)[]", "array<timestamp_ntz>", {'{"2026-01-01 12:00:00"}': [datetime.datetime(2026, 1, 1, 12)]}),
+    ("bytea[]", "array<binary>", {'{"\\\\x00ff"}': [b"\0\xff"]}),
+    ("positive[]", "array<int>", {"{7,8}": [7, 8]}),
+    ("pair", "array<int>", {"{7,8}": [7, 8]}),
     ("uuid[]", "array<string>", {"{11111111-2222-3333-4444-555555555555}": ["11111111-2222-3333-4444-555555555555"]}),
 ]
 
@@ -62,6 +72,7 @@ def session(store: Store) -> Iterator[psycopg.Connection]:
     with psycopg.connect(store.url, autocommit=True) as opened:
         opened.execute("CREATE TYPE mood AS ENUM ('sad', 'ok')")
         opened.execute("CREATE DOMAIN positive AS int CHECK (VALUE > 0)")
+        opened.execute("CREATE DOMAIN pair AS int[] CHECK (cardinality(VALUE) = 2)")
         yield opened
 
 
@@ -93,6 +104,83 @@ def test_an_infinite_time_is_an_error_with_its_column(store: Store, session: psy
     with pytest.raises(SchemaError, match=r"column 'until'.*infinity"):
         store.table("t").scan().read_all()
     assert store.table("t").scan(["id"]).read_all().num_rows == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("date[]", "{2026-01-01,infinity}"),
+        ("timestamp[]", "{-infinity,NULL}"),
+        ("timestamptz[]", '{"294250-01-01 00:00:00+00"}'),
+        ("int[]", "{{1,2},{3,4}}"),
+        ("text[]", '{{a},{"b c"}}'),
+    ],
+)
+def test_an_array_that_arrow_cannot_have_is_an_error_with_its_column(
+    store: Store, session: psycopg.Connection, kind: str, value: str
+) -> None:
+    session.execute(f"CREATE TABLE t (id int PRIMARY KEY, many {kind})")
+    session.execute("INSERT INTO t VALUES (1, NULL), (2, %s)", [value])
+    with pytest.raises(SchemaError, match="column 'many'") as caught:
+        store.table("t").scan().read_all()
+    assert value in str(caught.value)
+    assert store.table("t").get({"id": 1}) == {"id": 1, "many": None}
+
+
+def test_arrays_of_bytes_round_trip(store: Store) -> None:
+    table = store.create_table("t", {"id": "long", "small": "array<byte>"}, "id")
+    assert headrace.types.type_name(table.schema.column("small").type) == "array<byte>"
+    table.put([{"id": 1, "small": [-128, None, 127]}, {"id": 2, "small": []}, {"id": 3}])
+    assert [row["small"] for row in table.scan().read_all().to_pylist()] == [[-128, None, 127], [], None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("numeric(50,2)", "1.234"),
+        ("numeric(5,-2)", "12345"),
+        ("numeric(50,2)[]", ["1.0", "1.234"]),
+        ("time(0)", "12:00:01.5"),
+        ("interval(0)", "1.5 seconds"),
+        ("varchar(3)", "ab    "),
+    ],
+)
+def test_a_text_is_not_rounded_or_shortened(
+    store: Store, session: psycopg.Connection, kind: str, value: str | list[str]
+) -> None:
+    session.execute(f"CREATE TABLE t (id int PRIMARY KEY, n {kind})")
+    for write in (store.table("t").put, store.table("t").update):
+        with pytest.raises(SchemaError, match=r"column 'n' would round or shorten"):
+            write({"id": 1, "n": value})
+    assert store.table("t").scan([]).read_all().num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("uuid", "11111111-2222-3333-4444-555555555555"),
+        ("timestamptz", "2026-01-01 10:00:00.000001+00"),
+        ("numeric", "1.10"),
+        ("boolean", "true"),
+        ("double precision", "0.1"),
+        ("mood", "sad"),
+        ("date", "infinity"),
+        ("int[]", "{1,2}"),
+        ("char(4)", "ab"),
+        ("text", "b c"),
+    ],
+)
+def test_rows_are_found_by_keys_of_every_type(store: Store, session: psycopg.Connection, kind: str, text: str) -> None:
+    session.execute(f"CREATE TABLE t (id {kind} PRIMARY KEY, n int)")
+    session.execute("INSERT INTO t VALUES (%s, 1)", [text])
+    table = store.table("t")
+    assert table.scan(["id"]).read_all().to_pylist() == [{"id": text}]
+    table.update({"id": text, "n": 2})
+    assert table.get({"id": text}) == {"id": text, "n": 2}
+    assert table.get({"id": "nothing"}) is None
+    assert table.get_many([{"id": text}], ["n"]).to_pylist() == [{"n": 2}]
+    table.delete({"id": text})
+    assert table.scan().read_all().num_rows == 0
 
 
 @pytest.mark.parametrize(

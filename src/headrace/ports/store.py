@@ -37,6 +37,7 @@ class Capabilities:
         predicates: the operators that the store evaluates in `Table.scan`.
         column_types: the names of the types that columns can have; None is all types of headrace.
         any_names: tables and columns may have any name that is not empty.
+        nul_in_text: strings can contain the character NUL. Otherwise a write of such a string fails with `SchemaError`.
         not_null: columns outside the key can be NOT NULL.
         tells_changes: `Store.wait_for_change` can detect that there was no commit.
         tells_rows: a change contains whether its row existed before. Otherwise each put is an INSERT, and each other
@@ -67,6 +68,7 @@ class Capabilities:
     predicates: frozenset[str]
     column_types: tuple[str, ...] | None = None
     any_names: bool = True
+    nul_in_text: bool = True
     not_null: bool = True
     tells_changes: bool = True
     tells_rows: bool = True

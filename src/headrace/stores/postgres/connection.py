@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -130,6 +130,20 @@ class Connection:
             HeadraceError: an error of the database, see `headrace.stores.postgres.failures`.
         """
         return self._repeated(self._statements, work)
+
+    def ask(self, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement that is its own transaction: one exchange with the server, `run` needs 3."""
+
+        def rows(session: psycopg.Connection) -> list[tuple[Any, ...]]:
+            session.autocommit = True
+            try:
+                return session.execute(statement, parameters).fetchall()
+            finally:
+                # A lost connection cannot change; it is closed.
+                if not session.closed:
+                    session.autocommit = False
+
+        return self._repeated(self._statements, rows)
 
     def run_bulk(self, work: Callable[[Bulk], Result]) -> Result:
         """Run a function in a transaction of ADBC, and commit; repeat it after temporary errors."""

@@ -32,7 +32,10 @@ _ADBC_PREFIX = re.compile(r"^[A-Z_]+: (\[libpq\] )?(.*?: ERROR: +)?", re.DOTALL)
 _STREAM_ERROR = "[libpq]"
 UNREADABLE = "headrace cannot read column "
 """The begin of the text that a query casts to a type, to fail with the name of a column."""
-_UNREADABLE = re.compile(re.escape(UNREADABLE) + r"(.*): (\S+)\"", re.DOTALL)
+ROUNDED = "headrace does not round column "
+"""The same for a value that is written."""
+_UNREADABLE = re.compile(re.escape(UNREADABLE) + r"(.*?): (.+)\"", re.DOTALL)
+_ROUNDED = re.compile(re.escape(ROUNDED) + r"(.*?): (.+)\"", re.DOTALL)
 
 
 class MissingRelationError(NotFoundError):
@@ -49,6 +52,7 @@ class Failure:
         detail: the server's detail, which may contain the values of a row; empty if there is none.
         constraint: the violated constraint; empty if there is none.
         connecting: there was no connection yet.
+        needs_password: the server wanted a password, and there was none.
     """
 
     state: str
@@ -56,6 +60,7 @@ class Failure:
     detail: str = ""
     constraint: str = ""
     connecting: bool = False
+    needs_password: bool = False
 
     @property
     def lost(self) -> bool:
@@ -67,7 +72,16 @@ class Failure:
         """Whether a repetition of the transaction can succeed."""
         if self.state:
             return self.state in _BUSY or self.lost
-        return not _REFUSED.search(self.message) and not _NO_DATABASE.search(self.message)
+        return not self.refused and not _NO_DATABASE.search(self.message)
+
+    @property
+    def refused(self) -> bool:
+        """Whether the server does not accept the user or the password.
+
+        Without a connection, libpq has the server's message only, and no SQLSTATE. A server with messages in another
+        language than English refuses a wrong password like one that is not reachable.
+        """
+        return self.state[:2] == "28" or self.needs_password or bool(_REFUSED.search(self.message))
 
 
 def failure_of(error: BaseException, *, connecting: bool = False) -> Failure | None:
@@ -80,6 +94,7 @@ def failure_of(error: BaseException, *, connecting: bool = False) -> Failure | N
             diagnosis.message_detail or "",
             diagnosis.constraint_name or "",
             connecting,
+            connecting and error.pgconn is not None and error.pgconn.needs_password,
         )
     if isinstance(error, AdbcError):
         details = {
@@ -114,9 +129,15 @@ def headrace_error(failure: Failure, server: str) -> HeadraceError:
     if unreadable := _UNREADABLE.search(message):
         return SchemaError(
             f"column {unreadable[1]!r} has a value that Arrow cannot represent",
-            received=unreadable[2],
-            valid="finite dates and times",
+            received=unreadable[2][:200],
+            valid="finite dates and times, arrays of one dimension",
             remedy="leave the column out, or read it as text through a view",
+        )
+    if rounded := _ROUNDED.search(message):
+        return SchemaError(
+            f"the type of column {rounded[1]!r} would round or shorten a value",
+            received=rounded[2][:200],
+            remedy="write fewer digits or characters, or widen the column",
         )
     if state in _BUSY:
         return StoreBusyError(f"PostgreSQL could not do it now: {message}", received=state)
@@ -161,7 +182,7 @@ def headrace_error(failure: Failure, server: str) -> HeadraceError:
 
 def _connection_error(failure: Failure, server: str) -> HeadraceError:
     message = failure.message
-    if failure.state[:2] == "28" or _REFUSED.search(message):
+    if failure.refused:
         return OptionError(
             f"{server} does not accept the user or the password",
             received=message,

@@ -6,6 +6,7 @@ precision, ``uuid``, ``jsonb``, enums, ranges, ``time`` and ``interval``. A doma
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from psycopg import sql
 
 from headrace.cached import cached_property
 from headrace.errors import SchemaError, UnsupportedError
-from headrace.stores.postgres.failures import UNREADABLE
+from headrace.stores.postgres.failures import ROUNDED, UNREADABLE
 from headrace.stores.postgres.names import TableName
 from headrace.tables.schema import Column, TableSchema
 from headrace.types import KEY_TYPES, type_name
@@ -41,6 +42,15 @@ _ARROW: dict[str, pa.DataType] = {
 _INTEGERS = ("int2", "int4", "int8", "oid")
 # Types whose text is the value itself: text columns can be compared without a cast.
 _TEXTS = ("text", "varchar")
+# Types that are texts in headrace, and whose values can lose digits, or spaces at their end, in a limited column.
+_LIMITED = ("numeric", "time", "timetz", "interval", "timestamp", "timestamptz", "varchar")
+# Texts of values of some types that are texts in headrace. The order of UUIDs is that of these texts.
+_VALUES = {
+    "text": re.compile(r"[^\0]*"),
+    "varchar": re.compile(r"[^\0]*"),
+    "uuid": re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
+    "numeric": re.compile(r"-?[0-9]{1,1000}(\.[0-9]{1,1000})?"),
+}
 _NAMES: dict[pa.DataType, str] = {
     pa.bool_(): "boolean",
     pa.int16(): "smallint",
@@ -75,6 +85,8 @@ class PgColumn:
         type: its type in headrace.
         base: the catalog's name of its type, without domains: ``int4``; of an array, the name of its elements' type.
         cast: its type without domains and length, as a cast in SQL.
+        limited: its type with its length, precision or digits, as a cast in SQL; None unless an assignment of a text
+            may round or shorten it.
         is_array: whether the type is an array.
         not_null: whether it is NOT NULL.
         has_default: whether it has a default value or is an identity column.
@@ -88,6 +100,7 @@ class PgColumn:
     type: pa.DataType
     base: str
     cast: str
+    limited: str | None
     is_array: bool
     not_null: bool
     has_default: bool
@@ -109,14 +122,15 @@ class PgColumn:
     def read(self, table: str = "t") -> sql.Composable:
         """Return the expression that reads the column as Arrow, see `headrace.stores.postgres.tables.reading`."""
         column = sql.Identifier(table, self.name)
+        if self.type == pa.string():
+            return column if self.base in _TEXTS and not self.is_array else sql.SQL("{}::text").format(column)
         if self.is_array:
-            # ADBC has no texts for elements of other types, and its numbers are texts.
-            return column if self.base in _ARROW or self.base == "text" else sql.SQL("{}::text[]").format(column)
+            return self._checked_array(column)
         if self.base in _TIMES:
             return self._checked_time(column)
         if self.base in _INTEGERS and self.type == pa.int64():
             return sql.SQL("{}::bigint").format(column)
-        if self.base in _ARROW or self.base in _TEXTS:
+        if self.base in _ARROW:
             return column
         return sql.SQL("{}::text").format(column)
 
@@ -131,11 +145,44 @@ class PgColumn:
             "WHEN {column} IS NOT NULL THEN ({problem}::text || {column}::text)::{base} END"
         ).format(column=column, last=sql.Literal(_TIMES[self.base]), problem=problem, base=sql.SQL(self.base))
 
+    def _checked_array(self, column: sql.Composable) -> sql.Composable:
+        """Return an array, or fail with the name of the column: Arrow has no arrays of arrays of one type."""
+        # ADBC has no texts for elements of other types, and its numbers are texts. It does not know arrays of domains.
+        kind = sql.SQL(self.base if self.base in _ARROW else "text")
+        wrong = sql.SQL("array_ndims({}) > 1").format(column)
+        if self.base in _TIMES:
+            wrong = sql.SQL(
+                "{wrong} OR (SELECT bool_or(e <= '-infinity' OR e >= {last}) FROM unnest({column}) e)"
+            ).format(wrong=wrong, column=column, last=sql.Literal(_TIMES[self.base]))
+        return sql.SQL(
+            "CASE WHEN {wrong} THEN ({problem}::text || {column}::text)::{kind}[] ELSE {column}::{kind}[] END"
+        ).format(wrong=wrong, problem=sql.Literal(f"{UNREADABLE}{self.name}: "), column=column, kind=kind)
+
+    def written(self, value: sql.Composable) -> sql.Composable:
+        """Return a staged value in the type of the column, or fail with its name: nothing is rounded."""
+        cast = sql.SQL(self.cast)
+        if self.limited is None:
+            return sql.SQL("{}::{}").format(value, cast)
+        return sql.SQL(
+            "CASE WHEN {value} IS NULL OR {value}::{cast} = {value}::{limited} THEN {value}::{cast} "
+            "ELSE ({problem}::text || {value}::text)::int::text::{cast} END"
+        ).format(value=value, cast=cast, limited=sql.SQL(self.limited), problem=sql.Literal(f"{ROUNDED}{self.name}: "))
+
+    def is_value(self, text: str) -> bool:
+        """Whether a text surely is a value of the column's own type, so that indexes of the column find it."""
+        valid = _VALUES.get(self.base)
+        return valid is not None and not self.is_array and valid.fullmatch(text) is not None
+
+    def sorted(self, table: str = "t") -> sql.Composable:
+        """Return the expression to sort by: an index has the order of the column itself."""
+        return sql.Identifier(table, self.name) if self.base == "uuid" and not self.is_array else self.ordered(table)
+
     def ordered(self, table: str = "t") -> sql.Composable:
         """Return the expression that compares and sorts like the column's values in headrace."""
         column = sql.Identifier(table, self.name)
         if self.type == pa.string():
-            return sql.SQL('{} COLLATE "C"' if self.base in _TEXTS else '{}::text COLLATE "C"').format(column)
+            is_text = self.base in _TEXTS and not self.is_array
+            return sql.SQL('{} COLLATE "C"' if is_text else '{}::text COLLATE "C"').format(column)
         return column
 
 
@@ -269,21 +316,23 @@ def from_text(values: pa.ChunkedArray, column: PgColumn) -> pa.ChunkedArray:
 
 def column_of(row: tuple[Any, ...], primary_key: tuple[str, ...], schema: str) -> PgColumn:
     """Return a column from a row of the catalog, see `headrace.stores.postgres.tables.stored_tables`."""
-    name, not_null, generated, identity, has_default, domain, base, element, modifier, cast = row
-    is_array = element is not None
-    kind = element or base
+    name, not_null, generated, identity, has_default, named, base, is_array, modifier, cast, limited = row
     in_key = name in primary_key
-    is_byte = list(domain) == [schema, BYTE_DOMAIN] and not is_array
+    kind = arrow_type(base, modifier, is_array=is_array, in_key=in_key)
+    if list(named) == [schema, BYTE_DOMAIN] and not in_key:
+        kind = pa.list_(pa.field("element", pa.int8())) if is_array else pa.int8()
+    is_text = (kind.value_type if pa.types.is_list(kind) else kind) == pa.string()
     return PgColumn(
         name=name,
-        type=pa.int8() if is_byte and not in_key else arrow_type(kind, modifier, is_array=is_array, in_key=in_key),
-        base=kind,
+        type=kind,
+        base=base,
         cast=cast,
+        limited=limited if is_text and modifier >= 0 and base in _LIMITED else None,
         is_array=is_array,
         not_null=not_null,
         has_default=has_default or bool(identity),
         generated=bool(generated),
         always_identity=identity == "a",
-        time_digits=time_digits(kind, modifier),
+        time_digits=time_digits(base, modifier),
         in_key=in_key,
     )

@@ -56,6 +56,7 @@ class PostgresStore(Store):
         predicates=frozenset(OPERATORS),
         column_types=COLUMN_TYPES,
         any_names=False,
+        nul_in_text=False,
         tells_changes=True,
         logs_calls=False,
         returns_versions=False,

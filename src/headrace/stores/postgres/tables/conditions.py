@@ -16,7 +16,7 @@ from headrace.errors import OptionError, SchemaError
 from headrace.rows.conditions import after_prefix, operands
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
 from headrace.tables.conditions import KeyRange, Predicate
-from headrace.tables.schema import Key
+from headrace.tables.schema import Key, KeyValue
 from headrace.types import type_name
 
 _NOTHING = sql.SQL("false")
@@ -69,8 +69,16 @@ def _bound(table: TableLayout, bound: Key | None, operator: str) -> sql.Composab
     if not bound:
         return _ALL
     columns = [table.column(name) for name in table.primary_key[: len(bound)]]
-    left = sql.SQL(", ").join(column.ordered() for column in columns)
-    right = sql.SQL(", ").join(literal(value, column.type) for value, column in zip(bound, columns, strict=True))
+    values: list[KeyValue] = []
+    for value in bound:
+        if isinstance(value, str) and "\0" in value:
+            # No stored string lies between a and a\0b, so the rest of the bound has no effect.
+            values.append(value.partition("\0")[0])
+            operator = ">" if operator == ">=" else "<="
+            break
+        values.append(value)
+    sides = [_sides(column, value) for value, column in zip(values, columns, strict=False)]
+    left, right = (sql.SQL(", ").join(side) for side in zip(*sides, strict=True))
     return sql.SQL(f"({{}}) {operator} ({{}})").format(left, right)
 
 
@@ -93,9 +101,34 @@ def _predicate(table: TableLayout, predicate: Predicate) -> sql.Composable:
         return _starts_with(stored, values[0])
     if isinstance(values[0], str) and any("\0" in value for value in values):
         return _with_nul(stored, operator, values)
+    if operator in ("=", "in"):
+        return _equal(stored, values)
+    return sql.SQL(f"{{}} {operator} {{}}").format(*_sides(stored, values[0]))
+
+
+def _equal(column: PgColumn, values: list[Any]) -> sql.Composable:
+    """Return the condition that a column has one of some values.
+
+    An index has the type and the collation of its column. So the column is compared as it is, too: an index finds the
+    rows, and the comparison of texts excludes those that are only similar, such as 1.0 and 1.
+    """
     listed = sql.SQL(", ").join(literal(value, column.type) for value in values)
-    shape = "{} IN ({})" if operator == "in" else f"{{}} {operator} {{}}"
-    return sql.SQL(shape).format(stored.ordered(), listed)
+    found = sql.SQL("{} IN ({})").format(column.ordered(), listed)
+    if column.type != pa.string() or not all(map(column.is_value, values)):
+        return found
+    native = sql.SQL(", ").join(_native(column, value) for value in values)
+    return sql.SQL("{} AND {} IN ({})").format(found, sql.Identifier("t", column.name), native)
+
+
+def _native(column: PgColumn, value: str) -> sql.Composable:
+    return sql.SQL("{}::{}").format(sql.Literal(value), sql.SQL(column.base))
+
+
+def _sides(column: PgColumn, value: Any) -> tuple[sql.Composable, sql.Composable]:
+    """Return a column and a value as the sides of a comparison of their order."""
+    if column.base == "uuid" and not column.is_array and column.is_value(value):
+        return column.sorted(), _native(column, value)
+    return column.ordered(), literal(value, column.type)
 
 
 def _with_nul(column: PgColumn, operator: str, values: list[str]) -> sql.Composable:
@@ -105,8 +138,7 @@ def _with_nul(column: PgColumn, operator: str, values: list[str]) -> sql.Composa
     """
     if operator in ("=", "in"):
         kept = [value for value in values if "\0" not in value]
-        listed = sql.SQL(", ").join(literal(value, column.type) for value in kept)
-        return sql.SQL("{} IN ({})").format(column.ordered(), listed) if kept else _NOTHING
+        return _equal(column, kept) if kept else _NOTHING
     if operator == "!=":
         return sql.SQL("{} IS NOT NULL").format(sql.Identifier("t", column.name))
     known = literal(values[0].partition("\0")[0], column.type)

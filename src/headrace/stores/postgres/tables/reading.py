@@ -39,7 +39,7 @@ def selected(table: TableLayout, columns: Sequence[str]) -> sql.Composable:
 
 def key_order(table: TableLayout) -> sql.Composable:
     """Return the list of key columns in the order of headrace's keys."""
-    return sql.SQL(", ").join(table.column(name).ordered() for name in table.primary_key)
+    return sql.SQL(", ").join(table.column(name).sorted() for name in table.primary_key)
 
 
 def scan(

@@ -25,6 +25,7 @@ from headrace.stores.postgres.tables.writing import (
     committed_version,
     same_key,
     stage,
+    without_nul,
 )
 from headrace.tables.changes import RowChange
 from headrace.tables.column_limits import check_columns
@@ -39,7 +40,9 @@ MAX_COLUMNS = 1600
 
 
 class PostgresTable(Table):
-    """A table of a database, by its name. Each call reads the columns from the catalog, which others may change.
+    """A table of a database, by its name.
+
+    Each call looks whether the definition has changed in the catalog, because others may change it.
 
     Args:
         connection: the connections to the database.
@@ -48,9 +51,11 @@ class PostgresTable(Table):
     """
 
     def __init__(self, connection: Connection, name: str, own: str) -> None:
-        self.name = TableName.parse(name).text
+        self._parsed = TableName.parse(name)
+        self.name = self._parsed.text
         self._connection = connection
         self._own = own
+        self._known: tuple[Any, TableLayout] | None = None
 
     def __repr__(self) -> str:
         return f"PostgresTable({self.name!r})"
@@ -61,7 +66,13 @@ class PostgresTable(Table):
 
     def layout(self) -> TableLayout:
         """Return the table as the catalog has it; see `headrace.stores.postgres.tables.stored_tables.layout`."""
-        return self._connection.run(lambda session: stored_tables.layout(session, self.name, self._own))
+        known, state = self._known, stored_tables.state(self._connection, self._parsed)
+        if known is not None and state is not None and known[0] == state:
+            return known[1]
+        # The state is older than the layout: a change between the two is noticed at the next call.
+        found = self._connection.run(lambda session: stored_tables.layout(session, self.name, self._own))
+        self._known = state, found
+        return found
 
     # -- writing ----------------------------------------------------------------------------------------
 
@@ -121,13 +132,12 @@ class PostgresTable(Table):
         layout = self.layout()
         fields = layout.schema.nullable(columns)
         typed = to_arrow(keys, layout.schema, columns="keys")
-        check_values(typed, layout)
         names = list(dict.fromkeys([*layout.primary_key, *fields.names]))
         stored = [layout.column(name) for name in names]
         wanted = layout.schema.nullable(names)
         if not typed.num_rows:
             return fields.empty_table()
-        unique = typed.take(pa.array(last_rows(typed, layout.primary_key)))
+        unique = without_nul(typed.take(pa.array(last_rows(typed, layout.primary_key))))
         statement = sql.SQL("SELECT {} FROM {} t JOIN pg_temp.{} s ON {}").format(
             selected(layout, names),
             layout.name.sql,

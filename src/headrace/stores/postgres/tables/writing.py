@@ -43,6 +43,14 @@ def check_values(rows: pa.Table, table: TableLayout) -> None:
             _refuse(pc.not_equal(whole, numbers), column, problem)
 
 
+def without_nul(rows: pa.Table) -> pa.Table:
+    """Return the rows whose strings do not have the character NUL: others are in no table."""
+    for name in rows.column_names:
+        if rows.schema.field(name).type == pa.string():
+            rows = rows.filter(pc.invert(pc.match_substring(rows.column(name), "\0")))
+    return rows
+
+
 def _refuse(wrong: pa.ChunkedArray, column: PgColumn, problem: str) -> None:
     row = pc.index(wrong, True).as_py()
     if row >= 0:
@@ -85,10 +93,7 @@ def committed_version(bulk: Bulk) -> int:
 
 def staged(columns: Sequence[PgColumn]) -> list[sql.Composable]:
     """Return the staged value of each column, in the column's type."""
-    return [
-        sql.SQL("{}::{}").format(sql.Identifier("s", f"c{index}"), sql.SQL(column.cast))
-        for index, column in enumerate(columns)
-    ]
+    return [column.written(sql.Identifier("s", f"c{index}")) for index, column in enumerate(columns)]
 
 
 def same_key(table: TableLayout, columns: Sequence[PgColumn]) -> sql.Composable:

@@ -1,0 +1,131 @@
+"""Connections to PostgreSQL: passwords and TLS of libpq, copies in other processes, and no secret in any text."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+import headrace
+from headrace.errors import NotFoundError, OptionError, StoreError
+from headrace.ports import Store
+from tests.conformance import serving
+from tests.postgres_server import USER, PostgresServer
+
+PASSWORD = "s3cret'of the\\tests"
+
+
+@pytest.fixture(scope="module")
+def locked() -> Iterator[str]:
+    """The address of a database whose user needs a password."""
+    server = PostgresServer.start()
+    try:
+        with psycopg.connect(host="127.0.0.1", port=server.port, user=USER, dbname="postgres", autocommit=True) as root:
+            root.execute(sql.SQL("CREATE ROLE locked LOGIN PASSWORD {}").format(PASSWORD))
+            root.execute("CREATE TABLE t (id int PRIMARY KEY)")
+            root.execute("GRANT SELECT ON t TO locked")
+            rules = server.root / "data" / "pg_hba.conf"
+            rules.write_text("host all locked 127.0.0.1/32 scram-sha-256\n" + rules.read_text())
+            root.execute("SELECT pg_reload_conf()")
+        yield f"postgresql://locked@127.0.0.1:{server.port}/postgres"
+    finally:
+        server.remove()
+
+
+@pytest.fixture(autouse=True)
+def no_password(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+    monkeypatch.setenv("PGPASSFILE", str(tmp_path / "none"))
+
+
+def test_a_password_is_an_option_a_variable_or_in_a_file(
+    locked: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def readable(**options: Any) -> bool:
+        with headrace.open(locked, retry_seconds=0, **options) as store:
+            # Both drivers connect.
+            return store.tables() == ["t"] and store.table("t").scan().read_all().num_rows == 0
+
+    assert readable(password=PASSWORD)
+    with pytest.raises(OptionError, match="does not accept the user or the password"):
+        readable()
+    file = tmp_path / "passwords"
+    file.write_text(f"*:*:*:locked:{PASSWORD}\n".replace("\\", "\\\\"))
+    file.chmod(0o600)
+    assert readable(passfile=str(file))
+    monkeypatch.setenv("PGPASSFILE", str(file))
+    assert readable()
+    monkeypatch.delenv("PGPASSFILE")
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    assert readable()
+
+
+def test_a_wrong_password_or_database_is_an_error_at_once_without_the_password(locked: str) -> None:
+    missing = locked.rpartition("/")[0] + "/nothing"
+    for url, password, error in ((locked, "wrong-hush", OptionError), (missing, PASSWORD, NotFoundError)):
+        store = headrace.open(url, password=password, retry_seconds=1e6)
+        with pytest.raises(error) as caught:
+            store.tables()
+        texts = [str(caught.value), repr(caught.value), repr(store), store.url, repr(vars(store))]
+        assert not [text for text in texts if password in text or password[:6] in text]
+
+
+def test_a_user_without_a_right_is_told_the_right(locked: str) -> None:
+    with headrace.open(locked, password=PASSWORD, retry_seconds=0) as store:
+        with pytest.raises(StoreError, match=r"no right.*permission denied for table t") as caught:
+            store.table("t").put({"id": 1})
+        assert PASSWORD not in str(caught.value)
+
+
+def test_tls_that_the_server_does_not_have_is_an_error(locked: str) -> None:
+    for mode, message in (("require", "TLS"), ("nonsense", "sslmode")):
+        store = headrace.open(locked, password=PASSWORD, sslmode=mode, retry_seconds=0)
+        with pytest.raises(StoreError, match=message):
+            store.tables()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with headrace.open(serving.postgres_database(f"connected_{tmp_path.name[-40:]}".lower())) as opened:
+        yield opened
+
+
+def test_a_pickled_store_and_table_connect_again(store: Store) -> None:
+    table = store.create_table("t", {"id": "long"}, "id")
+    table.put({"id": 1})
+    for _ in range(2):
+        other_store, other = pickle.loads(pickle.dumps((store, table)))
+        other.put({"id": 2})
+        assert other_store.table("t").schema == table.schema
+        other_store.close()
+    assert table.scan().read_all().to_pylist() == [{"id": 1}, {"id": 2}]
+
+
+def test_a_forked_process_does_not_use_or_close_the_connections_of_its_parent(store: Store) -> None:
+    table = store.create_table("t", {"id": "long"}, "id")
+    table.put({"id": 0})
+
+    def work(number: int) -> None:
+        table.put({"id": number})
+        assert table.get({"id": 0}) == {"id": 0}
+        store.close()
+
+    sessions = "SELECT array_agg(pid ORDER BY pid) FROM pg_stat_activity WHERE application_name = 'headrace'"
+    with psycopg.connect(store.url) as observer:
+        before = observer.execute(sessions).fetchone()
+        children = [multiprocessing.get_context("fork").Process(target=work, args=(number,)) for number in (1, 2)]
+        for child in children:
+            child.start()
+        for child in children:
+            child.join()
+        assert [child.exitcode for child in children] == [0, 0]
+        table.put({"id": 3})
+        observer.rollback()
+        assert observer.execute(sessions).fetchone() == before
+    assert table.scan().read_all().num_rows == 4
