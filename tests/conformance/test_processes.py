@@ -66,7 +66,7 @@ def test_processes_write_read_and_publish_at_once(place: Place, store: Store, or
         published = [batch for publisher in publishers for batch in publisher.result()]
         orders.put({"id": workers.LAST_KEY})
         changes = follower.result()
-    assert len(set(versions)) == len(versions)
+    assert len(set(versions)) == len(versions) or not store.capabilities.returns_versions
     assert sorted(published) == list(range(workers.BATCHES))
     assert replay(changes, whole_rows=True) == state_of(orders)
     assert [change.version for change in changes] == sorted(change.version for change in changes)
@@ -74,8 +74,9 @@ def test_processes_write_read_and_publish_at_once(place: Place, store: Store, or
     written = workers.COMMITS * workers.ROWS
     assert (counts["0"], counts["1"]) == (written, written)
     assert counts["published"] == workers.BATCHES * workers.ROWS
-    updates = [change for change in changes if change.op in (ChangeOp.UPDATE, ChangeOp.UPSERT)]
-    assert len(updates) == 2 * workers.COMMITS * 3
+    if store.capabilities.logs_calls:
+        updates = [change for change in changes if change.op in (ChangeOp.UPDATE, ChangeOp.UPSERT)]
+        assert len(updates) == 2 * workers.COMMITS * 3
 
 
 @pytest.mark.needs("transactions")

@@ -112,11 +112,12 @@ class FeedMachine(RuleBasedStateMachine):
 
     @rule(keys=_keys)
     def delete(self, keys: list[str]) -> None:
-        there = set(state_of(self.table))
+        there = state_of(self.table)
         version = self.table.delete([{"id": key} for key in keys])
         for key in set(keys):
             if (key,) in there:
-                mark = version if self.marked_by_version else None
+                price = there[key,]["price"] if self.deletes is ChangeOp.DELETE_WITH_ROW else None
+                mark = version if self.marked_by_version else price
                 self.expected[key].append(History(self.deletes, mark))
 
     @precondition(lambda self: self.store.capabilities.split_partitions)
