@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import headrace
 from headrace import ports
 from headrace.errors import HeadraceError, shown
-from headrace.ports import Advance, Store, Write
+from headrace.ports import Advance, Claim, Store, Write
 from headrace.stores.embedded.store import EmbeddedStore
 from headrace.tables.changes import RowChange
 from headrace.tables.conditions import KeyRange
@@ -41,8 +41,8 @@ CALLS = [
 ]
 # They are optional, and tests need them.
 FILLED = {"exist_ok", "overwrite", "sequence_number"}
-# Partitions have other numbers; a client has begun to read one tunnel, and is none of the other.
-REFUSED = {("table", "merge"), ("base", "check_reader"), ("stream", "client")}
+# Partitions have other numbers; a client has begun to read one tunnel, and is none of the other; claims are published.
+REFUSED = {("table", "merge"), ("base", "check_reader"), ("stream", "client"), ("publisher", "take")}
 EXAMPLES = int(os.environ.get("HEADRACE_CHAOS_INPUTS", "0")) or 150
 
 
@@ -100,7 +100,7 @@ def valid_arguments(found: dict[str, Any], receiver: str, method: str) -> dict[s
         named |= {"ranges": [KeyRange()], "columns": ["id"], "rows": 1}
     if receiver == "publisher":
         named |= {"batch": 1, "rows": batches, "writes": [Write("t", RowChange.PUT, ())]}
-        named |= {"advances": [Advance("c", "q", {0: 0})]}
+        named |= {"advances": [Advance("c", "q", {0: 0})], "claim": Claim("t", None, {"id": "x"})}
     kind = method.removeprefix("create_").removeprefix("drop_")
     if kind in ("queue", "consumer", "producer", "tunnel"):
         named |= {"name": kind[0], "columns": QUEUE_COLUMNS, "start": "latest"}
