@@ -1,0 +1,84 @@
+"""The tables that headrace keeps for itself, in a schema of the user's database.
+
+A group of tables is created when a statement does not find them, so no setup is needed. A user who may not create
+schemas needs one that exists, and the right to create tables in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import psycopg
+
+from headrace.errors import NotFoundError
+from headrace.stores.postgres.connection import Bulk, Connection
+
+Result = TypeVar("Result")
+
+# The key of the lock under which tables are created. `CREATE TABLE IF NOT EXISTS` fails if two transactions run it.
+_CREATION = 0x68656164726163
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tables that are created together.
+
+    Attributes:
+        probe: a table of the group. If it exists, all exist.
+        statements: the statements that create them, with ``{schema}`` for the quoted schema.
+    """
+
+    probe: str
+    statements: str
+
+
+class OwnTables:
+    """One group of tables, and transactions that use them.
+
+    Args:
+        connection: the connections to the database.
+        schema: the name of the schema.
+        group: the tables.
+    """
+
+    def __init__(self, connection: Connection, schema: str, group: Group) -> None:
+        self._connection = connection
+        self._name = schema
+        self._group = group
+        self.schema = '"' + schema.replace('"', '""') + '"'
+        """The quoted name of the schema, for statements."""
+
+    def run(self, work: Callable[[psycopg.Connection], Result]) -> Result:
+        """Run a function in a transaction, see `Connection.run`, after the tables are created if they do not exist."""
+        return self._with_tables(lambda: self._connection.run(work))
+
+    def run_bulk(self, work: Callable[[Bulk], Result]) -> Result:
+        """Run a function in a transaction of ADBC; see `run`."""
+        return self._with_tables(lambda: self._connection.run_bulk(work))
+
+    def _with_tables(self, call: Callable[[], Result]) -> Result:
+        try:
+            return call()
+        except NotFoundError:
+            # The call may miss another table.
+            if not self._connection.run(self._create):
+                raise
+        return call()
+
+    def _create(self, connection: psycopg.Connection) -> bool:
+        """Create the tables; return whether they did not exist."""
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATION,))
+        schema = connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", (self._name,)).fetchone()
+        if schema is None:
+            # With IF NOT EXISTS, it would need the right to create schemas also where the schema exists.
+            connection.execute(f"CREATE SCHEMA {self.schema}".encode())
+        found = connection.execute(
+            "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s",
+            (self._name, self._group.probe),
+        )
+        if found.fetchone() is not None:
+            return False
+        connection.execute(self._group.statements.format(schema=self.schema).encode())
+        return True
