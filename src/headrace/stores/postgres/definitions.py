@@ -26,8 +26,13 @@ def create_schema(connection: psycopg.Connection, schema: str) -> None:
     """Create the schema, unless it exists."""
     if connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", [schema]).rowcount:
         return
-    connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+    lock(connection)
     connection.execute(_SCHEMA.format(schema=sql.Identifier(schema)))
+
+
+def lock(connection: psycopg.Connection) -> None:
+    """Lock the creation of objects until the end of the transaction. `IF NOT EXISTS` fails if two processes run it."""
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
 
 
 def create_byte_domain(connection: psycopg.Connection, schema: str) -> None:

@@ -35,6 +35,10 @@ UNREADABLE = "headrace cannot read column "
 _UNREADABLE = re.compile(re.escape(UNREADABLE) + r"(.*): (\S+)\"", re.DOTALL)
 
 
+class MissingRelationError(NotFoundError):
+    """A statement names a table or schema that does not exist."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """An error of a driver.
@@ -130,8 +134,10 @@ def headrace_error(failure: Failure, server: str) -> HeadraceError:
         case "28":
             return _connection_error(failure, server)
     match state:
-        case "42P01" | "3F000" | "42704":
-            return NotFoundError("no such table, schema or type", received=received)
+        case "42P01" | "3F000":
+            return MissingRelationError("no such table or schema", received=received)
+        case "42704":
+            return NotFoundError("no such type", received=received)
         case "42P07" | "42P06" | "42710":
             return AlreadyExistsError("the name is in use", received=received)
         case "42701" | "42703" | "42611" | "428C9" | "42P16":

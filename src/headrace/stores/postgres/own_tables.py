@@ -12,13 +12,11 @@ from typing import TypeVar
 
 import psycopg
 
-from headrace.errors import NotFoundError
 from headrace.stores.postgres.connection import Bulk, Connection
+from headrace.stores.postgres.definitions import create_schema, lock
+from headrace.stores.postgres.failures import MissingRelationError
 
 Result = TypeVar("Result")
-
-# The key of the lock under which tables are created. `CREATE TABLE IF NOT EXISTS` fails if two transactions run it.
-_CREATION = 0x68656164726163
 
 
 @dataclass(frozen=True)
@@ -61,24 +59,18 @@ class OwnTables:
     def _with_tables(self, call: Callable[[], Result]) -> Result:
         try:
             return call()
-        except NotFoundError:
-            # The call may miss another table.
-            if not self._connection.run(self._create):
-                raise
+        except MissingRelationError:
+            self._connection.run(self._create)
         return call()
 
-    def _create(self, connection: psycopg.Connection) -> bool:
-        """Create the tables; return whether they did not exist."""
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATION,))
-        schema = connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", (self._name,)).fetchone()
-        if schema is None:
-            # With IF NOT EXISTS, it would need the right to create schemas also where the schema exists.
-            connection.execute(f"CREATE SCHEMA {self.schema}".encode())
+    def _create(self, connection: psycopg.Connection) -> None:
+        """Create the tables, unless another process has created them in the meantime."""
+        create_schema(connection, self._name)
+        lock(connection)
         found = connection.execute(
-            "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s",
+            "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE n.nspname = %s AND c.relname = %s",
             (self._name, self._group.probe),
         )
-        if found.fetchone() is not None:
-            return False
-        connection.execute(self._group.statements.format(schema=self.schema).encode())
-        return True
+        if found.fetchone() is None:
+            connection.execute(self._group.statements.format(schema=self.schema).encode())

@@ -10,10 +10,12 @@ import psycopg
 import pyarrow as pa
 
 from headrace.cached import cached_property
-from headrace.errors import AlreadyExistsError, NotFoundError, SchemaError, UnsupportedError
+from headrace.errors import AlreadyExistsError, NotFoundError, SchemaError
 from headrace.ports import Capabilities, Publisher, Store, Tunnel
 from headrace.stores.postgres.connection import Address, Connection
+from headrace.stores.postgres.files import PostgresFiles
 from headrace.stores.postgres.names import TableName
+from headrace.stores.postgres.publication.publisher import PostgresPublisher
 from headrace.stores.postgres.schemas import COLUMN_TYPES
 from headrace.stores.postgres.tables import stored_tables
 from headrace.stores.postgres.tables.table import MAX_COLUMNS, PostgresTable
@@ -60,7 +62,7 @@ class PostgresStore(Store):
         starts_in_past=False,
         rewinds=False,
         trims=False,
-        files=False,
+        files=True,
         row_times=False,
         partition_sizes=False,
         max_columns=MAX_COLUMNS,
@@ -199,10 +201,13 @@ class PostgresStore(Store):
     def _opened(self, stored: StoredTunnel) -> PostgresTunnel:
         return PostgresTunnel(self._database, PostgresTable(self._connection, stored.table, self._schema), stored)
 
-    # -- publication, waiting -----------------------------------------------------------------------------
+    # -- files, publication, waiting ----------------------------------------------------------------------
+
+    def files(self) -> PostgresFiles:
+        return PostgresFiles(self._connection, self._schema)
 
     def publisher(self, job: str, sink: str = "") -> Publisher:
-        raise UnsupportedError("this version cannot publish batches into PostgreSQL", received=self.url)
+        return PostgresPublisher(self._connection, self._schema, job, sink)
 
     def wait_for_change(self, timeout: float) -> bool:
         """Wait until the write-ahead log of the server grows.

@@ -128,7 +128,7 @@ def _statements(
             )
         ]
     kept = change is RowChange.UPDATE and not keep_nulls
-    insert = _upsert(table, columns, kept=kept)
+    insert = upsert(table, columns, kept=kept)
     given = {column.name for column in columns}
     required = [
         column.name
@@ -137,7 +137,7 @@ def _statements(
     ]
     if change is RowChange.UPDATE and (kept or not given.issuperset(required)) and required:
         # An INSERT checks NOT NULL before it looks for a conflict, so existing rows are updated first.
-        return [_update(table, columns, kept=kept), _upsert(table, columns, kept=kept, only_new=True)]
+        return [_update(table, columns, kept=kept), upsert(table, columns, kept=kept, only_new=True)]
     return [insert]
 
 
@@ -159,7 +159,21 @@ def _update(table: TableLayout, columns: Sequence[PgColumn], *, kept: bool) -> s
     )
 
 
-def _upsert(table: TableLayout, columns: Sequence[PgColumn], *, kept: bool, only_new: bool = False) -> sql.Composable:
+def upsert(
+    table: TableLayout,
+    columns: Sequence[PgColumn],
+    *,
+    kept: bool = False,
+    only_new: bool = False,
+    where: sql.Composable | None = None,
+) -> sql.Composable:
+    """Return the statement that inserts staged rows, and updates the rows that exist.
+
+    Args:
+        kept: a null keeps the cell of an existing row.
+        only_new: leave out rows that exist.
+        where: only update existing rows (alias ``t``) under this condition.
+    """
     cells = [
         sql.SQL("{name} = COALESCE(EXCLUDED.{name}, t.{name})" if kept else "{name} = EXCLUDED.{name}").format(
             name=sql.Identifier(column.name)
@@ -167,7 +181,11 @@ def _upsert(table: TableLayout, columns: Sequence[PgColumn], *, kept: bool, only
         for column in columns
         if not column.in_key and not column.always_identity
     ]
-    action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(cells)) if cells else sql.SQL("NOTHING")
+    action: sql.Composable = sql.SQL("NOTHING")
+    if cells:
+        action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(cells))
+        if where is not None:
+            action += sql.SQL(" WHERE {}").format(where)
     values = staged(columns)
     order = [value for column, value in zip(columns, values, strict=True) if column.in_key]
     new: sql.Composable = sql.SQL("")

@@ -1,0 +1,1 @@
+"""Publication of batches in a PostgreSQL database: staged rows and markers."""

@@ -1,0 +1,207 @@
+"""Publication: one transaction writes the marker of a batch, applies its staged rows and removes them.
+
+The marker comes first. Its row lock lets a second publisher of the same sink wait for the outcome of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import adbc_driver_postgresql.dbapi as adbc
+import psycopg
+import pyarrow as pa
+
+from headrace import failpoints
+from headrace.errors import PublicationError, UnsupportedError
+from headrace.ports import Advance, Append, Publisher, Staged, Write
+from headrace.rows import to_arrow
+from headrace.stores.postgres.connection import Bulk, Connection
+from headrace.stores.postgres.own_tables import OwnTables
+from headrace.stores.postgres.publication import staging
+from headrace.stores.postgres.publication.staging import BatchKey
+from headrace.stores.postgres.schemas import TableLayout
+from headrace.stores.postgres.tables.replacing import replace_all
+from headrace.stores.postgres.tables.table import PostgresTable
+from headrace.stores.postgres.tables.writing import apply, check_values
+from headrace.tables.changes import RowChange
+
+# Rows are applied in pieces of this size. An Arrow column of text has at most 2 GiB.
+_APPLY_ROWS = 1_000_000
+_APPLY_BYTES = 256 << 20
+
+
+class PostgresPublisher(Publisher):
+    """Publishes the batches of one sink of a job in a PostgreSQL database, each exactly once.
+
+    Args:
+        connection: the connections to the database.
+        schema: the schema of headrace's own tables.
+    """
+
+    def __init__(self, connection: Connection, schema: str, job: str, sink: str) -> None:
+        self.job = job
+        self.sink = sink
+        self._connection = connection
+        self._schema = schema
+        self._tables = OwnTables(connection, schema, staging.TABLES)
+
+    def __repr__(self) -> str:
+        return f"PostgresPublisher(job={self.job!r}, sink={self.sink!r})"
+
+    def published(self, batch: int) -> bool:
+        marker = self._tables.run(self._marker)
+        return marker is not None and marker[0] >= batch
+
+    # -- staging ------------------------------------------------------------------------------------------
+
+    def stage(
+        self,
+        batch: int,
+        rows: Iterable[pa.RecordBatch],
+        *,
+        table: str | None = None,
+        change: RowChange | None = None,
+    ) -> list[Staged]:
+        key = self._key(batch)
+        staged: list[Staged] = []
+        try:
+            for part in staging.parts(rows):
+                staged.append(self._insert(key, part))
+        except BaseException:
+            if staged:
+                self.discard(batch, staged)
+            raise
+        failpoints.reach("rows-staged")
+        return staged
+
+    def _insert(self, key: BatchKey, part: staging.Part) -> Staged:
+        return self._tables.run(lambda session: staging.insert(session, self._tables.schema, key, part))
+
+    def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
+        key = self._key(batch)
+        self._tables.run(lambda session: staging.delete(session, self._tables.schema, key, staged))
+
+    # -- publishing ---------------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        batch: int,
+        writes: Sequence[Write | Append],
+        *,
+        advances: Sequence[Advance] = (),
+        content: str = "",
+        last: bool = False,
+    ) -> bool:
+        """Publish a batch; see `headrace.ports.Publisher.publish`.
+
+        Raises:
+            RowsNotWrittenError: rows violate a constraint of their table; nothing is changed.
+        """
+        if advances:
+            raise UnsupportedError("this store has no consumers", received=repr(advances[0].consumer))
+
+        def work(bulk: Bulk) -> bool:
+            with bulk.cursor() as cursor:
+                if not self._claim(cursor, batch, content, last=last):
+                    return False
+                failpoints.reach("marker-written")
+                for write in writes:
+                    self._apply(bulk, cursor, batch, write)
+                failpoints.reach("rows-written")
+                staging.sweep(cursor, self._tables.schema, self._key(batch))
+            return True
+
+        if not self._tables.run_bulk(work):
+            self._check_same(batch, content)
+            return False
+        failpoints.reach("published")
+        return True
+
+    def _claim(self, cursor: adbc.Cursor, batch: int, content: str, *, last: bool) -> bool:
+        """Write the marker of a batch, except if it is the only batch; return whether the batch is not published."""
+        markers = f"{self._tables.schema}.marker"
+        if last:
+            cursor.execute(
+                f"SELECT batch FROM {markers} WHERE job = $1 AND sink = $2 AND batch >= $3", self._key(batch)
+            )
+            return cursor.fetchone() is None
+        cursor.execute(
+            f"INSERT INTO {markers} AS m (job, sink, batch, content) VALUES ($1, $2, $3, $4)"
+            " ON CONFLICT (job, sink) DO UPDATE SET batch = EXCLUDED.batch, content = EXCLUDED.content,"
+            " published = EXCLUDED.published WHERE m.batch < EXCLUDED.batch RETURNING batch",
+            (*self._key(batch), content),
+        )
+        return cursor.fetchone() is not None
+
+    def _apply(self, bulk: Bulk, cursor: adbc.Cursor, batch: int, write: Write | Append) -> None:
+        if isinstance(write, Append):
+            raise UnsupportedError("this store has no queues", received=repr(write.queue))
+        table = PostgresTable(self._connection, write.table, self._schema).layout()
+        loaded = (staging.load(cursor, self._tables.schema, self._key(batch), each) for each in write.staged)
+        if write.change is RowChange.REPLACE_ALL:
+            parts = list(loaded)
+            rows = _joined(parts) if parts else table.schema.arrow.empty_table()
+            replace_all(bulk, table, _typed(rows, table, write.change))
+            return
+        for rows in _pieces(loaded):
+            apply(bulk, table, write.change, _typed(rows, table, write.change), keep_nulls=False)
+
+    def _marker(self, connection: psycopg.Connection) -> tuple[int, str] | None:
+        """Return the last published batch and its content."""
+        found = connection.execute(
+            f"SELECT batch, content FROM {self._tables.schema}.marker WHERE job = %s AND sink = %s".encode(),
+            (self.job, self.sink),
+        ).fetchone()
+        return None if found is None else (found[0], found[1])
+
+    def _check_same(self, batch: int, content: str) -> None:
+        """Raise `PublicationError` if a published batch has other content now. Spark repeats only the last batch."""
+        last, its_content = self._tables.run(self._marker) or (batch, content)
+        if content and (last != batch or (its_content and its_content != content)):
+            raise PublicationError(
+                f"batch {batch} of job {self.job} has other rows than the batch {batch} that was published",
+                received=f"batch {batch}, after batch {last} was published to {self.sink!r}",
+                remedy="the checkpoint went back (files lost in a power cut, or an older copy restored): restore the "
+                "newest one, or start the query with a new checkpoint location",
+            )
+
+    def _key(self, batch: int) -> BatchKey:
+        return BatchKey(self.job, self.sink, batch)
+
+
+def _typed(rows: pa.Table, table: TableLayout, change: RowChange) -> pa.Table:
+    """Return staged rows in the types of their table, without its generated columns.
+
+    Raises:
+        SchemaError: a column is unknown, or the table cannot keep a value.
+    """
+    generated = {column.name for column in table.columns if column.generated}
+    given = rows.select([name for name in rows.column_names if name not in generated])
+    if change is RowChange.DELETE:
+        typed = to_arrow(given, table.written, columns="keys")
+    else:
+        typed = to_arrow(given, table.written, columns="given" if change is RowChange.UPDATE else "all")
+    check_values(typed, table)
+    return typed
+
+
+def _pieces(loaded: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Join staged rows into pieces that are large enough for a statement."""
+    waiting: list[pa.Table] = []
+    for rows in loaded:
+        waiting.append(rows)
+        if (
+            sum(each.num_rows for each in waiting) >= _APPLY_ROWS
+            or sum(each.nbytes for each in waiting) >= _APPLY_BYTES
+        ):
+            yield _joined(waiting)
+            waiting = []
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(parts: Sequence[pa.Table]) -> pa.Table:
+    try:
+        return pa.concat_tables(parts, promote_options="default")
+    except pa.ArrowInvalid as error:
+        raise PublicationError("the staged rows of a batch have different columns", received=str(error)) from error
