@@ -9,6 +9,8 @@ transactions give one path to two nodes, the unique key lets one succeed; the ot
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 import psycopg
@@ -97,33 +99,32 @@ class PostgresFiles(Files):
     def open_read(self, path: str, offset: int = 0, length: int | None = None) -> Content:
         path = normal_path(path)
 
-        def work(connection: psycopg.Connection) -> tuple[_Node, int, list[bytes] | None]:
-            tree = self._tree(connection)
-            node = tree.need(path)
-            if node.directory:
-                raise OptionError("a directory cannot be read", received=path)
-            if not 0 <= offset <= node.size:
-                raise OptionError(
-                    "the offset is outside the file", received=f"{offset} of {path}", valid=f"0 to {node.size}"
-                )
-            end = node.size if length is None else min(node.size, offset + max(0, length))
-            # Most files are small and are read in this transaction.
-            return node, end, list(tree.parts(path, node.id, offset, end)) if end <= PART_BYTES else None
-
-        node, end, parts = self._tables.run(work)
-        return Content(end - offset, self._parts(path, node.id, offset, end) if parts is None else iter(parts))
+        number, skipped = divmod(max(0, offset), PART_BYTES)
+        count = PART_BYTES - skipped if length is None else max(0, min(length, PART_BYTES - skipped))
+        found = self._tables.run(lambda connection: self._tree(connection).find_bytes(path, number, skipped, count))
+        if found is None:
+            raise _not_found(path)
+        node, data = found
+        if node.directory:
+            raise OptionError("a directory cannot be read", received=path)
+        if not 0 <= offset <= node.size:
+            raise OptionError(
+                "the offset is outside the file", received=f"{offset} of {path}", valid=f"0 to {node.size}"
+            )
+        end = node.size if length is None else min(node.size, offset + max(0, length))
+        rest = self._parts(path, node.id, offset + len(data), end)
+        return Content(end - offset, chain((data,) if data else (), rest))
 
     def _parts(self, path: str, file: int, offset: int, end: int) -> Iterator[bytes]:
         """Yield the bytes of a file, each part in its own transaction: the reader may take its time."""
         while offset < end:
-            upto = min(end, offset - offset % PART_BYTES + PART_BYTES)
-            found = self._tables.run(
-                lambda connection, first=offset, last=upto: b"".join(  # type: ignore[misc]
-                    self._tree(connection).parts(path, file, first, last)
-                )
-            )
-            yield found
-            offset = upto
+            number, skipped = divmod(offset, PART_BYTES)
+            read = partial(_Tree.part, number=number, skipped=skipped, count=min(PART_BYTES - skipped, end - offset))
+            data = self._tables.run(lambda connection, read=read: read(self._tree(connection), file))  # type: ignore[misc]
+            if data is None:
+                raise StoreError("the file was replaced or removed while it was read", received=path)
+            yield data
+            offset += len(data)
 
     def create(self, path: str, *, overwrite: bool = False) -> Upload:
         path = normal_path(path)
@@ -263,20 +264,20 @@ class _Tree:
         self._connection = connection
         self._nodes = f"{schema}.file_node"
         self._parts = f"{schema}.file_part"
-
-    def find(self, path: str) -> _Node | None:
-        names = [part for part in path.split("/") if part]
-        found = self._execute(
-            f"""
+        # The nodes on a path, from the root on; see `_steps`.
+        self._walk = f"""
 WITH RECURSIVE walk (id, depth) AS (
     SELECT {_ROOT}::bigint, 0
     UNION ALL
     SELECT n.id, walk.depth + 1 FROM walk JOIN {self._nodes} n
         ON n.parent = walk.id AND n.name = (%(names)s::text[])[walk.depth + 1]
     WHERE walk.depth < %(depth)s)
-SELECT {_FIELDS} FROM walk JOIN {self._nodes} n USING (id) WHERE walk.depth = %(depth)s
-""",
-            {"names": names, "depth": len(names)},
+"""
+
+    def find(self, path: str) -> _Node | None:
+        found = self._execute(
+            f"{self._walk} SELECT {_FIELDS} FROM walk JOIN {self._nodes} n USING (id) WHERE walk.depth = %(depth)s",
+            _steps(path),
         ).fetchone()
         return None if found is None else _Node(*found)
 
@@ -296,20 +297,32 @@ SELECT {_FIELDS} FROM walk JOIN {self._nodes} n USING (id) WHERE walk.depth = %(
         found = self._execute(f"SELECT FROM {self._nodes} WHERE parent = %s LIMIT 1", (directory,))
         return found.fetchone() is not None
 
-    def parts(self, path: str, file: int, offset: int, end: int) -> Iterator[bytes]:
-        """Yield the bytes of a file from an offset to an end."""
-        while offset < end:
-            number, skipped = divmod(offset, PART_BYTES)
-            count = min(PART_BYTES - skipped, end - offset)
-            found = self._connection.execute(
-                f"SELECT substr(data, %s, %s) FROM {self._parts} WHERE file = %s AND number = %s".encode(),
-                (skipped + 1, count, file, number),
-                binary=True,
-            ).fetchone()
-            if found is None:
-                raise StoreError("the file was replaced or removed while it was read", received=path)
-            yield found[0]
-            offset += count
+    def find_bytes(self, path: str, number: int, skipped: int, count: int) -> tuple[_Node, bytes] | None:
+        """Return a node, and some bytes of one part of its file, in one statement: the file may be replaced after it.
+
+        Args:
+            number: the number of the part.
+            skipped: the first byte.
+            count: the maximum number of bytes.
+        """
+        found = self._execute(
+            f"""
+{self._walk}
+SELECT {_FIELDS}, (SELECT substr(p.data, %(first)s, %(count)s) FROM {self._parts} p
+    WHERE p.file = n.id AND p.number = %(number)s)
+FROM walk JOIN {self._nodes} n USING (id) WHERE walk.depth = %(depth)s
+""",
+            {**_steps(path), "number": number, "first": skipped + 1, "count": count},
+        ).fetchone()
+        return None if found is None else (_Node(*found[:-1]), found[-1] or b"")
+
+    def part(self, file: int, *, number: int, skipped: int, count: int) -> bytes | None:
+        """Return some bytes of one part of a file, or None if it does not exist; see `find_bytes`."""
+        found = self._execute(
+            f"SELECT substr(data, %s, %s) FROM {self._parts} WHERE file = %s AND number = %s",
+            (skipped + 1, count, file, number),
+        ).fetchone()
+        return None if found is None else found[0]
 
     def lock(self, node: int) -> None:
         """Lock a node against changes, removal, and additions to its directory."""
@@ -392,7 +405,14 @@ SELECT {_FIELDS} FROM walk JOIN {self._nodes} n USING (id) WHERE walk.depth = %(
     def _execute(
         self, statement: str, arguments: Sequence[object] | Mapping[str, object]
     ) -> psycopg.Cursor[tuple[Any, ...]]:
-        return self._connection.execute(statement.encode(), arguments)
+        # In the binary format, bytes are not converted to text and back.
+        return self._connection.execute(statement.encode(), arguments, binary=True)
+
+
+def _steps(path: str) -> dict[str, object]:
+    """Return the names on a path, and their number."""
+    names = [part for part in path.split("/") if part]
+    return {"names": names, "depth": len(names)}
 
 
 def _check_free(existing: _Node | None, path: str, overwrite: bool) -> None:

@@ -65,8 +65,9 @@ class PostgresPublisher(Publisher):
         key = self._key(batch)
         staged: list[Staged] = []
         try:
+            # Each receipt is known at once, for a failure of a later part.
             for part in staging.parts(rows):
-                staged.append(self._insert(key, part))
+                staged += [self._insert(key, part)]
         except BaseException:
             if staged:
                 self.discard(batch, staged)
