@@ -45,13 +45,15 @@ def sink(kind: str, directory: Path) -> Iterator[Sink]:
     elif kind == "ytsaurus":
         options = {"token": serving.TOKEN}
         opened = headrace.open(f"yt://{serving.ytsaurus_endpoint().removeprefix('http://')}", token=serving.TOKEN)
+    elif kind == "postgres":
+        opened = headrace.open(serving.postgres_database(f"t{uuid.uuid4().hex}"))
     else:
         opened = headrace.open(directory / "sink", create=True, synchronous="off")
     with opened as store:
         yield Sink(store, options)
 
 
-@pytest.mark.parametrize("kind", ["embedded", "tablestore", "ytsaurus"])
+@pytest.mark.parametrize("kind", ["embedded", "postgres", "tablestore", "ytsaurus"])
 def test_a_batch_whose_task_died_after_staging_is_repeated_from_the_same_state(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:

@@ -21,7 +21,7 @@ OPTIONS = (
     Option("binaryStrings", "YTsaurus: read columns of the type `string` as binary, because they may hold any bytes; "
            "`utf8` and `json` stay strings. Without it, a `string` value that is not UTF-8 fails the task", boolean,
            "false"),
-    Option("password", "PostgreSQL: the password; by default libpq's: PGPASSWORD, `~/.pgpass`, or the service's", secret),
+    Option("password", "PostgreSQL: the password; by default PGPASSWORD, `~/.pgpass` or the service file", secret),
     Option("service", "PostgreSQL: the service in libpq's service file that completes the address"),
     Option("sslMode", "PostgreSQL: libpq's `sslmode`, such as `verify-full`"),
     Option("sslRootCert", "PostgreSQL: the file with the certificates of trusted authorities, libpq's `sslrootcert`"),
