@@ -1,0 +1,85 @@
+"""A stream into a table of PostgreSQL, with its checkpoint in the database, through restarts and repeated batches."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import headrace
+from headrace.ports import Store
+from tests.conformance import serving
+
+NOTE_WRITES = """
+CREATE TABLE writes (number bigint GENERATED ALWAYS AS IDENTITY, shop text);
+CREATE FUNCTION note_write() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN INSERT INTO writes (shop) VALUES (NEW.shop); RETURN NULL; END $$;
+CREATE TRIGGER note_write AFTER INSERT OR UPDATE ON totals FOR EACH ROW EXECUTE FUNCTION note_write();
+"""
+
+
+@pytest.fixture
+def sink() -> Iterator[Store]:
+    with headrace.open(serving.postgres_database(f"t{uuid.uuid4().hex}")) as opened:
+        yield opened
+
+
+def test_an_aggregation_in_update_mode_continues_after_restarts_and_repeats_no_write(
+    spark: SparkSession, sink: Store, tmp_path: Path
+) -> None:
+    source = headrace.open(tmp_path / "shop", create=True, synchronous="off")
+    orders = source.create_table("orders", {"id": "long", "shop": "string", "price": "long"}, "id")
+    source.create_tunnel("orders", "totals", "BaseAndStream")
+    totals = sink.create_table("totals", {"shop": "string", "n": "long", "total": "long"}, "shop")
+
+    def run() -> None:
+        changes = spark.readStream.format("headrace").option("store", source.url).option("tunnel", "totals").load()
+        grouped = changes.groupBy("shop").agg(F.count("*").alias("n"), F.sum("price").alias("total"))
+        headrace.write_stream(
+            grouped,
+            store=sink.url,
+            table="totals",
+            checkpoint="headrace:///checkpoints/totals",
+            mode="update",
+            trigger={"availableNow": True},
+        ).start().awaitTermination()
+
+    def stored() -> dict[str, tuple[int, int]]:
+        return {row["shop"]: (row["n"], row["total"]) for row in totals.scan().read_all().to_pylist()}
+
+    orders.put([{"id": n, "shop": f"s{n % 3}", "price": n} for n in range(30)])
+    run()
+    assert stored() == {f"s{k}": (10, sum(range(k, 30, 3))) for k in range(3)}
+    with psycopg.connect(sink.url, autocommit=True) as session:
+        session.execute(NOTE_WRITES)
+        orders.put([{"id": n, "shop": "s0", "price": 1000} for n in range(100, 105)])
+        run()
+        expected = {f"s{k}": (10, sum(range(k, 30, 3))) for k in range(3)}
+        expected["s0"] = (15, expected["s0"][1] + 5000)
+        assert stored() == expected
+        assert session.execute("SELECT shop FROM writes").fetchall() == [("s0",)]
+        # The driver died after the publication of the last batch: Spark repeats the batch.
+        files = sink.files()
+        last = max(int(status.name) for status in files.list("/checkpoints/totals/commits"))
+        files.remove(f"/checkpoints/totals/commits/{last}")
+        run()
+        assert stored() == expected
+        assert session.execute("SELECT shop FROM writes").fetchall() == [("s0",)]
+        assert session.execute("SELECT count(*) FROM headrace.stage").fetchone() == (0,)
+    source.close()
+
+
+def test_the_native_sink_and_a_batch_write_fill_a_table(spark: SparkSession, sink: Store, tmp_path: Path) -> None:
+    table = sink.create_table("copy", {"id": "long", "text": "string"}, "id")
+    rows = spark.range(1000).selectExpr("id", "concat('row ', id) AS text")
+    rows.write.format("headrace").option("store", sink.url).mode("append").save("copy")
+    assert table.scan(["id"]).read_all().column("id").to_pylist() == list(range(1000))
+    rows.where("id < 10").write.format("headrace").option("store", sink.url).mode("overwrite").save("copy")
+    assert table.scan(["id"]).read_all().column("id").to_pylist() == list(range(10))
+    read = spark.read.format("headrace").option("store", sink.url).load("copy")
+    assert read.count() == 10
