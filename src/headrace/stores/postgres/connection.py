@@ -17,6 +17,7 @@ import adbc_driver_postgresql.dbapi as adbc
 import psycopg
 from psycopg.conninfo import make_conninfo
 
+from headrace import failpoints
 from headrace.errors import HeadraceError, OptionError, StoreError
 from headrace.retries import Retries
 from headrace.stores.postgres.failures import failure_of, headrace_error
@@ -178,7 +179,9 @@ class Connection:
             try:
                 result = work(connection)
                 committing = True
+                failpoints.reach("uncommitted")
                 connection.commit()
+                failpoints.reach("committed")
             except BaseException as error:
                 failure = failure_of(error)
                 if failure is not None and failure.lost:
