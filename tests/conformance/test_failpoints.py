@@ -65,6 +65,9 @@ def test_a_kill_at_any_step_neither_loses_nor_duplicates_rows(
     place: Place, store: Store, tmp_path: Path, kind: type[Pipeline], point: str
 ) -> None:
     kind.create(store)
+    if kind is TablePipeline and store.capabilities.transactions:
+        # From the beginning: not every store can read a log from before the creation of a tunnel.
+        store.create_tunnel(kind.sink, "log", "Stream")
     process = CONTEXT.Process(target=pipelines.run, args=(kind, place, tmp_path / "checkpoint", point))
     process.start()
     process.join(DEADLINE)
@@ -83,8 +86,7 @@ def test_a_kill_at_any_step_neither_loses_nor_duplicates_rows(
 
 def assert_no_row_was_written_twice(store: Store) -> None:
     """Check the log of the sink. It would show a row that was published twice as a replacement."""
-    log = store.create_tunnel(TablePipeline.sink, "log", "Stream", start="earliest")
-    changes = [change for _, batch in run_to_the_end(TunnelFeed(log)) for change in batch]
+    changes = [change for _, batch in run_to_the_end(TunnelFeed(store.tunnel("log"))) for change in batch]
     assert [change.op for change in changes] == [ChangeOp.INSERT] * ((pipelines.ROUNDS + 1) * pipelines.ROWS)
 
 
