@@ -15,6 +15,7 @@ CONTEXT.set_forkserver_preload(
         "headrace",
         "headrace.stores.embedded.store",
         "headrace.stores.embedded.publication.publisher",
+        "headrace.stores.postgres.store",
         "headrace.stores.tablestore.store",
         "headrace.stores.ytsaurus.store",
         "tests.conformance.workers",

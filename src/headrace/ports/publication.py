@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from headrace.errors import UnsupportedError
+from headrace.errors import PublicationError, UnsupportedError
 from headrace.ports.arguments import Port
 from headrace.tables.changes import RowChange
 
@@ -146,3 +146,22 @@ class Publisher(Port):
     @abstractmethod
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
         """Remove the staged rows of a batch: those of these receipts; all if None."""
+
+    def _check_same(self, batch: int, content: str, last: int, last_content: str) -> None:
+        """Check that a published batch is the one that is published again. Spark repeats only the last batch.
+
+        Args:
+            content: the hash of the content of ``batch``; empty if unknown.
+            last: the last published batch.
+            last_content: the hash of its content; empty if unknown.
+
+        Raises:
+            PublicationError: the batch has other content now.
+        """
+        if content and (last != batch or (last_content and last_content != content)):
+            raise PublicationError(
+                f"batch {batch} of job {self.job} has other rows than the batch {batch} that was published",
+                received=f"batch {batch}, after batch {last} was published to {self.sink!r}",
+                remedy="the checkpoint went back (files lost in a power cut, or an older copy restored): restore the "
+                "newest one, or start the query with a new checkpoint location",
+            )

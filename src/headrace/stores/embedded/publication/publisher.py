@@ -98,7 +98,10 @@ class EmbeddedPublisher(Publisher):
         """
         with self._database.write() as connection:
             if self._is_published(connection, batch):
-                self._check_same(connection, batch, content)
+                ((published, its_content),) = connection.execute(
+                    "SELECT batch, content FROM marker WHERE job = ? AND sink = ?", (self.job, self.sink)
+                )
+                self._check_same(batch, content, published, its_content)
                 return False
             version, ts = stamp(connection)
             for write in writes:
@@ -142,19 +145,6 @@ class EmbeddedPublisher(Publisher):
             "SELECT 1 FROM marker WHERE job = ? AND sink = ? AND batch >= ?", (self.job, self.sink, batch)
         )
         return found.fetchone() is not None
-
-    def _check_same(self, connection: apsw.Connection, batch: int, content: str) -> None:
-        """Raise `PublicationError` if a published batch has other content now. Spark repeats only the last batch."""
-        ((last, its_content),) = connection.execute(
-            "SELECT batch, content FROM marker WHERE job = ? AND sink = ?", (self.job, self.sink)
-        )
-        if content and (last != batch or (its_content and its_content != content)):
-            raise PublicationError(
-                f"batch {batch} of job {self.job} has other rows than the batch {batch} that was published",
-                received=f"batch {batch}, after batch {last} was published to {self.sink!r}",
-                remedy="the checkpoint went back (files lost in a power cut, or an older copy restored): restore the "
-                "newest one, or start the query with a new checkpoint location",
-            )
 
     def _rows_to_apply(
         self, connection: apsw.Connection, batch: int, write: Write, table: EmbeddedTable

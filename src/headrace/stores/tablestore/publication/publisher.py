@@ -117,7 +117,7 @@ class TablestorePublisher(Publisher):
             raise UnsupportedError("Tablestore has no queues to append to, and no consumers to advance")
         marker = self._marker()
         if marker is not None and int(marker.cells["batch"]) >= batch:
-            self._check_same(marker, batch, content)
+            self._check_same(batch, content, int(marker.cells["batch"]), str(marker.cells.get("content", "")))
             return False
         tables = [write for write in writes if isinstance(write, Write)]
         # All staged rows are loaded before the first write.
@@ -150,17 +150,6 @@ class TablestorePublisher(Publisher):
 
     def _marker(self) -> MetaRow | None:
         return self._meta.get(PUBLISHED, self.job, self._sink_key)
-
-    def _check_same(self, marker: MetaRow, batch: int, content: str) -> None:
-        """Raise `PublicationError` if a published batch has other content now. Spark repeats only the last batch."""
-        last, its_content = int(marker.cells["batch"]), str(marker.cells.get("content", ""))
-        if content and (last != batch or (its_content and its_content != content)):
-            raise PublicationError(
-                f"batch {batch} of job {self.job} has other rows than the batch {batch} that was published",
-                received=f"batch {batch}, after batch {last} was published to {self.sink!r}",
-                remedy="the checkpoint went back (files lost in a power cut, or an older copy restored): restore the "
-                "newest one, or start the query with a new checkpoint location",
-            )
 
     # -- staged rows ------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.errors import PublicationError
 from headrace.stores.ytsaurus.catalog import Names
 from headrace.stores.ytsaurus.connection import Connection
 from headrace.stores.ytsaurus.meta_table import StateTable
@@ -38,16 +37,6 @@ class Marker:
     def covers(self, batch: int) -> bool:
         """Return whether a batch is published: all before this one, and this one if it has no intent."""
         return batch < self.batch or (batch == self.batch and self.intent is None)
-
-    def check_same(self, job: str, sink: str, batch: int, content: str) -> None:
-        """Raise `PublicationError` if a published batch has other content now. Spark repeats only the last batch."""
-        if content and (self.batch != batch or (self.content and self.content != content)):
-            raise PublicationError(
-                f"batch {batch} of job {job} has other rows than the batch {batch} that was published",
-                received=f"batch {batch}, after batch {self.batch} was published to {sink!r}",
-                remedy="the checkpoint went back (files lost in a power cut, or an older copy restored): restore the "
-                "newest one, or start the query with a new checkpoint location",
-            )
 
 
 class Markers:

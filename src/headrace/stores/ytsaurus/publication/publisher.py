@@ -129,13 +129,13 @@ class YtPublisher(Publisher):
         marker = self._markers.load()
         if marker is not None and marker.intent is not None:
             if marker.batch >= batch:
-                marker.check_same(self.job, self.sink, batch, content)
+                self._check_same(batch, content, marker.batch, marker.content)
             self._finish(marker)
             if marker.batch == batch:
                 self._staging.sweep(batch)
                 return True
         if marker is not None and marker.batch >= batch:
-            marker.check_same(self.job, self.sink, batch, content)
+            self._check_same(batch, content, marker.batch, marker.content)
             return False
         named = [(self._target(write), receipt) for write in writes for receipt in write.staged]
         self._staging.check(batch, named)
@@ -320,7 +320,7 @@ class YtPublisher(Publisher):
         if there is None or there == marker:
             return True
         if instead_of is None:
-            there.check_same(self.job, self.sink, marker.batch, marker.content)
+            self._check_same(marker.batch, marker.content, there.batch, there.content)
             if there.intent is not None:
                 raise StoreBusyError(
                     f"batch {marker.batch} of job {self.job} is being published by another process",
