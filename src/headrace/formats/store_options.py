@@ -1,4 +1,4 @@
-"""The options that formats pass to stores: access keys of instances, tokens of clusters."""
+"""The options that formats pass to stores: access keys of instances, tokens of clusters, passwords of databases."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ def is_cluster(url: str) -> bool:
     """Return whether the URL of a store is that of a YTsaurus cluster."""
     opening = find_opening(url)
     return opening is not None and "token" in opening.options
+
+
+def is_database(url: str) -> bool:
+    """Return whether the URL of a store is that of a PostgreSQL database."""
+    opening = find_opening(url)
+    return opening is not None and "sslmode" in opening.options
 
 
 def add_access_key(options: dict[str, str], address: str | None, names: tuple[str, str, str]) -> dict[str, str]:
@@ -56,6 +62,19 @@ def embedded_options(settings: Settings) -> dict[str, Any]:
 def cluster_options(settings: Settings, binary_strings: str) -> dict[str, Any]:
     """Return the options for `headrace.open` for a cluster; ``binary_strings`` is the name of the format's option."""
     return without_none({"token": settings.get("token"), "binary_strings": settings.get(binary_strings) or None})
+
+
+def database_options(settings: Settings) -> dict[str, Any]:
+    """Return the options for `headrace.open` for a PostgreSQL database. libpq finds what is not set."""
+    return without_none(
+        {
+            "password": settings.get("password"),
+            "service": settings.get("service"),
+            "sslmode": settings.get("sslMode"),
+            "sslrootcert": settings.get("sslRootCert"),
+            "schema": settings.get("headraceSchema"),
+        }
+    )
 
 
 def instance_options(settings: Settings, names: tuple[str, str, str]) -> dict[str, Any]:

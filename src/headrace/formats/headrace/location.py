@@ -12,9 +12,11 @@ from headrace.formats.store_options import (
     add_access_key,
     add_token,
     cluster_options,
+    database_options,
     embedded_options,
     instance_options,
     is_cluster,
+    is_database,
     is_instance,
     without_none,
 )
@@ -63,4 +65,6 @@ def _store_options(settings: Settings, url: str) -> dict[str, Any]:
     if is_instance(url):
         options = instance_options(settings, _ACCESS_KEY)
         return without_none({**options, "meta_table": settings.get("metaTable")})
+    if is_database(url):
+        return database_options(settings)
     return embedded_options(settings)

@@ -21,6 +21,11 @@ OPTIONS = (
     Option("binaryStrings", "YTsaurus: read columns of the type `string` as binary, because they may hold any bytes; "
            "`utf8` and `json` stay strings. Without it, a `string` value that is not UTF-8 fails the task", boolean,
            "false"),
+    Option("password", "PostgreSQL: the password; by default libpq's: PGPASSWORD, `~/.pgpass`, or the service's", secret),
+    Option("service", "PostgreSQL: the service in libpq's service file that completes the address"),
+    Option("sslMode", "PostgreSQL: libpq's `sslmode`, such as `verify-full`"),
+    Option("sslRootCert", "PostgreSQL: the file with the certificates of trusted authorities, libpq's `sslrootcert`"),
+    Option("headraceSchema", "PostgreSQL: the schema of headrace's own tables; `headrace` by default", name),
     Option("table", "the table", name),
     Option("queue", "the queue", name),
     Option("queues", "queues with the same columns to read as one, separated by commas or as a JSON list", names, None,
