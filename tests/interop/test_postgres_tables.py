@@ -142,7 +142,8 @@ def test_identities_and_defaults_in_the_key(store: Store, session: psycopg.Conne
     ("kind", "made"),
     [
         ("uuid", "md5(n::text)::uuid"),
-        ('text COLLATE "POSIX"', "CASE WHEN n % 2 = 0 THEN 'k' ELSE 'K' END || n"),
+        ('text COLLATE "C.utf8"', "CASE WHEN n % 2 = 0 THEN 'k' ELSE 'K' END || n"),
+        ('varchar(9) COLLATE "POSIX"', "CASE WHEN n % 2 = 0 THEN 'k' ELSE 'K' END || n"),
         ("numeric(20,0)", "n"),
         ("int", "n"),
         ("bigint", "n"),
@@ -170,6 +171,6 @@ def test_lookups_and_ranges_of_users_keys_use_their_index(
         return str(session.execute(statement).fetchall())
 
     assert "Index" in plan(KeyRange(), [Predicate("id", "=", keys[7])])
-    if "COLLATE" not in kind and "numeric" not in kind:
+    if "utf8" not in kind and "numeric" not in kind:
         # The order of texts is that of their bytes, which an index of another collation or type does not have.
         assert "Index" in plan(ranges[3], [])

@@ -88,6 +88,7 @@ class PgColumn:
         limited: its type with its length, precision or digits, as a cast in SQL; None unless an assignment of a text
             may round or shorten it.
         is_array: whether the type is an array.
+        sorted_by_bytes: whether its collation sorts texts by their bytes.
         not_null: whether it is NOT NULL.
         has_default: whether it has a default value or is an identity column.
         generated: whether its value is computed from other columns.
@@ -102,6 +103,7 @@ class PgColumn:
     cast: str
     limited: str | None
     is_array: bool
+    sorted_by_bytes: bool
     not_null: bool
     has_default: bool
     generated: bool
@@ -181,8 +183,10 @@ class PgColumn:
         """Return the expression that compares and sorts like the column's values in headrace."""
         column = sql.Identifier(table, self.name)
         if self.type == pa.string():
-            is_text = self.base in _TEXTS and not self.is_array
-            return sql.SQL('{} COLLATE "C"' if is_text else '{}::text COLLATE "C"').format(column)
+            if self.base not in _TEXTS or self.is_array:
+                return sql.SQL('{}::text COLLATE "C"').format(column)
+            # A needless COLLATE would be one more column of the rows that are sorted.
+            return column if self.sorted_by_bytes else sql.SQL('{} COLLATE "C"').format(column)
         return column
 
 
@@ -316,7 +320,7 @@ def from_text(values: pa.ChunkedArray, column: PgColumn) -> pa.ChunkedArray:
 
 def column_of(row: tuple[Any, ...], primary_key: tuple[str, ...], schema: str) -> PgColumn:
     """Return a column from a row of the catalog, see `headrace.stores.postgres.tables.stored_tables`."""
-    name, not_null, generated, identity, has_default, named, base, is_array, modifier, cast, limited = row
+    name, not_null, generated, identity, has_default, named, base, is_array, modifier, cast, limited, by_bytes = row
     in_key = name in primary_key
     kind = arrow_type(base, modifier, is_array=is_array, in_key=in_key)
     if list(named) == [schema, BYTE_DOMAIN] and not in_key:
@@ -329,6 +333,7 @@ def column_of(row: tuple[Any, ...], primary_key: tuple[str, ...], schema: str) -
         cast=cast,
         limited=limited if is_text and modifier >= 0 and base in _LIMITED else None,
         is_array=is_array,
+        sorted_by_bytes=by_bytes,
         not_null=not_null,
         has_default=has_default or bool(identity),
         generated=bool(generated),

@@ -114,7 +114,8 @@ def _equal(column: PgColumn, values: list[Any]) -> sql.Composable:
     """
     listed = sql.SQL(", ").join(literal(value, column.type) for value in values)
     found = sql.SQL("{} IN ({})").format(column.ordered(), listed)
-    if column.type != pa.string() or not all(map(column.is_value, values)):
+    is_text = column.type == pa.string()
+    if not is_text or (column.base == "text" and column.sorted_by_bytes) or not all(map(column.is_value, values)):
         return found
     native = sql.SQL(", ").join(_native(column, value) for value in values)
     return sql.SQL("{} AND {} IN ({})").format(found, sql.Identifier("t", column.name), native)

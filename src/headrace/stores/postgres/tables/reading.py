@@ -98,20 +98,26 @@ def _array(values: pa.Array, column: PgColumn) -> pa.Array:
     return values if values.type == column.type else from_text(values, column)
 
 
-def splits(connection: Connection, table: TableLayout, count: int) -> list[KeyRange]:
+def splits(connection: Connection, table: TableLayout, count: int, size: int | None = None) -> list[KeyRange]:
     """Return at most ``count`` key ranges of about equal numbers of rows, from a sample of the keys of a large table.
+
+    Args:
+        size: the bytes of a range on disk; None for as many ranges as ``count``.
 
     Raises:
         OptionError: ``count`` is less than 1.
     """
     if count < 1:
         raise OptionError("a table is split into at least one range", received=count)
-    bounds = _bounds(connection, table, count) if count > 1 else []
+    bounds: list[Key] = []
+    if count > 1:
+        pages = connection.run(lambda session: _pages(session, table))
+        most = count if size is None else min(count, 1 + pages * _PAGE_BYTES // size)
+        bounds = _bounds(connection, table, most, pages) if most > 1 else []
     return [KeyRange(low, high) for low, high in itertools.pairwise([None, *bounds, None])]
 
 
-def _bounds(connection: Connection, table: TableLayout, count: int) -> list[Key]:
-    pages = connection.run(lambda session: _pages(session, table))
+def _bounds(connection: Connection, table: TableLayout, count: int, pages: int) -> list[Key]:
     sample = sql.SQL("")
     if pages > _MOST_EXACT_PAGES:
         sample = sql.SQL(f"TABLESAMPLE SYSTEM ({100 * _MOST_EXACT_PAGES / pages})")

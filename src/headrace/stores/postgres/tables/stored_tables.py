@@ -66,7 +66,12 @@ WITH RECURSIVE based AS (
 )
 SELECT a.attname, a.attnotnull, a.attgenerated, a.attidentity, a.atthasdef AND a.attgenerated = '',
     ARRAY[dn.nspname::text, d.typname::text], y.typname, b.is_array, b.modifier,
-    format_type(b.whole, -1), format_type(b.whole, b.modifier)
+    format_type(b.whole, -1), format_type(b.whole, b.modifier),
+    a.attcollation IN ('pg_catalog."C"'::regcollation, 'pg_catalog."POSIX"'::regcollation)
+    OR a.attcollation = 'pg_catalog."default"'::regcollation AND (
+        SELECT o.datcollate IN ('C', 'POSIX') AND COALESCE(to_jsonb(o) ->> 'datlocprovider', 'c') = 'c'
+        FROM pg_database o WHERE o.datname = current_database()
+    )
 FROM (SELECT DISTINCT ON (attnum) * FROM based ORDER BY attnum, depth DESC) b
 JOIN pg_attribute a ON a.attrelid = %(oid)s AND a.attnum = b.attnum
 JOIN pg_type d ON d.oid = b.named

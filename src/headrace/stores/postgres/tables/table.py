@@ -170,7 +170,7 @@ class PostgresTable(Table):
         return scan(self._connection, layout, names, parse_where(where), bounds, limit, batch_rows)
 
     def splits(self, count: int, *, size: int | None = None) -> list[KeyRange]:
-        return splits(self._connection, self.layout(), count)
+        return splits(self._connection, self.layout(), count, size)
 
     # -- definition --------------------------------------------------------------------------------------
 
