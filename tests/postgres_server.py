@@ -28,7 +28,7 @@ assert _PACKAGE.origin is not None
 _PROGRAMS = Path(_PACKAGE.origin).parent / "pginstall"
 _SETTINGS = {
     "wal_level": "logical",
-    "max_replication_slots": "64",
+    "max_replication_slots": "512",
     "max_wal_senders": "64",
     "max_connections": "200",
     # The server never survives the machine that runs the tests.
