@@ -208,3 +208,12 @@ def test_a_virtual_generated_column_is_refused(store: Store, server: psycopg.Con
     server.execute("ALTER TABLE orders ADD double bigint GENERATED ALWAYS AS (price * 2) VIRTUAL")
     with pytest.raises(UnsupportedError, match=r"generated columns.*double"):
         store.create_tunnel("orders", "changes")
+
+
+def test_a_column_that_is_added_while_a_tunnel_is_open_is_read(store: Store, server: psycopg.Connection[Any]) -> None:
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    server.execute("INSERT INTO orders VALUES ('a', 1)")
+    assert [change.key for change in drain(tunnel)] == [("a",)]
+    server.execute("ALTER TABLE orders ADD COLUMN city text")
+    server.execute("INSERT INTO orders VALUES ('b', 2, NULL, 'Ufa')")
+    assert [change.row["city"] for change in drain(tunnel)] == ["Ufa"]

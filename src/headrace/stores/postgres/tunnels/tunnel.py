@@ -181,6 +181,7 @@ class PostgresTunnel(Tunnel):
         return Backlog(rows=None if more else count, bytes=size, seconds=seconds, at_least=count)
 
     def read(self, channel: str, position: Position, max_rows: int, until: Position | None = None) -> Page:
+        self._notice_new_columns()
         row = self._row(channel)
         schema = self._source.layout.schema
         if position == FINISHED:
@@ -352,9 +353,14 @@ class PostgresTunnel(Tunnel):
         rows = self._source.snapshot(row.keys)
         return self._database.run(lambda statements: base_data.spool(statements, self.id, row.id, rows))
 
+    def _notice_new_columns(self) -> None:
+        """Read the log with the current columns of the table, which can be added while a tunnel is read."""
+        if self._opened_source is not None and self._opened_source.layout is not self._table.layout():
+            self._opened_source = self._opened_log = None
+
     @property
     def _source(self) -> TableSource:
-        """The table as it was when this handle has read it first: all pages have the same columns."""
+        """The table with the columns that it had at the beginning of the call; see `_notice_new_columns`."""
         if self._opened_source is None:
             self._opened_source = TableSource(self._database, self._table.layout())
         return self._opened_source
