@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import UnsupportedError
@@ -134,7 +134,14 @@ def test_records_match_the_scalar_decoder(given: list[Row]) -> None:
             _check(decode_records([encode_row(row) for row in given], SCHEMA), given)
 
 
+_NULL_IN_A_SHORT_ROW = [
+    Row((("user", ""), ("order", 0)), (Cell("a", None),)),
+    Row((("user", ""), ("order", 0)), ()),
+]
+
+
 @patient
+@example(_NULL_IN_A_SHORT_ROW)
 @given(st.lists(rows, max_size=12))
 def test_a_block_matches_the_scalar_decoder(given: list[Row]) -> None:
     _check(decode_block(encode_rows(given), SCHEMA), given)

@@ -305,7 +305,8 @@ class _Attribute:
         else:
             fits = types == self._text_type
             begin = cells.values_at if members is None else cells.values_at[members]
-            self._at[target] = begin + 5
+            # A null has no text: the place of one would be in the next row.
+            self._at[target] = np.where(fits, begin + 5, self._at[target])
             self._lengths[target] = np.where(fits, (payloads & 0xFFFFFFFF).view(np.int64), 0)
             self._texts = cells.texts if rows is None and fits.all() else None
         kinds = np.where(fits, _PUT, _MISFIT)
