@@ -148,7 +148,7 @@ def same(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(same(each) for each in value)
     if isinstance(value, dict):
-        return tuple((name, same(each)) for name, each in value.items())
+        return tuple((name, same(each)) for name, each in sorted(value.items()))
     return value
 
 
