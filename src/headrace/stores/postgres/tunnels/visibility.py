@@ -28,7 +28,7 @@ class Chunks:
     def __init__(self, chunks: Sequence[SnapshotChunk]) -> None:
         self._lows = [chunk.low for chunk in chunks[1:]]
         texts = list(dict.fromkeys(chunk.snapshot for chunk in chunks))
-        # A chunk that nobody has read contains no change.
+        # A chunk that was not read yet contains no change.
         self._snapshots = [None if text is None else Snapshot.parse(text) for text in texts]
         self._snapshot_of = np.array([texts.index(chunk.snapshot) for chunk in chunks], np.int64)
         self.complete = None not in texts
