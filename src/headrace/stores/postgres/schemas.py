@@ -112,9 +112,12 @@ class PgColumn:
     in_key: bool
 
     @property
-    def stays_if_missing(self) -> bool:
-        """Whether a put without this column keeps its value: a NOT NULL column with a default value cannot be null."""
-        return self.not_null and self.has_default and not self.in_key
+    def filled(self) -> bool:
+        """Whether the server has a value for a row that is written without this column.
+
+        A column with a default value that may be null becomes null, as in other stores.
+        """
+        return self.generated or (self.not_null and self.has_default and not self.in_key)
 
     @property
     def is_native(self) -> bool:
@@ -214,20 +217,17 @@ class TableLayout:
     def schema(self) -> TableSchema:
         """The columns in headrace's types."""
         return TableSchema(
-            tuple(Column(column.name, column.type, not column.not_null) for column in self.columns), self.primary_key
+            tuple(Column(column.name, column.type, not column.not_null, column.filled) for column in self.columns),
+            self.primary_key,
         )
 
     @cached_property
     def written(self) -> TableSchema:
-        """The columns that writes set. A column with a default value may be missing, also if it is NOT NULL."""
-        return TableSchema(
-            tuple(
-                Column(column.name, column.type, not column.not_null or column.has_default)
-                for column in self.columns
-                if not column.generated
-            ),
-            self.primary_key,
+        """The columns that writes set."""
+        columns = tuple(
+            column for column, stored in zip(self.schema.columns, self.columns, strict=True) if not stored.generated
         )
+        return TableSchema(columns, self.primary_key)
 
     def column(self, name: str) -> PgColumn:
         """Return a column, or raise `SchemaError`."""

@@ -138,7 +138,7 @@ def _statements(
     required = [
         column.name
         for column in table.columns
-        if column.not_null and not column.in_key and not column.has_default and not column.generated
+        if column.not_null and not column.in_key and not column.filled
     ]
     if change is RowChange.UPDATE and (kept or not given.issuperset(required)) and required:
         # An INSERT checks NOT NULL before it looks for a conflict, so existing rows are updated first.
