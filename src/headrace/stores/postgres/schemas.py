@@ -151,7 +151,10 @@ class PgColumn:
         ).format(column=column, last=sql.Literal(_TIMES[self.base]), problem=problem, base=sql.SQL(self.base))
 
     def _checked_array(self, column: sql.Composable) -> sql.Composable:
-        """Return an array, or fail with the name of the column: Arrow has no arrays of arrays of one type."""
+        """Return an array, or fail with the name of the column: Arrow has no arrays of arrays of one type.
+
+        Arrow's lists have no bounds, and ADBC fails at an array whose first index is not 0 or 1.
+        """
         # ADBC has no texts for elements of other types, and its numbers are texts. It does not know arrays of domains.
         kind = sql.SQL(self.base if self.base in _ARROW else "text")
         wrong = sql.SQL("array_ndims({}) > 1").format(column)
@@ -160,7 +163,9 @@ class PgColumn:
                 "{wrong} OR (SELECT bool_or(e <= '-infinity' OR e >= {last}) FROM unnest({column}) e)"
             ).format(wrong=wrong, column=column, last=sql.Literal(_TIMES[self.base]))
         return sql.SQL(
-            "CASE WHEN {wrong} THEN ({problem}::text || {column}::text)::{kind}[] ELSE {column}::{kind}[] END"
+            "CASE WHEN {wrong} THEN ({problem}::text || {column}::text)::{kind}[] "
+            "WHEN array_lower({column}, 1) <> 1 THEN ARRAY(SELECT e FROM unnest({column}::{kind}[]) e) "
+            "ELSE {column}::{kind}[] END"
         ).format(wrong=wrong, problem=sql.Literal(f"{UNREADABLE}{self.name}: "), column=column, kind=kind)
 
     def written(self, value: sql.Composable) -> sql.Composable:
