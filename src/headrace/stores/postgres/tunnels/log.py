@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from headrace.errors import DataLossError
 from headrace.stores.postgres.tunnels import slots
+from headrace.stores.postgres.tunnels.followed import Followed
 from headrace.stores.postgres.tunnels.meta_tables import Database
-from headrace.stores.postgres.tunnels.pages import TableColumns, Visibility, Window, window
+from headrace.stores.postgres.tunnels.pages import Visibility, Window
 from headrace.stores.postgres.tunnels.positions import lsn_of, lsn_position, lsn_text
 from headrace.tunnels.values import Position
 from headrace.wire.pgoutput.messages import Decoded, Decoder, Images, Truncation
@@ -49,32 +50,18 @@ class Marks(NamedTuple):
 
 
 class ChangeLog:
-    """The changes of a table in a slot.
+    """The changes of a tunnel's tables in a slot.
 
     Args:
-        relation: the oid of the table.
-        table: the table.
-        binary: whether all its columns can be read in binary format.
+        followed: the tables.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        tunnel: str,
-        slot: str,
-        system: str,
-        relation: int,
-        table: TableColumns,
-        *,
-        binary: bool,
-    ) -> None:
+    def __init__(self, database: Database, tunnel: str, slot: str, system: str, followed: Followed) -> None:
         self._database = database
         self._tunnel = tunnel
         self._slot = slot
         self._system = system
-        self._relation = relation
-        self._table = table
-        self._binary = binary
+        self._followed = followed
         self._kept: tuple[Window, list[Truncation]] | None = None
         # An interval that has no changes of the table.
         self._empty = (0, 0)
@@ -156,8 +143,10 @@ class ChangeLog:
             self._kept = self._read(start, max(start, end), in_base if start < marks.base_end else None)
         found, truncations = self._kept
         if truncations and truncations[0].transaction.lsn <= start:
+            truncated = {each.oid for each in truncations[0].relations} & set(self._followed.relations)
             raise DataLossError(
-                f"table {self._table.name!r} was truncated, and the log does not contain the removed rows",
+                f"table {', '.join(map(self._followed.name_of, sorted(truncated)))!r} was truncated, and the log does "
+                "not contain the removed rows",
                 received=f"commit version {truncations[0].transaction.lsn}",
                 remedy="create a new tunnel of kind BaseAndStream, or continue after it with failOnDataLoss=false",
             )
@@ -165,20 +154,21 @@ class ChangeLog:
 
     def _read(self, start: int, end: int, in_base: Visibility | None) -> tuple[Window, list[Truncation]]:
         decoder, images, truncations = Decoder(), list[Images](), list[Truncation]()
+        relations = self._followed.relations
         if start < end:
-            for batch in slots.peek(self._database, self._slot, end, binary=self._binary):
+            for batch in slots.peek(self._database, self._slot, end, binary=self._followed.binary):
                 decoded: Decoded = decoder.decode(batch.column(0))
-                images += [found for found in decoded.images if found.relation.oid == self._relation]
+                images += [found for found in decoded.images if found.relation.oid in relations]
                 truncations += [
                     each
                     for each in decoded.truncations
                     if start <= each.transaction.lsn < end
-                    and any(relation.oid == self._relation for relation in each.relations)
+                    and any(relation.oid in relations for relation in each.relations)
                 ]
         if truncations:
             # The changes before the truncation can be read.
             end = max(start, truncations[0].transaction.lsn)
-        return window(images, self._table, start, end, in_base), truncations
+        return self._followed.window(images, start, end, in_base), truncations
 
 
 def _check_position(tunnel: str, start: int, state: slots.SlotState, marks: Marks) -> None:

@@ -43,6 +43,8 @@ CREATE TABLE IF NOT EXISTS headrace.channel (
     id text NOT NULL,
     kind text NOT NULL,
     parents text[] NOT NULL,
+    -- The table of base data; 0 for the stream.
+    relation oid NOT NULL,
     -- The key range of a chunk of base data, as JSON.
     low text,
     high text,
@@ -55,6 +57,13 @@ CREATE TABLE IF NOT EXISTS headrace.channel (
     client text,
     since double precision NOT NULL DEFAULT 0,
     PRIMARY KEY (tunnel, id)
+);
+-- The tables of a tunnel that follows several; its row in headrace.tunnel has relation 0.
+CREATE TABLE IF NOT EXISTS headrace.tunnel_table (
+    tunnel text NOT NULL REFERENCES headrace.tunnel ON DELETE CASCADE,
+    relation oid NOT NULL,
+    table_name text NOT NULL,
+    PRIMARY KEY (tunnel, relation)
 );
 -- The snapshot of a chunk, from its first read until the stream has passed it.
 CREATE TABLE IF NOT EXISTS headrace.chunk (
