@@ -17,14 +17,14 @@ import pyarrow.compute as pc
 from headrace.rows.json_texts import json_texts, objects
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
 from headrace.stores.postgres.tunnels.pages import (
+    ChangedImages,
     TableColumns,
     Visibility,
     Window,
+    changed_images,
     check_unchanged,
     columns_of,
     concatenated,
-    kept_images,
-    ops_of,
 )
 from headrace.tables.changes import ChangeOp, Changes
 from headrace.tables.json_forms import UNAVAILABLE, JsonForm
@@ -68,9 +68,9 @@ def window(
     parts = []
     for found in images:
         table = tables[found.relation.oid]
-        kept = kept_images(found, table.columns, start, end, in_base)
-        if len(kept):
-            parts.append(_part(kept, table))
+        changed = changed_images(found, table.columns, start, end, in_base)
+        if len(changed.ops):
+            parts.append(_part(changed, table))
     changes = concatenated([part.changes for part in parts], SCHEMA)
     if len({found.relation.oid for found in images}) > 1 and len(parts) > 1:
         # An old row and the new one have the same message, and stay together.
@@ -86,7 +86,8 @@ def base_rows(rows: pa.RecordBatch, table: JsonTable) -> pa.RecordBatch:
     return _rows(table, keys, objects(_json_columns(values, table), rows.num_rows))
 
 
-def _part(images: Images, table: JsonTable) -> _Part:
+def _part(changed: ChangedImages, table: JsonTable) -> _Part:
+    images, ops = changed
     if not table.form.debezium:
         check_unchanged(images, table.columns)
     key = table.layout.primary_key
@@ -95,7 +96,6 @@ def _part(images: Images, table: JsonTable) -> _Part:
     names = [column.name for column in images.relation.columns if column.name in table.layout.schema]
     every = list(dict.fromkeys([*names, *key]))
     values = dict(zip(every, columns_of(images, table.columns, every), strict=True))
-    ops, keep = ops_of(images, [values[name] for name in key])
     keys = objects(_json_columns({name: values[name] for name in key}, table), len(images))
     columns = _json_columns({name: values[name] for name in names}, table)
     for place, column in enumerate(images.relation.columns):
@@ -112,9 +112,7 @@ def _part(images: Images, table: JsonTable) -> _Part:
         pa.array(images.times).view(pa.timestamp("us", tz="UTC")),
         transactions=pa.array(images.xids),
     )
-    if keep.all():
-        return _Part(changes, images.messages)
-    return _Part(changes.filter(pa.array(keep)), images.messages[keep])
+    return _Part(changes, images.messages)
 
 
 def _rows(table: JsonTable, keys: pa.StringArray, rows: pa.StringArray) -> pa.RecordBatch:
@@ -145,7 +143,9 @@ def _debezium_time(values: pa.Array, column: PgColumn) -> pa.Array:
     if column.base == "time" and values.type == pa.string():
         # 24:00:00 is a valid time in PostgreSQL, and not in Arrow.
         last = pc.equal(values, _LAST_TIME)
-        times = pc.if_else(last, "00:00:00", values).cast(pa.time64("us")).view(pa.int64())
+        # Arrow reads timestamps and not times of day.
+        moments = pc.binary_join_element_wise("1970-01-01", pc.if_else(last, "00:00:00", values), " ")
+        times = moments.cast(pa.timestamp("us")).view(pa.int64())
         found, digits = pc.if_else(last, _DAY, times), _DIGITS.search(column.limited or "")
         return pc.divide(found, 1000) if digits and int(digits[1]) <= _MILLISECONDS else found
     if column.base == "timestamp" and values.type == pa.timestamp("us"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -87,18 +87,31 @@ def window(
     Raises:
         UnsupportedError: an update has no value for a cell, see `check_unchanged`.
     """
-    parts = [kept_images(found, table, start, end, in_base) for found in images]
-    return Window(start, end, concatenated([_changes(kept, table) for kept in parts if len(kept)], table.schema))
+    parts = [changed_images(found, table, start, end, in_base) for found in images]
+    return Window(start, end, concatenated([_changes(part, table) for part in parts if len(part.ops)], table.schema))
 
 
-def kept_images(found: Images, table: TableColumns, start: int, end: int, in_base: Visibility | None) -> Images:
-    """Return the images that are committed in an interval, without those that base data contains; see `window`."""
+class ChangedImages(NamedTuple):
+    """Images that are changes, and the operation of each."""
+
+    images: Images
+    ops: npt.NDArray[np.int8]
+
+
+def changed_images(
+    found: Images, table: TableColumns, start: int, end: int, in_base: Visibility | None
+) -> ChangedImages:
+    """Return the images that are committed in an interval and are changes; see `window`."""
     mask = (found.lsns >= start) & (found.lsns < end)
-    kept = found if mask.all() else found.filter(mask)
-    if len(kept) == 0 or in_base is None:
-        return kept
-    base = in_base(kept, columns_of(kept, table, table.schema.primary_key))
-    return kept.filter(~base) if base.any() else kept
+    images = found if mask.all() else found.filter(mask)
+    if in_base is None and not _is_old(images.kinds).any():
+        return ChangedImages(images, _OPS[images.kinds])
+    # Base data can contain one of the two rows of a change of the key, so operations are found before it is left out.
+    keys = columns_of(images, table, table.schema.primary_key)
+    ops, keep = _ops(images, keys)
+    if in_base is not None and len(images):
+        keep &= ~in_base(images, keys)
+    return ChangedImages(images, ops) if keep.all() else ChangedImages(images.filter(keep), ops[keep])
 
 
 def concatenated(parts: Sequence[Changes], schema: TableSchema) -> Changes:
@@ -124,30 +137,27 @@ def _transactions(parts: Sequence[Changes]) -> pa.Int64Array | None:
     return pa.concat_arrays(ids) if len(ids) == len(parts) else None
 
 
-def _changes(images: Images, table: TableColumns) -> Changes:
-    schema = table.schema
+def _changes(part: ChangedImages, table: TableColumns) -> Changes:
+    images, schema = part.images, table.schema
     check_unchanged(images, table)
-    columns = columns_of(images, table, schema.names)
-    ops, keep = ops_of(images, [columns[schema.names.index(name)] for name in schema.primary_key])
-    changes = Changes(
-        pa.RecordBatch.from_arrays(columns, schema=schema.changes),
-        pa.array(ops),
+    return Changes(
+        pa.RecordBatch.from_arrays(columns_of(images, table, schema.names), schema=schema.changes),
+        pa.array(part.ops),
         pa.array(images.lsns),
         pa.array(images.times).view(pa.timestamp("us", tz="UTC")),
         transactions=pa.array(images.xids),
     )
-    return changes if keep.all() else changes.filter(pa.array(keep))
 
 
-def ops_of(images: Images, keys: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int8], Mask]:
-    """Return the operation of each image, and which images are changes.
+def _is_old(kinds: npt.NDArray[np.uint8]) -> Mask:
+    return np.asarray((kinds == ImageKind.OLD_ROW) | (kinds == ImageKind.OLD_KEY))
 
-    Args:
-        keys: the key columns of the images.
-    """
+
+def _ops(images: Images, keys: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int8], Mask]:
+    """Return the operation of each image, and which images are changes."""
     kinds = images.kinds
     ops, keep = _OPS[kinds], np.ones(len(kinds), np.bool_)
-    old = np.flatnonzero((kinds == ImageKind.OLD_ROW) | (kinds == ImageKind.OLD_KEY))
+    old = np.flatnonzero(_is_old(kinds))
     if len(old) == 0:
         return ops, keep
     # The new row follows its old one.

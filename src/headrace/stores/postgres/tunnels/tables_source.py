@@ -58,10 +58,10 @@ class TablesSource:
         self._names: dict[int, str] = {}
         self._sources: dict[int, TableSource] = {}
         self._known: dict[int, JsonTable] | None = None
+        self.refresh()
 
     def layouts(self) -> list[TableLayout]:
-        """Return the tables that exist, as the catalog has them."""
-        self.refresh()
+        """Return the tables that exist."""
         return [source.layout for source in self._sources.values()]
 
     def refresh(self) -> bool:
@@ -75,11 +75,10 @@ class TablesSource:
                 continue
             layout = self._layout(TableName(schema, table))
             sources[int(relation)] = TableSource(self._database, partial(_same, layout))
-        first = self._states is None
         # The states are older than the layouts: a change between the two is noticed at the next call.
         self._states, self._sources, self._known = states, sources, None
         self._names = {int(relation): name for relation, name, *_ in states}
-        return not first
+        return True
 
     @property
     def relations(self) -> Collection[int]:
