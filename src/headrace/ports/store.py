@@ -139,6 +139,16 @@ class Store(Port):
     def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
         """Remove a table with its rows, change log and tunnels."""
 
+    def beside(self, table: str, name: str) -> str:
+        """Return the name of a table in the directory, or in the schema, of another table.
+
+        Args:
+            table: the other table.
+            name: a name without a directory or schema.
+        """
+        directory, slash, _ = table.rpartition("/")
+        return f"{directory}{slash}{name}"
+
     # -- tunnels -----------------------------------------------------------------------------------------
 
     def create_tunnel(

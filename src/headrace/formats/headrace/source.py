@@ -51,7 +51,7 @@ class HeadraceSource(Source):
 
     def tunnel_start(self) -> Start:
         # The committed positions may be those of another query, which has read the rows before them.
-        return Start(StartKind.EARLIEST) if read_as.reads_table(self.settings) else super().tunnel_start()
+        return Start(StartKind.BEGINNING) if read_as.reads_table(self.settings) else super().tunnel_start()
 
     def queue_names(self) -> tuple[str, ...]:
         queue, queues = self.settings.get("queue"), self.settings.get("queues")

@@ -148,6 +148,9 @@ class PostgresStore(Store):
             if not missing_ok:
                 raise
 
+    def beside(self, table: str, name: str) -> str:
+        return TableName(TableName.parse(table).schema, name).text
+
     # -- tunnels ------------------------------------------------------------------------------------------
 
     def create_tunnel(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headrace.errors import NotFoundError, OptionError, UnsupportedError
+from headrace.errors import DataLossError, NotFoundError, OptionError, UnsupportedError
 from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
 from headrace.stores.postgres.tunnels import base_data, clients, slots
 from headrace.stores.postgres.tunnels.batches import BatchRecords, lock_tunnel
@@ -145,8 +145,12 @@ class PostgresTunnel(Tunnel):
                 valid="committed, latest or a timestamp",
                 remedy="create a tunnel of its own, of kind BaseAndStream",
             )
+        rows = self._rows()
+        if start.kind is StartKind.BEGINNING:
+            self._check_unread(rows)
+            return {row.id: row.start for row in rows}
         positions = {}
-        for row in self._rows():
+        for row in rows:
             if row.kind is ChannelKind.BASE_DATA or row.finished:
                 positions[row.id] = FINISHED
             elif start.timestamp is None:
@@ -154,6 +158,16 @@ class PostgresTunnel(Tunnel):
             else:
                 positions[row.id] = self._at_time(row.committed, microseconds(start.timestamp))
         return positions
+
+    def _check_unread(self, rows: list[_Row]) -> None:
+        """Raise `DataLossError` if rows of the tunnel were committed: they cannot be read again."""
+        read = [row.id for row in rows if row.committed != row.start]
+        if read:
+            raise DataLossError(
+                f"the first rows of tunnel {self.name!r} were read by another query, and cannot be read again",
+                received=f"committed channels {', '.join(read[:3])}",
+                remedy="create a tunnel of its own for each query",
+            )
 
     def _at_time(self, position: Position, time: int) -> Position:
         """Return the position of the first change at or after a time in µs, from a position on."""
