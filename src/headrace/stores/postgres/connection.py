@@ -145,9 +145,13 @@ class Connection:
 
         return self._repeated(self._statements, rows)
 
-    def run_bulk(self, work: Callable[[Bulk], Result]) -> Result:
-        """Run a function in a transaction of ADBC, and commit; repeat it after temporary errors."""
-        return self._repeated(self._bulks, work)
+    def run_bulk(self, work: Callable[[Bulk], Result], *, reads: bool = False) -> Result:
+        """Run a function in a transaction of ADBC, and commit; repeat it after temporary errors.
+
+        Args:
+            reads: the function changes nothing, so it is also repeated if the commit fails.
+        """
+        return self._repeated(self._bulks, work, reads=reads)
 
     @contextmanager
     def autocommit(self) -> Iterator[psycopg.Connection]:
@@ -185,14 +189,14 @@ class Connection:
 
     # -- connections -------------------------------------------------------------------------------------
 
-    def _repeated(self, pool: _Pool[Any], work: Callable[[Any], Result]) -> Result:
+    def _repeated(self, pool: _Pool[Any], work: Callable[[Any], Result], *, reads: bool = False) -> Result:
         retries = Retries(self.address.retry_seconds, first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE)
         while True:
             connection = self._leased(pool)
             committing = False
             try:
                 result = work(connection)
-                committing = True
+                committing = not reads
                 failpoints.reach("uncommitted")
                 connection.commit()
                 failpoints.reach("committed")
