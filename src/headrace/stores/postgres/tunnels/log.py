@@ -21,8 +21,6 @@ from headrace.wire.pgoutput.messages import Truncation
 
 WINDOW_BYTES = 64 << 20
 """The log of a window in bytes: its changes are in memory at once."""
-KEPT_BYTES = 1 << 20
-"""The log in bytes that the slot keeps before the committed position, so that recent batches can be read again."""
 
 
 class Place(NamedTuple):
