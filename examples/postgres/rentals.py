@@ -21,8 +21,9 @@ import psycopg
 import headrace
 
 if TYPE_CHECKING:
-    from headrace.streaming_sql.followed.stream import FollowedStream
     from pyspark.sql import SparkSession
+
+    from headrace.streaming_sql.followed.follow import FollowedStream
 
 TABLES = """
 CREATE TABLE customer (id int PRIMARY KEY, name text NOT NULL, joined date NOT NULL);
@@ -64,7 +65,8 @@ FROM (
 EXPECTED = "SELECT customer, count(*), sum(amount) FROM payment GROUP BY customer ORDER BY customer"
 # A day in the shops; each is one transaction.
 DAY = [
-    """INSERT INTO rental SELECT 500 + n, n, 1 + n % 60, timestamptz '2022-06-01 10:00+00' FROM generate_series(1, 80) n;
+    """INSERT INTO rental SELECT 500 + n, n, 1 + n % 60, timestamptz '2022-06-01 10:00+00'
+        FROM generate_series(1, 80) n;
     INSERT INTO payment (rental, customer, amount) SELECT id, customer, 2.99 FROM rental WHERE id > 500""",
     "UPDATE rental SET returned = rented + interval '3 days' WHERE id <= 200",
     # A refund, a correction, and a film that becomes cheaper.

@@ -6,7 +6,6 @@ import runpy
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.conformance import serving
 from tests.spark.documents import ROOT

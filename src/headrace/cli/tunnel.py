@@ -108,7 +108,10 @@ def describe_tunnel(app: App, id_or_name: str, table: str | None) -> None:
     Example: headrace tunnel describe stats -s shop
     """
     with app.store() as store:
-        details = _details(store.tunnel(id_or_name, table).describe())
+        description = store.tunnel(id_or_name, table).describe()
+    details = _details(description)
+    for warning in () if app.json else description.warnings:
+        app.output.warning(warning)
     if app.json:
         for channel in details["channels"]:
             channel["checkpoint"] = channel["committed_position"]
@@ -205,6 +208,8 @@ def _details(description: TunnelDescription) -> dict[str, Any]:
     return {
         **_summary(description),
         "created": created.isoformat(timespec="seconds"),
+        **description.details,
+        **({"warnings": list(description.warnings)} if description.details else {}),
         "channels": [
             {
                 "channel": described.channel.id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.errors import UnsupportedError
 from headrace.ports.arguments import Port
@@ -36,7 +36,14 @@ class ChannelDescription:
 
 @dataclass(frozen=True)
 class TunnelDescription:
-    """The state of a tunnel. ``stage`` is ``BaseData`` until all base data is read, then ``Stream``."""
+    """The state of a tunnel.
+
+    Attributes:
+        stage: ``BaseData`` until all base data is read, then ``Stream``.
+        created: in seconds since 1970.
+        details: more facts, by names that only this store has. None is an unknown value, or no limit.
+        warnings: what needs the attention of a person, in sentences.
+    """
 
     id: str
     name: str
@@ -45,6 +52,8 @@ class TunnelDescription:
     stage: str
     created: float
     channels: tuple[ChannelDescription, ...]
+    details: Mapping[str, int | str | bool | None] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     @property
     def backlog_rows(self) -> int | None:

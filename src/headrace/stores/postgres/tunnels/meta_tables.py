@@ -11,6 +11,7 @@ from psycopg import sql
 
 from headrace.stores.postgres.connection import Bulk, Connection
 from headrace.stores.postgres.definitions import create_schema
+from headrace.stores.postgres.tunnels.spooling import spooled
 
 Result = TypeVar("Result")
 Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
@@ -147,15 +148,15 @@ class Database:
         """Return the rows of a query."""
         return self.run(lambda statements: statements.execute(statement, parameters).fetchall())
 
-    def arrow(self, statement: str) -> list[pa.RecordBatch]:
-        """Return the result of a query as Arrow."""
+    def arrow(self, statement: str) -> Sequence[pa.RecordBatch]:
+        """Return the result of a query as Arrow; a large one is in a temporary file."""
 
-        def read(bulk: Bulk) -> list[pa.RecordBatch]:
+        def read(bulk: Bulk) -> Sequence[pa.RecordBatch]:
             with bulk.cursor() as cursor:
                 cursor.execute(statement)
-                return list(cursor.fetch_record_batch())
+                return spooled(cursor.fetch_record_batch())
 
-        return self.connection.run_bulk(read)
+        return self.connection.run_bulk(read, reads=True)
 
     def create_tables(self) -> None:
         """Create the schema and the tables, as far as they do not exist."""

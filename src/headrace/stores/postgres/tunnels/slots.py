@@ -143,7 +143,7 @@ def state(database: Database, tunnel: str, slot: str, system: str, lost: str) ->
     raise DataLossError(problem, received=f"slot {slot}; {lost}", remedy=remedy)
 
 
-def peek(database: Database, slot: str, end: int, *, binary: bool) -> list[pa.RecordBatch]:
+def peek(database: Database, slot: str, end: int, *, binary: bool) -> Sequence[pa.RecordBatch]:
     """Return the messages of all transactions from the slot's position whose commit record begins before an LSN.
 
     The result has one column of binaries. Another user of the slot, such as a twin of a task, delays the call.

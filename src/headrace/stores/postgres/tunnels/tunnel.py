@@ -10,19 +10,19 @@ import numpy as np
 
 from headrace.errors import DataLossError, NotFoundError, OptionError, UnsupportedError
 from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
-from headrace.stores.postgres.tunnels import base_data, clients, slots
+from headrace.stores.postgres.tunnels import base_data, clients, retention
 from headrace.stores.postgres.tunnels.batches import BatchRecords, lock_tunnel
 from headrace.stores.postgres.tunnels.followed import Followed
-from headrace.stores.postgres.tunnels.log import KEPT_BYTES, ChangeLog, Marks
+from headrace.stores.postgres.tunnels.log import ChangeLog, Marks
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
 from headrace.stores.postgres.tunnels.positions import (
     is_after,
     lsn_of,
     lsn_position,
-    lsn_text,
     row_of,
     row_position,
 )
+from headrace.stores.postgres.tunnels.retention import LogRelease
 from headrace.stores.postgres.tunnels.stored_tunnels import STREAM, StoredTunnel, dropped, key_from_json
 from headrace.stores.postgres.tunnels.visibility import Chunks, SnapshotChunk, TableChunks
 from headrace.tables.conditions import KeyRange
@@ -80,6 +80,7 @@ class PostgresTunnel(Tunnel):
         self._follow = follow
         self._form = form
         self._batches = BatchRecords(database, stored.id)
+        self._release = None if stored.slot is None else LogRelease(database, stored.id, stored.slot)
         self._opened_tables: Followed | None = None
         self._opened_log: ChangeLog | None = None
         self._chunks: TableChunks | None = None
@@ -106,8 +107,15 @@ class PostgresTunnel(Tunnel):
         rows = self._rows()
         holders = self._database.run(lambda statements: clients.holders(statements, self.id))
         described = []
+        details, warnings = (
+            ({}, []) if self._stored.slot is None else retention.describe(self._database, self._stored.slot)
+        )
         for row, channel in zip(rows, _channels(rows), strict=True):
-            backlog = self._backlog(row, channel.committed, None)
+            try:
+                backlog = self._backlog(row, channel.committed, None)
+            except DataLossError as error:
+                backlog = Backlog(rows=None)
+                warnings.append(error.problem)
             holder = holders.get(row.id)
             described.append(
                 ChannelDescription(channel, backlog)
@@ -125,6 +133,8 @@ class PostgresTunnel(Tunnel):
             ),
             created=self.created,
             channels=tuple(described),
+            details=details,
+            warnings=tuple(warnings),
         )
 
     # -- channels -----------------------------------------------------------------------------------
@@ -190,10 +200,14 @@ class PostgresTunnel(Tunnel):
     def backlog(self, channel: str, position: Position, until: Position | None = None) -> Backlog:
         row = self._row(channel)
         found = self._backlog(row, position, until)
-        if found.empty and row.kind is ChannelKind.STREAM and position == row.committed and until is None:
-            # Other tables may be busy while this one is idle.
-            self.release_log()
+        if found.empty:
+            self._follow_log(row, position)
         return found
+
+    def _follow_log(self, row: _Row, position: Position) -> None:
+        """Let the server forget the log of others, which may be busy while this table is idle."""
+        if row.kind is ChannelKind.STREAM and position == row.committed:
+            self.release_log()
 
     def _backlog(self, row: _Row, position: Position, until: Position | None) -> Backlog:
         if position == FINISHED:
@@ -247,6 +261,7 @@ class PostgresTunnel(Tunnel):
             count = min(count, part.whole_pairs(max(1, max_rows)))
         after = place.first + count
         if count == 0:
+            self._follow_log(row, position)
             # The end of the log is no part of the position: it grows without changes of the table.
             return Page(window.changes.slice(0, 0), self._log.canonical(position, marks, self._in_base(marks)))
         return Page(window.changes.slice(place.first, count), window.position(after))
@@ -330,30 +345,15 @@ class PostgresTunnel(Tunnel):
         return self._log.canonical(position, marks, self._in_base(marks))
 
     def release_log(self) -> None:
-        """Advance the slot, if the server keeps much log that the tunnel no longer needs.
-
-        The slot stays `KEPT_BYTES` behind the committed position, so that recent batches can be read again. If the
-        table has had no change since the committed position, it follows the end of the log.
-        """
-        if self._stored.slot is None:
+        """Advance the slot, if the server keeps much log that the tunnel no longer needs; see `LogRelease`."""
+        if self._release is None:
             return
-        rows = {row.id: row for row in self._rows()}
-        committed = rows[STREAM].committed
+        committed = next(row.committed for row in self._rows() if row.id == STREAM)
         if committed == FINISHED:
             return
         at = lsn_of(committed)
         idle = self._log.idle_until(at) if committed.skip == 0 else at
-        target = max(at, idle) - KEPT_BYTES
-        marks = self._marks()
-        if target <= marks.advanced + KEPT_BYTES:
-            return
-        # Before the slot moves, so that a read never takes our own advance for one of others.
-        self._database.query(
-            "UPDATE headrace.tunnel SET advanced = greatest(advanced, %s::pg_lsn), lost = greatest(lost, %s::pg_lsn)"
-            " WHERE id = %s RETURNING 1",
-            (lsn_text(target), lsn_text(min(at, target)), self.id),
-        )
-        slots.advance(self._database, self._stored.slot, target)
+        self._release.release(at, idle, self._marks().advanced)
 
     # -- clients that share the channels -------------------------------------------------------------
 
