@@ -6,6 +6,7 @@ import base64
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -311,6 +312,21 @@ def test_a_store_without_such_tunnels_and_a_tunnel_of_one_table_refuse(store: St
         embedded.create_tunnel_of_tables(["a", "b"], "changes")
     with pytest.raises(UnsupportedError, match="are not JSON"):
         store.create_tunnel("orders", "one", "Stream").with_json(DEBEZIUM)
+
+
+def test_threads_that_read_the_slot_at_the_same_time_wait_for_each_other(
+    store: Store, server: psycopg.Connection[Any]
+) -> None:
+    tunnel = store.create_tunnel_of_tables("public.*", "changes", "Stream")
+    server.execute("INSERT INTO orders SELECT n, n FROM generate_series(1, 20000) n")
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
+
+    def read(_: int) -> int:
+        with headrace.open(store.url) as other:
+            return int(other.tunnel("changes").read(channel, start, 100_000).changes.num_rows)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert set(threads.map(read, range(12))) == {20000}
 
 
 def test_the_command_line_names_several_tables(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
