@@ -111,6 +111,11 @@ class PostgresServer:
 _NOT_STARTED: Any = None
 
 
+def client_program(name: str) -> Path:
+    """Return the path of a program that connects to a server, such as ``pgbench``."""
+    return _PROGRAMS / "bin" / name
+
+
 def create_database(port: int, name: str) -> bool:
     """Create an empty database of the cluster, unless it exists; return whether it is new."""
     with psycopg.connect(host="127.0.0.1", port=port, user=USER, dbname="postgres", autocommit=True) as connection:

@@ -7,6 +7,7 @@ which sends each change by itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -39,8 +40,26 @@ class SlotState(NamedTuple):
     status: str
 
 
-def create_publication(database: Database, name: str, table: TableLayout) -> None:
-    """Create a publication of one table. Changes of its partitions have the name of the table.
+def create_publication(database: Database, name: str, tables: Sequence[TableLayout]) -> None:
+    """Create a publication of tables. Changes of partitions have the name of their table.
+
+    Raises:
+        UnsupportedError: the log does not have all columns, or not the key of deleted rows.
+    """
+    needs = [has_generated(database, table) for table in tables]
+    statement = sql.SQL(
+        "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert, update, delete, truncate',"
+        " publish_via_partition_root = true{})"
+    ).format(
+        sql.Identifier(name),
+        sql.SQL(", ").join(table.name.sql for table in tables),
+        sql.SQL(", publish_generated_columns = stored" if any(needs) else ""),
+    )
+    database.run(lambda statements: statements.connection.execute(statement))
+
+
+def has_generated(database: Database, table: TableLayout) -> bool:
+    """Return whether a publication of a table has to include generated columns.
 
     Raises:
         UnsupportedError: the log does not have all columns, or not the key of deleted rows.
@@ -68,15 +87,7 @@ def create_publication(database: Database, name: str, table: TableLayout) -> Non
             valid="stored generated columns, from PostgreSQL 18 on",
             remedy="let a trigger compute these columns, or compute them in the query",
         )
-    statement = sql.SQL(
-        "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert, update, delete, truncate',"
-        " publish_via_partition_root = true{})"
-    ).format(
-        sql.Identifier(name),
-        table.name.sql,
-        sql.SQL(", publish_generated_columns = stored" if with_generated and stored else ""),
-    )
-    database.run(lambda statements: statements.connection.execute(statement))
+    return bool(with_generated and stored)
 
 
 def create_slot(database: Database, name: str) -> int:
@@ -132,7 +143,7 @@ def state(database: Database, tunnel: str, slot: str, system: str, lost: str) ->
     raise DataLossError(problem, received=f"slot {slot}; {lost}", remedy=remedy)
 
 
-def peek(database: Database, slot: str, end: int, *, binary: bool) -> list[pa.RecordBatch]:
+def peek(database: Database, slot: str, end: int, *, binary: bool) -> Sequence[pa.RecordBatch]:
     """Return the messages of all transactions from the slot's position whose commit record begins before an LSN.
 
     The result has one column of binaries. Another user of the slot, such as a twin of a task, delays the call.
