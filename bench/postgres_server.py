@@ -94,7 +94,7 @@ def commit_changes(
     # The factor has no divisor in common with a power of 10, so the keys of the updates differ.
     keys = (
         f"(SELECT {existing + number * count // 2} + i FROM {_series(0, half)} i"
-        f" UNION ALL SELECT (i * 7919) % {existing} FROM {_series(number * count // 2, half)} i) AS keys(i)"
+        f" UNION ALL SELECT (i::bigint * 7919) % {existing} FROM {_series(number * count // 2, half)} i) AS keys(i)"
     )
     _commit(
         session, count // size, f"INSERT INTO {table} SELECT {_ORDER.format(more=number + 1)} FROM {keys} {_UPSERT}"

@@ -24,7 +24,7 @@ _TRANSACTION_ROWS = 100
 # The driver of Spark's JDBC source, which Spark itself downloads.
 _JDBC = "org.postgresql:postgresql:42.7.8"
 _JDBC_FILE = "org.postgresql_postgresql-42.7.8.jar"
-_JDBC_SHA256 = ""
+_JDBC_SHA256 = "2a32a9dcbc42d67a50ad3a0de5efd102c8d2be46720045f2cbd6689f160ab7c7"
 _CACHE = Path.home() / ".cache" / "headrace-bench"
 
 
