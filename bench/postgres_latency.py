@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 import headrace
 from bench.measure import COLUMNS, Ratio, Result, spark_session
-from bench.postgres_server import Server, create_orders, insert_orders, postgres_server
+from bench.postgres_server import Server, cpu_seconds, create_orders, insert_orders, postgres_server
 
 _MEGABYTE = 1_000_000
 _OTHER = "CREATE TABLE other (id bigint, text text)"
@@ -165,15 +165,12 @@ def _write(session: psycopg.Connection, size: int, duration: float) -> None:
 
 def _python_share(run: Callable[[], object]) -> float:
     """Return the CPU time of Spark's Python processes during a run, as a share of a core."""
-    python = [each for each in psutil.Process().children(recursive=True) if "python" in each.name()]
-    before, begin = sum(map(_cpu_seconds, python)), time.monotonic()
+    (java,) = [each for each in psutil.Process().children() if each.name() == "java"]
+
+    def spent() -> float:
+        times = java.cpu_times()
+        return cpu_seconds(java) - float(times.user + times.system)
+
+    before, begin = spent(), time.monotonic()
     run()
-    return (sum(map(_cpu_seconds, python)) - before) / (time.monotonic() - begin)
-
-
-def _cpu_seconds(process: psutil.Process) -> float:
-    try:
-        times = process.cpu_times()
-        return float(times.user + times.system)
-    except psutil.NoSuchProcess:
-        return 0.0
+    return (spent() - before) / (time.monotonic() - begin)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
-from psycopg import sql
+from psycopg import pq, sql
 
 import headrace
-from headrace.errors import DataLossError, UnsupportedError
+from headrace.errors import DataLossError, StoreBusyError, UnsupportedError
 from headrace.feeds.channel_reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.ports import Store
 from headrace.stores.postgres.tunnels import log
 from headrace.stores.postgres.tunnels import tunnel as tunnel_module
 from headrace.tables.changes import ChangeOp
-from headrace.tunnels.values import FINISHED, ChannelKind, Start, StartKind
+from headrace.tunnels.values import FINISHED, ChannelKind, Page, Start, StartKind
 from tests.conformance import serving
 from tests.conformance.reading import drain, only_channel, read_from, replay, state_of
 
@@ -166,6 +167,27 @@ def test_a_plan_looks_at_little_of_a_long_log_and_finds_rows_behind_that_of_othe
     assert tunnel.backlog(channel, end).empty
     server.execute("INSERT INTO orders VALUES ('last', 1)")
     assert tunnel.backlog(channel, end).rows == 1
+
+
+def test_a_slot_that_another_process_reads_is_waited_for(store: Store, server: psycopg.Connection[Any]) -> None:
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
+    server.execute("INSERT INTO orders VALUES ('a', 1)")
+    slot = f"headrace_{tunnel.id}"
+    with psycopg.connect(store.url, autocommit=True, replication="database") as other:
+        begin = f"START_REPLICATION SLOT {slot} LOGICAL 0/0 (proto_version '1', publication_names '{slot}')"
+        assert other.pgconn.exec_(begin.encode()).status == pq.ExecStatus.COPY_BOTH
+        with (
+            headrace.open(store.url, retry_seconds=0.1) as impatient,
+            pytest.raises(StoreBusyError, match="is active for PID"),
+        ):
+            impatient.tunnel("changes").read(channel, start, 10)
+        reading = threading.Thread(target=lambda: found.append(tunnel.read(channel, start, 10)))
+        found: list[Page] = []
+        reading.start()
+        other.pgconn.finish()
+    reading.join()
+    assert found[0].changes.rows.column("id").to_pylist() == ["a"]
 
 
 def test_a_query_that_needs_all_rows_begins_only_at_the_beginning(store: Store) -> None:

@@ -42,7 +42,6 @@ from headrace.tunnels.values import (
     TunnelKind,
 )
 
-
 LOOK_BYTES = 8 << 20
 """The log in bytes that is decoded to plan a batch. The tasks of the batch decode it again."""
 
