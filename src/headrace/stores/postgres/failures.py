@@ -111,7 +111,7 @@ def failure_of(error: BaseException, *, connecting: bool = False) -> Failure | N
             details.get("PG_DIAG_CONSTRAINT_NAME", ""),
             connecting,
         )
-    if isinstance(error, OSError | pa.ArrowInvalid) and _STREAM_ERROR in str(error):
+    if isinstance(error, OSError | pa.ArrowException) and _STREAM_ERROR in str(error):
         # An error amid the rows of a statement passes through Arrow's stream, which keeps its text only.
         text = _first_line(str(error))
         state = "55006" if _SLOT_IN_USE.search(text) else "XX000" if "ERROR:" in text else ""
