@@ -123,13 +123,17 @@ class Connection:
 
     # -- transactions ------------------------------------------------------------------------------------
 
-    def run(self, work: Callable[[psycopg.Connection], Result]) -> Result:
+    def run(self, work: Callable[[psycopg.Connection], Result], *, repeatable: bool = False) -> Result:
         """Run a function in a transaction of psycopg, and commit; repeat it after temporary errors.
+
+        Args:
+            repeatable: the function changes nothing more when it runs again after its commit. If the connection is
+                lost during the commit, it runs again; otherwise that is an error.
 
         Raises:
             HeadraceError: an error of the database, see `headrace.stores.postgres.failures`.
         """
-        return self._repeated(self._statements, work)
+        return self._repeated(self._statements, work, repeatable)
 
     def ask(self, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Return the rows of a statement that is its own transaction: one exchange with the server, `run` needs 3."""
@@ -143,11 +147,11 @@ class Connection:
                 if not session.closed:
                     session.autocommit = False
 
-        return self._repeated(self._statements, rows)
+        return self._repeated(self._statements, rows, True)
 
-    def run_bulk(self, work: Callable[[Bulk], Result]) -> Result:
-        """Run a function in a transaction of ADBC, and commit; repeat it after temporary errors."""
-        return self._repeated(self._bulks, work)
+    def run_bulk(self, work: Callable[[Bulk], Result], *, repeatable: bool = False) -> Result:
+        """Run a function in a transaction of ADBC, and commit; see `run`."""
+        return self._repeated(self._bulks, work, repeatable)
 
     @contextmanager
     def autocommit(self) -> Iterator[psycopg.Connection]:
@@ -185,7 +189,7 @@ class Connection:
 
     # -- connections -------------------------------------------------------------------------------------
 
-    def _repeated(self, pool: _Pool[Any], work: Callable[[Any], Result]) -> Result:
+    def _repeated(self, pool: _Pool[Any], work: Callable[[Any], Result], repeatable: bool) -> Result:
         retries = Retries(self.address.retry_seconds, first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE)
         while True:
             connection = self._leased(pool)
@@ -206,7 +210,7 @@ class Connection:
                     self._rolled_back(pool, connection)
                 if failure is None:
                     raise
-                if committing and failure.lost:
+                if committing and failure.lost and not repeatable:
                     raise StoreError(
                         f"it is unknown whether {self.address.url} committed a transaction",
                         received=failure.message,

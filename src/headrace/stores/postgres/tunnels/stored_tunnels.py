@@ -174,7 +174,7 @@ def _insert(statements: Statements, tunnel: StoredTunnel) -> None:
         " VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (relation, name) DO NOTHING",
         (*tunnel[:4], tunnel.kind.value, *tunnel[5:]),
     )
-    if not added.rowcount:
+    if not added.rowcount and not statements.first("SELECT FROM headrace.tunnel WHERE id = %s", (tunnel.id,)):
         raise AlreadyExistsError(f"table {tunnel.table!r} has a tunnel of this name", received=repr(tunnel.name))
 
 
@@ -196,7 +196,7 @@ def _insert_channels(statements: Statements, tunnel: StoredTunnel, ranges: Seque
     for seq, channel in enumerate(channels):
         statements.execute(
             "INSERT INTO headrace.channel (tunnel, seq, id, kind, parents, low, high, start, committed)"
-            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
             (
                 tunnel.id,
                 seq,
