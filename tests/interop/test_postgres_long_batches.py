@@ -121,9 +121,9 @@ def test_log_without_changes_is_one_window(
     server.execute("CREATE TABLE busy AS SELECT repeat('x', 1000) FROM generate_series(1, 10000)")
     peek, ends = slots.peek, list[int]()
 
-    def counted(database: Any, slot: str, end: int, **options: Any) -> Any:
+    def counted(database: Any, slot: str, publication: str, end: int, **options: Any) -> Any:
         ends.append(end)
-        return peek(database, slot, end, **options)
+        return peek(database, slot, publication, end, **options)
 
     monkeypatch.setattr(slots, "peek", counted)
     page = tunnel.read(channel, start, 10)

@@ -22,6 +22,7 @@ from headrace.stores.postgres.tunnels.positions import (
     row_of,
     row_position,
 )
+from headrace.stores.postgres.tunnels.publications import Publication
 from headrace.stores.postgres.tunnels.retention import LogRelease
 from headrace.stores.postgres.tunnels.stored_tunnels import STREAM, StoredTunnel, dropped, key_from_json
 from headrace.stores.postgres.tunnels.visibility import Chunks, SnapshotChunk, TableChunks
@@ -92,6 +93,7 @@ class PostgresTunnel(Tunnel):
         self.name = stored.name
         self.kind = stored.kind
         self.created = stored.created
+        self.borrowed = stored.borrowed
 
     def __repr__(self) -> str:
         return f"PostgresTunnel({self.name!r} of table {self.table.name!r}, {self.kind}, id {self.id})"
@@ -293,6 +295,8 @@ class PostgresTunnel(Tunnel):
         if row.kind is ChannelKind.BASE_DATA:
             return (FINISHED, 0) if row.finished else (position, 0)
         state = self._log.state(position)
+        if self._log.accept_publication():
+            return position, None
         marks = self._marks()
         truncated = self._log.truncation(position)
         if truncated is not None:
@@ -436,8 +440,14 @@ class PostgresTunnel(Tunnel):
     def _log(self) -> ChangeLog:
         if self._opened_log is None:
             assert self._stored.slot is not None
+            assert self._stored.publication is not None
             self._opened_log = ChangeLog(
-                self._database, self.name, self._stored.slot, self._stored.system, self._tables
+                self._database,
+                self.name,
+                self._stored.slot,
+                self._stored.system,
+                Publication(self._database, self.id, self.name, self._stored.publication),
+                self._tables,
             )
         return self._opened_log
 
