@@ -77,7 +77,7 @@ def test_an_existing_slot_and_publication_are_used_and_left(
     server.execute("INSERT INTO orders VALUES ('a', 1)")
     server.execute("CREATE TABLE other (id int PRIMARY KEY, span int4range)")
     server.execute("INSERT INTO other VALUES (1, '[1,2)')")
-    names = {"slot": slot, "publication": 'shop, "all"'}
+    names: dict[str, Any] = {"slot": slot, "publication": 'shop, "all"'}
     tunnel = store.create_tunnel("orders", "changes", "Stream", **names)
     assert [change.key for change in drain(tunnel)] == [("a",)], "from the position of the slot on"
     assert tunnel.describe().details["slot"] == slot
