@@ -80,7 +80,8 @@ def test_a_batch_of_many_windows_costs_the_server_a_small_multiple_of_its_log(
     assert small < once / 2, "a plan looks at two windows"
     changes, end = read_from(tunnel, channel, start, page_rows=1000)
     assert [change.key for change in changes] == [(number,) for number in range(rows)]
-    assert decoded_bytes(server, tunnel) - once - small < 3.5 * once
+    # At most three times the log, and once more to see that nothing follows; 8.5 times if each window were a read.
+    assert decoded_bytes(server, tunnel) - once - small < 4.5 * once
     # The batch is the same when it is read again, by another process in windows of another size.
     with headrace.open(store.url) as other:
         log.WINDOW_BYTES *= 3
