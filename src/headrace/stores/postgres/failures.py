@@ -26,7 +26,10 @@ _SERIALIZATION = ("40001", "40P01")
 _BUSY = (*_SERIALIZATION, "53300", "55006", "55P03", "57P03")
 # 25P03: the server closed an idle transaction.
 _LOST = ("57P01", "57P02", "57P05", "25P03")
-_REFUSED = re.compile(r"authentication failed|no password supplied|no pg_hba\.conf entry|role \".*\" does not exist")
+_REFUSED = re.compile(
+    r"authentication failed|no password supplied|no pg_hba\.conf entry|pg_hba\.conf rejects"
+    r"|role \".*\" (does not exist|is not permitted to log in)"
+)
 _NO_DATABASE = re.compile(r"database \".*\" does not exist")
 # The prefix of ADBC before the server's message, and the state after it.
 _ADBC_PREFIX = re.compile(r"^[A-Z_]+: (\[libpq\] )?(.*?: ERROR: +)?", re.DOTALL)
@@ -80,7 +83,8 @@ class Failure:
     def refused(self) -> bool:
         """Whether the server does not accept the user or the password.
 
-        Without a connection, libpq has the server's message only, and no SQLSTATE. A server with messages in another
+        SQLSTATE 28000 and 28P01 say so. But libpq gives no SQLSTATE for a connection that fails, only the server's
+        message, through both drivers. A server with messages in another
         language than English refuses a wrong password like one that is not reachable.
         """
         return self.state[:2] == "28" or self.needs_password or bool(_REFUSED.search(self.message))

@@ -17,6 +17,7 @@ from headrace.stores.postgres.tunnels.base_data import ChunkRows
 from headrace.stores.postgres.tunnels.json_rows import JsonTable
 from headrace.stores.postgres.tunnels.meta_tables import Database
 from headrace.stores.postgres.tunnels.pages import Visibility, Window
+from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.table_source import TableSource
 from headrace.tables.conditions import KeyRange
 from headrace.tables.json_forms import PLAIN, JsonForm
@@ -87,6 +88,10 @@ class TablesSource:
     @property
     def binary(self) -> bool:
         return all(source.binary for source in self._sources.values())
+
+    @property
+    def published(self) -> Sequence[PublishedTable]:
+        return [PublishedTable.of(layout) for layout in self.layouts()]
 
     def name_of(self, relation: int) -> str:
         return self._names.get(relation, str(relation))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from headrace.errors import DataLossError, NotFoundError, OptionError, Unsupport
 from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
 from headrace.stores.postgres.tunnels import base_data, clients, retention
 from headrace.stores.postgres.tunnels.batches import BatchRecords, lock_tunnel
+from headrace.stores.postgres.tunnels.channel_rows import ChannelRow, channels_of, rows_in
 from headrace.stores.postgres.tunnels.followed import Followed
 from headrace.stores.postgres.tunnels.log import WINDOW_BYTES, ChangeLog, Marks, Place
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
@@ -22,12 +22,11 @@ from headrace.stores.postgres.tunnels.positions import (
     row_of,
     row_position,
 )
+from headrace.stores.postgres.tunnels.publications import Publication
 from headrace.stores.postgres.tunnels.retention import LogRelease
 from headrace.stores.postgres.tunnels.stored_tunnels import STREAM, StoredTunnel, dropped, key_from_json
 from headrace.stores.postgres.tunnels.visibility import Chunks, SnapshotChunk, TableChunks
-from headrace.tables.conditions import KeyRange
 from headrace.tables.json_forms import PLAIN, JsonForm, Origin
-from headrace.tunnels.channels import channel_states
 from headrace.tunnels.records import BatchPlan, ChannelEnd
 from headrace.tunnels.validation import microseconds
 from headrace.tunnels.values import (
@@ -44,22 +43,6 @@ from headrace.tunnels.values import (
 
 LOOK_BYTES = 8 << 20
 """The log in bytes that is decoded to plan a batch. The tasks of the batch decode it again."""
-
-
-class _Row(NamedTuple):
-    """A row of table ``headrace.channel``. ``relation`` is the oid of the table of base data, and 0 for the stream."""
-
-    id: str
-    kind: ChannelKind
-    parents: tuple[str, ...]
-    relation: int
-    keys: KeyRange
-    start: Position
-    committed: Position
-
-    @property
-    def finished(self) -> bool:
-        return self.committed == FINISHED
 
 
 class PostgresTunnel(Tunnel):
@@ -92,6 +75,7 @@ class PostgresTunnel(Tunnel):
         self.name = stored.name
         self.kind = stored.kind
         self.created = stored.created
+        self.borrowed = stored.borrowed
 
     def __repr__(self) -> str:
         return f"PostgresTunnel({self.name!r} of table {self.table.name!r}, {self.kind}, id {self.id})"
@@ -113,7 +97,7 @@ class PostgresTunnel(Tunnel):
         details, warnings = (
             ({}, []) if self._stored.slot is None else retention.describe(self._database, self._stored.slot)
         )
-        for row, channel in zip(rows, _channels(rows), strict=True):
+        for row, channel in zip(rows, channels_of(rows), strict=True):
             try:
                 backlog = self._backlog(row, channel.committed, None, WINDOW_BYTES)
             except DataLossError as error:
@@ -143,7 +127,7 @@ class PostgresTunnel(Tunnel):
     # -- channels -----------------------------------------------------------------------------------
 
     def channels(self, known: Mapping[str, Position] | None = None) -> list[Channel]:
-        return _channels(self._rows())
+        return channels_of(self._rows())
 
     def start_positions(self, start: Start) -> dict[str, Position]:
         if start.kind in (StartKind.COMMITTED, StartKind.BATCH):
@@ -172,7 +156,7 @@ class PostgresTunnel(Tunnel):
                 positions[row.id] = self._at_time(row.committed, microseconds(start.timestamp))
         return positions
 
-    def _check_unread(self, rows: list[_Row]) -> None:
+    def _check_unread(self, rows: list[ChannelRow]) -> None:
         """Raise `DataLossError` if rows of the tunnel were committed: they cannot be read again."""
         read = [row.id for row in rows if row.committed != row.start]
         if read:
@@ -207,12 +191,12 @@ class PostgresTunnel(Tunnel):
             self._follow_log(row, position)
         return found
 
-    def _follow_log(self, row: _Row, position: Position) -> None:
+    def _follow_log(self, row: ChannelRow, position: Position) -> None:
         """Let the server forget the log of others, which may be busy while this table is idle."""
         if row.kind is ChannelKind.STREAM and position == row.committed:
             self.release_log()
 
-    def _backlog(self, row: _Row, position: Position, until: Position | None, reach: int) -> Backlog:
+    def _backlog(self, row: ChannelRow, position: Position, until: Position | None, reach: int) -> Backlog:
         """Return the backlog of a channel; of a stream, the rows in the first ``reach`` bytes of the log with rows."""
         if position == FINISHED:
             return Backlog(rows=0, bytes=0, seconds=0.0, ends=True)
@@ -293,6 +277,8 @@ class PostgresTunnel(Tunnel):
         if row.kind is ChannelKind.BASE_DATA:
             return (FINISHED, 0) if row.finished else (position, 0)
         state = self._log.state(position)
+        if self._log.accept_publication():
+            return position, None
         marks = self._marks()
         truncated = self._log.truncation(position)
         if truncated is not None:
@@ -324,7 +310,7 @@ class PostgresTunnel(Tunnel):
     def save_positions(self, statements: Statements, positions: Mapping[str, Position]) -> None:
         """Save committed positions like `commit`, inside the caller's transaction."""
         lock_tunnel(statements, self.id)
-        rows = {row.id: row for row in self._rows_in(statements)}
+        rows = {row.id: row for row in rows_in(statements, self._stored)}
         released = []
         for channel, position in positions.items():
             if channel not in rows:
@@ -344,13 +330,13 @@ class PostgresTunnel(Tunnel):
 
     def committed(self, statements: Statements, channel: str) -> Position:
         """Return the committed position of a channel, inside the caller's transaction."""
-        rows = self._rows_in(statements)
+        rows = rows_in(statements, self._stored)
         for row in rows:
             if row.id == channel:
                 return row.committed
         raise self._no_channel(channel, rows)
 
-    def _normal(self, statements: Statements, row: _Row, position: Position) -> Position:
+    def _normal(self, statements: Statements, row: ChannelRow, position: Position) -> Position:
         """Return a position in the form in which positions of its channel can be compared."""
         if position == FINISHED:
             return position
@@ -410,7 +396,7 @@ class PostgresTunnel(Tunnel):
             if row.kind is ChannelKind.BASE_DATA:
                 self._chunk(row)
 
-    def _chunk(self, row: _Row) -> base_data.Chunk:
+    def _chunk(self, row: ChannelRow) -> base_data.Chunk:
         """Return a chunk; read and spool it, if this is its first read."""
         if row.finished:
             raise base_data.already_read(row.id)
@@ -436,8 +422,14 @@ class PostgresTunnel(Tunnel):
     def _log(self) -> ChangeLog:
         if self._opened_log is None:
             assert self._stored.slot is not None
+            assert self._stored.publication is not None
             self._opened_log = ChangeLog(
-                self._database, self.name, self._stored.slot, self._stored.system, self._tables
+                self._database,
+                self.name,
+                self._stored.slot,
+                self._stored.system,
+                Publication(self._database, self.id, self.name, self._stored.publication),
+                self._tables,
             )
         return self._opened_log
 
@@ -471,38 +463,17 @@ class PostgresTunnel(Tunnel):
 
     # -- rows of the database -------------------------------------------------------------------------
 
-    def _rows(self) -> list[_Row]:
-        return self._database.run(self._rows_in)
+    def _rows(self) -> list[ChannelRow]:
+        return self._database.run(lambda statements: rows_in(statements, self._stored))
 
-    def _rows_in(self, statements: Statements) -> list[_Row]:
-        found = statements.execute(
-            "SELECT id, kind, parents, relation::bigint, low, high, start, committed, skip FROM headrace.channel"
-            " WHERE tunnel = %s ORDER BY seq",
-            (self.id,),
-        ).fetchall()
-        if not found and not statements.first("SELECT 1 FROM headrace.tunnel WHERE id = %s", (self.id,)):
-            raise dropped(self._stored)
-        return [
-            _Row(
-                channel,
-                ChannelKind(kind),
-                tuple(parents),
-                relation,
-                KeyRange(key_from_json(low), key_from_json(high)),
-                Position(start),
-                Position(committed, skip),
-            )
-            for channel, kind, parents, relation, low, high, start, committed, skip in found
-        ]
-
-    def _row(self, channel: str) -> _Row:
+    def _row(self, channel: str) -> ChannelRow:
         rows = self._rows()
         for row in rows:
             if row.id == channel:
                 return row
         raise self._no_channel(channel, rows)
 
-    def _no_channel(self, channel: str, rows: list[_Row]) -> NotFoundError:
+    def _no_channel(self, channel: str, rows: list[ChannelRow]) -> NotFoundError:
         return NotFoundError(
             f"tunnel {self.name!r} has no such channel", received=repr(channel), valid=[row.id for row in rows]
         )
@@ -510,8 +481,3 @@ class PostgresTunnel(Tunnel):
 
 def _bound(until: Position | None) -> Position | None:
     return None if until is None or until == FINISHED else until
-
-
-def _channels(rows: list[_Row]) -> list[Channel]:
-    states = channel_states({row.id: row.parents for row in rows}, {row.id for row in rows if row.finished})
-    return [Channel(row.id, row.kind, states[row.id], row.committed, row.parents) for row in rows]
