@@ -129,3 +129,24 @@ def test_a_forked_process_does_not_use_or_close_the_connections_of_its_parent(st
         observer.rollback()
         assert observer.execute(sessions).fetchone() == before
     assert table.scan().read_all().num_rows == 4
+
+
+def test_idle_connections_do_not_outlive_a_restart_of_the_server() -> None:
+    server = PostgresServer.start()
+    try:
+        # Without repetitions, each use of a stale connection would be an error.
+        url = f"postgresql://{USER}@127.0.0.1:{server.port}/postgres"
+        with headrace.open(url, retry_seconds=0) as store:
+            table = store.create_table("t", {"id": "long"}, "id")
+            for stops in (False, True, False):
+                table.put({"id": 1})
+                # Several idle connections of each driver.
+                readers = [table.scan() for _ in range(3)]
+                assert [reader.read_all().num_rows for reader in readers] == [1, 1, 1]
+                server.stop(immediately=stops)
+                server.run()
+                assert table.scan().read_all().to_pylist() == [{"id": 1}]
+                table.put({"id": 1})
+                assert store.tables() == ["t"]
+    finally:
+        server.remove()

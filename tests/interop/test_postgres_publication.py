@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from headrace.errors import PublicationError, RowsNotWrittenError, StoreError
+from headrace.errors import PublicationError, RowsNotWrittenError, SchemaError, StoreError
 from headrace.ports import Publisher, Staged, Store, Write
+from headrace.sinks.targets import TableTarget
 from headrace.tables.changes import RowChange
 from tests.conformance import serving
 from tests.conformance.reading import rows_of
@@ -71,9 +73,14 @@ def blocked(url: str, call: Callable[[], bool], then: Callable[[Session, int], N
     Args:
         then: gets a session, which holds the lock until ``then`` returns, and the number of the server's process.
     """
-    with psycopg.connect(url) as holder, psycopg.connect(url, autocommit=True) as watcher:
+    result: Future[bool] = Future()
+    with (
+        # A crash of the server ends the sessions.
+        suppress(psycopg.OperationalError),
+        psycopg.connect(url) as holder,
+        psycopg.connect(url, autocommit=True) as watcher,
+    ):
         holder.execute("LOCK TABLE t IN EXCLUSIVE MODE")
-        result: Future[bool] = Future()
 
         def run() -> None:
             try:
@@ -94,6 +101,26 @@ def blocked(url: str, call: Callable[[], bool], then: Callable[[Session, int], N
 
 
 # -- crashes and lost connections -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", [RowChange.PUT, RowChange.REPLACE_ALL])
+def test_a_query_can_leave_out_columns_that_the_server_fills(store: Store, session: Session, change: RowChange) -> None:
+    session.execute(
+        "CREATE TABLE t (id bigint PRIMARY KEY, serial int NOT NULL GENERATED ALWAYS AS IDENTITY,"
+        " state text NOT NULL DEFAULT 'new', n int, twice int GENERATED ALWAYS AS (n * 2) STORED NOT NULL,"
+        " note text DEFAULT 'none')"
+    )
+    session.execute("INSERT INTO t (id, state, n) VALUES (1, 'old', 1)")
+    target, publisher = TableTarget("t", change), store.publisher("job")
+    rows = pa.RecordBatch.from_pylist([{"id": 1, "n": 5}, {"id": 2, "n": 6}])
+    target.check(store, rows.schema)
+    assert publisher.publish(0, [target.write(target.stage(store, publisher, 0, [rows]))])
+    assert session.execute("SELECT id, serial = 1, state, n, twice, note FROM t ORDER BY id").fetchall() == [
+        (1, True, "old", 5, 10, None),
+        (2, False, "new", 6, 12, None),
+    ]
+    with pytest.raises(SchemaError, match="'state' is NOT NULL and has no value in row 1"):
+        store.table("t").put([{"id": 3, "n": 1, "state": "new"}, {"id": 4, "n": 1}])
 
 
 def test_rows_staged_before_a_crash_of_the_server_are_refused_and_staged_again(server: PostgresServer) -> None:
@@ -127,9 +154,9 @@ def test_a_crash_of_the_server_during_publication_changes_nothing(server: Postgr
             server.stop(immediately=True)
             server.run()
 
-        with pytest.raises(psycopg.OperationalError):
-            # The session that holds the lock is lost too.
-            blocked(url, lambda: publisher.publish(0, [Write("t", RowChange.PUT, rows)]), crash)
+        published = blocked(url, lambda: publisher.publish(0, [Write("t", RowChange.PUT, rows)]), crash)
+        with pytest.raises(PublicationError, match="crashed"):
+            published.result(60)
         assert not publisher.published(0)
         assert rows_of(table) == []
         assert write(publisher, 0, {"id": 1})

@@ -54,6 +54,7 @@ class Capabilities:
         tunnels: tables log their changes, and tunnels read them.
         row_times: queues know the commit time of each row, also without a column `$timestamp`.
         partition_sizes: queues know the size of each partition; otherwise it is estimated from the size of the queue.
+        several_tables: a tunnel can follow several tables, see `Store.create_tunnel_of_tables`.
         max_columns: the maximum number of columns of a new table or queue.
         rows_at_once: the maximum number of rows for one partition that a publication makes visible atomically. Larger
             publications are also exactly once, but their rows become visible in parts. None is no limit.
@@ -81,6 +82,7 @@ class Capabilities:
     tunnels: bool = True
     row_times: bool = True
     partition_sizes: bool = True
+    several_tables: bool = False
     max_columns: int = MAX_COLUMNS
     rows_at_once: int | None = None
 
@@ -166,6 +168,33 @@ class Store(Port):
             base_channels: the number of channels for the base data; by its size if None.
         """
         raise self._no_tunnels()
+
+    def create_tunnel_of_tables(
+        self,
+        tables: str | Sequence[str],
+        name: str,
+        kind: str | TunnelKind = TunnelKind.BASE_AND_STREAM,
+        *,
+        base_channels: int | None = None,
+    ) -> Tunnel:
+        """Subscribe to several tables as one; the name of the tunnel is unique among such tunnels.
+
+        The tunnel has the changes of a table whose rows are those of all the tables: columns ``schema``, ``table``,
+        ``key`` and ``row``. The last two are JSON objects.
+
+        Args:
+            tables: the names of the tables, and patterns, as the store defines them.
+            kind: BaseData, Stream (new changes) or BaseAndStream.
+            base_channels: the number of channels for the base data of each table; by its size if None.
+
+        Raises:
+            UnsupportedError: see `Capabilities.several_tables`.
+        """
+        raise UnsupportedError(
+            "a tunnel of this store follows one table",
+            received=self.url,
+            remedy="create a tunnel for each table with Store.create_tunnel (on the command line without --tables)",
+        )
 
     def tunnel(
         self,

@@ -18,16 +18,19 @@ from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.publication.publisher import PostgresPublisher
 from headrace.stores.postgres.schemas import COLUMN_TYPES
 from headrace.stores.postgres.tables import stored_tables
+from headrace.stores.postgres.tables.several_tables import SeveralTables
 from headrace.stores.postgres.tables.table import MAX_COLUMNS, PostgresTable
-from headrace.stores.postgres.tunnels import stored_tunnels
+from headrace.stores.postgres.tunnels import stored_tunnels, table_patterns
 from headrace.stores.postgres.tunnels.meta_tables import Database
-from headrace.stores.postgres.tunnels.stored_tunnels import StoredTunnel
+from headrace.stores.postgres.tunnels.stored_tunnels import NewTable, StoredTunnel
+from headrace.stores.postgres.tunnels.table_source import TableSource
+from headrace.stores.postgres.tunnels.tables_source import TablesSource
 from headrace.stores.postgres.tunnels.tunnel import PostgresTunnel
 from headrace.tables.column_limits import check_columns
 from headrace.tables.conditions import OPERATORS
 from headrace.tables.schema import TableSchema
 from headrace.tunnels.validation import Named, find
-from headrace.tunnels.values import Start, TunnelKind
+from headrace.tunnels.values import Start, StartKind, TunnelKind
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
 # Tunnels read the log up to its flushed end. Its inserted end has a commit earlier: a look in between would find
@@ -67,6 +70,7 @@ class PostgresStore(Store):
         files=True,
         row_times=False,
         partition_sizes=False,
+        several_tables=True,
         max_columns=MAX_COLUMNS,
     )
 
@@ -89,13 +93,13 @@ class PostgresStore(Store):
             assert row is not None
             return f"postgresql:{row[0]}/{row[1]}"
 
-        return self._connection.run(read)
+        return self._connection.run(read, repeatable=True)
 
     # -- tables -------------------------------------------------------------------------------------------
 
     def tables(self) -> list[str]:
         """Return the sorted names of the users' tables; those of schema ``public`` without their schema."""
-        return self._connection.run(lambda session: stored_tables.names(session, self._schema))
+        return self._connection.run(lambda session: stored_tables.names(session, self._schema), repeatable=True)
 
     def create_table(
         self,
@@ -165,15 +169,51 @@ class PostgresStore(Store):
         table, and CREATE in the database. The server waits until all open write transactions have ended.
         """
         found = self.table(table)
-        stored, small = stored_tunnels.create(
-            self._database,
-            found.layout(),
+        return self._created(
+            [NewTable(found.layout(), found.splits)],
+            None,
             name,
             TunnelKind.parse(kind),
             start if isinstance(start, Start) else Start.parse(start),
             base_channels,
-            found.splits,
         )
+
+    def create_tunnel_of_tables(
+        self,
+        tables: str | Sequence[str],
+        name: str,
+        kind: str | TunnelKind = TunnelKind.BASE_AND_STREAM,
+        *,
+        base_channels: int | None = None,
+    ) -> PostgresTunnel:
+        """Subscribe to several tables by one replication slot; see `headrace.ports.Store.create_tunnel_of_tables`.
+
+        Args:
+            tables: names and patterns: ``public.*``, ``sales.order_*``, and ``!public.log`` for a table to leave out.
+            base_channels: the number of channels for the base data of each table; by its size if None.
+        """
+        patterns = table_patterns.parse([tables] if isinstance(tables, str) else tables)
+        names = self._connection.run(lambda session: table_patterns.matching(session, patterns, self._schema))
+        found = [self.table(each.text) for each in names]
+        return self._created(
+            [NewTable(each.layout(), each.splits) for each in found],
+            table_patterns.text_of(patterns),
+            name,
+            TunnelKind.parse(kind),
+            Start(StartKind.LATEST),
+            base_channels,
+        )
+
+    def _created(
+        self,
+        tables: Sequence[NewTable],
+        patterns: str | None,
+        name: str,
+        kind: TunnelKind,
+        start: Start,
+        base_channels: int | None,
+    ) -> PostgresTunnel:
+        stored, small = stored_tunnels.create(self._database, tables, patterns, name, kind, start, base_channels)
         tunnel = self._opened(stored)
         if small:
             tunnel.read_base_data()
@@ -188,7 +228,7 @@ class PostgresStore(Store):
         return self._opened(self._find(id_or_name, table))
 
     def tunnels(self, table: str | None = None) -> list[Tunnel]:
-        canonical = None if table is None else TableName.parse(table).text
+        canonical = None if table is None else _canonical(table)
         return [self._opened(stored) for stored in stored_tunnels.known(self._database, canonical)]
 
     def drop_tunnel(self, id_or_name: str, table: str | None = None, *, missing_ok: bool = False) -> None:
@@ -199,12 +239,20 @@ class PostgresStore(Store):
                 raise
 
     def _find(self, id_or_name: str, table: str | None) -> StoredTunnel:
-        canonical = None if table is None else TableName.parse(table).text
+        canonical = None if table is None else _canonical(table)
         known = stored_tunnels.known(self._database, canonical)
         return find(known, lambda each: Named(each.id, each.name, each.table), id_or_name, canonical)
 
     def _opened(self, stored: StoredTunnel) -> PostgresTunnel:
-        return PostgresTunnel(self._database, PostgresTable(self._connection, stored.table, self._schema), stored)
+        if stored.relation:
+            table = PostgresTable(self._connection, stored.table, self._schema)
+            return PostgresTunnel(self._database, table, stored, lambda _: TableSource(self._database, table.layout))
+        several = SeveralTables(
+            stored.table, TablesSource.schema, lambda: TablesSource(self._database, stored.id).layouts()
+        )
+        return PostgresTunnel(
+            self._database, several, stored, lambda form: TablesSource(self._database, stored.id, form)
+        )
 
     # -- files, publication, waiting ----------------------------------------------------------------------
 
@@ -223,7 +271,7 @@ class PostgresStore(Store):
         deadline = time.monotonic() + timeout
         pause = _FIRST_PAUSE
         while True:
-            position = self._connection.run(_position)
+            position = self._connection.run(_position, repeatable=True)
             if position != self._seen:
                 self._seen = position
                 return True
@@ -235,6 +283,13 @@ class PostgresStore(Store):
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _canonical(table: str) -> str:
+    """Return the name of a table, or patterns of names, as tunnels have them."""
+    if table_patterns.is_pattern(table):
+        return table_patterns.text_of(table_patterns.parse([table]))
+    return TableName.parse(table).text
 
 
 def _position(session: psycopg.Connection) -> str:

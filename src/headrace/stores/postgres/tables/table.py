@@ -70,7 +70,9 @@ class PostgresTable(Table):
         if known is not None and state is not None and known[0] == state:
             return known[1]
         # The state is older than the layout: a change between the two is noticed at the next call.
-        found = self._connection.run(lambda session: stored_tables.layout(session, self.name, self._own))
+        found = self._connection.run(
+            lambda session: stored_tables.layout(session, self.name, self._own), repeatable=True
+        )
         self._known = state, found
         return found
 
@@ -87,11 +89,8 @@ class PostgresTable(Table):
             and changes of transactions that begin to commit later have this version or a greater one.
         """
         layout = self.layout()
-        given = _without_generated(rows, layout)
-        typed = to_arrow(given, layout.written, columns="all")
-        named = _names(given)
-        kept = [name for name in typed.column_names if name in named or not layout.column(name).stays_if_missing]
-        return self._write(layout, RowChange.PUT, typed.select(kept))
+        typed = to_arrow(_without_generated(rows, layout), layout.written, columns="all")
+        return self._write(layout, RowChange.PUT, typed)
 
     def update(self, rows: Rows, *, keep_nulls: bool = True) -> int:
         layout = self.layout()
@@ -113,7 +112,7 @@ class PostgresTable(Table):
     def _write(self, layout: TableLayout, change: RowChange, rows: pa.Table, *, keep_nulls: bool = True) -> int:
         check_values(rows, layout)
         self._connection.run_bulk(lambda bulk: apply(bulk, layout, change, rows, keep_nulls=keep_nulls))
-        return self._connection.run_bulk(committed_version)
+        return self._connection.run_bulk(committed_version, repeatable=True)
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -152,7 +151,7 @@ class PostgresTable(Table):
                 cursor.execute(f'DROP TABLE pg_temp."{STAGE}"')
             return rows
 
-        rows = self._connection.run_bulk(found).combine_chunks()
+        rows = self._connection.run_bulk(found, repeatable=True).combine_chunks()
         return aligned(typed, rows, layout.primary_key, fields)
 
     def scan(
@@ -200,17 +199,6 @@ class PostgresTable(Table):
             "PostgreSQL removes changes from its write-ahead log itself, when all slots have read them",
             received=repr(self.name),
         )
-
-
-def _names(rows: Rows) -> set[str]:
-    """Return the names of the columns of users' rows that `to_arrow` accepts."""
-    if isinstance(rows, pa.Table | pa.RecordBatch):
-        return set(rows.column_names)
-    if isinstance(rows, Mapping):
-        return set(rows)
-    if not isinstance(rows, Sequence):
-        return set(rows.columns)
-    return {name for row in rows for name in row}
 
 
 def _without_generated(rows: Rows, layout: TableLayout) -> Rows:

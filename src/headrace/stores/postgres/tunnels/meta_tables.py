@@ -11,6 +11,7 @@ from psycopg import sql
 
 from headrace.stores.postgres.connection import Bulk, Connection
 from headrace.stores.postgres.definitions import create_schema
+from headrace.stores.postgres.tunnels.spooling import spooled
 
 Result = TypeVar("Result")
 Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
@@ -43,6 +44,8 @@ CREATE TABLE IF NOT EXISTS headrace.channel (
     id text NOT NULL,
     kind text NOT NULL,
     parents text[] NOT NULL,
+    -- The table of base data; 0 for the stream.
+    relation oid NOT NULL,
     -- The key range of a chunk of base data, as JSON.
     low text,
     high text,
@@ -55,6 +58,13 @@ CREATE TABLE IF NOT EXISTS headrace.channel (
     client text,
     since double precision NOT NULL DEFAULT 0,
     PRIMARY KEY (tunnel, id)
+);
+-- The tables of a tunnel that follows several; its row in headrace.tunnel has relation 0.
+CREATE TABLE IF NOT EXISTS headrace.tunnel_table (
+    tunnel text NOT NULL REFERENCES headrace.tunnel ON DELETE CASCADE,
+    relation oid NOT NULL,
+    table_name text NOT NULL,
+    PRIMARY KEY (tunnel, relation)
 );
 -- The snapshot of a chunk, from its first read until the stream has passed it.
 CREATE TABLE IF NOT EXISTS headrace.chunk (
@@ -72,9 +82,11 @@ CREATE TABLE IF NOT EXISTS headrace.spool (
     channel text NOT NULL,
     first_row bigint NOT NULL,
     rows bigint NOT NULL,
-    content bytea STORAGE EXTERNAL NOT NULL,
+    content bytea NOT NULL,
     PRIMARY KEY (tunnel, channel, first_row)
 );
+-- The content is compressed.
+ALTER TABLE headrace.spool ALTER COLUMN content SET STORAGE EXTERNAL;
 CREATE TABLE IF NOT EXISTS headrace.tunnel_client (
     id text PRIMARY KEY,
     tunnel text NOT NULL REFERENCES headrace.tunnel ON DELETE CASCADE,
@@ -130,23 +142,26 @@ class Database:
         self.schema = schema
         self._prefix = sql.Identifier(schema).as_string() + "."
 
-    def run(self, work: Callable[[Statements], Result]) -> Result:
-        """Run a function in a transaction; repeat it after temporary errors."""
-        return self.connection.run(lambda connection: work(Statements(connection, self._prefix)))
+    def run(self, work: Callable[[Statements], Result], *, repeatable: bool = True) -> Result:
+        """Run a function in a transaction; repeat it after temporary errors, see `Connection.run`.
+
+        Almost all records of tunnels are written so that a second time changes nothing.
+        """
+        return self.connection.run(lambda connection: work(Statements(connection, self._prefix)), repeatable=repeatable)
 
     def query(self, statement: LiteralString, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
         return self.run(lambda statements: statements.execute(statement, parameters).fetchall())
 
-    def arrow(self, statement: str) -> list[pa.RecordBatch]:
-        """Return the result of a query as Arrow."""
+    def arrow(self, statement: str) -> Sequence[pa.RecordBatch]:
+        """Return the result of a query as Arrow; a large one is in a temporary file."""
 
-        def read(bulk: Bulk) -> list[pa.RecordBatch]:
+        def read(bulk: Bulk) -> Sequence[pa.RecordBatch]:
             with bulk.cursor() as cursor:
                 cursor.execute(statement)
-                return list(cursor.fetch_record_batch())
+                return spooled(cursor.fetch_record_batch())
 
-        return self.connection.run_bulk(read)
+        return self.connection.run_bulk(read, repeatable=True)
 
     def create_tables(self) -> None:
         """Create the schema and the tables, as far as they do not exist."""

@@ -7,7 +7,8 @@ which sends each change by itself.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import LiteralString, NamedTuple
 
 import pyarrow as pa
 from psycopg import sql
@@ -19,6 +20,7 @@ from headrace.stores.postgres.tunnels.positions import lsn_text
 
 # Creating a slot waits for all write transactions that are open.
 _CREATE_SECONDS = 120
+_DROP_SLOT: LiteralString = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
 # The version of the server that can publish stored generated columns.
 _GENERATED_COLUMNS = 180_000
 
@@ -39,8 +41,32 @@ class SlotState(NamedTuple):
     status: str
 
 
-def create_publication(database: Database, name: str, table: TableLayout) -> None:
-    """Create a publication of one table. Changes of its partitions have the name of the table.
+def create_publication(database: Database, name: str, tables: Sequence[TableLayout]) -> None:
+    """Create a publication of tables. Changes of partitions have the name of their table.
+
+    Raises:
+        UnsupportedError: the log does not have all columns, or not the key of deleted rows.
+    """
+    needs = [has_generated(database, table) for table in tables]
+    statement = sql.SQL(
+        "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert, update, delete, truncate',"
+        " publish_via_partition_root = true{})"
+    ).format(
+        sql.Identifier(name),
+        sql.SQL(", ").join(table.name.sql for table in tables),
+        sql.SQL(", publish_generated_columns = stored" if any(needs) else ""),
+    )
+
+    def create(statements: Statements) -> None:
+        # If the outcome of a commit is unknown, this runs again.
+        statements.connection.execute(_drop_publication(name))
+        statements.connection.execute(statement)
+
+    database.run(create)
+
+
+def has_generated(database: Database, table: TableLayout) -> bool:
+    """Return whether a publication of a table has to include generated columns.
 
     Raises:
         UnsupportedError: the log does not have all columns, or not the key of deleted rows.
@@ -68,15 +94,7 @@ def create_publication(database: Database, name: str, table: TableLayout) -> Non
             valid="stored generated columns, from PostgreSQL 18 on",
             remedy="let a trigger compute these columns, or compute them in the query",
         )
-    statement = sql.SQL(
-        "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert, update, delete, truncate',"
-        " publish_via_partition_root = true{})"
-    ).format(
-        sql.Identifier(name),
-        table.name.sql,
-        sql.SQL(", publish_generated_columns = stored" if with_generated and stored else ""),
-    )
-    database.run(lambda statements: statements.connection.execute(statement))
+    return bool(with_generated and stored)
 
 
 def create_slot(database: Database, name: str) -> int:
@@ -84,6 +102,8 @@ def create_slot(database: Database, name: str) -> int:
 
     def create(statements: Statements) -> int:
         statements.execute(f"SET LOCAL statement_timeout = '{_CREATE_SECONDS}s'")
+        # If the connection is lost, this runs again. The name belongs to one tunnel.
+        statements.execute(_DROP_SLOT, (name,))
         found = statements.first(
             "SELECT lsn - '0/0'::pg_lsn FROM pg_create_logical_replication_slot(%s, 'pgoutput')", (name,)
         )
@@ -95,9 +115,12 @@ def create_slot(database: Database, name: str) -> int:
 
 def drop(database: Database, slot: str) -> None:
     """Drop a slot and the publication of the same name, as far as they exist."""
-    database.query("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", (slot,))
-    statement = sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(slot))
-    database.run(lambda statements: statements.connection.execute(statement))
+    database.query(_DROP_SLOT, (slot,))
+    database.run(lambda statements: statements.connection.execute(_drop_publication(slot)))
+
+
+def _drop_publication(name: str) -> sql.Composed:
+    return sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name))
 
 
 def state(database: Database, tunnel: str, slot: str, system: str, lost: str) -> SlotState:
@@ -132,7 +155,7 @@ def state(database: Database, tunnel: str, slot: str, system: str, lost: str) ->
     raise DataLossError(problem, received=f"slot {slot}; {lost}", remedy=remedy)
 
 
-def peek(database: Database, slot: str, end: int, *, binary: bool) -> list[pa.RecordBatch]:
+def peek(database: Database, slot: str, end: int, *, binary: bool) -> Sequence[pa.RecordBatch]:
     """Return the messages of all transactions from the slot's position whose commit record begins before an LSN.
 
     The result has one column of binaries. Another user of the slot, such as a twin of a task, delays the call.

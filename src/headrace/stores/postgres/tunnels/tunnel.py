@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from headrace.errors import DataLossError, NotFoundError, OptionError, UnsupportedError
-from headrace.ports import ChannelDescription, Tunnel, TunnelClient, TunnelDescription
-from headrace.stores.postgres.tables.table import PostgresTable
-from headrace.stores.postgres.tunnels import base_data, clients, slots
+from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
+from headrace.stores.postgres.tunnels import base_data, clients, retention
 from headrace.stores.postgres.tunnels.batches import BatchRecords, lock_tunnel
-from headrace.stores.postgres.tunnels.log import KEPT_BYTES, WINDOW_BYTES, ChangeLog, Marks, Place
+from headrace.stores.postgres.tunnels.followed import Followed
+from headrace.stores.postgres.tunnels.log import WINDOW_BYTES, ChangeLog, Marks, Place
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
 from headrace.stores.postgres.tunnels.positions import (
     is_after,
     lsn_of,
     lsn_position,
-    lsn_text,
     row_of,
     row_position,
 )
+from headrace.stores.postgres.tunnels.retention import LogRelease
 from headrace.stores.postgres.tunnels.stored_tunnels import STREAM, StoredTunnel, dropped, key_from_json
-from headrace.stores.postgres.tunnels.table_source import TableSource
-from headrace.stores.postgres.tunnels.visibility import Chunks, SnapshotChunk
+from headrace.stores.postgres.tunnels.visibility import Chunks, SnapshotChunk, TableChunks
 from headrace.tables.conditions import KeyRange
+from headrace.tables.json_forms import PLAIN, JsonForm, Origin
 from headrace.tunnels.channels import channel_states
 from headrace.tunnels.records import BatchPlan, ChannelEnd
 from headrace.tunnels.validation import microseconds
@@ -47,11 +47,12 @@ LOOK_BYTES = 8 << 20
 
 
 class _Row(NamedTuple):
-    """A row of table ``headrace.channel``."""
+    """A row of table ``headrace.channel``. ``relation`` is the oid of the table of base data, and 0 for the stream."""
 
     id: str
     kind: ChannelKind
     parents: tuple[str, ...]
+    relation: int
     keys: KeyRange
     start: Position
     committed: Position
@@ -62,16 +63,30 @@ class _Row(NamedTuple):
 
 
 class PostgresTunnel(Tunnel):
-    """A tunnel of a database, created by `headrace.stores.postgres.store.PostgresStore`."""
+    """A tunnel of a database, created by `headrace.stores.postgres.store.PostgresStore`.
 
-    def __init__(self, database: Database, table: PostgresTable, stored: StoredTunnel) -> None:
+    Args:
+        table: the table whose changes the tunnel has.
+        follow: opens the tables in the database.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        table: Table,
+        stored: StoredTunnel,
+        follow: Callable[[JsonForm], Followed],
+        form: JsonForm = PLAIN,
+    ) -> None:
         self._database = database
         self._stored = stored
+        self._follow = follow
+        self._form = form
         self._batches = BatchRecords(database, stored.id)
-        self._opened_source: TableSource | None = None
+        self._release = None if stored.slot is None else LogRelease(database, stored.id, stored.slot)
+        self._opened_tables: Followed | None = None
         self._opened_log: ChangeLog | None = None
-        self._chunks: Chunks | None = None
-        self._table = table
+        self._chunks: TableChunks | None = None
         self.table = table
         self.id = stored.id
         self.name = stored.name
@@ -81,12 +96,29 @@ class PostgresTunnel(Tunnel):
     def __repr__(self) -> str:
         return f"PostgresTunnel({self.name!r} of table {self.table.name!r}, {self.kind}, id {self.id})"
 
+    @property
+    def origin(self) -> Origin:
+        ((database,),) = self._database.query("SELECT current_database()")
+        return Origin("postgresql", database)
+
+    def with_json(self, form: JsonForm) -> Tunnel:
+        if self._stored.relation:
+            return super().with_json(form)
+        return PostgresTunnel(self._database, self.table, self._stored, self._follow, form)
+
     def describe(self) -> TunnelDescription:
         rows = self._rows()
         holders = self._database.run(lambda statements: clients.holders(statements, self.id))
         described = []
+        details, warnings = (
+            ({}, []) if self._stored.slot is None else retention.describe(self._database, self._stored.slot)
+        )
         for row, channel in zip(rows, _channels(rows), strict=True):
-            backlog = self._backlog(row, channel.committed, None, WINDOW_BYTES)
+            try:
+                backlog = self._backlog(row, channel.committed, None, WINDOW_BYTES)
+            except DataLossError as error:
+                backlog = Backlog(rows=None)
+                warnings.append(error.problem)
             holder = holders.get(row.id)
             described.append(
                 ChannelDescription(channel, backlog)
@@ -104,6 +136,8 @@ class PostgresTunnel(Tunnel):
             ),
             created=self.created,
             channels=tuple(described),
+            details=details,
+            warnings=tuple(warnings),
         )
 
     # -- channels -----------------------------------------------------------------------------------
@@ -169,10 +203,14 @@ class PostgresTunnel(Tunnel):
     def backlog(self, channel: str, position: Position, until: Position | None = None) -> Backlog:
         row = self._row(channel)
         found = self._backlog(row, position, until, LOOK_BYTES)
-        if found.empty and row.kind is ChannelKind.STREAM and position == row.committed and until is None:
-            # Other tables may be busy while this one is idle.
-            self.release_log()
+        if found.empty:
+            self._follow_log(row, position)
         return found
+
+    def _follow_log(self, row: _Row, position: Position) -> None:
+        """Let the server forget the log of others, which may be busy while this table is idle."""
+        if row.kind is ChannelKind.STREAM and position == row.committed:
+            self.release_log()
 
     def _backlog(self, row: _Row, position: Position, until: Position | None, reach: int) -> Backlog:
         """Return the backlog of a channel; of a stream, the rows in the first ``reach`` bytes of the log with rows."""
@@ -216,13 +254,23 @@ class PostgresTunnel(Tunnel):
     def read(self, channel: str, position: Position, max_rows: int, until: Position | None = None) -> Page:
         self._notice_new_columns()
         row = self._row(channel)
-        schema = self._source.layout.schema
+        tables = self._tables
         if position == FINISHED:
-            return base_data.no_rows(schema)
+            return base_data.no_rows(tables.schema)
         if row.kind is ChannelKind.BASE_DATA:
             chunk = self._chunk(row)
             return self._database.run(
-                lambda statements: base_data.read(statements, self.id, row.id, chunk, schema, position, max_rows, until)
+                lambda statements: base_data.read(
+                    statements,
+                    self.id,
+                    row.id,
+                    chunk,
+                    tables.schema,
+                    lambda rows: tables.base_rows(row.relation, rows),
+                    position,
+                    max_rows,
+                    until,
+                )
             )
         marks = self._marks()
         place = self._log.find(position, _bound(until), marks, self._in_base(marks))
@@ -232,6 +280,7 @@ class PostgresTunnel(Tunnel):
             count = min(count, part.whole_pairs(max(1, max_rows)))
         after = place.first + count
         if count == 0:
+            self._follow_log(row, position)
             # The end of the log is no part of the position: it grows without changes of the table.
             return Page(window.changes.slice(0, 0), self._log.canonical(position, marks, self._in_base(marks)))
         return Page(window.changes.slice(place.first, count), window.position(after))
@@ -315,30 +364,15 @@ class PostgresTunnel(Tunnel):
         return self._log.canonical(position, marks, self._in_base(marks))
 
     def release_log(self) -> None:
-        """Advance the slot, if the server keeps much log that the tunnel no longer needs.
-
-        The slot stays `KEPT_BYTES` behind the committed position, so that recent batches can be read again. If the
-        table has had no change since the committed position, it follows the end of the log.
-        """
-        if self._stored.slot is None:
+        """Advance the slot, if the server keeps much log that the tunnel no longer needs; see `LogRelease`."""
+        if self._release is None:
             return
-        rows = {row.id: row for row in self._rows()}
-        committed = rows[STREAM].committed
+        committed = next(row.committed for row in self._rows() if row.id == STREAM)
         if committed == FINISHED:
             return
         at = lsn_of(committed)
         idle = self._log.idle_until(at) if committed.skip == 0 else at
-        target = max(at, idle) - KEPT_BYTES
-        marks = self._marks()
-        if target <= marks.advanced + KEPT_BYTES:
-            return
-        # Before the slot moves, so that a read never takes our own advance for one of others.
-        self._database.query(
-            "UPDATE headrace.tunnel SET advanced = greatest(advanced, %s::pg_lsn), lost = greatest(lost, %s::pg_lsn)"
-            " WHERE id = %s RETURNING 1",
-            (lsn_text(target), lsn_text(min(at, target)), self.id),
-        )
-        slots.advance(self._database, self._stored.slot, target)
+        self._release.release(at, idle, self._marks().advanced)
 
     # -- clients that share the channels -------------------------------------------------------------
 
@@ -383,33 +417,27 @@ class PostgresTunnel(Tunnel):
         found = self._database.run(lambda statements: base_data.find(statements, self.id, row.id))
         if found is not None:
             return found
-        rows = self._source.snapshot(row.keys)
+        rows = self._tables.snapshot(row.relation, row.keys)
         return self._database.run(lambda statements: base_data.spool(statements, self.id, row.id, rows))
 
     def _notice_new_columns(self) -> None:
-        """Read the log with the current columns of the table, which can be added while a tunnel is read."""
-        if self._opened_source is not None and self._opened_source.layout is not self._table.layout():
-            self._opened_source = self._opened_log = None
+        """Read the log with the current columns of the tables, which can be added while a tunnel is read."""
+        if self._opened_tables is not None and self._opened_tables.refresh():
+            self._opened_log = None
 
     @property
-    def _source(self) -> TableSource:
-        """The table with the columns that it had at the beginning of the call; see `_notice_new_columns`."""
-        if self._opened_source is None:
-            self._opened_source = TableSource(self._database, self._table.layout())
-        return self._opened_source
+    def _tables(self) -> Followed:
+        """The tables with the columns that they had at the beginning of the call; see `_notice_new_columns`."""
+        if self._opened_tables is None:
+            self._opened_tables = self._follow(self._form)
+        return self._opened_tables
 
     @property
     def _log(self) -> ChangeLog:
         if self._opened_log is None:
             assert self._stored.slot is not None
             self._opened_log = ChangeLog(
-                self._database,
-                self.name,
-                self._stored.slot,
-                self._stored.system,
-                self._stored.relation,
-                self._source.columns(),
-                binary=self._source.binary,
+                self._database, self.name, self._stored.slot, self._stored.system, self._tables
             )
         return self._opened_log
 
@@ -421,16 +449,19 @@ class PostgresTunnel(Tunnel):
             raise dropped(self._stored)
         return Marks(*(int(value) for value in found[0]))
 
-    def _in_base(self, marks: Marks) -> Chunks:
+    def _in_base(self, marks: Marks) -> TableChunks:
         """Return the chunks with their snapshots. The stream is read after all of them are spooled."""
         if self._chunks is None:
             found = self._database.query(
-                "SELECT c.low, k.snapshot FROM headrace.channel c"
+                "SELECT c.relation::bigint, c.low, k.snapshot FROM headrace.channel c"
                 " LEFT JOIN headrace.chunk k ON k.tunnel = c.tunnel AND k.channel = c.id"
                 " WHERE c.tunnel = %s AND c.kind = %s ORDER BY c.seq",
                 (self.id, ChannelKind.BASE_DATA.value),
             )
-            chunks = Chunks([SnapshotChunk(key_from_json(low), snapshot) for low, snapshot in found])
+            by_table: dict[int, list[SnapshotChunk]] = {}
+            for relation, low, snapshot in found:
+                by_table.setdefault(relation, []).append(SnapshotChunk(key_from_json(low), snapshot))
+            chunks = TableChunks({relation: Chunks(each) for relation, each in by_table.items()})
             # Each chunk that is read changes what the stream leaves out.
             self._log.forget()
             if not chunks.complete:
@@ -445,7 +476,7 @@ class PostgresTunnel(Tunnel):
 
     def _rows_in(self, statements: Statements) -> list[_Row]:
         found = statements.execute(
-            "SELECT id, kind, parents, low, high, start, committed, skip FROM headrace.channel"
+            "SELECT id, kind, parents, relation::bigint, low, high, start, committed, skip FROM headrace.channel"
             " WHERE tunnel = %s ORDER BY seq",
             (self.id,),
         ).fetchall()
@@ -456,11 +487,12 @@ class PostgresTunnel(Tunnel):
                 channel,
                 ChannelKind(kind),
                 tuple(parents),
+                relation,
                 KeyRange(key_from_json(low), key_from_json(high)),
                 Position(start),
                 Position(committed, skip),
             )
-            for channel, kind, parents, low, high, start, committed, skip in found
+            for channel, kind, parents, relation, low, high, start, committed, skip in found
         ]
 
     def _row(self, channel: str) -> _Row:
