@@ -157,7 +157,8 @@ def headrace_error(failure: Failure, server: str) -> HeadraceError:
                 received=failure.detail or None,
                 remedy="nothing of the write was applied: correct the row, or the constraint",
             )
-        case "22" | "21":
+        # 54: the value of a key is too long for an index.
+        case "22" | "21" | "54":
             return SchemaError(f"PostgreSQL does not accept a value: {message}", received=failure.detail or state)
         case "28":
             return _connection_error(failure, server)

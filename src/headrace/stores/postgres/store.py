@@ -36,9 +36,10 @@ from headrace.tunnels.validation import Named, find
 from headrace.tunnels.values import Start, StartKind, TunnelKind
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
-# A standby has no position of its own; what it has replayed is what its readers see.
+# Tunnels read the log up to its flushed end. Its inserted end has a commit earlier: a look in between would find
+# nothing, and the next growth of the log can be 15 seconds away. Readers of a standby see what it has replayed.
 _POSITION = """
-SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END)::text
+SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END)::text
 """
 
 
