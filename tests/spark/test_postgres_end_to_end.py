@@ -44,7 +44,7 @@ def test_an_aggregation_in_update_mode_continues_after_restarts_and_repeats_no_w
             grouped,
             store=sink.url,
             table="totals",
-            checkpoint="headrace:///checkpoints/totals",
+            checkpoint="postgresql:///checkpoints/totals",
             mode="update",
             trigger={"availableNow": True},
         ).start().awaitTermination()
