@@ -31,7 +31,7 @@ _NO_DATABASE = re.compile(r"database \".*\" does not exist")
 # The prefix of ADBC before the server's message, and the state after it.
 _ADBC_PREFIX = re.compile(r"^[A-Z_]+: (\[libpq\] )?(.*?: ERROR: +)?", re.DOTALL)
 _STREAM_ERROR = "[libpq]"
-_SLOT_IN_USE = re.compile(r"replication slot \".*\" is active for PID")
+_SLOT_IN_USE = re.compile(r"replication slot .* is active for PID")
 UNREADABLE = "headrace cannot read column "
 """The begin of the text that a query casts to a type, to fail with the name of a column."""
 ROUNDED = "headrace does not round column "
@@ -111,11 +111,11 @@ def failure_of(error: BaseException, *, connecting: bool = False) -> Failure | N
             details.get("PG_DIAG_CONSTRAINT_NAME", ""),
             connecting,
         )
-    if isinstance(error, OSError | pa.ArrowInvalid) and _STREAM_ERROR in str(error):
+    if isinstance(error, OSError | pa.ArrowException) and _STREAM_ERROR in str(error):
         # An error amid the rows of a statement passes through Arrow's stream, which keeps its text only.
         text = _first_line(str(error))
         state = "55006" if _SLOT_IN_USE.search(text) else "XX000" if "ERROR:" in text else ""
-        return Failure(state, text.partition("ERROR: ")[2].strip() or text)
+        return Failure(state, text.partition("ERROR: ")[2] or text)
     return None
 
 
