@@ -29,6 +29,7 @@ _PROGRAMS = Path(_PACKAGE.origin).parent / "pginstall"
 _SETTINGS = {
     "wal_level": "logical",
     "max_replication_slots": "512",
+    "max_prepared_transactions": "8",
     "max_wal_senders": "64",
     "max_connections": "200",
     # The server never survives the machine that runs the tests.

@@ -42,7 +42,7 @@ ALLOWED = {
     "streaming_sql": BELOW_STORES | {"feeds", "formats", "sinks", "following", "spark", "registry"},
     # They serve an embedded store.
     "endpoints": BELOW_STORES | {"registry", "stores", "http"},
-    "demo": BELOW_STORES | {"feeds", "formats", "spark", "registry", "streaming_sql", "cli"},
+    "demo": BELOW_STORES | {"feeds", "following", "formats", "spark", "registry", "streaming_sql", "cli"},
     "cli": BELOW_STORES
     | {"comparing", "feeds", "following", "formats", "spark", "registry", "streaming_sql", "endpoints", "demo", "http"},
 }

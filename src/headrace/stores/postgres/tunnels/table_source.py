@@ -26,13 +26,19 @@ WITH RECURSIVE based AS (
     WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
     UNION
     SELECT b.declared, y.typbasetype FROM based b JOIN pg_type y ON y.oid = b.type WHERE y.typtype = 'd'
+), elements AS (
+    SELECT b.declared, y.typelem AS type FROM based b JOIN pg_type y ON y.oid = b.type
+    WHERE y.typelem <> 0 AND y.typlen = -1 AND y.typtype <> 'd'
+    UNION
+    SELECT e.declared, y.typbasetype FROM elements e JOIN pg_type y ON y.oid = e.type WHERE y.typtype = 'd'
 )
 SELECT b.declared, CASE
     WHEN y.typtype = 'e' THEN 'text'::regtype::oid
     WHEN e.typtype = 'e' THEN 'text[]'::regtype::oid
+    WHEN e.typarray <> 0 THEN e.typarray
     ELSE b.type END
 FROM based b JOIN pg_type y ON y.oid = b.type
-LEFT JOIN pg_type e ON e.oid = y.typelem AND y.typlen = -1
+LEFT JOIN (elements l JOIN pg_type e ON e.oid = l.type AND e.typtype <> 'd') ON l.declared = b.declared
 WHERE y.typtype <> 'd'
 """
 

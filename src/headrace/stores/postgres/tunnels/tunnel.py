@@ -13,7 +13,7 @@ from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, Tunn
 from headrace.stores.postgres.tunnels import base_data, clients, retention
 from headrace.stores.postgres.tunnels.batches import BatchRecords, lock_tunnel
 from headrace.stores.postgres.tunnels.followed import Followed
-from headrace.stores.postgres.tunnels.log import ChangeLog, Marks
+from headrace.stores.postgres.tunnels.log import WINDOW_BYTES, ChangeLog, Marks, Place
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
 from headrace.stores.postgres.tunnels.positions import (
     is_after,
@@ -41,6 +41,9 @@ from headrace.tunnels.values import (
     StartKind,
     TunnelKind,
 )
+
+LOOK_BYTES = 8 << 20
+"""The log in bytes that is decoded to plan a batch. The tasks of the batch decode it again."""
 
 
 class _Row(NamedTuple):
@@ -112,7 +115,7 @@ class PostgresTunnel(Tunnel):
         )
         for row, channel in zip(rows, _channels(rows), strict=True):
             try:
-                backlog = self._backlog(row, channel.committed, None)
+                backlog = self._backlog(row, channel.committed, None, WINDOW_BYTES)
             except DataLossError as error:
                 backlog = Backlog(rows=None)
                 warnings.append(error.problem)
@@ -199,7 +202,7 @@ class PostgresTunnel(Tunnel):
 
     def backlog(self, channel: str, position: Position, until: Position | None = None) -> Backlog:
         row = self._row(channel)
-        found = self._backlog(row, position, until)
+        found = self._backlog(row, position, until, LOOK_BYTES)
         if found.empty:
             self._follow_log(row, position)
         return found
@@ -209,7 +212,8 @@ class PostgresTunnel(Tunnel):
         if row.kind is ChannelKind.STREAM and position == row.committed:
             self.release_log()
 
-    def _backlog(self, row: _Row, position: Position, until: Position | None) -> Backlog:
+    def _backlog(self, row: _Row, position: Position, until: Position | None, reach: int) -> Backlog:
+        """Return the backlog of a channel; of a stream, the rows in the first ``reach`` bytes of the log with rows."""
         if position == FINISHED:
             return Backlog(rows=0, bytes=0, seconds=0.0, ends=True)
         if row.kind is ChannelKind.BASE_DATA:
@@ -217,8 +221,7 @@ class PostgresTunnel(Tunnel):
             if chunk is None:
                 return Backlog(rows=None, ends=True)
             return Backlog(rows=max(0, chunk.rows - row_of(position)), ends=True)
-        marks = self._marks()
-        place = self._log.find(position, _bound(until), marks, self._in_base(marks))
+        place, more = self._look(position, _bound(until), reach)
         count = place.last - place.first
         if count == 0:
             return Backlog(rows=0, bytes=0, seconds=0.0)
@@ -226,11 +229,27 @@ class PostgresTunnel(Tunnel):
         seconds = max(0.0, time.time() - changes.timestamps[place.first].value / 1e6)
         size = max(1, changes.rows.nbytes * count // max(1, changes.num_rows))
         if place.window.end < place.end:
-            # The window was read some time ago, or the backlog is large.
-            place = self._log.find(lsn_position(place.window.end), _bound(until), marks, self._in_base(marks))
+            # The window was read some time ago, or has an end of its own.
+            place, more = self._look(lsn_position(place.window.end), _bound(until), reach)
             count += place.last - place.first
-        more = place.window.end < place.end
+        more |= place.window.end < place.end
         return Backlog(rows=None if more else count, bytes=size, seconds=seconds, at_least=count)
+
+    def _look(self, position: Position, until: Position | None, reach: int) -> tuple[Place, bool]:
+        """Return the first rows at a position, and whether the log goes on after the part that was looked at.
+
+        Args:
+            reach: the length of that part in bytes of the log; without rows in it, a longer part is looked at.
+        """
+        marks = self._marks()
+        while True:
+            bound = lsn_position(lsn_of(position) + reach)
+            ends = until is not None and lsn_of(until) < lsn_of(bound)
+            place = self._log.find(position, until if ends else bound, marks, self._in_base(marks))
+            more = not ends and place.end == lsn_of(bound)
+            if place.first < place.last or not more:
+                return place, more
+            reach *= 4
 
     def read(self, channel: str, position: Position, max_rows: int, until: Position | None = None) -> Page:
         self._notice_new_columns()
