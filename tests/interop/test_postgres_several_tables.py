@@ -314,6 +314,22 @@ def test_a_store_without_such_tunnels_and_a_tunnel_of_one_table_refuse(store: St
         store.create_tunnel("orders", "one", "Stream").with_json(DEBEZIUM)
 
 
+def test_the_description_names_tables_that_are_newer_than_the_tunnel(
+    store: Store, server: psycopg.Connection[Any]
+) -> None:
+    tunnel = store.create_tunnel_of_tables("public.*, !public.log", "changes", "Stream")
+    named = store.create_tunnel_of_tables("orders, items", "others", "Stream")
+    assert tunnel.describe().warnings == ()
+    server.execute("CREATE TABLE bills (id bigint PRIMARY KEY)")
+    server.execute("CREATE TABLE log (at timestamptz)")
+    server.execute("DROP TABLE items")
+    server.execute("INSERT INTO bills VALUES (1)")
+    (warning,) = tunnel.describe().warnings
+    assert warning.endswith("are newer than the tunnel are not followed: bills")
+    assert named.describe().warnings == ()
+    assert drain(tunnel) == []
+
+
 def test_threads_that_read_the_slot_at_the_same_time_wait_for_each_other(
     store: Store, server: psycopg.Connection[Any]
 ) -> None:

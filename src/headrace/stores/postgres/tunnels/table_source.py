@@ -76,6 +76,9 @@ class TableSource:
     def binary(self) -> bool:
         return all(map(types.in_binary, self._base_types().values()))
 
+    def warnings(self) -> list[str]:
+        return []
+
     def name_of(self, relation: int) -> str:
         return self.layout.name.text
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from headrace.errors import DataLossError, NotFoundError, OptionError, Unsupport
 from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
 from headrace.stores.postgres.tunnels import base_data, clients, retention
 from headrace.stores.postgres.tunnels.batches import BatchRecords, lock_tunnel
+from headrace.stores.postgres.tunnels.channel_rows import ChannelRow, channels_of, read_chunks, read_rows
 from headrace.stores.postgres.tunnels.followed import Followed
 from headrace.stores.postgres.tunnels.log import WINDOW_BYTES, ChangeLog, Marks, Place
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
@@ -23,11 +23,9 @@ from headrace.stores.postgres.tunnels.positions import (
     row_position,
 )
 from headrace.stores.postgres.tunnels.retention import LogRelease
-from headrace.stores.postgres.tunnels.stored_tunnels import STREAM, StoredTunnel, dropped, key_from_json
-from headrace.stores.postgres.tunnels.visibility import Chunks, SnapshotChunk, TableChunks
-from headrace.tables.conditions import KeyRange
+from headrace.stores.postgres.tunnels.stored_tunnels import STREAM, StoredTunnel, dropped
+from headrace.stores.postgres.tunnels.visibility import TableChunks
 from headrace.tables.json_forms import PLAIN, JsonForm, Origin
-from headrace.tunnels.channels import channel_states
 from headrace.tunnels.records import BatchPlan, ChannelEnd
 from headrace.tunnels.validation import microseconds
 from headrace.tunnels.values import (
@@ -44,22 +42,6 @@ from headrace.tunnels.values import (
 
 LOOK_BYTES = 8 << 20
 """The log in bytes that is decoded to plan a batch. The tasks of the batch decode it again."""
-
-
-class _Row(NamedTuple):
-    """A row of table ``headrace.channel``. ``relation`` is the oid of the table of base data, and 0 for the stream."""
-
-    id: str
-    kind: ChannelKind
-    parents: tuple[str, ...]
-    relation: int
-    keys: KeyRange
-    start: Position
-    committed: Position
-
-    @property
-    def finished(self) -> bool:
-        return self.committed == FINISHED
 
 
 class PostgresTunnel(Tunnel):
@@ -113,7 +95,8 @@ class PostgresTunnel(Tunnel):
         details, warnings = (
             ({}, []) if self._stored.slot is None else retention.describe(self._database, self._stored.slot)
         )
-        for row, channel in zip(rows, _channels(rows), strict=True):
+        warnings += self._tables.warnings()
+        for row, channel in zip(rows, channels_of(rows), strict=True):
             try:
                 backlog = self._backlog(row, channel.committed, None, WINDOW_BYTES)
             except DataLossError as error:
@@ -143,7 +126,7 @@ class PostgresTunnel(Tunnel):
     # -- channels -----------------------------------------------------------------------------------
 
     def channels(self, known: Mapping[str, Position] | None = None) -> list[Channel]:
-        return _channels(self._rows())
+        return channels_of(self._rows())
 
     def start_positions(self, start: Start) -> dict[str, Position]:
         if start.kind in (StartKind.COMMITTED, StartKind.BATCH):
@@ -172,7 +155,7 @@ class PostgresTunnel(Tunnel):
                 positions[row.id] = self._at_time(row.committed, microseconds(start.timestamp))
         return positions
 
-    def _check_unread(self, rows: list[_Row]) -> None:
+    def _check_unread(self, rows: list[ChannelRow]) -> None:
         """Raise `DataLossError` if rows of the tunnel were committed: they cannot be read again."""
         read = [row.id for row in rows if row.committed != row.start]
         if read:
@@ -207,12 +190,12 @@ class PostgresTunnel(Tunnel):
             self._follow_log(row, position)
         return found
 
-    def _follow_log(self, row: _Row, position: Position) -> None:
+    def _follow_log(self, row: ChannelRow, position: Position) -> None:
         """Let the server forget the log of others, which may be busy while this table is idle."""
         if row.kind is ChannelKind.STREAM and position == row.committed:
             self.release_log()
 
-    def _backlog(self, row: _Row, position: Position, until: Position | None, reach: int) -> Backlog:
+    def _backlog(self, row: ChannelRow, position: Position, until: Position | None, reach: int) -> Backlog:
         """Return the backlog of a channel; of a stream, the rows in the first ``reach`` bytes of the log with rows."""
         if position == FINISHED:
             return Backlog(rows=0, bytes=0, seconds=0.0, ends=True)
@@ -350,7 +333,7 @@ class PostgresTunnel(Tunnel):
                 return row.committed
         raise self._no_channel(channel, rows)
 
-    def _normal(self, statements: Statements, row: _Row, position: Position) -> Position:
+    def _normal(self, statements: Statements, row: ChannelRow, position: Position) -> Position:
         """Return a position in the form in which positions of its channel can be compared."""
         if position == FINISHED:
             return position
@@ -410,7 +393,7 @@ class PostgresTunnel(Tunnel):
             if row.kind is ChannelKind.BASE_DATA:
                 self._chunk(row)
 
-    def _chunk(self, row: _Row) -> base_data.Chunk:
+    def _chunk(self, row: ChannelRow) -> base_data.Chunk:
         """Return a chunk; read and spool it, if this is its first read."""
         if row.finished:
             raise base_data.already_read(row.id)
@@ -452,16 +435,7 @@ class PostgresTunnel(Tunnel):
     def _in_base(self, marks: Marks) -> TableChunks:
         """Return the chunks with their snapshots. The stream is read after all of them are spooled."""
         if self._chunks is None:
-            found = self._database.query(
-                "SELECT c.relation::bigint, c.low, k.snapshot FROM headrace.channel c"
-                " LEFT JOIN headrace.chunk k ON k.tunnel = c.tunnel AND k.channel = c.id"
-                " WHERE c.tunnel = %s AND c.kind = %s ORDER BY c.seq",
-                (self.id, ChannelKind.BASE_DATA.value),
-            )
-            by_table: dict[int, list[SnapshotChunk]] = {}
-            for relation, low, snapshot in found:
-                by_table.setdefault(relation, []).append(SnapshotChunk(key_from_json(low), snapshot))
-            chunks = TableChunks({relation: Chunks(each) for relation, each in by_table.items()})
+            chunks = self._database.run(lambda statements: read_chunks(statements, self.id))
             # Each chunk that is read changes what the stream leaves out.
             self._log.forget()
             if not chunks.complete:
@@ -471,38 +445,23 @@ class PostgresTunnel(Tunnel):
 
     # -- rows of the database -------------------------------------------------------------------------
 
-    def _rows(self) -> list[_Row]:
+    def _rows(self) -> list[ChannelRow]:
         return self._database.run(self._rows_in)
 
-    def _rows_in(self, statements: Statements) -> list[_Row]:
-        found = statements.execute(
-            "SELECT id, kind, parents, relation::bigint, low, high, start, committed, skip FROM headrace.channel"
-            " WHERE tunnel = %s ORDER BY seq",
-            (self.id,),
-        ).fetchall()
-        if not found and not statements.first("SELECT 1 FROM headrace.tunnel WHERE id = %s", (self.id,)):
+    def _rows_in(self, statements: Statements) -> list[ChannelRow]:
+        rows = read_rows(statements, self.id)
+        if not rows and not statements.first("SELECT 1 FROM headrace.tunnel WHERE id = %s", (self.id,)):
             raise dropped(self._stored)
-        return [
-            _Row(
-                channel,
-                ChannelKind(kind),
-                tuple(parents),
-                relation,
-                KeyRange(key_from_json(low), key_from_json(high)),
-                Position(start),
-                Position(committed, skip),
-            )
-            for channel, kind, parents, relation, low, high, start, committed, skip in found
-        ]
+        return rows
 
-    def _row(self, channel: str) -> _Row:
+    def _row(self, channel: str) -> ChannelRow:
         rows = self._rows()
         for row in rows:
             if row.id == channel:
                 return row
         raise self._no_channel(channel, rows)
 
-    def _no_channel(self, channel: str, rows: list[_Row]) -> NotFoundError:
+    def _no_channel(self, channel: str, rows: list[ChannelRow]) -> NotFoundError:
         return NotFoundError(
             f"tunnel {self.name!r} has no such channel", received=repr(channel), valid=[row.id for row in rows]
         )
@@ -510,8 +469,3 @@ class PostgresTunnel(Tunnel):
 
 def _bound(until: Position | None) -> Position | None:
     return None if until is None or until == FINISHED else until
-
-
-def _channels(rows: list[_Row]) -> list[Channel]:
-    states = channel_states({row.id: row.parents for row in rows}, {row.id for row in rows if row.finished})
-    return [Channel(row.id, row.kind, states[row.id], row.committed, row.parents) for row in rows]

@@ -1,0 +1,70 @@
+"""The rows of a tunnel in table ``headrace.channel``, and the snapshots of its base data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headrace.stores.postgres.tunnels.meta_tables import Statements
+from headrace.stores.postgres.tunnels.stored_tunnels import key_from_json
+from headrace.stores.postgres.tunnels.visibility import Chunks, SnapshotChunk, TableChunks
+from headrace.tables.conditions import KeyRange
+from headrace.tunnels.channels import channel_states
+from headrace.tunnels.values import FINISHED, Channel, ChannelKind, Position
+
+
+class ChannelRow(NamedTuple):
+    """A row of the table. ``relation`` is the oid of the table of base data, and 0 for the stream."""
+
+    id: str
+    kind: ChannelKind
+    parents: tuple[str, ...]
+    relation: int
+    keys: KeyRange
+    start: Position
+    committed: Position
+
+    @property
+    def finished(self) -> bool:
+        return self.committed == FINISHED
+
+
+def read_rows(statements: Statements, tunnel: str) -> list[ChannelRow]:
+    """Return the channels of a tunnel in the order of their creation."""
+    found = statements.execute(
+        "SELECT id, kind, parents, relation::bigint, low, high, start, committed, skip FROM headrace.channel"
+        " WHERE tunnel = %s ORDER BY seq",
+        (tunnel,),
+    )
+    return [
+        ChannelRow(
+            channel,
+            ChannelKind(kind),
+            tuple(parents),
+            relation,
+            KeyRange(key_from_json(low), key_from_json(high)),
+            Position(start),
+            Position(committed, skip),
+        )
+        for channel, kind, parents, relation, low, high, start, committed, skip in found
+    ]
+
+
+def channels_of(rows: Sequence[ChannelRow]) -> list[Channel]:
+    """Return channels with their states."""
+    states = channel_states({row.id: row.parents for row in rows}, {row.id for row in rows if row.finished})
+    return [Channel(row.id, row.kind, states[row.id], row.committed, row.parents) for row in rows]
+
+
+def read_chunks(statements: Statements, tunnel: str) -> TableChunks:
+    """Return the chunks of base data with the snapshots in which they were read."""
+    found = statements.execute(
+        "SELECT c.relation::bigint, c.low, k.snapshot FROM headrace.channel c"
+        " LEFT JOIN headrace.chunk k ON k.tunnel = c.tunnel AND k.channel = c.id"
+        " WHERE c.tunnel = %s AND c.kind = %s ORDER BY c.seq",
+        (tunnel, ChannelKind.BASE_DATA.value),
+    )
+    by_table: dict[int, list[SnapshotChunk]] = {}
+    for relation, low, snapshot in found:
+        by_table.setdefault(relation, []).append(SnapshotChunk(key_from_json(low), snapshot))
+    return TableChunks({relation: Chunks(each) for relation, each in by_table.items()})
